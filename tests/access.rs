@@ -2,7 +2,7 @@
 
 use testkit::{Ca, Client, Credential, StandIn};
 
-use crate::support::{Estate, assert_refused, assert_told, proxy};
+use crate::support::{Estate, assert_refused, assert_told, paths::CATALOG, proxy};
 
 const ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
 const ENVIRONMENT: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 12];
@@ -10,9 +10,7 @@ const AUTH_ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 13];
 const CLI_AUTH: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
 const PRIVATE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 2, 7];
 const OWN: &[u64] = &[1, 3, 6, 1, 4, 1, 99999, 7];
-
 const FILE: &str = "/puppet/v3/file_content/modules/a/b?environment=production";
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const STATUS_OF_WEB02: &str = "/puppet-ca/v1/certificate_status/web02";
 
 /// An estate with these rules.

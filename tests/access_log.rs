@@ -15,10 +15,10 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Ca, Proxy, Reply, wait_until};
 
-use crate::support::{Estate, LIMIT, VERSION};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+use crate::support::{
+    Estate, LIMIT, VERSION,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
 #[test]
 fn an_exchange_is_told_from_handshake_to_last_byte() {

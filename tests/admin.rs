@@ -1,7 +1,5 @@
 //! The admin socket of a running proxy: who may use it, and what it says.
 
-#![allow(clippy::disallowed_methods, reason = "tests look at files")]
-
 use std::{
     fs,
     os::unix::{

@@ -2,10 +2,10 @@
 
 use testkit::{Ca, Client};
 
-use crate::support::{self, Estate, assert_refused, assert_told, http1_alone};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+use crate::support::{
+    self, Estate, assert_refused, assert_told, http1_alone,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
 /// Caddy: names that a CGI-like server folds into `HTTP_X_CLIENT_DN` passed the list of what a client may not say.
 #[test]

@@ -385,7 +385,7 @@ fn until_refused(connection: &mut Connection) -> (usize, Response) {
 }
 
 #[track_caller]
-fn assert_later(response: &Response, status: u16) -> u64 {
+fn assert_unavailable(response: &Response, status: u16) -> u64 {
     assert_eq!(response.status, status, "{response:?}");
     let seconds = response.headers.only("retry-after").parse();
     let seconds = seconds.expect("an agent waits whole seconds");
@@ -399,12 +399,12 @@ fn t12_a_flood_from_one_address_is_told_to_come_again() {
     let mut flood = estate.anonymous().connect().expect("connects");
     let (passed, refused) = until_refused(&mut flood);
     assert!(passed >= 5, "{passed}");
-    assert_later(&refused, 429);
+    assert_unavailable(&refused, 429);
     assert_refused(&refused, 429, &["at this address", "Try again later"]);
     // Whatever it asks of the CA, and what it asks of nobody else.
     let csr = certificate_request("web01");
     let response = flood.request("PUT", &target("web01"), &[], &csr);
-    assert_later(&response, 429);
+    assert_unavailable(&response, 429);
     assert_eq!(flood.get("/status/v1/simple").status, 200);
     assert!(refusals(&estate, "ca-rate-address") >= 2.0);
     let record = estate
@@ -434,8 +434,8 @@ fn t12_those_who_are_told_to_come_again_are_spread() {
     let mut told: Vec<_> = (0..40)
         .map(|_| flood.get(BUNDLE))
         .filter(|response| response.status == 429)
-        .map(|response| assert_later(&response, 429))
-        .chain([assert_later(&first, 429)])
+        .map(|response| assert_unavailable(&response, 429))
+        .chain([assert_unavailable(&first, 429)])
         .collect();
     told.sort_unstable();
     told.dedup();
@@ -460,7 +460,7 @@ fn t12_strangers_at_many_addresses_have_a_rate_together() {
         refused.len()
     );
     for response in &refused {
-        assert_later(response, 429);
+        assert_unavailable(response, 429);
     }
     assert!(refusals(&estate, "ca-rate-total") >= refused.len() as f64);
     let agent = estate.client(&estate.ca.agent("web01"));
@@ -514,10 +514,10 @@ fn t12_strangers_who_take_their_time_leave_room_for_agents() {
     let estate = with("[ca]\nanonymous_in_flight_max = 3");
     slow_strangers(&estate, 3, || {
         let csr = certificate_request("web09");
-        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_unavailable(&estate.anonymous().get(CRL), 503);
         let refused = put(&estate, "web09", &csr);
         assert_refused(&refused, 503, &["3 requests", "Try again later"]);
-        assert_later(&refused, 503);
+        assert_unavailable(&refused, 503);
         assert_eq!(refusals(&estate, "ca-busy"), 2.0);
         for _ in 0..10 {
             assert_served(&estate);
@@ -545,7 +545,7 @@ fn t12_one_address_leaves_half_of_the_places_to_strangers_elsewhere() {
             503,
             &["2 requests", "at this address", "Try again later"],
         );
-        assert_later(&refused, 503);
+        assert_unavailable(&refused, 503);
         assert_eq!(refusals(&estate, "ca-busy-address"), 1.0);
         let elsewhere: IpAddr = [127, 0, 0, 2].into();
         assert_eq!(estate.anonymous().source(elsewhere).get(CRL).status, 200);
@@ -573,7 +573,7 @@ fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
         .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1000"))
         .start();
     slow_strangers(&estate, 3, || {
-        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_unavailable(&estate.anonymous().get(CRL), 503);
         assert_served(&estate);
     });
     let address = estate.ca_server.address();
@@ -585,7 +585,7 @@ fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
     estate.proxy.wait_for_members(&["ca"]);
     estate.ca_server.forget();
     slow_strangers(&estate, 2, || {
-        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_unavailable(&estate.anonymous().get(CRL), 503);
         assert_served(&estate);
     });
 }
@@ -650,7 +650,7 @@ fn t12_strangers_that_go_away_leave_their_places() {
                 connection
             })
             .collect();
-        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_unavailable(&estate.anonymous().get(CRL), 503);
         gone.into_iter().for_each(Connection::reset);
         wait_for_a_place(&estate);
     }
@@ -673,7 +673,7 @@ fn t12_a_share_of_a_backup_is_for_agents_while_it_has_its_turn() {
         .proxy
         .wait_for_health("ca", &gone.address().to_string(), "down");
     slow_strangers(&estate, 3, || {
-        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_unavailable(&estate.anonymous().get(CRL), 503);
         assert_served(&estate);
     });
 }
@@ -683,7 +683,7 @@ fn t12_a_rate_that_is_raised_holds_from_the_reload_on() {
     let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 190");
     let mut client = estate.anonymous().connect().expect("connects");
     let (_, refused) = until_refused(&mut client);
-    assert_later(&refused, 429);
+    assert_unavailable(&refused, 429);
     estate.proxy.edit_config(
         "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 190",
         "anonymous_rate_per_address = 100\nanonymous_burst_per_address = 190",

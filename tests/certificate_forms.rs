@@ -7,12 +7,11 @@ use testkit::{Ca, Credential};
 use crate::support::{
     Estate, assert_refused, assert_told,
     fixtures::{self, Row},
+    paths::CA_CERTIFICATE,
 };
 
 const CATALOG: &str =
     "/puppet/v3/catalog/web01?environment=production&configured_environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
-
 /// What Jetty reads of a head by default.
 const JETTY_HEAD_MAX: usize = 8192;
 

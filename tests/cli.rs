@@ -1,7 +1,5 @@
 //! The command line: exit codes, what is said on which stream, and the verbs that ask a running proxy.
 
-#![allow(clippy::disallowed_methods, reason = "tests write files")]
-
 use std::{fs, net::TcpListener, path::Path};
 
 use serde_json::Value;

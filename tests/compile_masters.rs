@@ -5,10 +5,9 @@ use testkit::{Ca, NameServer, Protocol, Proxy, StandIn, srv_records};
 
 use crate::{
     examples::{example, member, of_clients},
-    support::{self, assert_told},
+    support::{self, assert_told, paths::CATALOG},
 };
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA: &str = "/puppet-ca/v1/certificate/ca";
 const OLD: &str = "old-puppet.example.com";
 const MASTERS: [&str; 5] = ["master-1", "master-2", "master-3", "ca-1", "ca-2"];

@@ -11,9 +11,8 @@ use std::{
 use tempfile::TempDir;
 use testkit::{Ca, Client, Credential, HeldPort, StandIn, wait_until};
 
-use crate::support::{self, LIMIT};
+use crate::support::{self, LIMIT, paths::CATALOG};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_NAME: &str = "/CN=Puppet CA: puppet.example.com";
 
 #[test]

@@ -10,10 +10,11 @@ use std::{
 use rustix::process::Signal;
 use testkit::{Client, Gate, HeldPort, Proxy, Reply, Response, StandIn, wait_until};
 
-use crate::support::{self, Estate, LIMIT, QUICK_CHECK, http1_alone};
+use crate::support::{
+    self, Estate, LIMIT, QUICK_CHECK, http1_alone,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 /// What an idle connection is given: an agent reuses one for 4 s and never tries again.
 const SILENCE: Duration = Duration::from_secs(5);
 

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{Ca, Client, Outcome, Recorded, Reply, Response, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, lists::WHEN_ASKED};
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, crl_fetch::WHEN_ASKED};
 
 const CA: &str = "/puppet-ca/v1/certificate/ca";
 const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";

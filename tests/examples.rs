@@ -4,9 +4,7 @@ use std::{fs, path::Path};
 
 use testkit::{Ca, Credential, Proxy, Recorded, Reply, StandIn, wait_until};
 
-use crate::support::{self, LIMIT, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{self, LIMIT, assert_told, paths::CATALOG};
 
 #[test]
 fn the_installed_configuration_serves() {

@@ -2,10 +2,10 @@
 
 use testkit::{Connection, Gate, Reply, StandIn};
 
-use crate::support::{self, Estate, LIMIT, QUICK_CHECK};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
+use crate::support::{
+    self, Estate, LIMIT, QUICK_CHECK,
+    paths::{CATALOG, FILE},
+};
 
 fn estate(compilers: usize) -> Estate {
     let estate = Estate::builder().compilers(compilers);

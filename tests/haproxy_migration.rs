@@ -14,8 +14,10 @@ use testkit::{Ca, Client, Protocol, Proxy, Reply, StandIn};
 
 use crate::{
     examples::{example, member, of_clients},
-    guards::Agent,
-    support::{self, LIMIT, assert_told, done, http1_alone, layer4::listener_address},
+    support::{
+        self, LIMIT, agent_check::CheckAgent, assert_told, done, http1_alone,
+        layer4::listener_address,
+    },
 };
 
 const CATALOG: &str = "/production/catalog/web01";
@@ -126,7 +128,7 @@ struct Estate {
     /// Addresses of the two as members.
     addresses: [String; 2],
     scripts: [Arc<Script>; 3],
-    program: Agent,
+    program: CheckAgent,
 }
 
 fn start() -> Estate {
@@ -151,7 +153,7 @@ fn start() -> Estate {
     ];
     let raw = host(THIRD, masters[2].socket_address());
     let (port, scripts) = scripts([Ipv4Addr::LOCALHOST, SECOND, THIRD]);
-    let program = Agent::start();
+    let program = CheckAgent::start();
     let port = format!("{{ port = {port}");
     let program_port = format!("port = {}", program.port);
     let puppetca_address = puppetca.address();

@@ -1,20 +1,15 @@
 //! Members that speak HTTP/1.0 (`http_version = "1.0"`), connections of one request, and URLs of members in responses.
 
-use testkit::{Connection, Recorded, Reply};
+use testkit::{Recorded, Reply};
 
-use crate::support::{Estate, EstateBuilder, LIMIT};
-
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
-const REPORT: &str = "/puppet/v3/report/web01?environment=production";
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, connection,
+    paths::{FILE, REPORT},
+};
 
 fn http10() -> EstateBuilder {
     let builder = Estate::builder().compilers(1);
     builder.compiler_pool("http_version = \"1.0\"")
-}
-
-fn connection(estate: &Estate) -> Connection {
-    let agent = estate.ca.agent("web01");
-    estate.client(&agent).connect().expect("connects")
 }
 
 fn answer(estate: &Estate, reply: impl Fn() -> Reply + Send + Sync + 'static) {

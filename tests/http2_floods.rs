@@ -5,7 +5,7 @@ use testkit::{
     http2::{Outcome, flag, frame, kind},
 };
 
-use crate::support::{Estate, http2::*};
+use crate::support::{Estate, http2::*, paths::REPORT};
 
 // CVE-2023-44487: rapid reset.
 

@@ -1,7 +1,9 @@
 //! `legacy_routes`: agents of Puppet 0.25 to 3 beside those of today, through one port.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
 
 use testkit::{Client, wait_until};
 

@@ -10,10 +10,11 @@ use std::{
 
 use testkit::{Ca, Connection, HeldPort, Proxy, Reply, Seed, wait_until};
 
-use crate::support::{self, Estate, LIMIT, http1_alone};
+use crate::support::{
+    self, Estate, LIMIT, http1_alone,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";
 const HANDSHAKES: &str = "proscenium_handshakes_total";
 /// Begins a TLS record of a handshake, and no more.

@@ -7,9 +7,7 @@ use std::{
 
 use testkit::HeldPort;
 
-use crate::support::{Estate, LIMIT, proxy};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{Estate, LIMIT, paths::CATALOG, proxy};
 
 fn more(addresses: &str) -> String {
     format!("[listeners.more]\naddress = {addresses}\n")

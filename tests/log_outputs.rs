@@ -8,10 +8,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Proxy, ProxyBuilder, wait_until};
 
-use crate::support::{Estate, LIMIT, VERSION};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+use crate::support::{
+    Estate, LIMIT, VERSION,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
 #[test]
 fn records_go_to_syslog_one_datagram_each() {

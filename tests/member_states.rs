@@ -1,7 +1,5 @@
 //! Members are taken out of service without a failed request, and stay out until the operator or the clock says otherwise.
 
-#![allow(clippy::disallowed_methods, reason = "tests look at files")]
-
 use std::{
     fs,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -12,9 +10,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Outcome, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, set_state};
+use crate::support::{
+    self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, paths::CATALOG, set_state,
+};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const FORCE: &str = "--force";
 
 #[test]

@@ -9,10 +9,10 @@ use std::{
 
 use testkit::{Ca, Gate, Metrics, Proxy, Reply, Seed};
 
-use crate::support::{Estate, LIMIT, QUICK_CHECK};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+use crate::support::{
+    Estate, LIMIT, QUICK_CHECK,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
 /// Every family by its samples. One that is missing here is one that no test drives.
 const FAMILIES: &[&str] = &[

@@ -12,9 +12,9 @@ use testkit::Client;
 use crate::support::{
     Estate, EstateBuilder, assert_told,
     layer4::{Broker, LoadBalancer, assert_echo, connect, listener_address, read_to_end, wait_for},
+    paths::CATALOG,
 };
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const V1: &[u8] = b"PROXY TCP4 192.0.2.77 198.51.100.1 40000 8140\r\n";
 /// Load balancers on loopback: connections come from 127.0.0.1.
 const FROM: &str = "proxy_protocol = { from = [\"127.0.0.1\"] }";

@@ -9,10 +9,10 @@ use crate::{
     support::{
         self, LIMIT, assert_told,
         layer4::{Broker, assert_echo, connect, listener_address, read_to_end},
+        paths::CATALOG,
     },
 };
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 /// How the checks of both pools begin.
 const CHECK: &str = "type = \"http\"\npath";
 const BROKERS: &str = "type = \"http\"\nport";

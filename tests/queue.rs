@@ -8,9 +8,8 @@ use testkit::{Connection, Gate, Protocol, Recorded, Reply, Response, http2::Outc
 use crate::support::{
     Estate, LIMIT,
     http2::{connect, get, wait_for_limit},
+    paths::FILE,
 };
-
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 
 /// A connection of an agent.
 fn connection(estate: &Estate, certname: &str) -> Connection {

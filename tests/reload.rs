@@ -1,4 +1,4 @@
-//! A change of configuration or materials is applied whole while requests run, or not at all.
+//! A reload applies a change of the configuration as a whole while requests run, or not at all.
 
 use std::{
     fs,
@@ -8,13 +8,14 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Ca, Client, Connection, HeldPort, Proxy, Reply, StandIn, wait_until};
+use testkit::{Connection, HeldPort, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, LIMIT, QUICK_CHECK, assert_refused, done};
+use crate::support::{
+    Estate, LIMIT, QUICK_CHECK,
+    paths::{CA_CERTIFICATE, CATALOG, FILE},
+    reload::{Stopping, ask_until, crl_numbers, renew_certificate, served_certificate},
+};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 /// Connections of the load, half of them carrying a POST across each swap.
 const CONNECTIONS: usize = 32;
 const RELOADS: usize = 20;
@@ -71,25 +72,6 @@ fn twenty_reloads_under_load_lose_no_request() {
         RELOADS * CONNECTIONS / 2,
         "each POST was seen once"
     );
-}
-
-/// One connection's requests, one after the other, all of which must be answered well.
-fn ask_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client, target: &str) {
-    let mut connection = client.connect().expect("connects");
-    while !stop.load(Ordering::SeqCst) {
-        let answer = connection.get(target);
-        assert_eq!(answer.status, 200, "{answer:?}");
-        assert!(!answer.says_close(), "a reload closes no connection");
-        asked.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 /// Sends a POST on each connection, does `swap` while the members hold all of them, and reads the answers.
@@ -599,167 +581,6 @@ fn what_is_known_of_members_survives_a_reload() {
     assert_eq!((drained.requests().len(), alive.requests().len()), (0, 6));
 }
 
-#[test]
-fn a_certificate_renewed_under_its_name_is_served_after_a_reload() {
-    let estate = Estate::start();
-    let old = served_certificate(&estate.anonymous());
-    let new = renew_certificate(&estate);
-    assert_eq!(
-        served_certificate(&estate.anonymous()),
-        old,
-        "not before the reload"
-    );
-    let outcome = estate.proxy.hang_up();
-    assert_eq!(outcome["result"], "applied");
-    assert!(
-        outcome["report"]
-            .as_str()
-            .is_some_and(|report| report.contains("materials"))
-    );
-    assert_eq!(served_certificate(&estate.anonymous()), new);
-}
-
-#[test]
-fn a_crl_older_than_the_one_in_force_is_not_taken_and_raises_an_alarm() {
-    // Where another list comes with it, and where nothing else has changed.
-    for ca in [Ca::new(), Ca::single("alone")] {
-        let estate = Estate::builder().ca(&ca).start();
-        let agent = ca.agent("web01");
-        let old = ca.crl_pem();
-        ca.revoke(&agent);
-        estate.proxy.swap_crl();
-        let before = estate.proxy.metrics().sum("proscenium_trust_alarms", &[]);
-        estate.proxy.write("ssl/crl.pem", &old, 0o644);
-        estate.proxy.reload();
-        let number = ca.crl_number().to_string();
-        assert!(
-            crl_numbers(&estate.proxy).contains(&number),
-            "the newer one stays"
-        );
-        assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
-        let metrics = estate.proxy.metrics();
-        assert!(metrics.sum("proscenium_trust_alarms", &[]) > before);
-        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
-        assert!(alarms.contains("older"), "{alarms}");
-        // Put right, it ends.
-        estate.proxy.write("ssl/crl.pem", &ca.crl_pem(), 0o644);
-        estate.proxy.reload();
-        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
-        assert!(!alarms.contains("older"), "{alarms}");
-    }
-}
-
-#[test]
-fn a_configuration_that_is_a_pipe_by_now_is_refused_and_nothing_waits_for_its_writer() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let (path, text) = (estate.proxy.config_path(), estate.proxy.config_text());
-    fs::remove_file(&path).expect("is removed");
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &path,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::from_raw_mode(0o600),
-        0,
-    )
-    .expect("is made");
-    let told = estate.proxy.reload();
-    assert_eq!(told["result"], "refused", "{told}");
-    assert!(
-        told.to_string().contains("it is not a regular file"),
-        "{told}"
-    );
-    // The verb reads it too.
-    fs::remove_file(&path).expect("is removed");
-    estate.proxy.write_config(&text);
-    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
-    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["is blocked"]);
-}
-
-#[test]
-fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
-    let estate = Estate::start();
-    let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
-    estate.ca.revoke_strangers(100_000);
-    estate.ca.revoke(&bad);
-    let client = estate.client(&good);
-    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
-    thread::scope(|scope| {
-        let _stopping = Stopping(&stop);
-        for _ in 0..4 {
-            scope.spawn(|| ask_until(&stop, &asked, &client, CA_CERTIFICATE));
-        }
-        estate.proxy.write_crl();
-        let reload = scope.spawn(|| estate.proxy.reload());
-        // Requests go on while the list is read.
-        let before = asked.load(Ordering::SeqCst);
-        let went_on = wait_until(LIMIT, || {
-            (asked.load(Ordering::SeqCst) > before + 20).then_some(())
-        });
-        assert!(went_on.is_some());
-        assert_eq!(reload.join().expect("reloads")["result"], "applied");
-    });
-    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
-    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    let entries = estate.proxy.metrics().sum("proscenium_crl_entries", &[]);
-    assert_eq!(entries, 100_001.0);
-}
-
-/// With one worker, so that whoever waited for the list to be read would not be served before it is.
-#[test]
-fn no_handshake_and_no_request_waits_for_a_list_to_be_read() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.top("workers = 1"))
-        .start();
-    let agent = estate.ca.agent("web01");
-    let client = estate.client(&agent);
-    let mut kept = client.connect().expect("connects");
-    estate.ca.revoke_strangers(400_000);
-    estate.proxy.write_crl();
-    let mut served = 0;
-    thread::scope(|scope| {
-        let reload = scope.spawn(|| estate.proxy.reload());
-        loop {
-            // A whole handshake and its verdict, and a request of a connection that stands.
-            assert_eq!(client.clone().forgetful().get(CATALOG).status, 200);
-            assert_eq!(kept.get(CATALOG).status, 200);
-            if reload.is_finished() {
-                break;
-            }
-            served += 1;
-        }
-        assert_eq!(reload.join().expect("reloads")["result"], "applied");
-    });
-    assert!(served >= 3, "{served} served while the list was read");
-    let entries = estate.proxy.metrics().sum("proscenium_crl_entries", &[]);
-    assert_eq!(entries, 400_000.0);
-}
-
-/// Writes another certificate of the same name; yields its DER.
-fn renew_certificate(estate: &Estate) -> Vec<u8> {
-    let renewed = estate.ca.server("puppet");
-    let proxy = &estate.proxy;
-    proxy.write("ssl/certs/puppet.pem", &renewed.cert_pem, 0o644);
-    proxy.write("ssl/private_keys/puppet.pem", &renewed.key_pem, 0o640);
-    renewed.cert_der
-}
-
-fn served_certificate(client: &Client) -> Vec<u8> {
-    let connection = client.clone().forgetful().connect().expect("connects");
-    connection.peer_certificates().remove(0)
-}
-
-fn crl_numbers(proxy: &Proxy) -> Vec<String> {
-    let status = proxy.status();
-    let crls = status["trust"]["crls"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    crls.iter()
-        .filter_map(|crl| crl["number"].as_str().map(str::to_owned))
-        .collect()
-}
-
 fn members(status: &Value) -> Vec<Value> {
     let pools = status["pools"].as_array().into_iter().flatten();
     let compilers = pools.filter(|pool| pool["name"] == "compilers");
@@ -816,38 +637,3 @@ fn a_reload_names_each_setting_that_changed() {
 }
 
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";
-
-#[test]
-fn a_reload_that_would_refuse_all_agents_of_a_ca_for_want_of_its_list_is_refused() {
-    let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.with("[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\ncrl = \"{dir}/ssl/crl.pem\"")
-        })
-        .start();
-    let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
-    estate.ca.revoke(&bad);
-    estate.proxy.swap_crl();
-    estate
-        .proxy
-        .write("ssl/crl.pem", &Ca::other().crl_pem(), 0o644);
-    let outcome = estate.proxy.reload();
-    assert_eq!(outcome["result"], "refused", "{outcome:#}");
-    let report = outcome["report"].as_str().unwrap_or_default();
-    for expected in [&*estate.ca.name(), "Restore the file", "`unchecked`"] {
-        assert!(report.contains(expected), "{expected} is not in {report}");
-    }
-    let target = |name: &str| format!("/puppet/v3/node/{name}");
-    assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
-    assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
-    // Another edit of the table says nothing about CRLs.
-    estate
-        .proxy
-        .edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
-    assert_eq!(estate.proxy.reload()["result"], "refused");
-    // Said in words, it is meant.
-    estate
-        .proxy
-        .edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");
-    estate.proxy.reload_applied();
-    assert_eq!(estate.client(&bad).get(&target("web02")).status, 200);
-}

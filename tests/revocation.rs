@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use testkit::{Ca, Credential, ProxyBuilder};
 
-use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{
+    self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told, paths::CATALOG,
+};
 
 #[test]
 fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {

@@ -42,7 +42,6 @@ struct Form {
 const DN: &str = "HTTP_X_CLIENT_DN";
 const VERIFY: &str = "HTTP_X_CLIENT_VERIFY";
 const SUBJECT: &str = "HTTP_X_SSL_SUBJECT";
-
 const FORMS: &[Form] = &[
     // Mongrel of 0.25 to 2.7, and Rack of 2.6 and 2.7: the CN comes last.
     Form {

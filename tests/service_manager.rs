@@ -9,9 +9,8 @@ use std::{
 use tempfile::TempDir;
 use testkit::{HeldPort, ProxyBuilder};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, paths::CATALOG};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 /// Microseconds after which the service manager would end a process that sends no pings.
 const WATCHDOG: &str = "400000";
 

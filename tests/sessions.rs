@@ -2,13 +2,13 @@
 
 use testkit::{Ca, Client, Connection, HeldPort, Protocol, wait_until};
 
-use crate::support::{self, Estate, LIMIT, assert_refused};
+use crate::support::{
+    self, Estate, LIMIT, assert_refused,
+    paths::{CA_CERTIFICATE, CATALOG},
+};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 /// A record of TLS 1.2 that is an alert (RFC 5246, 6.2.1).
 const ALERT: u8 = 21;
-
 /// Each way in which a session is resumed.
 const WAYS: [fn(Client) -> Client; 3] = [Client::tls12, Client::tls13, Client::without_tickets];
 

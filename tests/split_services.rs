@@ -9,7 +9,6 @@ use crate::{
 
 const CATALOG: &str = "/puppet/v3/catalog/web01";
 const METADATAS: &str = "/puppet/v3/file_metadatas/plugins";
-
 /// What the file has as addresses, and the servers behind them: those of loopback are plain.
 const SERVERS: [(&str, &str); 10] = [
     ("ca", "ca.example.com:8140"),

@@ -219,6 +219,7 @@ const NEVER_OVER_HTTP2: &[(&str, &str)] = &[
         "its one handshake shows a certificate; no request follows",
     ),
     ("http2", "it is about HTTP/2 itself"),
+    ("http2_timeouts", "it is about HTTP/2 itself"),
     (
         "passthrough",
         "the proxy reads nothing of what is passed through; what it terminates beside that is one request",
@@ -228,7 +229,15 @@ const NEVER_OVER_HTTP2: &[(&str, &str)] = &[
         "the header comes before TLS, in which the protocol is chosen",
     ),
     (
+        "sni_passthrough",
+        "the proxy reads nothing of what is passed through; what it terminates beside that is one request",
+    ),
+    (
         "tunnels",
+        "HTTP/2 has no Upgrade; `http2` shows that such a request is refused",
+    ),
+    (
+        "upgrades",
         "HTTP/2 has no Upgrade; `http2` shows that such a request is refused",
     ),
 ];

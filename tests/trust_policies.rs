@@ -2,9 +2,9 @@
 
 use testkit::{Ca, Credential, wait_until};
 
-use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{
+    self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told, paths::CATALOG,
+};
 
 #[test]
 fn t09_each_issuer_has_its_own_policy_for_an_expired_list() {

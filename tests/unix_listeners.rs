@@ -1,8 +1,8 @@
 //! Listeners on Unix sockets.
 
 use std::{
-    fs, io,
-    io::Write,
+    fs,
+    io::{self, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
@@ -15,9 +15,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::Client;
 
-use crate::support::{Estate, LIMIT, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{Estate, LIMIT, assert_told, paths::CATALOG};
 
 /// A load balancer on this host that passes connections on to a Unix socket, each after this header.
 fn balancer(to: &Path, header: &'static [u8]) -> SocketAddr {

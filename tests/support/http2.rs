@@ -2,12 +2,10 @@
 
 use testkit::{Connection, Credential, Protocol, http2::Outcome};
 
+pub(crate) use super::paths::CATALOG;
 use super::{Estate, EstateBuilder};
 
-pub(crate) const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 pub(crate) const FILE: &str = "/puppet/v3/file_content/modules/m/f?environment=production";
-pub(crate) const REPORT: &str = "/puppet/v3/report/web01?environment=production";
-
 /// Error codes (RFC 9113, 7).
 pub(crate) const NO_ERROR: u32 = 0;
 pub(crate) const PROTOCOL_ERROR: u32 = 1;

@@ -3,18 +3,30 @@
 //! `let estate = Estate::start(); let agent = estate.ca.agent("web01");`
 //! `assert_eq!(estate.client(&agent).get("/puppet/v3/catalog/web01?environment=production").status, 200)`
 
+pub(crate) mod agent_check;
+pub(crate) mod crl_fetch;
+pub(crate) mod discovery;
+pub(crate) mod doctor;
+pub(crate) mod exchanges;
 pub(crate) mod fixtures;
+pub(crate) mod header_forms;
 pub(crate) mod http2;
 pub(crate) mod layer4;
-pub(crate) mod lists;
+pub(crate) mod materials;
+pub(crate) mod passthrough;
+pub(crate) mod paths;
+pub(crate) mod pools;
+pub(crate) mod reload;
+pub(crate) mod routes;
+pub(crate) mod tunnels;
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 pub(crate) use testkit::readers;
 use testkit::{
-    Ca, Client, Credential, Enrolment, Outcome, Protocol, Proxy, ProxyBuilder, Recorded, Response,
-    StandIn,
+    Ca, Client, Connection, Credential, Enrolment, Outcome, Protocol, Proxy, ProxyBuilder,
+    Recorded, Response, StandIn,
 };
 
 /// The built program.
@@ -329,6 +341,24 @@ pub(crate) fn set_state(proxy: &Proxy, verb: &str, pool: &str, member: &str) -> 
         _ => &["--force"],
     };
     done(proxy, &[verb, pool, member], force)
+}
+
+/// An open connection of the agent web01.
+pub(crate) fn connection(estate: &Estate) -> Connection {
+    let agent = estate.ca.agent("web01");
+    estate.client(&agent).connect().expect("connects")
+}
+
+/// Asserts a 503 with a `Retry-After` between 10 and 30 seconds.
+#[track_caller]
+pub(crate) fn assert_unavailable(response: &Response) {
+    assert_eq!(response.status, 503, "{response:?}");
+    let seconds: u64 = response
+        .headers
+        .only("retry-after")
+        .parse()
+        .expect("seconds");
+    assert!((10..=30).contains(&seconds), "{seconds}");
 }
 
 /// What a verb of the program says that must do without a complaint.

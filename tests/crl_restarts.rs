@@ -1,7 +1,5 @@
 //! What is kept for the next start: what is in force and nothing older, and as soon as it can be written.
 
-#![allow(clippy::disallowed_methods, reason = "tests look at files")]
-
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -12,11 +10,12 @@ use tempfile::TempDir;
 use testkit::{Ca, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, assert_refused, done,
-    lists::{WHEN_ASKED, state_in, without_ca},
+    Estate, LIMIT, assert_refused,
+    crl_fetch::{WHEN_ASKED, state_in, without_ca},
+    done,
+    paths::CATALOG,
 };
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 #[test]

@@ -2,12 +2,12 @@
 
 use testkit::{Connection, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT};
+use crate::support::{
+    Estate, EstateBuilder, LIMIT,
+    paths::{CATALOG, FILE, REPORT},
+};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 const STATIC_FILE: &str = "/puppet/v3/static_file_content/modules/motd/files/motd?code_id=1";
-const REPORT: &str = "/puppet/v3/report/web01?environment=production";
 const NODE: &str = "/puppet/v3/node/web01?environment=production";
 
 fn connection(estate: &Estate) -> Connection {

@@ -1,12 +1,9 @@
 //! What outlasts a restart has a directory, and while that cannot be used everything works with an alarm.
 
-#![allow(clippy::disallowed_methods, reason = "tests look at files")]
-
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use crate::support::Estate;
+use crate::support::{Estate, paths::CATALOG};
 
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const UNUSABLE: &str = "proscenium_state_directory_unusable";
 
 #[test]

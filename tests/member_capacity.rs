@@ -1,50 +1,16 @@
 //! What takes capacity from members beside their check: agent checks, ejection, and the budget of retries.
 
 use std::{
-    io::Write,
-    net::TcpListener,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use serde_json::{Value, json};
 use testkit::{Reply, Response, wait_until};
 
-use crate::support::{Estate, done, http1_alone};
+use crate::support::{Estate, agent_check::CheckAgent, done, http1_alone, paths::FILE};
 
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A program that sends the line set for it and closes.
-#[derive(Clone)]
-pub(crate) struct Agent {
-    pub(crate) port: u16,
-    line: Arc<Mutex<&'static [u8]>>,
-}
-
-impl Agent {
-    pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
-        let line: Arc<Mutex<&'static [u8]>> = Arc::new(Mutex::new(b"up 100%\n"));
-        let said = Arc::clone(&line);
-        thread::spawn(move || {
-            for mut socket in listener.incoming().flatten() {
-                let line = *said.lock().expect("no panic");
-                let _ = socket.write_all(line);
-            }
-        });
-        Self { port, line }
-    }
-
-    pub(crate) fn say(&self, line: &'static [u8]) {
-        *self.line.lock().expect("no panic") = line;
-    }
-}
 
 fn get(estate: &Estate) -> Response {
     let agent = estate.ca.agent("web01");
@@ -67,7 +33,7 @@ fn compiler(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
 
 #[test]
 fn an_agent_check_takes_capacity_away_and_nothing_else() {
-    let agent = Agent::start();
+    let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\", rise = 1, fall = 1 }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
         agent.port
@@ -121,7 +87,7 @@ fn an_agent_check_takes_capacity_away_and_nothing_else() {
 
 #[test]
 fn an_answer_of_an_agent_that_is_cut_or_too_long_changes_nothing() {
-    let agent = Agent::start();
+    let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\" }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
         agent.port
@@ -139,7 +105,7 @@ fn an_answer_of_an_agent_that_is_cut_or_too_long_changes_nothing() {
 
 #[test]
 fn a_weight_of_zero_is_out_of_service_for_the_alarm_a_drain_and_the_operator() {
-    let agent = Agent::start();
+    let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\" }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
         agent.port
@@ -164,7 +130,7 @@ fn a_weight_of_zero_is_out_of_service_for_the_alarm_a_drain_and_the_operator() {
 
 #[test]
 fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
-    let agent = Agent::start();
+    let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\", rise = 1, fall = 1 }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
         agent.port

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use testkit::{Attacker, Client, ClientError, Credential, Protocol, Reply, wait_until};
 
-use crate::support::{Estate, LIMIT, http2::wait_for_limit};
+use crate::support::{Estate, LIMIT, http2::wait_for_limit, paths::REPORT};
 
 const CATALOG: &str = "/puppet/v3/catalog/web02?environment=production";
 const LARGE: &str = "/puppet/v3/file_content/modules/m/large?environment=production";
-const REPORT: &str = "/puppet/v3/report/web01?environment=production";
 /// More than a member has connections.
 const ATTACKERS: usize = 20;
 /// Requests of the other agent during each attack.

@@ -2,9 +2,7 @@
 
 use testkit::Credential;
 
-use crate::support::{Estate, LIMIT, assert_refused, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{Estate, LIMIT, assert_refused, assert_told, paths::CATALOG};
 
 #[test]
 fn an_agents_next_connection_finds_its_chain_and_every_verdict_is_todays() {

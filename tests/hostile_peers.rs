@@ -12,25 +12,19 @@ use std::{
     time::Duration,
 };
 
-use testkit::{Client, ClientError, Connection, Framing, Gate, Reply};
+use testkit::{Client, ClientError, Framing, Gate, Reply};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, assert_told, http1_alone};
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, assert_refused, assert_told, connection, http1_alone,
+    paths::{CATALOG, FILE, REPORT},
+};
 
-const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const REPORT: &str = "/puppet/v3/report/web01?environment=production";
 /// More than all buffers on the way hold.
 const BODY_BYTES: usize = 32 << 20;
 /// What a member says when nothing is wrong with it.
 const MINE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
 /// An answer that nobody asked for.
 const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
-
-/// An agent's open connection.
-fn connection(estate: &Estate) -> Connection {
-    let agent = estate.ca.agent("web01");
-    estate.client(&agent).connect().expect("connects")
-}
 
 /// A member without manners: to a path that it knows it sends bytes as they stand, and goes on with the connection.
 struct RawMember {

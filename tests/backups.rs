@@ -1,0 +1,268 @@
+//! Backup members, and the one CA server that receives the writes of the CA.
+
+use testkit::{Ca, Reply, Response, StandIn, wait_until};
+
+use crate::support::{
+    self, Estate, LIMIT, QUICK_CHECK, assert_refused, assert_unavailable, certificate_request,
+    connection,
+    paths::{CATALOG, FILE},
+    pools::{CSR, UNPROBED, answered, pending, shares, tls},
+};
+
+const SIGN: &str = "/puppet-ca/v1/certificate_request/web03";
+
+#[test]
+fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
+    let second = StandIn::builder("ca2").ca(&Ca::new()).start();
+    let address = second.address();
+    // Two CA servers, the first of which is the estate's own.
+    let estate = Estate::builder().start();
+    let first = estate.ca_server.address();
+    estate.proxy.edit_config(
+        &format!("members = [\"{first}\"]"),
+        &format!("members = [\"{first}\", \"{address}\"]"),
+    );
+    estate.proxy.reload_applied();
+    estate.proxy.wait_for_members(&["ca"]);
+    for n in 0..6 {
+        let target = format!("/puppet-ca/v1/certificate_request/new{n}");
+        assert_eq!(
+            estate
+                .anonymous()
+                .request(
+                    "PUT",
+                    &target,
+                    &[],
+                    &certificate_request(&format!("new{n}"))
+                )
+                .status,
+            200
+        );
+    }
+    assert!(second.requests().is_empty());
+    for _ in 0..6 {
+        estate.anonymous().get("/puppet-ca/v1/certificate/ca");
+    }
+    assert!(
+        !second.requests().is_empty(),
+        "what changes nothing may be asked of both"
+    );
+    estate.ca_server.kill();
+    second.forget();
+    for (target, name) in [(CSR, "web02"), (SIGN, "web03")] {
+        let body = certificate_request(name);
+        assert_unavailable(&estate.anonymous().request("PUT", target, &[], &body));
+    }
+    assert!(
+        second.requests().is_empty(),
+        "not even while the first is down"
+    );
+}
+
+#[test]
+fn a_backup_is_asked_only_while_no_other_member_is_available() {
+    let estate = Estate::builder()
+        .one_agent_for_many()
+        .compilers(3)
+        .compiler(3, "backup = true")
+        .compiler_pool(QUICK_CHECK)
+        .start();
+    let health = |n: usize, health| {
+        let address = estate.compilers[n - 1].address();
+        estate.proxy.wait_for_health("compilers", &address, health);
+    };
+    let shares_of = |requests: usize| {
+        estate.forget();
+        for _ in 0..requests {
+            let response = connection(&estate).request("POST", CATALOG, &[], b"facts");
+            assert_eq!(response.status, 200, "{response:?}");
+        }
+        shares(&estate)
+    };
+    health(3, "up");
+    assert_eq!(shares_of(8), [4, 4, 0]);
+    estate.compilers[0].kill();
+    health(1, "down");
+    assert_eq!(shares_of(4), [0, 4, 0]);
+    estate.compilers[1].kill();
+    health(2, "down");
+    assert_eq!(shares_of(4), [0, 0, 4]);
+    assert_eq!(
+        estate.anonymous().get("/status/v1/simple").text(),
+        "running"
+    );
+    estate.compilers[0].restart();
+    health(1, "up");
+    assert_eq!(shares_of(4), [4, 0, 0]);
+    let told = estate.proxy.status()["pools"].to_string();
+    assert_eq!(told.matches("\"backup\":true").count(), 1, "{told}");
+}
+
+#[test]
+fn a_backup_takes_what_the_others_have_no_place_for() {
+    let estate = Estate::builder()
+        .one_agent_for_many()
+        .compiler(1, "max = 2")
+        .compiler(2, "backup = true")
+        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\""))
+        .start();
+    estate.compilers.iter().for_each(StandIn::hold);
+    let connections = pending(&estate, 4);
+    assert_eq!(shares(&estate), [2, 2]);
+    answered(&estate, connections);
+    assert_eq!(connection(&estate).get(FILE).status, 200);
+    assert_eq!(shares(&estate), [3, 2], "and no more once there is one");
+}
+
+#[test]
+fn a_member_that_broke_off_is_still_there_and_its_backup_is_not_asked() {
+    let estate = Estate::builder().compiler(2, "backup = true").start();
+    estate.compilers[0].answer(|request| (!request.is_probe()).then(Reply::reset));
+    let mut connection = connection(&estate);
+    for _ in 0..3 {
+        assert_refused(&connection.get(FILE), 502, &["closed the connection"]);
+    }
+    assert_eq!(shares(&estate)[1], 0);
+}
+
+/// An estate whose second CA server is a backup, without probes: what is known of either comes from requests.
+fn backed_up() -> (Estate, StandIn) {
+    let second = StandIn::builder("ca2").ca(&Ca::new()).start();
+    let estate = Estate::builder().ca_pool(UNPROBED).start();
+    let (first, backup) = (estate.ca_server.address(), second.address());
+    estate.proxy.edit_config(
+        &format!("members = [\"{first}\"]"),
+        &format!("members = [{{ address = \"{backup}\", backup = true }}, \"{first}\"]"),
+    );
+    estate.proxy.reload_applied();
+    (estate, second)
+}
+
+fn write_to_ca(estate: &Estate, n: usize) -> Response {
+    let target = format!("/puppet-ca/v1/certificate_request/new{n}");
+    let body = certificate_request(&format!("new{n}"));
+    estate.anonymous().request("PUT", &target, &[], &body)
+}
+
+#[test]
+fn a_second_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
+    let (estate, second) = backed_up();
+    let read = || {
+        estate
+            .anonymous()
+            .get("/puppet-ca/v1/certificate/ca")
+            .status
+    };
+    for n in 0..4 {
+        assert_eq!((write_to_ca(&estate, n).status, read()), (200, 200));
+    }
+    assert!(second.requests().is_empty());
+
+    // The request that finds nobody there goes on to the backup: no byte of it has gone anywhere.
+    estate.ca_server.kill();
+    assert_eq!(write_to_ca(&estate, 5).status, 200);
+    let seen = second.requests();
+    assert_eq!(seen.len(), 1);
+    assert!(seen[0].text().starts_with("-----BEGIN CERTIFICATE REQUEST"));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["member"] == *second.address());
+    assert_eq!(record["attempts"], 2, "{record}");
+    assert_eq!((write_to_ca(&estate, 6).status, read()), (200, 200));
+
+    // A restarted one is tried by requests, and then gets them all again.
+    estate.ca_server.restart();
+    let back = wait_until(LIMIT, || {
+        estate.ca_server.forget();
+        read();
+        (!estate.ca_server.requests().is_empty()).then_some(())
+    });
+    assert!(back.is_some());
+    second.forget();
+    for n in 7..10 {
+        assert_eq!((write_to_ca(&estate, n).status, read()), (200, 200));
+    }
+    assert!(second.requests().is_empty());
+}
+
+#[test]
+fn no_second_ca_server_gets_a_write_that_may_have_arrived() {
+    let (estate, second) = backed_up();
+    for fault in [Reply::reset, Reply::hang_up] {
+        estate.ca_server.forget();
+        estate.ca_server.answer(move |_| Some(fault()));
+        let response = write_to_ca(&estate, 1);
+        assert_refused(&response, 502, &["may have acted on this request"]);
+        assert_eq!(estate.ca_server.requests().len(), 1);
+        assert!(second.requests().is_empty());
+    }
+
+    // It reads the request whole, and dies with it.
+    estate.ca_server.answer_as_puppet();
+    estate.ca_server.forget();
+    estate.ca_server.hold();
+    let mut waiting = estate.anonymous().connect().expect("connects");
+    waiting
+        .send("PUT", CSR, &[], &certificate_request("web02"))
+        .expect("sends");
+    let arrived = |seen: &[testkit::Recorded]| seen.iter().any(|request| request.complete);
+    estate.ca_server.wait_for(LIMIT, arrived);
+    estate.ca_server.kill();
+    let response = waiting.read_response().expect("an answer");
+    assert_refused(&response, 502, &["may have acted on this request"]);
+    assert!(second.requests().is_empty());
+    // The agent comes again with a request of its own, and finds nobody there.
+    assert_eq!(write_to_ca(&estate, 2).status, 200);
+    assert_eq!(second.requests().len(), 1);
+}
+
+#[test]
+fn a_ca_server_that_is_there_and_cannot_be_trusted_is_not_passed_by() {
+    let (ca, other) = (Ca::new(), Ca::other());
+    let first = StandIn::builder("ca1")
+        .tls(&ca, &other.server("ca1"))
+        .start();
+    let second = tls(&ca, &ca.server("ca2"));
+    let pool = format!(
+        "[pools.odd]\nmembers = [\"{}\", {{ address = \"{}\", backup = true }}]\n{UNPROBED}\n\
+         [[routes]]\nname = \"ca\"\npath = {{ prefix = \"/puppet-ca\" }}\npool = \"odd\"",
+        first.address(),
+        second.address()
+    );
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| proxy.with(&pool))
+        .start();
+    // It may be at work for others, and its trouble with us is not its death.
+    assert_refused(&write_to_ca(&estate, 1), 502, &["nothing was sent"]);
+    assert!(first.requests().is_empty() && second.requests().is_empty());
+}
+
+#[test]
+fn a_ca_server_taken_out_by_the_operator_leaves_the_writes_to_its_backup() {
+    let (estate, second) = backed_up();
+    let first = estate.ca_server.address();
+    for (n, verb) in [(0, "drain"), (2, "maintenance")] {
+        let administer = |verb| {
+            support::set_state(&estate.proxy, verb, "ca", &first);
+        };
+        administer(verb);
+        second.forget();
+        assert_eq!(write_to_ca(&estate, n).status, 200);
+        assert_eq!(second.requests().len(), 1, "{verb}");
+        administer("ready");
+        estate.proxy.wait_for_health("ca", &first, "up");
+        assert_eq!(write_to_ca(&estate, n + 1).status, 200);
+        assert_eq!(second.requests().len(), 1);
+    }
+    let told = estate
+        .proxy
+        .command(&["explain"], &[CSR, "--method", "PUT"])
+        .stdout;
+    let place = |words: &str| {
+        told.find(words)
+            .unwrap_or_else(|| panic!("{words}: {told}"))
+    };
+    let backup = format!("member   {} (backup)", second.address());
+    assert!(place(&format!("member   {first}, ")) < place(&backup));
+}

@@ -1,0 +1,218 @@
+//! Fetched CRLs in the state directory: a start without the CA uses them.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Ca, Proxy, wait_until};
+
+use crate::support::{
+    Estate, LIMIT, assert_refused,
+    crl_fetch::{FAILING, WHEN_ASKED, fetch, fetching, state_in, wait_for_answer, without_ca},
+    paths::CATALOG,
+};
+
+#[test]
+fn t09_a_start_without_the_ca_judges_by_the_list_that_was_kept_and_never_by_an_older_one() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let (bad, late) = (ca.agent("web01"), ca.agent("web01"));
+    let first = ca.crl_pem();
+    let (file, table) = (first.clone(), state_in(state.path()));
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            proxy
+                .fetch(WHEN_ASKED)
+                .file("ssl/crl.pem", &file, 0o644)
+                .with(&table)
+        })
+        .start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&bad);
+    fetch(&estate.proxy);
+    drop(estate);
+    for file in kept_lists(&state) {
+        let mode = fs::metadata(&file).expect("is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", file.display());
+    }
+
+    let front = without_ca(&ca, &first, state.path());
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(front.client(&late).get(CATALOG).status, 200);
+    front.wait_for_metric(FAILING, &[], 1.0);
+    let crls = front.status()["trust"]["crls"].to_string();
+    assert!(crls.contains("/crl-"), "{crls}");
+    // Before a start, by the same list.
+    let explained = front.command(&["explain"], &["--cert", &written(&front, &bad), CATALOG]);
+    assert!(explained.stdout.contains("revoked"), "{explained:?}");
+    front.reload();
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+    drop(front);
+
+    // A file that is ahead of what was kept counts, and whatever it says.
+    ca.revoke(&late);
+    let front = without_ca(&ca, &ca.crl_pem(), state.path());
+    for agent in [&bad, &late] {
+        assert_refused(&front.client(agent).get(CATALOG), 403, &["revoked"]);
+    }
+}
+
+#[test]
+fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
+    let ca = Ca::new();
+    let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
+    ca.revoke(&bad);
+    let file = ca.crl_pem();
+    let state = TempDir::new().expect("a directory");
+    let table = state_in(state.path());
+    ca.revoke(&other);
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    let kept = wait_until(LIMIT, || {
+        let kept = kept_lists(&state);
+        (kept.len() == 2).then_some(kept)
+    });
+    let kept = kept.expect("one for each CA");
+    drop(estate);
+    let whole: Vec<_> = kept
+        .iter()
+        .map(|file| fs::read(file).expect("is read"))
+        .collect();
+    let bent: Vec<_> = whole
+        .iter()
+        .map(|bytes| with_a_bit_flipped(bytes))
+        .collect();
+    let swapped: Vec<_> = whole.iter().rev().cloned().collect();
+    let halves: Vec<_> = whole
+        .iter()
+        .map(|bytes| bytes[..bytes.len() / 2].to_vec())
+        .collect();
+    let garbage = vec![b"garbage".to_vec(); 2];
+    for (what, contents, mode) in [
+        ("one bit", bent, 0o600),
+        ("each other's", swapped, 0o600),
+        ("halves", halves, 0o600),
+        ("garbage", garbage, 0o600),
+        ("nothing", vec![Vec::new(); 2], 0o600),
+        ("anybody's", whole, 0o666),
+    ] {
+        for (file, bytes) in kept.iter().zip(contents) {
+            fs::write(file, bytes).expect("is written");
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("is ours");
+        }
+        let front = without_ca(&ca, &file, state.path());
+        // By the file, as if nothing had been kept.
+        assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+        assert_eq!(front.client(&other).get(CATALOG).status, 200, "{what}");
+        let alarms = front.status()["trust"]["alarms"].to_string();
+        assert!(alarms.contains("the saved CRL of"), "{what}: {alarms}");
+        assert!(front.stderr().contains("the saved CRL of"), "{what}");
+    }
+    // The next fetch mends it.
+    let table = state_in(state.path());
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    estate.proxy.wait_for_status("no alarm is left", |status| {
+        status["trust"]["alarms"] == Value::Array(Vec::new())
+    });
+    drop(estate);
+    let front = without_ca(&ca, &file, state.path());
+    assert_refused(&front.client(&other).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn a_fetched_list_that_cannot_be_kept_is_in_force_and_says_so() {
+    let ca = Ca::new();
+    let agent = ca.agent("web01");
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(|proxy| {
+            proxy
+                .file("occupied", "a file", 0o600)
+                .with("[state]\ndirectory = \"{dir}/occupied\"")
+        })
+        .start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&agent);
+    let told = fetch(&estate.proxy);
+    assert!(
+        told.contains("it could not be saved for the next start"),
+        "{told}"
+    );
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+    let state = estate.proxy.status()["state"].clone();
+    assert!(state["unusable"].is_string(), "{state}");
+}
+
+/// Longer than what may come ahead of an answer's head, as lists of 20,000 entries are.
+#[test]
+fn a_list_of_some_megabytes_is_fetched_and_kept() {
+    let ca = Ca::new();
+    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+    let (state, small) = (TempDir::new().expect("a directory"), ca.crl_pem());
+    let table = state_in(state.path());
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke_strangers(60_000);
+    ca.revoke(&bad);
+    assert!(ca.crl_pem().len() > 2 << 20);
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    drop(estate);
+    let front = without_ca(&ca, &small, state.path());
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn t08_a_ca_that_leaves_the_bundle_and_comes_back_has_the_list_that_was_fetched() {
+    let ca = Ca::new();
+    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+    // A bundle without any CRL is refused.
+    let other = Ca::other();
+    let file = ca.crl_pem() + &other.crl_pem();
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644))
+        .start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&bad);
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    // Nobody can be asked meanwhile: the file is older.
+    estate.ca_server.stop();
+    for (bundle, reason, status) in [
+        (other.bundle_pem(), "CA", 403),
+        (ca.bundle_pem(), "revoked", 200),
+    ] {
+        estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
+        estate.proxy.reload_applied();
+        assert_refused(&estate.client(&bad).get(CATALOG), 403, &[reason]);
+        assert_eq!(estate.client(&good).get(CATALOG).status, status);
+    }
+}
+
+fn kept_lists(state: &TempDir) -> Vec<PathBuf> {
+    let entries = fs::read_dir(state.path()).expect("a directory");
+    let mut files: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "der"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn written(proxy: &Proxy, credential: &testkit::Credential) -> String {
+    proxy.write("agent.pem", &credential.cert_pem, 0o644);
+    proxy.directory().join("agent.pem").display().to_string()
+}
+
+fn with_a_bit_flipped(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let last = bytes.len() - 3;
+    bytes[last] ^= 1;
+    bytes
+}

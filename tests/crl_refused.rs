@@ -1,0 +1,514 @@
+//! Fetched CRLs that the proxy refuses, because they drop revocations or are invalid.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Ca, Gate, Outcome, Proxy, Reply, StandIn};
+
+use crate::support::{
+    Estate, assert_refused,
+    crl_fetch::{
+        FAILING, LIST, WHEN_ASKED, answers, compilers_asked, fetch, fetch_unchanged, fetching,
+        state_in, wait_for_answer, without_ca,
+    },
+    done,
+    paths::CATALOG,
+    proxy,
+};
+
+const LACKING: &str = "proscenium_crl_refused_missing_revocations";
+
+#[test]
+fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_good() {
+    let state = TempDir::new().expect("a directory");
+    let (ca, table) = (Ca::new(), state_in(state.path()));
+    let agent = ca.agent("web01");
+    let old = ca.crl_pem();
+    let old_number = ca.crl_number();
+    ca.revoke(&agent);
+    let issuer = format!("CN={}", ca.name());
+    let started = |file: &str, answer: &str| {
+        let (file, table) = (file.to_owned(), table.clone());
+        let estate = Estate::builder()
+            .ca(&ca)
+            .proxy(move |proxy| {
+                proxy
+                    .fetch(WHEN_ASKED)
+                    .file("ssl/crl.pem", &file, 0o644)
+                    .with(&table)
+            })
+            .start();
+        wait_for_answer(&estate.proxy);
+        answers(&estate.ca_server, Reply::ok(answer));
+        estate
+    };
+    // The stand-in has signed a list of its own for the fetch of the start.
+    let estate = started(&ca.crl_pem(), &old);
+    ca.renew_crl();
+    let newer = ca.crl_pem();
+    estate.proxy.write("ssl/crl.pem", &newer, 0o644);
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+    let refused = fetch_refused(&estate.proxy);
+    let words = format!(
+        "refused: {issuer}: number {old_number} with 0 entries is older than the active one, number {}, and lacks \
+         1 revoked certificate of it",
+        ca.crl_number()
+    );
+    assert!(refused.contains(&words), "{refused}");
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+    let trust = estate.proxy.status()["trust"].clone();
+    assert_eq!(trust["fetch"]["refused"][0]["missing"], 1, "{trust:#}");
+    assert!(
+        trust["alarms"].to_string().contains("crl accept"),
+        "{trust:#}"
+    );
+    assert_eq!(
+        estate.proxy.metrics().sum(LACKING, &[("issuer", &issuer)]),
+        1.0
+    );
+    assert!(estate.proxy.metrics().sum("proscenium_trust_alarms", &[]) >= 1.0);
+    let shown = done(&estate.proxy, &["crl", "show"], &[]);
+    assert!(shown.contains("ALARM: refused a fetched CRL"), "{shown}");
+    // It is told once, however often it is fetched.
+    fetch_refused(&estate.proxy);
+    let told = estate.proxy.stderr();
+    assert_eq!(told.matches("refused a fetched CRL").count(), 1, "{told}");
+    // A reload is no word on it.
+    estate.proxy.reload();
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+
+    let why = ["--why", "restored from the backup of Monday"];
+    let accepted = done(
+        &estate.proxy,
+        &["crl", "accept"],
+        &[&[issuer.as_str()], &why[..]].concat(),
+    );
+    assert!(
+        accepted.starts_with(&format!("accepted: {issuer}: number {old_number}")),
+        "{accepted}"
+    );
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let told = estate.proxy.stderr();
+    let event = told
+        .lines()
+        .find(|line| line.contains("an operator accepted a CRL"));
+    let event = event.unwrap_or_else(|| panic!("not told: {told}"));
+    assert!(event.contains(why[1]) && event.contains("uid "), "{event}");
+    let trust = estate.proxy.status()["trust"].clone();
+    assert_eq!(
+        trust["fetch"]["refused"],
+        Value::Array(Vec::new()),
+        "{trust:#}"
+    );
+    fetch_unchanged(&estate.proxy);
+    // Nor does what was set aside come in again where a copy of it answers.
+    answers(&estate.ca_server, Reply::ok(&newer));
+    fetch_unchanged(&estate.proxy);
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    answers(&estate.ca_server, Reply::ok(&old));
+    fetch_unchanged(&estate.proxy);
+    // The file still has the newer number, now and at the next start.
+    estate.proxy.write("ssl/unrelated", "", 0o644);
+    estate.proxy.reload();
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    drop(estate);
+    let front = without_ca(&ca, &newer, state.path());
+    assert_eq!(front.client(&agent).get(CATALOG).status, 200);
+    // What the CA says from here on counts as ever, be it of the same second: nothing is taken back again.
+    let again = ca.other_crl_pem(ca.crl_number(), &[&agent]);
+    drop(front);
+    let estate = started(&newer, &again);
+    fetch_unchanged(&estate.proxy);
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+    answers(&estate.ca_server, Reply::ok(&old));
+    fetch_refused(&estate.proxy);
+}
+
+#[test]
+fn t10_an_infrastructure_list_in_the_place_of_the_full_one_is_refused_with_the_count() {
+    let ca = Ca::new();
+    let (agents, compiler) = (["a", "b", "c"].map(|name| ca.agent(name)), ca.agent("c1"));
+    agents
+        .iter()
+        .chain([&compiler])
+        .for_each(|agent| ca.revoke(agent));
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    // Its number says nothing against it.
+    let infrastructure = ca.other_crl_pem(ca.crl_number() + 10, &[&compiler]);
+    answers(&estate.ca_server, Reply::ok(&infrastructure));
+    let refused = fetch_refused(&estate.proxy);
+    assert!(
+        refused.contains("lacks 3 revoked certificates"),
+        "{refused}"
+    );
+    let client = estate.client(&agents[0]);
+    assert_refused(
+        &client.get("/puppet/v3/catalog/a?environment=p"),
+        403,
+        &["revoked"],
+    );
+    assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
+    // A date that stays the same is no news, and no end of the alarm.
+    answers(&estate.ca_server, Reply::status(304));
+    assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
+    // The full list ends it.
+    let another = ca.agent("web01");
+    ca.revoke(&another);
+    answers(&estate.ca_server, Reply::ok(&ca.crl_pem()));
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&another).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
+    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+    assert!(!alarms.contains("refused"), "{alarms}");
+    // And what is accepted is that list alone, until the CA has the next one.
+    answers(
+        &estate.ca_server,
+        Reply::ok(&ca.other_crl_pem(ca.crl_number() + 20, &[])),
+    );
+    fetch_refused(&estate.proxy);
+    let issuer = format!("CN={}", ca.name());
+    done(
+        &estate.proxy,
+        &["crl", "accept"],
+        &[&issuer, "--why", "pruned"],
+    );
+    assert_eq!(estate.client(&another).get(CATALOG).status, 200);
+}
+
+#[test]
+fn t09_whatever_else_comes_keeps_the_last_good_list_with_an_alarm_until_it_is_right() {
+    let ca = Ca::new();
+    let (good, bad) = (ca.agent("web01"), ca.agent("web01"));
+    ca.revoke(&bad);
+    let settings = format!("{WHEN_ASKED}\ntimeout = \"2s\"\nbody_max = \"64KiB\"");
+    let estate = fetching(&ca, &settings).start();
+    wait_for_answer(&estate.proxy);
+    let whole = ca.crl_pem();
+    let elsewhere = format!("http://{}{LIST}", estate.compilers[0].address());
+    let never = Gate::new();
+    let half = &whole[..whole.len() - 60];
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n-\r\n";
+    let cases = [
+        ("of another key", Reply::ok(&Ca::new().crl_pem()), "no CA"),
+        ("of another CA", Reply::ok(&Ca::other().crl_pem()), "no CA"),
+        ("half a text", Reply::ok(half), "not PEM"),
+        ("cut", Reply::ok(&whole).close_after(500), "broke off"),
+        (
+            "cut, by its end",
+            Reply::status(200).to_close(&whole.as_bytes()[..500]),
+            "not PEM",
+        ),
+        ("reset", Reply::ok(&whole).reset_after(300), "broke off"),
+        ("HTML", Reply::ok("<html>welcome</html>"), "contains no CRL"),
+        (
+            "certificates",
+            Reply::ok(&ca.bundle_pem()),
+            "contains no CRL",
+        ),
+        ("empty", Reply::ok(""), "contains no CRL"),
+        ("damaged", Reply::ok(&damaged(&whole)), "CRL"),
+        (
+            "too large",
+            Reply::stream(65_537),
+            "larger than 65536 bytes",
+        ),
+        ("endless", Reply::stream(1 << 40), "larger than 65536 bytes"),
+        (
+            "nothing without end",
+            Reply::raw([chunked.as_bytes(), &[b'0'; 4 << 20]].concat()),
+            "malformed response body: invalid chunk",
+        ),
+        (
+            "no head",
+            Reply::ok(&whole).gate(&never),
+            "no whole answer within",
+        ),
+        (
+            "slow",
+            Reply::ok(&whole).dribble(1, Duration::from_millis(50)),
+            "no whole answer within",
+        ),
+        ("404", Reply::status(404), "answered 404"),
+        ("500", Reply::status(500), "answered 500"),
+        (
+            "a redirect",
+            Reply::status(302).header("Location", &elsewhere),
+            "answered 302",
+        ),
+        ("304 unasked", Reply::status(304), "answered 304"),
+        (
+            "no HTTP",
+            Reply::raw("SSH-2.0-OpenSSH_9.2\r\n"),
+            "broke off",
+        ),
+        ("nothing", Reply::hang_up(), "broke off"),
+    ];
+    estate.forget();
+    for (what, reply, expected) in cases {
+        answers(&estate.ca_server, reply);
+        let failed = estate.proxy.command(&["crl", "fetch"], &[]);
+        assert_eq!(failed.code, Some(1), "{what}: {failed:?}");
+        assert!(
+            failed.stderr.contains(expected),
+            "{what}: {}",
+            failed.stderr
+        );
+        let trust = estate.proxy.status()["trust"].clone();
+        let why = trust["fetch"]["failing"]["why"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(why.contains(expected), "{what}: {trust:#}");
+        assert!(
+            trust["alarms"].to_string().contains("could be fetched"),
+            "{what}: {trust:#}"
+        );
+        assert_eq!(estate.proxy.metrics().sum(FAILING, &[]), 1.0, "{what}");
+        assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+        assert_eq!(estate.client(&good).get(CATALOG).status, 200, "{what}");
+    }
+    never.release();
+    estate.ca_server.stop();
+    let failed = estate.proxy.command(&["crl", "fetch"], &[]);
+    assert!(
+        failed.stderr.contains("cannot connect"),
+        "{}",
+        failed.stderr
+    );
+    estate.ca_server.restart();
+    // A list comes from where the configuration says, and from nowhere else.
+    assert!(
+        compilers_asked(&estate)
+            .iter()
+            .all(|request| request.path() != LIST)
+    );
+    ca.revoke(&good);
+    answers(&estate.ca_server, Reply::ok(&ca.crl_pem()));
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&good).get(CATALOG), 403, &["revoked"]);
+    let trust = estate.proxy.status()["trust"].clone();
+    assert!(trust["fetch"]["failing"].is_null(), "{trust:#}");
+    assert_eq!(estate.proxy.metrics().sum(FAILING, &[]), 0.0);
+    assert!(
+        estate
+            .proxy
+            .stderr()
+            .contains("cleared: no CRL could be fetched")
+    );
+}
+
+#[test]
+fn a_list_of_an_unknown_key_spoils_no_other_of_the_same_answer() {
+    let ca = Ca::new();
+    let agent = ca.agent("web01");
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&agent);
+    let both = format!("{}{}", Ca::new().issuing_crl_pem(), ca.crl_pem());
+    answers(&estate.ca_server, Reply::ok(&both));
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+    assert!(alarms.contains("no CA"), "{alarms}");
+}
+
+#[test]
+fn t10_where_members_disagree_the_list_that_takes_nothing_back_counts_and_the_other_is_told() {
+    let ca = Ca::new();
+    let (lost, bad) = (ca.agent("web01"), ca.agent("web01"));
+    let old = ca.crl_pem();
+    ca.revoke(&lost);
+    let file = ca.crl_pem();
+    let [first, second] = ["first", "second"].map(|name| StandIn::builder(name).ca(&ca).start());
+    let compiler = StandIn::start("c1");
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}, {:?}]\n[pools.compilers]\nscheme = \"http\"\n\
+         members = [{:?}]\n[ca]\nedge_answers = true",
+        first.address(),
+        second.address(),
+        compiler.address(),
+    );
+    answers(&first, Reply::ok(&old));
+    let front = proxy(&ca)
+        .fetch(WHEN_ASKED)
+        .file("ssl/crl.pem", &file, 0o644)
+        .with(&pools)
+        .start();
+    wait_for_answer(&front);
+    ca.revoke(&bad);
+    let now = ca.crl_pem();
+    answers(&second, Reply::ok(&now));
+    for _ in 0..2 {
+        let told = fetch_refused(&front);
+        assert!(
+            told.contains("lacks 1 revoked") || told.contains("lacks 2"),
+            "{told}"
+        );
+        for agent in [&lost, &bad] {
+            let answer = front.client(Some(agent)).get(CATALOG);
+            assert_refused(&answer, 403, &["revoked"]);
+        }
+        let alarms = front.status()["trust"]["alarms"].to_string();
+        assert!(alarms.contains("crl accept"), "{alarms}");
+    }
+    let copied = front.client(None).get(LIST);
+    assert_eq!(copied.text(), now, "agents get what is in force");
+    let told = front.stderr();
+    let times = told.matches("refused a fetched CRL").count();
+    assert!(
+        times <= 2,
+        "once, and once more with the new number: {told}"
+    );
+    // The one that had lost it has it again.
+    answers(&first, Reply::ok(&now));
+    fetch_unchanged(&front);
+    let alarms = front.status()["trust"]["alarms"].to_string();
+    assert!(!alarms.contains("crl accept"), "{alarms}");
+}
+
+#[test]
+fn t10_a_list_that_the_ca_answers_no_more_is_told() {
+    let ca = Ca::new();
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    let whole = ca.crl_pem();
+    let end = "-----END X509 CRL-----\n";
+    let root = whole.split_inclusive(end).last().expect("the root's");
+    let name = format!("provides no CRL of CN={}", ca.name());
+    let alarms = || estate.proxy.status()["trust"]["alarms"].to_string();
+    for (answer, is_told) in [(root, true), (&whole, false)] {
+        answers(&estate.ca_server, Reply::ok(answer));
+        fetch_unchanged(&estate.proxy);
+        assert_eq!(alarms().contains(&name), is_told, "{}", alarms());
+    }
+}
+
+#[test]
+fn a_refusal_ends_with_the_ca_whose_list_it_was() {
+    let ca = Ca::new();
+    let old = ca.crl_pem();
+    ca.renew_crl();
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    answers(&estate.ca_server, Reply::ok(&old));
+    fetch_refused(&estate.proxy);
+    // It is made anew, by the same name.
+    let next = ca.namesake();
+    answers(&estate.ca_server, Reply::ok(&next.crl_pem()));
+    for (file, text) in [
+        ("ssl/certs/ca.pem", next.bundle_pem()),
+        ("ssl/crl.pem", next.crl_pem()),
+    ] {
+        estate.proxy.write(file, &text, 0o644);
+    }
+    estate.proxy.reload_applied();
+    let agent = next.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate
+        .proxy
+        .wait_for_status("no refusal is left", |status| {
+            status["trust"]["fetch"]["refused"] == Value::Array(Vec::new())
+        });
+    assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
+}
+
+#[test]
+fn t10_nothing_is_accepted_that_takes_back_more_than_was_told() {
+    let ca = Ca::new();
+    let (bad, worse) = (ca.agent("web01"), ca.agent("web01"));
+    let old = ca.crl_pem();
+    ca.revoke(&bad);
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    answers(&estate.ca_server, Reply::ok(&old));
+    fetch_refused(&estate.proxy);
+    // A file brings another list, and the CA does not answer any more.
+    estate.ca_server.stop();
+    ca.revoke(&worse);
+    estate.proxy.write("ssl/crl.pem", &ca.crl_pem(), 0o644);
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&worse).get(CATALOG), 403, &["revoked"]);
+    let issuer = format!("CN={}", ca.name());
+    let arguments = [issuer.as_str(), "--why", "restored"];
+    let outcome = estate.proxy.command(&["crl", "accept"], &arguments);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    for word in ["nothing was accepted", "lacks 2 revoked"] {
+        assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
+    }
+    for agent in [&bad, &worse] {
+        assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
+    }
+    // That has been told now.
+    done(&estate.proxy, &["crl", "accept"], &arguments);
+    for agent in [&bad, &worse] {
+        assert_eq!(estate.client(agent).get(CATALOG).status, 200);
+    }
+}
+
+#[test]
+fn what_cannot_be_accepted_is_refused_with_what_could() {
+    let ca = Ca::new();
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    let issuer = format!("CN={}", ca.name());
+    for (arguments, code, expected) in [
+        (&[issuer.as_str()][..], 64, "--why"),
+        (&["--why", "x"], 64, "ISSUER"),
+        (
+            &[&issuer, "--why", "x"],
+            1,
+            "is refused; the proxy refuses no CRL",
+        ),
+        (&[&issuer, "--why", " "], 1, "the reason must be one line"),
+        (
+            &[&issuer, "--why", "a\nb"],
+            1,
+            "the reason must be one line",
+        ),
+    ] {
+        let outcome = estate.proxy.command(&["crl", "accept"], arguments);
+        assert_eq!(
+            outcome.code,
+            Some(code),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+        assert!(
+            outcome.stderr.contains(expected),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+    }
+    ca.revoke(&ca.agent("web01"));
+    fetch(&estate.proxy);
+    answers(&estate.ca_server, Reply::ok(&ca.other_crl_pem(1, &[])));
+    fetch_refused(&estate.proxy);
+    let outcome = estate
+        .proxy
+        .command(&["crl", "accept"], &["CN=nobody", "--why", "x"]);
+    assert!(
+        outcome.stderr.contains(&format!("those of {issuer}")),
+        "{}",
+        outcome.stderr
+    );
+    let json = done(&estate.proxy, &["crl", "show"], &["--json"]);
+    let shown: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(shown["fetch"]["refused"][0]["issuer"], issuer);
+}
+
+#[track_caller]
+fn fetch_refused(proxy: &Proxy) -> String {
+    let Outcome { code, stderr, .. } = proxy.command(&["crl", "fetch"], &[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("refused: "), "{stderr}");
+    stderr
+}
+
+/// The same PEM with the middle of its first block replaced.
+fn damaged(pem: &str) -> String {
+    let mut lines: Vec<_> = pem.lines().collect();
+    lines[3] = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,281 @@
+//! Identity headers that a client sends never reach a member, in any spelling.
+
+use testkit::{Connection, Recorded, Seed};
+
+use crate::support::{
+    Estate, assert_told,
+    paths::{CA_CERTIFICATE, CATALOG},
+    sayable,
+};
+
+/// Every name by which a front end has ever told a server who its client is.
+const IDENTITY_HEADERS: &[&str] = &[
+    "X-Client-Verify",
+    "X-Client-DN",
+    "X-Client-Cert",
+    "X-Client-Anything",
+    "X-SSL-Subject",
+    "X-SSL-Client-Cert",
+    "X-SSL-Client-DN",
+    "X-SSL-Client-Verify",
+    "SSL-Client-Cert",
+    "SSL-Client-Verify",
+    "SSL-Client-S-DN",
+    "Client-Cert",
+    "Client-Cert-Chain",
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert-Info",
+    "Forwarded",
+    "X-Real-IP",
+    "X-Authentication",
+    "Proxy",
+];
+
+/// What every forged value contains, and nothing else does.
+const MARK: &str = "forged";
+
+#[test]
+fn forged_identity_headers_are_logged_once_a_minute_for_each_client() {
+    let estate = Estate::start();
+    let [web01, web02] = ["web01", "web02"].map(|name| estate.ca.agent(name));
+    let forged = [("X-Client-DN", "CN=forged"), ("X-SSL-Subject", "forged")];
+    for _ in 0..3 {
+        let client = estate.client(&web01);
+        assert_eq!(client.request("GET", CATALOG, &forged, b"").status, 200);
+    }
+    // The event of the second client comes after any of the first.
+    let catalog = CATALOG.replace("web01", "web02");
+    let client = estate.client(&web02);
+    assert_eq!(
+        client.request("GET", &catalog, &forged[..1], b"").status,
+        200
+    );
+    let words = "removed identity headers that the client sent";
+    estate.proxy.wait_for_event("certname=web02");
+    let stderr = estate.proxy.stderr();
+    let events: Vec<_> = stderr.lines().filter(|line| line.contains(words)).collect();
+    let [first, second] = events[..] else {
+        panic!("{events:#?}");
+    };
+    for (event, name, headers) in [
+        (first, "web01", "headers=\"x-client-dn, x-ssl-subject\""),
+        (second, "web02", "headers=x-client-dn"),
+    ] {
+        assert!(event.contains(" WARN "), "{event}");
+        for part in [&format!("certname={name} address=127.0.0.1"), headers] {
+            assert!(event.contains(part), "{part} is not in {event}");
+        }
+    }
+}
+
+#[test]
+fn t01_identity_headers_of_a_client_never_reach_a_member() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    for (client, target, told) in [
+        (
+            estate.client(&agent),
+            CATALOG,
+            ("SUCCESS", Some("CN=web01")),
+        ),
+        (estate.anonymous(), CA_CERTIFICATE, ("NONE", None)),
+    ] {
+        let mut connection = client.connect().expect("connects");
+        for name in IDENTITY_HEADERS {
+            for spelling in spellings(name) {
+                for forgery in forgeries(&spelling) {
+                    ask_with(&estate, &mut connection, target, &forgery);
+                    assert_nothing_forged(&estate.only_request(), told, &forgery);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_generated_forgeries_change_nothing() {
+    let mut seed = Seed::from_env_or_random();
+    // By chance more than 500 of them may be a stranger's, which is what one may send at once by default.
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.with("[ca]\nanonymous_burst = 2000\nanonymous_burst_per_address = 2000")
+        })
+        .start();
+    let agent = estate.ca.agent("web01");
+    let mut verified = estate.client(&agent).connect().expect("connects");
+    let mut anonymous = estate.anonymous().connect().expect("connects");
+    for _ in 0..1000 {
+        let forgery = generated(&mut seed);
+        let (connection, target, told) = if seed.once_in(2) {
+            (&mut verified, CATALOG, ("SUCCESS", Some("CN=web01")))
+        } else {
+            (&mut anonymous, CA_CERTIFICATE, ("NONE", None))
+        };
+        ask_with(&estate, connection, target, &forgery);
+        assert_nothing_forged(&estate.only_request(), told, &forgery);
+    }
+}
+
+#[test]
+fn t02_a_header_with_an_underscore_is_dropped_whatever_its_name() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let headers = [("X_Odd", MARK), ("X-Odd", "kept"), ("x.odd", "kept too")];
+    assert_eq!(
+        estate
+            .client(&agent)
+            .request("GET", CATALOG, &headers, b"")
+            .status,
+        200
+    );
+    let request = estate.only_request();
+    assert!(!request.raw_text().contains(MARK), "{}", request.raw_text());
+    assert_eq!(
+        (request.only("x-odd"), request.only("x.odd")),
+        ("kept", "kept too")
+    );
+}
+
+#[test]
+fn t19_forwarded_fields_have_one_value_and_it_is_ours() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let forged = [
+        ("X-Forwarded-For", "203.0.113.1"),
+        ("X-Forwarded-For", "203.0.113.2"),
+        ("X-Real-IP", "203.0.113.3"),
+    ];
+    assert_eq!(client.request("GET", CATALOG, &forged, b"").status, 200);
+    let request = estate.only_request();
+    let port = estate.proxy.address().port().to_string();
+    for (name, expected) in [
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", client.host().as_str()),
+        ("X-Forwarded-Port", port.as_str()),
+        ("X-Real-IP", "127.0.0.1"),
+        ("Host", client.host().as_str()),
+    ] {
+        assert_eq!(request.only(name), expected, "{name}");
+    }
+    assert!(!request.only("X-Request-Id").is_empty());
+    assert!(request.headers.all("Forwarded").is_empty());
+}
+
+/// The five spellings that one server or another reads as the same name.
+fn spellings(name: &str) -> [String; 5] {
+    [
+        name.to_owned(),
+        name.to_ascii_lowercase(),
+        name.to_ascii_uppercase(),
+        name.replace('-', "_"),
+        name.replacen('-', ".", 1).replace('-', "_"),
+    ]
+}
+
+/// A name once, doubled, nominated by `Connection` before it and after it.
+fn forgeries(name: &str) -> Vec<Vec<(String, String)>> {
+    let line = |value: &str| (name.to_owned(), format!("{value}-{MARK}"));
+    let nomination = || {
+        (
+            "Connection".to_owned(),
+            format!("{name}, X-Client-Verify, x-client-dn"),
+        )
+    };
+    vec![
+        vec![line("SUCCESS")],
+        vec![line("CN=victim"), line("CN=attacker")],
+        vec![nomination(), line("SUCCESS")],
+        vec![line("SUCCESS"), nomination()],
+    ]
+}
+
+/// A forgery by chance: up to four lines of any names in any case, with `_` and `.` for `-`, some of them nominated.
+fn generated(seed: &mut Seed) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for _ in 0..=seed.below(3) {
+        let name: String = seed
+            .pick(IDENTITY_HEADERS)
+            .chars()
+            .map(|c| match c {
+                '-' => *seed.pick(&['-', '-', '_', '.']),
+                c if seed.once_in(2) => c.to_ascii_uppercase(),
+                c => c.to_ascii_lowercase(),
+            })
+            .collect();
+        let value = *seed.pick(&[
+            "SUCCESS",
+            "CN=victim",
+            "/CN=victim",
+            "0",
+            "-----BEGIN CERTIFICATE-----",
+            "",
+        ]);
+        for _ in 0..=seed.below(2) {
+            lines.push((name.clone(), format!("{value} {MARK}").trim().to_owned()));
+        }
+        if seed.once_in(3) {
+            let at = seed.below(lines.len() + 1);
+            let more = *seed.pick(&[
+                "close-not",
+                "X-Client-Verify",
+                "x-client-dn",
+                "Host",
+                "keep-alive",
+            ]);
+            lines.insert(at, ("Connection".to_owned(), format!("{name}, {more}")));
+        }
+    }
+    lines
+}
+
+#[track_caller]
+fn ask_with(
+    estate: &Estate,
+    connection: &mut Connection,
+    target: &str,
+    forgery: &[(String, String)],
+) {
+    estate.forget();
+    let headers: Vec<_> = forgery
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let headers = sayable(&headers);
+    let response = connection.request("GET", target, &headers, b"");
+    assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
+}
+
+/// What a member was told is ours: no forged byte, one verdict, one subject at most, every trusted name once at most.
+#[track_caller]
+fn assert_nothing_forged(
+    request: &Recorded,
+    told: (&str, Option<&str>),
+    forgery: &[(String, String)],
+) {
+    let raw = request.raw_text();
+    assert!(
+        !raw.to_ascii_lowercase().contains(MARK),
+        "{forgery:?} reached the member:\n{raw}"
+    );
+    assert_told(request, told.0, told.1);
+    let mut names: Vec<_> = request
+        .headers
+        .names()
+        .iter()
+        .map(|name| name.replace(['_', '.'], "-"))
+        .collect();
+    names.sort();
+    for pair in names.windows(2) {
+        assert_ne!(
+            pair[0], pair[1],
+            "{forgery:?}: a field twice at the member:\n{raw}"
+        );
+    }
+}

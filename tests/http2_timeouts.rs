@@ -1,0 +1,260 @@
+//! Time limits on connections and heads of HTTP/2, and the end of a connection.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{
+    ClientError, Connection, Protocol, Reply, StandIn,
+    http2::{Outcome, PREFACE, flag, frame, kind},
+    wait_until,
+};
+
+use crate::support::{Estate, LIMIT, http2::*};
+
+#[test]
+fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last() {
+    let estate = Estate::builder().one_agent_for_many().start();
+    let bad = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &bad);
+    estate.compilers.iter().for_each(StandIn::hold);
+    for _ in 0..3 {
+        connection.send("GET", CATALOG, &[], b"").expect("sends");
+    }
+    let asked = wait_until(LIMIT, || (estate.far_end().len() == 3).then_some(()));
+    assert!(asked.is_some());
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    estate.proxy.metrics();
+    // A stream is in flight: the connection hears of the swap with the next.
+    connection.send("GET", FILE, &[], b"").expect("sends");
+    let refused = connection.outcome(7);
+    assert_eq!(refused, Outcome::Answered(403));
+    estate.compilers.iter().for_each(StandIn::release);
+    for _ in 0..3 {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+    assert!(connection.is_last());
+    assert!(connection.is_closed_within(LIMIT));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 403);
+    assert_eq!(record["verdict"], "FAILED:revoked");
+}
+
+/// A client that reads nothing of ours, and so never answers the ping of our goodbye either.
+#[test]
+fn a_client_that_does_not_hear_our_goodbye_starts_nothing_once_its_time_is_over() {
+    let estate = Estate::builder().compilers(1).start();
+    let bad = estate.ca.agent("web01");
+    let mut deaf = connect(&estate, &bad);
+    estate.compilers[0].hold();
+    deaf.send("GET", CATALOG, &[], b"").expect("sends");
+    estate.compilers[0].wait_for_request(1, LIMIT);
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    let refused = |record: &Value| record["status"] == 403;
+    deaf.send("GET", FILE, &[], b"").expect("sends");
+    estate.proxy.wait_for_record(refused);
+    // Its first request is in flight all the time. A round trip has a second.
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(250));
+        deaf.send("GET", FILE, &[], b"").expect("sends");
+    }
+    let last = 2 * 10 - 1;
+    assert_eq!(deaf.outcome(last), Outcome::Reset(7), "REFUSED_STREAM");
+    estate.compilers[0].release();
+    assert_eq!(deaf.outcome(1), Outcome::Answered(200));
+}
+
+#[test]
+fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
+    let estate = Estate::builder()
+        .one_agent_for_many()
+        .proxy(|proxy| proxy.top("drain_grace = \"20s\""))
+        .start();
+    let mut idle = connect(&estate, &estate.ca.agent("web02"));
+    let mut busy = connect(&estate, &estate.ca.agent("web01"));
+    idle.settle().expect("it is open");
+    estate.compilers.iter().for_each(StandIn::hold);
+    busy.send("GET", CATALOG, &[], b"").expect("sends");
+    let asked = wait_until(LIMIT, || (estate.far_end().len() == 1).then_some(()));
+    assert!(asked.is_some());
+    estate.proxy.terminate();
+    assert!(idle.is_closed_within(LIMIT) && idle.is_last());
+    estate.compilers.iter().for_each(StandIn::release);
+    let answer = busy.read_response().expect("an answer");
+    assert_eq!((answer.status, answer.says_close()), (200, true));
+    assert!(busy.is_closed_within(LIMIT));
+    let ended = estate.proxy.wait_for_end(LIMIT);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+/// A client that never answers our pings and never closes.
+#[test]
+fn an_idle_connection_ends_though_its_client_only_pings() {
+    let (estate, mut connection) = begin(with_listener("idle_timeout = \"5s\""));
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let ended = wait_until(LIMIT, || {
+        let pinged = connection.send_frame(kind::PING, 0, 0, b"12345678");
+        (pinged.is_err() || connection.settle().is_err() || connection.is_last()).then_some(())
+    });
+    assert!(ended.is_some(), "pings are no requests");
+    wait_for_limit(&estate, "idle_timeout", 1.0);
+}
+
+/// A client that agreed on HTTP/2 and says nothing.
+#[test]
+fn a_connection_on_which_http2_never_begins_ends_with_its_idle_time() {
+    let estate = with_listener("idle_timeout = \"5s\"").start();
+    let client = estate.client(&estate.ca.agent("web01"));
+    let mut mute = client.protocol(Protocol::Http2).agree().expect("agrees");
+    assert!(ends(&mut mute), "it stands still");
+    wait_for_limit(&estate, "idle_timeout", 1.0);
+}
+
+const HALF_HEADS: &str = "head_timeout = \"1s\"\nidle_timeout = \"10m\"";
+
+#[test]
+fn a_head_has_its_time_from_its_first_byte() {
+    let (estate, mut connection) = begin(with_listener(HALF_HEADS));
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let stream = connection.reserve_stream();
+    // It says that there are more (no END_HEADERS), and none come.
+    connection
+        .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
+        .expect("sends");
+    let outcome = connection.outcome(stream);
+    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    wait_for_limit(&estate, "head_timeout", 1.0);
+    wait_for_reason(&estate, "head-timeout");
+    // A byte now and then wins no time.
+    let mut slow = connect(&estate, &estate.ca.agent("web01"));
+    slow.settle().expect("it has nothing else to say");
+    let stream = slow.reserve_stream();
+    let flags = flag::END_STREAM | flag::END_HEADERS;
+    let frame = frame(kind::HEADERS, flags, stream, &[0; 1000]);
+    let ended = frame.iter().any(|byte| {
+        slow.send_bytes(&[*byte]).is_err() || slow.is_closed_within(Duration::from_millis(100))
+    });
+    assert!(ended && slow.is_last());
+    wait_for_limit(&estate, "head_timeout", 2.0);
+    let records = estate.proxy.wait_for_records(3);
+    assert_eq!(records.len(), 3, "{records:#?}");
+}
+
+#[test]
+fn what_http2_begins_with_has_the_time_of_a_head() {
+    let estate = with_listener(HALF_HEADS).start();
+    let client = estate.client(&estate.ca.agent("web01"));
+    let client = client.protocol(Protocol::Http2);
+    for said in [&PREFACE[..PREFACE.len() / 2], PREFACE] {
+        let mut connection = client.agree().expect("shakes hands");
+        connection.send_bytes(said).expect("sends");
+        assert!(ends(&mut connection), "it stands still");
+    }
+    wait_for_limit(&estate, "head_timeout", 2.0);
+    wait_for_reason(&estate, "head-timeout");
+    assert_eq!(estate.proxy.wait_for_records(2).len(), 2);
+}
+
+#[test]
+fn a_head_has_no_more_time_where_another_request_is_being_answered() {
+    let (estate, mut connection) = begin(with_listener(HALF_HEADS));
+    estate.compilers.iter().for_each(StandIn::hold);
+    let busy = connection.open(&get(CATALOG), true).expect("opens");
+    connection.settle().expect("it is open");
+    let half = connection.reserve_stream();
+    connection
+        .send_frame(kind::HEADERS, flag::END_STREAM, half, &[0x82])
+        .expect("sends");
+    let outcome = connection.outcome(busy);
+    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    let records = estate.proxy.wait_for_records(2);
+    let late = |record: &&Value| record["reason"] == "head-timeout";
+    assert_eq!(records.iter().filter(late).count(), 2, "{records:#?}");
+    assert_eq!(limit(&estate, "head_timeout"), 1.0);
+    estate.compilers.iter().for_each(StandIn::release);
+}
+
+#[test]
+fn an_answered_request_leaves_one_record_whatever_its_answer() {
+    let estate = Estate::builder().one_agent_for_many().start();
+    for member in &estate.compilers {
+        member.answer(|request| match request.target.contains("none") {
+            true => Some(Reply::status(204)),
+            false => Some(Reply::status(200).body(b"short")),
+        });
+    }
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let none = "/puppet/v3/file_content/modules/none?environment=production";
+    for _ in 0..20 {
+        assert_eq!(connection.get(FILE).status, 200);
+        assert_eq!(connection.get(none).status, 204);
+        assert_eq!(connection.get("/nowhere").status, 404);
+        assert_eq!(
+            connection.request("HEAD", FILE, &[], b"").status,
+            200,
+            "HEAD"
+        );
+    }
+    let records = estate.proxy.wait_for_records(80);
+    let others: Vec<_> = records
+        .iter()
+        .filter(|record| !["200", "204", "404"].contains(&record["status"].to_string().as_str()))
+        .collect();
+    assert!(others.is_empty(), "{others:#?}");
+    assert_eq!(records.len(), 80);
+}
+
+/// Each answer is small enough to be let go of at once; together they are more than sockets take.
+#[test]
+fn answers_on_their_way_to_a_slow_client_have_its_time_when_the_proxy_stops() {
+    let estate = Estate::builder()
+        .one_agent_for_many()
+        .proxy(|proxy| {
+            proxy
+                .listener("streams_max = 400")
+                .top("drain_grace = \"60s\"")
+        })
+        .start();
+    for member in &estate.compilers {
+        member.answer(|request| {
+            let file = request.target.contains("file_content");
+            file.then(|| Reply::status(200).body(&[b'x'; 60_000]))
+        });
+    }
+    let client = estate
+        .client(&estate.ca.agent("web01"))
+        .protocol(Protocol::Http2);
+    let mut slow = client.connect().expect("connects");
+    slow.send_frame(kind::WINDOW_UPDATE, 0, 0, &(64_u32 << 20).to_be_bytes())
+        .expect("sends");
+    let streams: Vec<_> = (0..400)
+        .map(|_| slow.open(&get(FILE), true).expect("opens"))
+        .collect();
+    estate.proxy.wait_for_records(400);
+    let mut mute = client.agree().expect("shakes hands");
+    estate.proxy.terminate();
+    // The time of whoever is idle when the proxy stops is over.
+    assert!(ends(&mut mute));
+    for stream in streams {
+        assert_eq!(
+            slow.outcome(stream),
+            Outcome::Answered(200),
+            "stream {stream}"
+        );
+    }
+    drop(slow);
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+/// Whether the peer ends a connection, whatever it says before.
+fn ends(connection: &mut Connection) -> bool {
+    let mut bytes = [0; 1024];
+    loop {
+        match connection.read_some(&mut bytes) {
+            Ok(1..) => {}
+            end => return !matches!(end, Err(ClientError::Timeout)),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Connections to members: reuse, limits, the wait in the queue, and members that cannot be reached or resolved.
+
+use std::{
+    net::{SocketAddr, TcpListener, UdpSocket},
+    thread,
+};
+
+use testkit::{Ca, StandIn, wait_until};
+
+use crate::support::{
+    self, Estate, LIMIT, assert_unavailable, connection,
+    paths::{CATALOG, FILE},
+    pools::{UNPROBED, answer_once, answered, odd, one_worker, pending, shares},
+};
+
+/// A name that no resolver has (RFC 2606).
+const NOWHERE: &str = "no-such-member.invalid:8140";
+
+#[test]
+fn connections_are_kept_and_used_again() {
+    let estate = one_worker(Estate::builder()).compilers(1).start();
+    let probes = estate.compilers[0].connections_accepted();
+    let mut connection = connection(&estate);
+    for _ in 0..10 {
+        assert_eq!(
+            connection.request("POST", CATALOG, &[], b"facts").status,
+            200
+        );
+    }
+    let numbers: std::collections::BTreeSet<_> = estate
+        .far_end()
+        .iter()
+        .map(|request| request.connection)
+        .collect();
+    assert_eq!(numbers.len(), 1, "{probes} before");
+}
+
+#[test]
+fn a_kept_connection_is_closed_before_the_member_would_do_it() {
+    for by_pool in [false, true] {
+        let mut estate = one_worker(Estate::builder())
+            .compilers(1)
+            .compiler_pool("check = { interval = \"1h\" }");
+        estate = match by_pool {
+            true => estate
+                .compiler_pool("keepalive = \"0s\"")
+                .proxy(|proxy| proxy.with("[upstream]\nkeepalive = \"29s\"")),
+            false => estate.proxy(|proxy| proxy.with("[upstream]\nkeepalive = \"0s\"")),
+        };
+        let estate = estate.start();
+        let mut connection = connection(&estate);
+        for _ in 0..3 {
+            assert_eq!(connection.get(FILE).status, 200);
+        }
+        let numbers: std::collections::BTreeSet<_> = estate
+            .far_end()
+            .iter()
+            .map(|request| request.connection)
+            .collect();
+        assert_eq!(numbers.len(), 3, "none was used again");
+        let closed = wait_until(LIMIT, || {
+            (estate.compilers[0].connections_open() == 0).then_some(())
+        });
+        assert!(closed.is_some(), "and none stands idle");
+    }
+}
+
+#[test]
+fn nobody_starves_at_a_member_with_one_connection() {
+    let estate = Estate::builder()
+        .one_agent_for_many()
+        .compilers(1)
+        .compiler_pool("connections_max = 1")
+        .proxy(|proxy| proxy.top("workers = 4"))
+        .start();
+    crowd(&estate, 12, 60);
+    assert_eq!(shares(&estate), [720]);
+}
+
+/// Many clients at a member with few connections: all are served, by no more than so many at once.
+fn crowd(estate: &Estate, clients: usize, requests: usize) {
+    let agent = estate.ca.agent("web01");
+    let crowd: Vec<_> = (0..clients)
+        .map(|_| {
+            let client = estate.client(&agent);
+            thread::spawn(move || {
+                let mut connection = client.connect().expect("connects");
+                (0..requests)
+                    .map(|_| connection.request("POST", CATALOG, &[], b"facts").status)
+                    .collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    for client in crowd {
+        let statuses = client.join().expect("no panic");
+        assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    }
+}
+
+#[test]
+fn no_more_connections_than_connections_max_over_all_workers() {
+    for (upstream, pool) in [
+        ("connections_max = 2", ""),
+        ("connections_max = 100", "connections_max = 2"),
+    ] {
+        let estate = Estate::builder()
+            .one_agent_for_many()
+            .compilers(1)
+            .compiler_pool(pool)
+            .compiler_pool("connect_timeout = \"1h\"")
+            .compiler_pool("check = { interval = \"1h\" }")
+            .proxy(move |proxy| {
+                proxy
+                    .top("workers = 4")
+                    .with(&format!("[upstream]\nclient_share = \"100%\"\n{upstream}"))
+            })
+            .start();
+        let probe = estate.compilers[0].connections_accepted();
+        estate.compilers[0].hold();
+        let mut waiting: Vec<_> = (0..12).map(|_| connection(&estate)).collect();
+        for connection in &mut waiting {
+            connection.send("GET", FILE, &[], b"").expect("sends");
+        }
+        estate.proxy.wait_for_status("ten wait", |status| {
+            status["pools"].to_string().contains("\"waiting\":10")
+        });
+        estate.compilers[0].wait_for_request(2, LIMIT);
+        assert_eq!(estate.compilers[0].connections_accepted() - probe, 2);
+        answered(&estate, waiting);
+        assert_eq!(shares(&estate), [12]);
+        // Busy clients at so few connections: none is left waiting for one that stands idle elsewhere.
+        crowd(&estate, 12, 25);
+        assert_eq!(shares(&estate), [312]);
+    }
+}
+
+#[test]
+fn a_worker_at_the_limit_gets_an_idle_connection_of_another_closed() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"1h\" }")
+        .compiler_pool("connections_max = 1")
+        .proxy(|proxy| proxy.top("workers = 4"))
+        .start();
+    // Each client connection is one worker's: sooner or later another one's than where the idle one stands.
+    for _ in 0..24 {
+        assert_eq!(connection(&estate).get(FILE).status, 200);
+    }
+    assert_eq!(shares(&estate), [24]);
+}
+
+#[test]
+fn a_request_that_has_waited_for_queue_wait_max_is_answered_503() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("connections_max = 1")
+        .compiler_pool("queue_wait_max = \"200ms\"")
+        .start();
+    estate.compilers[0].hold();
+    let first = pending(&estate, 1);
+    assert_eq!(connection(&estate).get(FILE).status, 503);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 503);
+    assert_eq!(record["reason"], "queue-timeout");
+    answered(&estate, first);
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_a_member_that_is_down_and_others_serve() {
+    for check in ["check = { interval = \"20ms\" }", UNPROBED] {
+        let good = StandIn::start("good");
+        let estate = odd(&format!(
+            "scheme = \"http\"\nplaintext = \"trusted-network\"\nmembers = [\"{NOWHERE}\", \"{}\"]\n{check}",
+            good.address()
+        ))
+        .start();
+        estate.proxy.wait_for_health("odd", &good.address(), "up");
+        for _ in 0..4 {
+            assert_eq!(connection(&estate).get(FILE).status, 200);
+        }
+        assert_eq!(good.requests().len(), 4);
+        estate.proxy.wait_for_health("odd", NOWHERE, "down");
+    }
+}
+
+#[test]
+fn nobody_resolved_is_nobody_available() {
+    let estate = odd(&format!("members = [\"{NOWHERE}\"]\n{UNPROBED}")).start();
+    assert_unavailable(&connection(&estate).get(FILE));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["route"] == "odd");
+    assert_eq!(record["reason"], "name-unresolved", "{record}");
+    assert!(
+        record["cause"]
+            .as_str()
+            .is_some_and(|cause| cause.contains("does not resolve")),
+        "{record}"
+    );
+}
+
+/// An address of this machine that is not loopback, if it has one.
+fn own_address() -> Option<SocketAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: connecting a datagram socket only chooses a route (RFC 5737 addresses go nowhere).
+    socket.connect("192.0.2.1:9").ok()?;
+    socket
+        .local_addr()
+        .ok()
+        .filter(|address| !address.ip().is_loopback())
+}
+
+#[test]
+fn plain_http_to_another_machine_is_refused_by_the_configuration_unless_it_says_so() {
+    let lines = |plaintext: &str| {
+        format!("[pools.ca]\nscheme = \"http\"\nmembers = [\"192.0.2.1:8140\"]\n{plaintext}")
+    };
+    let check = |plaintext: &str| {
+        support::proxy(&Ca::new())
+            .with(&lines(plaintext))
+            .with("[pools.compilers]\nmembers = [\"c1:8140\"]")
+            .check()
+    };
+    let refused = check("");
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!((refused.stdout + &refused.stderr).contains("would leave this machine"));
+    assert_eq!(check("plaintext = \"trusted-network\"").code, Some(0));
+}
+
+#[test]
+fn plain_http_to_another_address_goes_out_only_where_the_network_is_trusted() {
+    let Some(address) = own_address() else {
+        eprintln!("this machine has no address but loopback: nothing to show");
+        return;
+    };
+    let Ok(listener) = TcpListener::bind((address.ip(), 0)) else {
+        eprintln!("{address} cannot be bound: nothing to show");
+        return;
+    };
+    let member = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            answer_once(&mut socket);
+        }
+    });
+    let estate = odd(&format!(
+        "scheme = \"http\"\nplaintext = \"trusted-network\"\nmembers = [\"{member}\"]\n{UNPROBED}"
+    ))
+    .start();
+    assert_eq!(connection(&estate).get(FILE).text(), "hi");
+}
+
+#[test]
+fn a_member_on_a_unix_socket_serves() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("c1.sock");
+    let member = StandIn::builder("unix").unix(&path).start();
+    let estate = odd(&format!(
+        "scheme = \"http\"\nmembers = [\"{}\"]",
+        member.address()
+    ))
+    .start();
+    estate.proxy.wait_for_members(&["odd"]);
+    assert_eq!(connection(&estate).get(FILE).status, 200);
+    assert_eq!(member.requests().len(), 1);
+}

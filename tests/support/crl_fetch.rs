@@ -1,0 +1,110 @@
+//! Set-up of the tests about CRLs that are fetched from the CA.
+
+use std::{ops::Deref, path::Path};
+
+use serde_json::Value;
+use testkit::{Ca, Client, Credential, Proxy, Recorded, Reply, StandIn};
+
+use crate::support::{Estate, EstateBuilder, done, proxy};
+
+pub(crate) const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+pub(crate) const FAILING: &str = "proscenium_crl_fetch_failing";
+
+/// An estate whose list is fetched.
+pub(crate) fn fetching(ca: &Ca, lines: &str) -> EstateBuilder {
+    let lines = lines.to_owned();
+    Estate::builder()
+        .ca(ca)
+        .proxy(move |proxy| proxy.fetch(&lines))
+}
+
+/// Has a CA server give this answer to who wants its list.
+pub(crate) fn answers(ca_server: &StandIn, reply: Reply) {
+    ca_server.answer(move |request| (request.path() == LIST).then(|| reply.clone()));
+}
+
+pub(crate) fn lists_asked(server: &StandIn) -> Vec<Recorded> {
+    let mut requests = server.requests();
+    requests.retain(|request| request.path() == LIST);
+    requests
+}
+
+pub(crate) fn compilers_asked(estate: &Estate) -> Vec<Recorded> {
+    estate
+        .compilers
+        .iter()
+        .flat_map(StandIn::requests)
+        .collect()
+}
+
+/// Waits for the fetch of the start.
+#[track_caller]
+pub(crate) fn wait_for_answer(proxy: &Proxy) -> Value {
+    let status = proxy.wait_for_status("a list was fetched", |status| {
+        status["trust"]["fetch"]["last_answer"].is_string()
+    });
+    status["trust"]["fetch"].clone()
+}
+
+/// Fetches, and says what was told of a list that is in force now.
+#[track_caller]
+pub(crate) fn fetch(proxy: &Proxy) -> String {
+    let told = done(proxy, &["crl", "fetch"], &[]);
+    assert!(told.contains("is active"), "{told}");
+    told
+}
+
+/// Fetches what is in force already. The stand-in signs its list anew for each who asks, which is no news.
+#[track_caller]
+pub(crate) fn fetch_unchanged(proxy: &Proxy) {
+    done(proxy, &["crl", "fetch"], &[]);
+}
+
+/// Nothing is fetched but at the start and when somebody asks.
+pub(crate) const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
+
+/// The table that has what outlasts a restart in this directory.
+pub(crate) fn state_in(directory: &Path) -> String {
+    format!("[state]\ndirectory = {directory:?}")
+}
+
+/// A front whose CA server nobody reaches, with this list in the agent's files.
+pub(crate) fn without_ca(ca: &Ca, file: &str, state: &Path) -> Front {
+    let compiler = StandIn::start("c1");
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\nscheme = \"http\"\nmembers = [{:?}]",
+        compiler.address()
+    );
+    let proxy = proxy(ca)
+        .fetch(WHEN_ASKED)
+        .file("ssl/crl.pem", file, 0o644)
+        .with(&state_in(state))
+        .with(&pools)
+        .start();
+    proxy.wait_for_members(&["compilers"]);
+    Front {
+        proxy,
+        _compiler: compiler,
+    }
+}
+
+/// The proxy with one compiler.
+pub(crate) struct Front {
+    proxy: Proxy,
+    _compiler: StandIn,
+}
+
+impl Front {
+    pub(crate) fn client(&self, agent: &Credential) -> Client {
+        self.proxy.client(Some(agent))
+    }
+}
+
+impl Deref for Front {
+    type Target = Proxy;
+
+    fn deref(&self) -> &Proxy {
+        &self.proxy
+    }
+}

@@ -1,0 +1,92 @@
+//! Set-up of the tests about tunnels.
+
+use testkit::{Client, Connection, Credential, Reply, wait_until};
+
+use crate::support::{Estate, EstateBuilder, LIMIT};
+
+pub(crate) const CHAT: &str = "/chat/room";
+/// What a client says that asks for a websocket.
+pub(crate) const WEBSOCKET: [(&str, &str); 2] =
+    [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+
+/// What the routes of these tests have in common.
+pub(crate) const ROUTE: &str = "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\n\
+                     upgrade = [\"websocket\"]\n";
+
+/// One compiler that switches to websocket where it is asked to on `/chat`, which verified agents may ask it.
+pub(crate) fn chatting() -> Estate {
+    start(builder(""))
+}
+
+/// The same in the making, with more lines of the route.
+pub(crate) fn builder(more: &str) -> EstateBuilder {
+    let route = format!("{ROUTE}{more}");
+    Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&route))
+}
+
+pub(crate) fn start(builder: EstateBuilder) -> Estate {
+    let estate = builder.start();
+    for member in &estate.compilers {
+        member.answer(|request| {
+            let asked =
+                request.path().starts_with("/chat") && request.headers.get("upgrade").is_some();
+            asked.then(|| Reply::switching("websocket"))
+        });
+    }
+    estate
+}
+
+pub(crate) fn connect(estate: &Estate, agent: &Credential) -> Connection {
+    estate.client(agent).connect().expect("connects")
+}
+
+#[track_caller]
+pub(crate) fn opened(estate: &Estate, agent: &Credential) -> Connection {
+    opened_by(&estate.client(agent))
+}
+
+#[track_caller]
+pub(crate) fn opened_by(client: &Client) -> Connection {
+    let mut tunnel = client.connect().expect("connects");
+    tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
+    assert_eq!(tunnel.read_head().expect("an answer").status, 101);
+    tunnel
+}
+
+/// Breaks a tunnel off, and waits until nothing is left of it.
+#[track_caller]
+pub(crate) fn end(estate: &Estate, tunnel: Connection) {
+    drop(tunnel);
+    assert_closed(estate);
+}
+
+/// No tunnel, lease or connection is left.
+#[track_caller]
+pub(crate) fn assert_closed(estate: &Estate) {
+    let left = || {
+        let metrics = estate.proxy.metrics();
+        [
+            metrics.sum("proscenium_tunnels_open", &[]),
+            metrics.sum("proscenium_connections_open", &[]),
+            f64::from(u32::try_from(in_flight(estate)).unwrap_or(u32::MAX)),
+        ]
+    };
+    let nothing = wait_until(LIMIT, || (left() == [0.0; 3]).then_some(()));
+    assert!(
+        nothing.is_some(),
+        "tunnels, connections, leases: {:?}",
+        left()
+    );
+}
+
+/// Leases of the first compiler.
+pub(crate) fn in_flight(estate: &Estate) -> u64 {
+    let status = estate.proxy.status();
+    let pools = status["pools"].as_array().into_iter().flatten();
+    let members = pools.flat_map(|pool| pool["members"].as_array().into_iter().flatten());
+    members
+        .filter_map(|member| member["in_flight"].as_u64())
+        .sum()
+}
