@@ -4,15 +4,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::form::{CLIENT_CERT, CLIENT_CERT_CHAIN, X_FORWARDED_CLIENT_CERT};
+use crate::header_names::{CLIENT_CERT, CLIENT_CERT_CHAIN, X_FORWARDED_CLIENT_CERT};
 use crate::{Agent, CertFormat, ClientIdentity, HeaderForm, HeaderSet, Verdict};
-
-/// Always sent, exactly once, under this name unless the configuration has another.
-pub const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");
-/// Sent beside `SUCCESS` only.
-pub const X_CLIENT_DN: HeaderName = HeaderName::from_static("x-client-dn");
-/// Sent beside `SUCCESS` only, where endpoint class and pool allow it; never empty.
-pub const X_CLIENT_CERT: HeaderName = HeaderName::from_static("x-client-cert");
 
 /// What members are told about one client, as ready header values in every form that some pool asks for.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use http::header::{HeaderMap, HeaderName};
 
-use crate::OwnNames;
+use crate::folding::{is_identity_name, without_cgi_prefix};
+use crate::own_names::OwnNames;
 
 /// The header lines that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,16 +49,6 @@ pub fn is_removed(name: &str, own: &OwnNames) -> bool {
     classify(name, own).is_some()
 }
 
-/// Whether this name is removed whatever the configuration says.
-pub(crate) fn seems_identity(name: &str) -> bool {
-    is_identity(name.as_bytes(), &OwnNames::default())
-}
-
-/// Whether some reader takes `name` for `own`, which is in lower case.
-pub(crate) fn same_for_readers(name: &[u8], own: &[u8]) -> bool {
-    name.len() == own.len() && after(name, own).is_some()
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unwanted {
     Identity,
@@ -66,7 +57,8 @@ enum Unwanted {
 
 fn classify(name: &str, own: &OwnNames) -> Option<Unwanted> {
     let name = name.as_bytes();
-    if is_identity(name, own) {
+    let bare = without_cgi_prefix(name);
+    if own.holds(bare) || is_identity_name(bare) {
         Some(Unwanted::Identity)
     } else if name.contains(&b'_') {
         Some(Unwanted::Underscore)
@@ -74,64 +66,6 @@ fn classify(name: &str, own: &OwnNames) -> Option<Unwanted> {
         None
     }
 }
-
-fn is_identity(mut name: &[u8], own: &OwnNames) -> bool {
-    // `HTTP_X_CLIENT_DN` is what a CGI-style server makes of `X-Client-DN`, and some un-munge it (HEADERS.md, 1).
-    while let Some(rest) = after(name, b"http-") {
-        name = rest;
-    }
-    if own.holds(name) {
-        return true;
-    }
-    // Most names are told apart by their first letter.
-    match name.first().map(|byte| folded(*byte)) {
-        Some(b'x' | b's' | b'c' | b'f' | b'p') => {}
-        _ => return false,
-    }
-    PREFIXES.iter().any(|prefix| after(name, prefix).is_some())
-        || NAMES.iter().any(|known| same_for_readers(name, known))
-}
-
-/// What follows `prefix`, if `name` begins with it as a folding reader sees it.
-fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
-    let (head, rest) = name.split_at_checked(prefix.len())?;
-    let same = head
-        .iter()
-        .zip(prefix)
-        .all(|(byte, wanted)| folded(*byte) == *wanted);
-    same.then_some(rest)
-}
-
-/// Lower case, and `-` for all that is neither letter nor digit: CGI-style readers fold `-` and `_`, Caddy's advisory
-/// GHSA-f59h-q822-g45g adds `.`, and old Apache versions folded every other character of a token too.
-fn folded(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() {
-        byte.to_ascii_lowercase()
-    } else {
-        b'-'
-    }
-}
-
-/// Families: every name that begins so.
-const PREFIXES: &[&[u8]] = &[
-    b"x-client-",
-    b"x-ssl-",
-    b"x-forwarded-", // X-Forwarded-Client-Cert (Envoy) and X-Forwarded-Tls-Client-Cert* (Traefik) among them
-    b"ssl-client-",
-    b"client-cert", // RFC 9440, with Client-Cert-Chain
-];
-
-/// Names that stand alone. `Proxy` becomes `HTTP_PROXY` for a CGI program (CVE-2016-5385).
-const NAMES: &[&[u8]] = &[
-    b"x-client",
-    b"x-ssl",
-    b"x-forwarded",
-    b"forwarded",
-    b"x-real-ip",
-    b"x-authentication",
-    b"proxy",
-    b"ssl-client",
-];
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@
 //! attributes and nowhere else: no reader, however crude, finds a second `CN=` in a value.
 
 use crate::DnFormat;
-use crate::agent::SubjectError;
 use crate::refusal::push_hex;
 use crate::subject::{Attribute, COMMON_NAME, Subject};
+use crate::subject_error::SubjectError;
 
 impl Subject {
     /// The subject as a server is told it: printable ASCII.

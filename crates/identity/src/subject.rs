@@ -8,9 +8,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-use crate::agent::SubjectError;
 use crate::oid::{dotted_oid, in_dots};
 use crate::refusal::{printable, push_hex};
+use crate::subject_error::SubjectError;
 
 /// A distinguished name: its RDNs in the certificate's order, each of one or more attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]

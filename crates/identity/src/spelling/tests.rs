@@ -1,6 +1,6 @@
 //! Subjects in each format.
 
-use crate::agent::SubjectError;
+use crate::subject_error::SubjectError;
 use crate::test_certificate::*;
 use crate::{Agent, ChainVerified, DnFormat, IdentitySettings, SubjectRule};
 

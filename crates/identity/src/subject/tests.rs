@@ -3,8 +3,8 @@
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-use crate::agent::SubjectError;
 use crate::certname::CertnameError;
+use crate::subject_error::SubjectError;
 use crate::test_certificate::*;
 use crate::{Agent, ChainVerified, IdentitySettings, Subject, SubjectRule};
 

@@ -1,0 +1,72 @@
+//! Names that may be given to identity headers.
+
+use super::*;
+
+#[test]
+fn a_name_that_means_something_else_to_anybody_is_refused() {
+    use NameError::{Character, Forwarding, Length, Taken};
+    let taken = |name: &str| Taken(name.to_owned());
+    let forwarding = |name: &str| Forwarding(name.to_owned());
+    let long = "a".repeat(65);
+    for (name, expected) in [
+        ("", Length),
+        (&*long, Length),
+        ("X_Client_DN", Character('_')),
+        ("X.Client.DN", Character('.')),
+        ("X Client", Character(' ')),
+        ("X-Client\r\nHost", Character('\r')),
+        ("\u{fc}", Character('\u{fc}')),
+        ("-X", Character('-')),
+        ("X-", Character('-')),
+        ("Host", taken("Host")),
+        ("HOST", taken("HOST")),
+        ("Connection", taken("Connection")),
+        ("Keep-Alive", taken("Keep-Alive")),
+        ("Transfer-Encoding", taken("Transfer-Encoding")),
+        ("Content-Length", taken("Content-Length")),
+        ("Content-Type", taken("Content-Type")),
+        ("Expect", taken("Expect")),
+        ("TE", taken("TE")),
+        ("Proxy", taken("Proxy")),
+        ("Proxy-Connection", taken("Proxy-Connection")),
+        ("Accept", taken("Accept")),
+        ("If-None-Match", taken("If-None-Match")),
+        ("Authorization", taken("Authorization")),
+        ("X-Authentication", taken("X-Authentication")),
+        ("X-Puppet-Version", taken("X-Puppet-Version")),
+        ("X-Request-Id", taken("X-Request-Id")),
+        ("HTTP-X-Client-DN", taken("HTTP-X-Client-DN")),
+        ("Client-Cert", taken("Client-Cert")),
+        ("Forwarded", forwarding("Forwarded")),
+        ("X-Forwarded-For", forwarding("X-Forwarded-For")),
+        (
+            "X-Forwarded-Client-Cert",
+            forwarding("X-Forwarded-Client-Cert"),
+        ),
+        ("X-Real-IP", forwarding("X-Real-IP")),
+    ] {
+        assert_eq!(IdentityName::parse(name), Err(expected), "{name:?}");
+    }
+}
+
+#[test]
+fn names_that_old_front_ends_used_are_taken_as_they_are() {
+    for (name, role) in [
+        ("X-SSL-Subject", Some(HeaderRole::Dn)),
+        ("x-ssl-client-cert", Some(HeaderRole::Cert)),
+        ("X-CLIENT-VERIFY", Some(HeaderRole::Verify)),
+        ("SSL-Client-S-DN", Some(HeaderRole::Dn)),
+        ("Site-Agent", None),
+        ("X-Our-Verdict", None),
+    ] {
+        let parsed = IdentityName::parse(name).expect(name);
+        assert_eq!(parsed.as_str(), name.to_ascii_lowercase());
+        assert_eq!(parsed.known_role(), role, "{name}");
+    }
+}
+
+#[test]
+fn the_longest_name_is_one_still() {
+    let longest = "a".repeat(IdentityName::BYTES_MAX);
+    assert!(IdentityName::parse(&longest).is_ok());
+}
