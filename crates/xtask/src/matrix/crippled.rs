@@ -33,8 +33,8 @@ pub(super) const CRIPPLED: [Crippled; 2] = [
     Crippled {
         name: "asking again on live connections",
         file: "crates/proxy/src/connection.rs",
-        from: "if !standing.judgement.is_current(trust.generation(), now) {",
-        to: "if false && !standing.judgement.is_current(trust.generation(), now) {",
+        from: "if !standing.verification.is_current(trust.generation(), now) {",
+        to: "if false && !standing.verification.is_current(trust.generation(), now) {",
         shown_by: &["live"],
     },
 ];
