@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use balancing::settings::{Addresses, MemberSettings};
+use balancing::{
+    MemberAddress, host_and_port,
+    settings::{Addresses, MemberSettings},
+};
 
 use crate::{
     answer::{DnsAnswer, DnsQuestion, RECORDS_MAX, ServiceTarget},
@@ -66,16 +69,12 @@ pub fn question(member: &MemberSettings) -> Option<DnsQuestion> {
         let name = service.strip_suffix('.').unwrap_or(service);
         return Some(DnsQuestion::Service(name.to_lowercase()));
     }
-    if member.address.starts_with("unix:") {
+    let Ok(MemberAddress::Tcp { host, .. }) = MemberAddress::parse(&member.address) else {
         return None;
-    }
-    let (host, _) = member.address.rsplit_once(':')?;
-    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
-    // It means this machine whatever DNS says (RFC 6761).
-    if is_address || host.eq_ignore_ascii_case("localhost") {
-        return None;
-    }
-    Some(DnsQuestion::Host(host.to_lowercase()))
+    };
+    // `localhost` is this machine whatever DNS answers (RFC 6761).
+    let is_fixed = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
+    (!is_fixed).then(|| DnsQuestion::Host(host.to_lowercase()))
 }
 
 impl AnswerRules<'_> {
@@ -163,7 +162,7 @@ pub fn discovered(member: &MemberSettings, answer: Option<&DnsAnswer>) -> Vec<Di
 fn of_target(member: &MemberSettings, target: &ServiceTarget) -> DiscoveredMember {
     DiscoveredMember {
         settings: MemberSettings {
-            address: format!("{}:{}", target.host, target.port),
+            address: host_and_port(&target.host, target.port),
             // RFC 2782: a target of weight 0 has a small chance.
             weight: u32::from(target.weight()).max(1),
             priority: target.priority,

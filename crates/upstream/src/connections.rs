@@ -19,10 +19,12 @@ use tokio::{
 };
 
 use crate::{
-    connector::{Connector, MemberCheck, OpenSlot},
+    connector::Connector,
     dial::{DialError, DialStage, dial},
     head::Scrubbed,
     io::MemberIo,
+    member_check::MemberCheck,
+    slots::OpenSlot,
     wire::Wire,
 };
 

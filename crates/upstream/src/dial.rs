@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use balancing::{MemberAddress, host_and_port};
 use proxy_protocol::local;
 use rustls::ClientConfig;
 use tokio::{
@@ -18,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     cause::cause,
-    connector::{Connector, MemberAddress},
+    connector::Connector,
     io::{MemberIo, MemberTransport},
     settings::Plaintext,
 };
@@ -294,19 +295,11 @@ pub(crate) async fn dial_port(connector: &Connector, port: u16) -> Result<TcpStr
     let deadline = Instant::now() + connector.settings.connect_timeout;
     open(
         connector,
-        &authority(host, port).into(),
+        &host_and_port(host, port).into(),
         (host, port),
         deadline,
     )
     .await
-}
-
-/// Host and port, as a URL and a Host field spell them.
-pub(crate) fn authority(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
 }
 
 /// Finds the name and connects; `address` is what errors call it.

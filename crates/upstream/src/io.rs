@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::connector::OpenSlot;
+use crate::slots::OpenSlot;
 
 /// A transport to a member.
 #[derive(Debug)]

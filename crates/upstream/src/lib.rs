@@ -12,17 +12,18 @@ mod fetch;
 mod head;
 mod http10;
 mod io;
+mod member_check;
 mod probe;
 mod query;
 mod query_connection;
 pub mod settings;
+mod slots;
 mod wire;
 
+pub use balancing::MemberAddress;
 pub use cause::cause;
 pub use connections::{Connections, Crew};
-pub use connector::{
-    Connector, ConnectorSpec, MemberAddress, MemberAddressError, MemberCheck, Slots,
-};
+pub use connector::{Connector, ConnectorError, ConnectorSpec};
 pub use conversation::WireError;
 pub use dial::{DialError, DialStage};
 pub use exchange::{AttemptError, Exchange, MemberBody, SendOptions};
@@ -30,6 +31,7 @@ pub use fetch::{FetchError, FetchRequest, FetchedDocument, fetch};
 pub use head::{OwnFields, OwnLines, OwnName, Scrubbed, Stamped, hop_by_hop, is_hop_by_hop};
 pub use http10::NotHttp10;
 pub use io::{MemberIo, MemberStream};
+pub use member_check::MemberCheck;
 pub use probe::{
     HttpCheck, ProbeError, ProbeOutcome, agent_check, printable, probe, reads_jrubies,
 };
@@ -37,3 +39,4 @@ pub use query::{MemberQuery, QueryError, QueryResponse, query};
 pub use query_connection::QueryConnection;
 pub use rustls::Error as TlsError;
 pub use settings::{Plaintext, Scheme, SendProxy, UpstreamSettings};
+pub use slots::Slots;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use balancing::{
-    ANSWER_BYTES_MAX as AGENT_ANSWER_BYTES_MAX,
+    ANSWER_BYTES_MAX as AGENT_ANSWER_BYTES_MAX, host_and_port,
     settings::{CheckKind, CheckSettings, StatusRange},
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     cause::cause,
     connector::Connector,
-    dial::{DialError, authority, dial, dial_port, dial_tls},
+    dial::{DialError, dial, dial_port, dial_tls},
     query::{MemberQuery, QueryError, query},
 };
 
@@ -226,7 +226,7 @@ async fn ask_port(
     inquiry: &HttpCheck<'_>,
 ) -> Result<(), ProbeError> {
     let mut stream = dial_port(connector, port).await?;
-    let host = authority(connector.target.host(), port);
+    let host = host_and_port(connector.target.host(), port);
     let path = inquiry.path;
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");

@@ -12,7 +12,7 @@ use pki::{
 };
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
-use upstream::{Connector, ConnectorSpec, MemberAddressError, Scheme};
+use upstream::{Connector, ConnectorError, ConnectorSpec, Scheme};
 
 use super::{
     lasting::Lasting,
@@ -313,7 +313,7 @@ pub(super) fn pool_runtime(
     tls: Option<&PreparedTls>,
     lasting: &Lasting,
     before: Option<&PoolRuntime>,
-) -> Result<PoolRuntime, (String, MemberAddressError)> {
+) -> Result<PoolRuntime, (String, ConnectorError)> {
     let name = &settings.pool.name;
     let members = &bounded(settings, members);
     let mut connectors = Vec::new();

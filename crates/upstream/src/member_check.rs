@@ -1,0 +1,42 @@
+//! The check of a member's certificate beyond what TLS verifies.
+
+use std::{fmt, sync::Arc};
+
+use rustls::pki_types::CertificateDer;
+
+/// Judges a member's certificate after each handshake, a resumed one too, where no verifier is asked, and on a kept
+/// connection once what it is judged by has changed.
+#[derive(Clone)]
+pub struct MemberCheck {
+    generation: Arc<dyn Fn() -> u64 + Send + Sync>,
+    verify: Arc<Verify>,
+}
+
+type Verify = dyn Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync;
+
+impl MemberCheck {
+    /// By what `verify` says; `generation` is another number when that may have changed.
+    pub fn new(
+        generation: impl Fn() -> u64 + Send + Sync + 'static,
+        verify: impl Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            generation: Arc::new(generation),
+            verify: Arc::new(verify),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        (self.generation)()
+    }
+
+    pub(crate) fn verify(&self, shown: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        (self.verify)(shown)
+    }
+}
+
+impl fmt::Debug for MemberCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemberCheck")
+    }
+}
