@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use balancing::without_ip;
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CONTENT_LOCATION, LOCATION},
@@ -51,8 +52,7 @@ fn rewritten(url: &str, host: &str, is_member: impl Fn(&str) -> bool) -> Option<
 
 /// Whether a member's address is this host and port; `host:port@address` is one address of a host.
 fn is_same_server(address: &str, authority: &str) -> bool {
-    let named = address.split_once('@').map_or(address, |(named, _)| named);
-    named.eq_ignore_ascii_case(authority)
+    without_ip(address).eq_ignore_ascii_case(authority)
 }
 
 fn with_port(authority: &str, port: u16) -> Cow<'_, str> {

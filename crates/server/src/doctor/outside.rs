@@ -4,6 +4,7 @@
 
 use std::{io::ErrorKind, net::IpAddr, sync::Arc};
 
+use balancing::host_and_port;
 use http::StatusCode;
 use pki::{MemberNames, TrustStore};
 use tokio::task::JoinSet;
@@ -65,7 +66,7 @@ fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -
     let mut doors = over_tls(asked, (&connector.address, asked.server_name), by, "");
     for other in &asked.examination.tls_ports {
         if *other != port && !is_our_own(asked, host, *other) {
-            let (there, at) = (authority(host, *other), on_port(*other));
+            let (there, at) = (host_and_port(host, *other), on_port(*other));
             let mut elsewhere = over_tls(asked, (&there, Some(own_name)), by, &at);
             elsewhere
                 .iter_mut()
@@ -82,7 +83,7 @@ fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -
             .filter(|other| **other != port),
     );
     for port in ports {
-        let way = asked.connector(&authority(host, port), None, None);
+        let way = asked.connector(&host_and_port(host, port), None, None);
         doors.extend(way.map(|connector| Door {
             check: Check::OutsidePlain,
             how: format!("in plain HTTP on port {port}"),
@@ -121,7 +122,7 @@ fn of_plain(asked: &Asked<'_>, host: &str, proof: &mut Proof) -> Vec<Door> {
         if local && is_our_own(asked, host, *port) {
             continue;
         }
-        let there = authority(host, *port);
+        let there = host_and_port(host, *port);
         let by = (trust, names);
         doors.append(&mut over_tls(asked, (&there, name), by, &on_port(*port)));
     }
@@ -162,13 +163,6 @@ fn is_our_own(asked: &Asked<'_>, host: &str, port: u16) -> bool {
     let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let mut listeners = asked.prepared.config.listeners.iter();
     is_here && listeners.any(|listener| listener.endpoints().any(|own| own.port() == Some(port)))
-}
-
-fn authority(host: &str, port: u16) -> String {
-    match host.contains(':') {
-        true => format!("[{host}]:{port}"),
-        false => format!("{host}:{port}"),
-    }
 }
 
 pub(super) async fn examine(member: &Member, proof: &mut Proof) {

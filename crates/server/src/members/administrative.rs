@@ -11,7 +11,7 @@ use admin::{
     MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus, PoolMemberStatus,
     Timestamp,
 };
-use balancing::{Administrative, Change, Instruction, MemberName, Registry};
+use balancing::{Administrative, Change, Instruction, MemberAddress, MemberName, Registry};
 use proxy::PoolRuntime;
 use serde::{Deserialize, Serialize};
 use telemetry::{Alarm, Alarms};
@@ -390,15 +390,12 @@ fn matching(pools: &[Arc<PoolRuntime>], wanted: impl Fn(&str) -> bool) -> Vec<Se
         .collect()
 }
 
-/// The host of a member's address; none of a Unix socket.
-fn host_of(address: &str) -> Option<&str> {
-    if address.starts_with("unix:") {
-        return None;
+/// The host of a member's address; `None` for a Unix socket.
+fn host_of(address: &str) -> Option<String> {
+    match MemberAddress::parse(address) {
+        Ok(MemberAddress::Tcp { host, .. }) => Some(host),
+        _ => None,
     }
-    // One address of a host, which may contain colons too.
-    let named = address.split_once('@').map_or(address, |(named, _)| named);
-    let (host, _) = named.rsplit_once(':')?;
-    Some(without_brackets(host))
 }
 
 fn without_brackets(host: &str) -> &str {
@@ -508,7 +505,7 @@ mod tests {
             ("c1.example.com:8140@2001:db8::1", Some("c1.example.com")),
             ("unix:/run/c1:8140", None),
         ] {
-            assert_eq!(host_of(address), host, "{address}");
+            assert_eq!(host_of(address).as_deref(), host, "{address}");
         }
         assert_eq!(without_brackets("[::1]"), "::1");
     }

@@ -8,6 +8,7 @@ use std::{
 use balancing::{
     Administrative, Health, MEMBERS_MAX, Member, Registry,
     settings::{MemberSettings, Role},
+    without_ip,
 };
 use config::PoolConfig;
 use discovery::{DiscoveredMember, discovered, is_covered, question};
@@ -155,14 +156,10 @@ pub(super) fn with_writer(
 
 /// Whether a member is the one that gets the writes, under whichever name.
 fn is_at(member: &DiscoveredMember, writer: &Writer) -> bool {
-    let name = |address: &str| {
-        let named = address.split_once('@').map(|(name, _)| name.to_owned());
-        named.unwrap_or_else(|| address.to_owned())
-    };
     let address = &member.settings.address;
     let mut addresses = member.addresses.iter();
     *address == writer.member
-        || name(address) == name(&writer.member)
+        || without_ip(address) == without_ip(&writer.member)
             && addresses.any(|address| writer.addresses.contains(address))
 }
 
@@ -171,7 +168,7 @@ fn is_allowed(pool: &PoolConfig, address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let covers = |names: &[String]| names.iter().any(|name| is_covered(host, name));
     let mut members = pool.pool.members.iter();
-    let named = address.split_once('@').map_or(address, |(named, _)| named);
+    let named = without_ip(address);
     rules(pool).server_names.is_none_or(covers) || members.any(|member| member.address == named)
 }
 
