@@ -241,7 +241,10 @@ fn whoever_else_listens_on_the_admin_socket_is_told_with_what_helps() {
 
 #[test]
 fn the_guide_says_what_each_check_proves() {
-    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+    let guide = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/operating/doctor.md"
+    );
     let guide = std::fs::read_to_string(guide).expect("the guide is there");
     for check in server::doctor::Check::ALL {
         assert!(

@@ -12,7 +12,7 @@ use crate::support::{
     },
 };
 
-/// The pairs of docs/operating.md, "Older servers".
+/// The pairs of docs/operating/older-puppet.md, "Older servers".
 const SERVERS: &[Server] = &[
     Server {
         name: "Puppet Server",

@@ -293,10 +293,12 @@ fn texts_for_operators_and_agents_use_plain_words() {
 
 /// Pages for operators whole, and of the program's sources the string literals and the help of the command line.
 fn interface_texts() -> BTreeMap<String, String> {
-    let pages = ["README.md", "docs/configuration.md", "docs/operating.md"];
+    let guide = files_below(&root().join("docs/operating"), "md");
+    let pages = ["README.md", "docs/configuration.md"].map(|page| root().join(page));
     let mut texts: BTreeMap<_, _> = pages
-        .iter()
-        .map(|page| ((*page).to_owned(), read(&root().join(page))))
+        .into_iter()
+        .chain(guide)
+        .map(|page| (page.display().to_string(), read(&page)))
         .collect();
     let literal = regex::Regex::new(r#"(?s)"(?:[^"\\]|\\.)*""#).expect("a pattern");
     for (path, text) in sources() {

@@ -8,7 +8,7 @@ use testkit::{Ca, Credential, HeldPort, Manner, Outcome, StandIn, command_line};
 
 use crate::support::BINARY;
 
-/// An estate as docs/operating.md wants it: compilers that believe headers and let in nobody but the proxy, by a CA that
+/// An estate as docs/operating/compilers.md wants it: compilers that believe headers and let in nobody but the proxy, by a CA that
 /// exists for that alone, and a CA server that goes by certificates. No proxy runs.
 pub(crate) struct Clinic {
     pub(crate) directory: TempDir,

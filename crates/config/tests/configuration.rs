@@ -622,7 +622,7 @@ fn examples() -> Vec<(String, String)> {
 }
 
 fn documents() -> Vec<(String, String)> {
-    ["", "docs", "docs/decisions"]
+    ["", "docs", "docs/operating", "docs/decisions"]
         .into_iter()
         .flat_map(|folder| files(folder, "md"))
         .collect()

@@ -1,4 +1,4 @@
-//! The exit codes, declared once: for the code, `--help`, the manual pages and docs/operating.md.
+//! The exit codes, declared once: for the code, `--help`, the manual pages and docs/operating/limits-and-exit-codes.md.
 
 use std::fmt::Write as _;
 

@@ -41,7 +41,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
 /// Each generated file, by its path from the root of the repository.
 fn generated() -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([("docs/configuration.md".to_owned(), config::reference())]);
-    let path = "docs/operating.md";
+    let path = "docs/operating/limits-and-exit-codes.md";
     let page = fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
     files.insert(path.to_owned(), with_exit_codes(&page));
     let man = man::pages().into_iter();
