@@ -1,4 +1,4 @@
-//! A client whose chain was verified, read from its certificate.
+//! A client with a verified certificate chain, read from its certificate.
 
 use std::sync::Arc;
 
@@ -17,16 +17,17 @@ use crate::settings::{IdentitySettings, SubjectRule};
 use crate::subject::{Subject, is_whole, serial};
 use crate::subject_error::SubjectError;
 
-/// Proof that a chain was verified, revocation included. Costs nothing to carry.
+/// Proof that a chain was verified, including revocation. It has no cost at run time.
 ///
-/// The idea is rustls's `ClientCertVerified`: who wants to make an [`Agent`] has to say where the proof came from.
+/// The idea is that of `ClientCertVerified` in rustls: code that makes an [`Agent`] must show where the proof comes
+/// from.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainVerified(());
 
 impl ChainVerified {
-    /// Asserts that the chain of the certificate at hand was verified against the trust in force.
+    /// Asserts that the certificate's chain was verified against the active trust store.
     ///
-    /// Only the verifier in `pki` may call this, and tests that need an agent.
+    /// Only the verifier in `pki`, and tests that need an agent, may call this.
     pub fn assertion() -> Self {
         Self(())
     }
@@ -37,16 +38,17 @@ impl ChainVerified {
 pub struct Agent {
     certname: Certname,
     dn: Box<str>,
-    /// The subject in the formats that servers here are told it in; nothing in the others.
-    told: FormattedDn,
+    /// The subject in the formats that the configuration uses, as header values.
+    formatted_dn: FormattedDn,
     serial: Box<str>,
     issuer: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
     certificate: CertificateValues,
-    /// What RFC 9440's and Envoy's headers tell beside; none for an agent whose path nobody noted.
-    proven: Option<Box<VerifiedPath>>,
-    /// Made up to explain a decision; no header is ever made of it.
+    /// How the certificate was verified, for the headers of RFC 9440 and Envoy. `None` if the verifier recorded no
+    /// path.
+    verified_path: Option<Box<VerifiedPath>>,
+    /// Whether `explain` made the agent up. Such an agent never gets identity headers.
     assumed: bool,
 }
 
@@ -58,11 +60,10 @@ struct FormattedDn {
 }
 
 impl Agent {
-    /// Reads the agent out of its own certificate.
+    /// Reads the agent from its certificate.
     ///
-    /// # Errors
-    /// If the subject is none that every Puppet server reads alike under `settings.subject`; the caller refuses the
-    /// client then, it does not leave the header out.
+    /// # Errors If Puppet servers differ in how they read the subject under `settings.subject`. The caller must refuse
+    /// such a client. Leaving the header out is not enough.
     pub fn from_leaf(
         leaf_der: &[u8],
         settings: &IdentitySettings,
@@ -73,16 +74,16 @@ impl Agent {
         if !is_whole(certificate.subject()) {
             return Err(SubjectError::Partial);
         }
-        // By whatever OID another reader takes it for, it would have a value there that rules here have not seen.
+        // Other readers could take such an extension for another type, with a value that these rules have not checked.
         let mut extensions = certificate.extensions().iter();
         if extensions.any(|extension| dotted_oid(extension.oid.as_bytes()).is_none()) {
             return Err(SubjectError::ExtensionType);
         }
         let subject = Subject::of(certificate.subject());
         let certname = certname(&subject, settings.subject)?;
-        let dn = subject.told(DnFormat::Rfc2253)?;
+        let dn = subject.formatted(DnFormat::Rfc2253)?;
         Ok(Self {
-            told: FormattedDn::of(&subject, &dn, settings)?,
+            formatted_dn: FormattedDn::of(&subject, &dn, settings)?,
             certname,
             dn: dn.into(),
             serial: serial(certificate.tbs_certificate.raw_serial()).into(),
@@ -90,17 +91,17 @@ impl Agent {
             extensions: PuppetExtensions::of(&certificate),
             leaf: leaf_der.into(),
             certificate: CertificateValues::default(),
-            proven: None,
+            verified_path: None,
             assumed: false,
         })
     }
 
-    /// An agent that `explain` takes for granted. Routing treats it as verified; [`crate::IdentityHeaders`] says
-    /// `NONE` of it, because no chain proves it.
+    /// An agent that `explain` assumes. Routing treats it as verified. [`crate::IdentityHeaders`] reports `NONE` for
+    /// it, because no chain proves it.
     pub fn assumed(certname: Certname) -> Self {
         let dn = format!("CN={certname}");
         Self {
-            told: FormattedDn::default(),
+            formatted_dn: FormattedDn::default(),
             dn: dn.into(),
             certname,
             serial: "".into(),
@@ -108,29 +109,29 @@ impl Agent {
             extensions: PuppetExtensions::default(),
             leaf: Box::default(),
             certificate: CertificateValues::default(),
-            proven: None,
+            verified_path: None,
             assumed: true,
         }
     }
 
-    /// The same with what else `explain` takes for granted: the issuer's name by RFC 2253, and extensions by dotted OID.
+    /// Adds further assumptions of `explain`: the issuer's name by RFC 2253, and extensions by dotted OID.
     #[must_use]
     pub fn assuming(self, issuer: Option<&str>, extensions: Vec<(String, String)>) -> Self {
         Self {
             issuer: issuer.unwrap_or_default().into(),
             extensions: PuppetExtensions::assumed(extensions),
             assumed: true,
-            told: FormattedDn::default(),
+            formatted_dn: FormattedDn::default(),
             ..self
         }
     }
 
-    /// The same with the path on which it was verified: the SHA-256 of its certificate, and the certificates between it
-    /// and the anchor, the agent's issuer first.
+    /// Adds the verified path: the SHA-256 of the agent's certificate, and the certificates between it and the anchor.
+    /// The agent's issuer comes first.
     #[must_use]
     pub fn with_path(self, sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
         Self {
-            proven: Some(Box::new(VerifiedPath::new(sha256, intermediates))),
+            verified_path: Some(Box::new(VerifiedPath::new(sha256, intermediates))),
             ..self
         }
     }
@@ -144,7 +145,7 @@ impl Agent {
         &self.certname
     }
 
-    /// The subject by RFC 2253, as records name it and as `X-Client-DN` carries it by default: printable ASCII.
+    /// The subject by RFC 2253, in printable ASCII. Access records use it, and `X-Client-DN` has it by default.
     pub fn dn(&self) -> &str {
         &self.dn
     }
@@ -154,7 +155,8 @@ impl Agent {
         &self.serial
     }
 
-    /// Who signed the certificate, by RFC 2253: printable ASCII. Two authorities of one name are not told apart by it.
+    /// The issuer of the certificate by RFC 2253, in printable ASCII. It does not distinguish two CAs with the same
+    /// name.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
@@ -174,22 +176,23 @@ impl Agent {
         &self.leaf
     }
 
-    /// The certificate as a header's value, for servers that read `format`.
+    /// The certificate as a header value in `format`.
     pub(crate) fn certificate(&self, format: CertFormat) -> Option<&HeaderValue> {
         self.certificate.of(&self.leaf, format)
     }
 
-    /// The values of RFC 9440's and Envoy's headers.
-    pub(crate) fn others(&self) -> Option<&CertificateHeaders> {
-        Some(self.proven.as_ref()?.values(&self.leaf))
+    /// The header values of RFC 9440 and Envoy.
+    pub(crate) fn certificate_headers(&self) -> Option<&CertificateHeaders> {
+        Some(self.verified_path.as_ref()?.values(&self.leaf))
     }
 
-    /// The subject for servers that read `format`; nothing if the settings did not name it when the agent was judged.
-    pub(crate) fn told(&self, format: DnFormat) -> Option<&HeaderValue> {
+    /// The subject as a header value in `format`. `None` if the settings did not name the format when the agent was
+    /// made.
+    pub(crate) fn dn_header(&self, format: DnFormat) -> Option<&HeaderValue> {
         match format {
-            DnFormat::Rfc2253 => self.told.rfc2253.as_ref(),
-            DnFormat::OpenSsl => self.told.openssl.as_ref(),
-            DnFormat::CnLast => self.told.cn_last.as_ref(),
+            DnFormat::Rfc2253 => self.formatted_dn.rfc2253.as_ref(),
+            DnFormat::OpenSsl => self.formatted_dn.openssl.as_ref(),
+            DnFormat::CnLast => self.formatted_dn.cn_last.as_ref(),
         }
     }
 }
@@ -201,14 +204,14 @@ impl FormattedDn {
         settings: &IdentitySettings,
     ) -> Result<Self, SubjectError> {
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| SubjectError::Control);
-        let told = |format| match settings.dn_formats.contains(format) {
-            true => value(&subject.told(format)?).map(Some),
+        let formatted = |format| match settings.dn_formats.contains(format) {
+            true => value(&subject.formatted(format)?).map(Some),
             false => Ok(None),
         };
         Ok(Self {
             rfc2253: Some(value(rfc2253)?),
-            openssl: told(DnFormat::OpenSsl)?,
-            cn_last: told(DnFormat::CnLast)?,
+            openssl: formatted(DnFormat::OpenSsl)?,
+            cn_last: formatted(DnFormat::CnLast)?,
         })
     }
 }

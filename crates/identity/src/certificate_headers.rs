@@ -1,5 +1,5 @@
-//! The client's certificate in the headers of servers that are not Puppet's: RFC 9440's `Client-Cert` and
-//! `Client-Cert-Chain`, Envoy's `X-Forwarded-Client-Cert`.
+//! The client's certificate in standard headers: `Client-Cert` and `Client-Cert-Chain` of RFC 9440, and Envoy's
+//! `X-Forwarded-Client-Cert`.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -12,16 +12,16 @@ use x509_parser::prelude::FromDer;
 use crate::certificate_value::{escaped_text, push_base64};
 use crate::subject::Subject;
 
-/// How a certificate was verified, and the values that are made of it when a request first needs them.
+/// How a certificate was verified, and the header values made from that when a request first needs them.
 #[derive(Clone, Debug)]
 pub(crate) struct VerifiedPath {
     sha256: [u8; 32],
-    /// The agent's issuer first, the anchor left out.
+    /// The agent's issuer first, without the anchor.
     intermediates: Arc<[Arc<[u8]>]>,
     values: OnceLock<Box<CertificateHeaders>>,
 }
 
-/// The values; none where there is nothing to tell.
+/// The values. `None`: the header is not sent.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateHeaders {
     pub(crate) client_cert: Option<HeaderValue>,
@@ -39,7 +39,7 @@ impl VerifiedPath {
         }
     }
 
-    /// Those of the certificate, which has to be the same each time.
+    /// The values of the certificate, which must be the same on each call.
     pub(crate) fn values(&self, leaf: &[u8]) -> &CertificateHeaders {
         self.values.get_or_init(|| {
             Box::new(CertificateHeaders {
@@ -51,7 +51,7 @@ impl VerifiedPath {
         })
     }
 
-    /// A list of RFC 8941: one without members is expressed by leaving the header out.
+    /// A list of RFC 8941. An empty list is expressed by leaving the header out.
     fn chain(&self) -> Option<String> {
         let items: Option<Vec<_>> = self
             .intermediates
@@ -63,7 +63,7 @@ impl VerifiedPath {
             .map(|items| items.join(", "))
     }
 
-    /// One element, in the order that Envoy writes. `By` is left out: it is the URI of a proxy in a mesh.
+    /// One element, in the order that Envoy uses. `By` is left out, because it is the URI of a proxy in a mesh.
     fn xfcc(&self, leaf: &[u8], with_certificate: bool) -> Option<String> {
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let subject = Subject::of(certificate.subject()).quotable()?;
@@ -85,7 +85,7 @@ impl VerifiedPath {
             GeneralName::DNSName(host) => Some(("DNS", *host)),
             _ => None,
         });
-        for (key, text) in uris.chain(hosts).filter(|(_, text)| is_tellable(text)) {
+        for (key, text) in uris.chain(hosts).filter(|(_, text)| is_unambiguous(text)) {
             let quote = if text.contains([',', ';', '=']) {
                 "\""
             } else {
@@ -101,7 +101,7 @@ fn value(text: Option<String>) -> Option<HeaderValue> {
     HeaderValue::try_from(text?).ok()
 }
 
-/// RFC 8941, 3.3.5: base64 between colons. None of no bytes.
+/// A byte sequence of RFC 8941, section 3.3.5: base64 between colons. `None` if `der` is empty.
 fn byte_sequence(der: &[u8]) -> Option<String> {
     let mut out = String::with_capacity(der.len().div_ceil(3) * 4 + 2);
     out.push(':');
@@ -112,9 +112,9 @@ fn byte_sequence(der: &[u8]) -> Option<String> {
     (!der.is_empty()).then_some(out)
 }
 
-/// Whether a name reads alike in all readers: printable ASCII without a blank, a quote or an escape. No other is told,
-/// for a reader might find a second key in it.
-fn is_tellable(text: &str) -> bool {
+/// Whether all readers read a name in the same way: printable ASCII without spaces, quotes and backslashes. Other names
+/// are left out, because a reader could find a second key in them.
+fn is_unambiguous(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)
 }

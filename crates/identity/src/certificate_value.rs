@@ -1,4 +1,4 @@
-//! A certificate as the value of a header, in the forms that Puppet's servers read.
+//! A certificate as a header value, in the encodings that Puppet's servers read.
 
 use std::sync::OnceLock;
 
@@ -7,8 +7,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::CertFormat;
 
-/// The values of one certificate: each made when a request first needs it, for most pools need none, and then kept
-/// for all connections of its agent.
+/// The header values of one certificate. Each is made when a request first needs it, because most pools need none. All
+/// connections of the agent then share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CertificateValues {
     escaped: OnceLock<Option<HeaderValue>>,
@@ -16,7 +16,7 @@ pub(crate) struct CertificateValues {
 }
 
 impl CertificateValues {
-    /// That of the certificate, which has to be the same each time; none of no bytes.
+    /// The value in `format`. The certificate must be the same on each call. `None` if `der` is empty.
     pub(crate) fn of(&self, der: &[u8], format: CertFormat) -> Option<&HeaderValue> {
         let value = match format {
             CertFormat::Escaped => self.escaped.get_or_init(|| escaped(der)),
@@ -26,7 +26,7 @@ impl CertificateValues {
     }
 }
 
-/// The certificate as Puppet servers decode it: PEM, everything but unreserved characters percent-escaped.
+/// The encoding of Puppet Server: PEM, percent-escaped except for unreserved characters.
 fn escaped(der: &[u8]) -> Option<HeaderValue> {
     HeaderValue::try_from(escaped_text(der)?).ok()
 }
@@ -36,7 +36,7 @@ pub(crate) fn escaped_text(der: &[u8]) -> Option<String> {
     (!der.is_empty()).then(text)
 }
 
-/// The certificate as Rack of Puppet 4.6 to 5 mends it: PEM with a blank for each newline but the last.
+/// The encoding that Rack of Puppet 4.6 to 5 accepts: PEM with a space for each newline except the last.
 fn one_line(der: &[u8]) -> Option<HeaderValue> {
     if der.is_empty() {
         return None;
@@ -72,7 +72,7 @@ pub(crate) fn push_base64(out: &mut String, group: &[u8]) {
     }
 }
 
-/// 48 bytes make the 64 columns of PEM.
+/// 48 bytes fill the 64 columns of a PEM line.
 const BYTES_A_LINE: usize = 48;
 
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_right_for_every_rest() {
+    fn base64_is_correct_for_every_remainder() {
         let cases = [
             (&b"f"[..], "Zg=="),
             (b"fo", "Zm8="),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_bytes_what_is_escaped_can_be_undone() {
+    fn any_bytes_can_be_unescaped_again() {
         for length in 1..200 {
             let der: Vec<u8> = (0..length).map(|n: u8| n.wrapping_mul(151)).collect();
             let value = escaped(&der).expect("a value");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_told_or_left_out_never_empty() {
+    fn an_empty_certificate_has_no_header_value() {
         assert_eq!(escaped(&[]), None);
         assert_eq!(one_line(&[]), None);
     }

@@ -4,42 +4,41 @@ use std::fmt;
 
 /// Puppet's name for an agent: the CN of its certificate.
 ///
-/// A value in hand is not empty, at most [`Certname::BYTES_MAX`] bytes, and free of what a reader of headers, paths
-/// or logs could take for something else: what is not ASCII, control characters, blanks at the ends, comma, slash, plus,
-/// quotes, backslash.
+/// It is not empty and has at most [`Certname::BYTES_MAX`] bytes. It contains nothing that a reader of headers, paths
+/// or logs could misread: only ASCII, no control characters, no spaces at its ends, no comma, slash, plus, quote or
+/// backslash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Certname(Box<str>);
 
-/// Why a text is no certname.
+/// Why a string is not a certname.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertnameError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// Longer than a file name may be, where Puppet keeps it.
+    /// The name is longer than the file name under which Puppet stores its certificate may be.
     #[error("the name has {0} bytes, more than {max}", max = Certname::BYTES_MAX)]
     TooLong(usize),
-    /// A character that two readers could read two ways.
+    /// A character that servers read in different ways.
     #[error("the name contains {0:?}")]
     Character(char),
-    /// Not a name that the Puppet CA would sign.
+    /// A character that the Puppet CA does not sign.
     #[error(
         "the name contains {0:?}, which is not in the Puppet CA's alphabet (a-z, 0-9, '.', '_', '-')"
     )]
     Alphabet(char),
-    /// A hyphen or a dot at an end, or an empty part between dots.
+    /// The name begins or ends with a hyphen or a dot, or has an empty part between dots.
     #[error("the name begins or ends with a hyphen or a dot, or has an empty part")]
     Shape,
 }
 
 impl Certname {
-    /// The longest name, in bytes: Puppet keeps `<certname>.pem` in a folder.
+    /// Maximum bytes of a name. Puppet stores `<certname>.pem` in a directory.
     pub const BYTES_MAX: usize = 255;
 
-    /// Accepts what an external CA may put into a CN (`subject = "single-cn"`).
+    /// Parses a CN that an external CA may have signed (`subject = "single-cn"`).
     ///
-    /// # Errors
-    /// Says the first thing that is wrong with `text`.
+    /// # Errors The first problem of `text`.
     pub fn parse(text: &str) -> Result<Self, CertnameError> {
         if text.is_empty() {
             return Err(CertnameError::Empty);
@@ -56,10 +55,9 @@ impl Certname {
         Ok(Self(text.into()))
     }
 
-    /// Accepts what the Puppet CA signs (`subject = "puppet"`): lower-case ASCII letters, digits, `.`, `_`, `-`.
+    /// Parses a CN that the Puppet CA signs (`subject = "puppet"`): lower-case ASCII letters, digits, `.`, `_`, `-`.
     ///
-    /// # Errors
-    /// Says the first thing that is wrong with `text`.
+    /// # Errors The first problem of `text`.
     pub fn parse_puppet(text: &str) -> Result<Self, CertnameError> {
         let name = Self::parse(text)?;
         if let Some(bad) = text.chars().find(|c| !is_puppet(*c)) {
@@ -72,13 +70,13 @@ impl Certname {
         Ok(name)
     }
 
-    /// The name as it stands in the certificate.
+    /// The name as the certificate spells it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether `name`, from a request path, is this certname in lower case, byte for byte. Agents send lower case only, and
-    /// a server stores the documents of `WEB01` and `web01` in two files.
+    /// Whether `name`, from a request path, equals this certname in lower case. Agents send lower case only, and a
+    /// server stores the documents of `WEB01` and `web01` in two files.
     pub fn is_path_name(&self, name: &str) -> bool {
         let lower = self.0.bytes().map(|byte| byte.to_ascii_lowercase());
         lower.eq(name.bytes())
@@ -97,17 +95,17 @@ impl AsRef<str> for Certname {
     }
 }
 
-/// A pattern over certnames: `*` matches any run of characters, all else itself without case; anchored at both ends.
+/// A pattern for whole certnames: `*` matches any characters, and letters match in either case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertnamePattern(Box<str>);
 
-/// Why a text is no pattern.
+/// Why a string is not a certname pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Nothing there.
+    /// The pattern is empty.
     #[error("the certname pattern is empty")]
     Empty,
-    /// Longer than any name.
+    /// The pattern is longer than any certname.
     #[error("the certname pattern has {0} bytes, more than {max}", max = Certname::BYTES_MAX)]
     TooLong(usize),
     /// A character that no certname contains.
@@ -116,8 +114,9 @@ pub enum PatternError {
 }
 
 impl CertnamePattern {
-    /// # Errors
-    /// If no certname could match because of a character or the length.
+    /// Parses a pattern.
+    ///
+    /// # Errors If no certname could match, because of a character or the length.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);
@@ -131,12 +130,12 @@ impl CertnamePattern {
         }
     }
 
-    /// The pattern as written.
+    /// The pattern as the configuration spells it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the whole of `name` matches.
+    /// Whether the pattern matches the whole of `name`.
     pub fn matches(&self, name: &str) -> bool {
         run_matches(self.0.as_bytes(), name.as_bytes(), |one, other| {
             one.eq_ignore_ascii_case(&other)
@@ -150,11 +149,11 @@ impl fmt::Display for CertnamePattern {
     }
 }
 
-/// Whether the whole of `text` is what `pattern` says, in which `*` stands for any run of bytes.
+/// Whether `pattern` matches the whole of `text`. `*` matches any bytes.
 pub(crate) fn run_matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> bool) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on when a run has to grow: just past the last star, and the end of the run it took.
-    // One such place is enough, since a later star never needs an earlier one to take more.
+    // Where to resume when the last star has to match more bytes: the pattern behind the star, and the end of its
+    // match. Earlier stars need no such position, because a later star never needs them to match more.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         if p < pattern.len() && pattern[p] == b'*' {
@@ -173,8 +172,8 @@ pub(crate) fn run_matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> 
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// What one of the servers' parsers, a path or a log line would read as more than a character of a name, or as another
-/// one: Puppet Server takes the escaped bytes of UTF-8 for Latin-1, so that it would see another agent's name.
+/// Whether some server, a path or a log line could read the character as something else. Puppet Server reads the
+/// escaped bytes of UTF-8 as Latin-1, and would see another agent's name.
 fn is_ambiguous(c: char) -> bool {
     !c.is_ascii() || c.is_control() || matches!(c, ',' | '/' | '+' | '"' | '\'' | '\\')
 }
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_told_what_is_wrong_with_it() {
+    fn the_error_names_the_problem_of_a_name() {
         for (text, error) in [
             ("", CertnameError::Empty),
             ("a/b", CertnameError::Character('/')),

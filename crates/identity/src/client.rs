@@ -1,23 +1,23 @@
-//! The outcome of looking at a client: verified, anonymous, or refused with a reason.
+//! The identity of a client: verified, anonymous, or refused with a reason.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Agent, Reason, Refusal};
 
-/// Who the client of a connection is.
+/// The identity of a connection's client.
 #[derive(Clone, Debug)]
 pub enum ClientIdentity {
-    /// A certificate whose chain was verified.
+    /// The client's certificate has a verified chain.
     Verified(Arc<Agent>),
-    /// No certificate.
+    /// The client sent no certificate.
     Anonymous,
-    /// A certificate whose key the client holds, and which is not accepted.
+    /// The client proved that it holds the certificate's key, but the proxy does not accept the certificate.
     Refused(Refusal),
 }
 
 impl ClientIdentity {
-    /// What `X-Client-Verify` says of this client.
+    /// The verdict that `X-Client-Verify` carries.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::Verified(_) => Verdict::Success,
@@ -26,7 +26,7 @@ impl ClientIdentity {
         }
     }
 
-    /// The agent, where there is a verified one.
+    /// The agent, if the client is verified.
     pub fn agent(&self) -> Option<&Agent> {
         match self {
             Self::Verified(agent) => Some(agent),
@@ -35,7 +35,7 @@ impl ClientIdentity {
     }
 }
 
-/// Result of verification as it is spelled on the wire and in records.
+/// The result of verification, as headers and records spell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// `SUCCESS`

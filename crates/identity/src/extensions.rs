@@ -1,4 +1,5 @@
-//! A certificate's extensions by Puppet's names: trusted facts, private and authorisation extensions, and those of others.
+//! The extensions of a certificate: Puppet's trusted facts, private and authorisation extensions, and those of other
+//! vendors.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -7,34 +8,34 @@ use crate::certname::run_matches;
 use crate::oid::in_dots;
 use crate::refusal::printable;
 
-/// The extensions of one certificate that are not X.509's own, in the certificate's order. How many there are is bounded
-/// by the size of a handshake.
+/// The extensions of one certificate, except those of X.509 itself, in the certificate's order. The size of a handshake
+/// limits their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PuppetExtensions(Vec<Extension>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Extension {
     oid: Box<str>,
-    /// As Puppet shows it.
+    /// The value as Puppet shows it.
     shown: Box<str>,
-    /// Whether `shown` is what every reader takes the value for.
+    /// Whether all readers read the value as `shown`.
     plain: bool,
 }
 
-/// What a certificate says under one OID.
+/// The value that a certificate has for one OID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtensionValue<'a> {
-    /// Nothing.
+    /// The certificate has no such extension.
     Absent,
-    /// One text that all readers take for the same.
+    /// A string that all readers decode alike.
     Text(&'a str),
-    /// Something else: no string type that all decode alike, bad DER, control characters, more than
+    /// Any other value: a string type that readers decode differently, malformed DER, control characters, more than
     /// [`PuppetExtensions::VALUE_BYTES_MAX`], or the same extension twice.
     Unreadable,
 }
 
 impl PuppetExtensions {
-    /// The longest value that is compared with anything, in bytes: trusted facts are words.
+    /// Maximum bytes of a value that rules compare. Trusted facts are words.
     pub const VALUE_BYTES_MAX: usize = 1024;
 
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
@@ -45,14 +46,14 @@ impl PuppetExtensions {
         Self(ours.collect())
     }
 
-    /// Value of an extension by Puppet's name (`pp_role`), or by dotted OID where Puppet has no name for it.
+    /// The value of an extension by Puppet's name (`pp_role`), or by its dotted OID if Puppet has no name for it.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter()
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value)
     }
 
-    /// Names and values of Puppet's own, as Puppet shows them.
+    /// Names and values of Puppet's extensions, as Puppet shows them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|extension| {
             let name = puppet_name(&extension.oid)?;
@@ -60,29 +61,29 @@ impl PuppetExtensions {
         })
     }
 
-    /// What stands under a dotted OID, Puppet's or another's.
+    /// The value for a dotted OID, in Puppet's arc or another one.
     pub fn value(&self, oid: &str) -> ExtensionValue<'_> {
         let mut found = self.0.iter().filter(|extension| *extension.oid == *oid);
         match (found.next(), found.next()) {
             (None, _) => ExtensionValue::Absent,
             (Some(extension), None) if extension.plain => ExtensionValue::Text(&extension.shown),
-            // Of two, readers take the first, the last or both.
+            // If an extension occurs twice, some readers use the first, some the last, some both.
             _ => ExtensionValue::Unreadable,
         }
     }
 
-    /// Whether Puppet has none there.
+    /// Whether the certificate has none of Puppet's extensions.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }
 
-    /// Whether one of them grants rights at a Puppet server (1.3.6.1.4.1.34380.1.3.*).
+    /// Whether an extension grants rights at a Puppet server (1.3.6.1.4.1.34380.1.3.*).
     pub fn has_authorization(&self) -> bool {
         let mut all = self.0.iter();
         all.any(|extension| is_authorization_oid(&extension.oid))
     }
 
-    /// Those that `explain` takes for granted: OIDs and texts.
+    /// The extensions that `explain` assumes, as OIDs and strings.
     pub(crate) fn assumed(values: Vec<(String, String)>) -> Self {
         let assumed = values.into_iter().map(|(oid, text)| Extension {
             plain: is_plain(&text),
@@ -104,7 +105,7 @@ impl Extension {
     }
 }
 
-/// The dotted OID that a name of Puppet's table stands for (`pp_role`).
+/// The dotted OID of a name in Puppet's table (`pp_role`).
 pub fn extension_oid(name: &str) -> Option<String> {
     let tables = [
         (REGISTERED, REGISTERED_NAMES),
@@ -116,7 +117,8 @@ pub fn extension_oid(name: &str) -> Option<String> {
     })
 }
 
-/// Whether an OID is one of Puppet's authorisation extensions (1.3.6.1.4.1.34380.1.3.*), which `[csr]` keeps from agents.
+/// Whether an OID is one of Puppet's authorisation extensions (1.3.6.1.4.1.34380.1.3.*). `[csr]` does not let agents
+/// request them.
 pub fn is_authorization_oid(oid: &str) -> bool {
     oid == AUTHORIZATION || below(oid, AUTHORIZATION).is_some()
 }
@@ -127,7 +129,8 @@ pub fn extension_names() -> impl Iterator<Item = &'static str> {
     names.map(|(_, name)| *name)
 }
 
-/// Whether a text is an OID in dotted form whose value could be compared: those of X.509 itself are no texts.
+/// Whether a string is a dotted OID whose value rules can compare. The values of X.509's own extensions are not
+/// strings.
 pub fn is_extension_oid(text: &str) -> bool {
     let number = |part: &str| {
         let is_shortest = part == "0" || part.starts_with(|first| matches!(first, '1'..='9'));
@@ -142,18 +145,17 @@ pub fn is_extension_oid(text: &str) -> bool {
     begins && text.split('.').count() <= ARCS_MAX && !is_of_x509(text)
 }
 
-/// A pattern over values of extensions: `*` matches any run of characters, all else itself, with its case; anchored at
-/// both ends.
+/// A pattern for whole values of extensions: `*` matches any characters, and case matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValuePattern(Box<str>);
 
 impl ValuePattern {
-    /// None if no value that is compared could match: too long, or with a control character.
+    /// Parses a pattern. `None` if no value could match: it is too long, or contains a control character.
     pub fn parse(text: &str) -> Option<Self> {
         is_plain(text).then(|| Self(text.into()))
     }
 
-    /// Whether the whole of `value` matches.
+    /// Whether the pattern matches the whole of `value`.
     pub fn matches(&self, value: &str) -> bool {
         run_matches(self.0.as_bytes(), value.as_bytes(), |one, other| {
             one == other
@@ -161,10 +163,10 @@ impl ValuePattern {
     }
 }
 
-/// Names of the authorisation extensions (1.3.6.1.4.1.34380.1.3.*) that a certificate carries, `pp_cli_auth` say.
+/// Names of the authorisation extensions (1.3.6.1.4.1.34380.1.3.*) of a certificate, such as `pp_cli_auth`.
 ///
-/// For judging a credential of our own: one that carries any must not be shown to a member. Empty also for what is
-/// no certificate at all.
+/// A credential of the proxy with one of them must not be presented to a member. Empty if the bytes are not a
+/// certificate.
 pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate_der) else {
         return Vec::new();
@@ -178,7 +180,7 @@ pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Puppet's name of an OID of its own arc, the dotted OID where it has none, nothing for other OIDs.
+/// Puppet's name of an OID in its own arc, or the dotted OID if Puppet has no name for it. `None` for other OIDs.
 pub fn extension_name(oid: &str) -> Option<String> {
     puppet_name(oid).map(ToOwned::to_owned)
 }
@@ -196,10 +198,10 @@ fn puppet_name(oid: &str) -> Option<&str> {
     below(oid, PUPPET).map(|_| oid)
 }
 
-/// Most parts of an OID in a rule.
+/// Maximum parts of an OID in a rule.
 const ARCS_MAX: usize = 64;
 
-/// Whether an OID is of X.509 itself, or Netscape's comment, which Puppet puts into every certificate.
+/// Whether an OID belongs to X.509 itself, or is Netscape's comment, which Puppet adds to every certificate.
 fn is_of_x509(oid: &str) -> bool {
     let arcs = ["2.5.29", "1.3.6.1.5.5.7", "2.16.840.1.113730"];
     arcs.into_iter().any(|arc| below(oid, arc).is_some())
@@ -212,13 +214,13 @@ fn named<'a>(names: &[(&str, &'a str)], leaf: &str) -> Option<&'a str> {
         .map(|(_, name)| *name)
 }
 
-/// The rest of `oid` below `arc`, if it is below.
+/// The part of `oid` below `arc`, if it is below that arc.
 fn below<'a>(oid: &'a str, arc: &str) -> Option<&'a str> {
     oid.strip_prefix(arc)?.strip_prefix('.')
 }
 
-/// The text of a DER string, the whole of the value, in a type that all readers decode alike: Ruby and Java differ in
-/// T61String and BMPString, and take what is no DER for an error or for a text.
+/// The characters of a DER string that fills the whole value, in a type that all readers decode alike. Ruby and Java
+/// differ in T61String and BMPString, and in whether malformed DER is an error or a string.
 fn string(value: &[u8]) -> Option<&str> {
     let [tag, rest @ ..] = value else { return None };
     let content = match rest {
@@ -247,10 +249,11 @@ fn is_plain(text: &str) -> bool {
     text.len() <= PuppetExtensions::VALUE_BYTES_MAX && !text.contains(char::is_control)
 }
 
-/// The value as Puppet shows it: the text of a DER string, else the bytes as text (old agents wrote no DER).
+/// The value as Puppet shows it: the characters of a DER string, or the bytes themselves, because old agents wrote no
+/// DER.
 fn text(value: &[u8]) -> String {
     let content = match value {
-        // UTF8String, PrintableString, T61String, IA5String with a short length that is right.
+        // UTF8String, PrintableString, T61String or IA5String with a correct short length.
         [0x0c | 0x13 | 0x14 | 0x16, length, rest @ ..]
             if usize::from(*length) == rest.len() && *length < 0x80 =>
         {

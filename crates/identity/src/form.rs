@@ -1,5 +1,5 @@
-//! The form in which a pool's servers are told who the client is: names of headers, spelling of the subject, encoding
-//! of the certificate.
+//! The form of the identity headers of a pool: header names, the spelling of the subject, the encoding of the
+//! certificate.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use crate::header_names::{
 };
 use crate::identity_name::{HeaderRole, IdentityName};
 
-/// How the subject is spelled.
+/// The spelling of the subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DnFormat {
-    /// RFC 2253, the last RDN first: the one form that every Puppet server since 3 accepts.
+    /// RFC 2253, the last RDN first: the only form that every Puppet server since version 3 accepts.
     #[default]
     Rfc2253,
-    /// OpenSSL's old form, `/O=Example/CN=web01`, in the certificate's order.
+    /// OpenSSL's old form in the certificate's order: `/O=Example/CN=web01`.
     OpenSsl,
-    /// The syntax of RFC 2253 with the CN moved to the end, where Mongrel and Rack of Puppet 0.23 to 2.7 need it: they
-    /// take everything after the first `CN=` for the name.
+    /// The syntax of RFC 2253 with the CN at the end. Mongrel and Rack of Puppet 0.23 to 2.7 need it, because they use
+    /// everything after the first `CN=` as the name.
     CnLast,
 }
 
@@ -32,31 +32,31 @@ impl fmt::Display for DnFormat {
     }
 }
 
-/// How the certificate is written into one header line.
+/// The encoding of the certificate in one header line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CertFormat {
-    /// PEM, percent-escaped: Puppet Server.
+    /// PEM, percent-escaped: for Puppet Server.
     #[default]
     Escaped,
-    /// PEM with blanks for newlines: Rack of Puppet 4.6 to 5.
+    /// PEM with a space for each newline: for Rack of Puppet 4.6 to 5.
     OneLine,
 }
 
-/// A set of headers that tell a pool's servers who the client is.
+/// A set of headers with a client's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderSet {
     /// Verdict, subject and certificate, as Puppet's servers read them.
     Puppet,
     /// RFC 9440's `Client-Cert`: the certificate.
     ClientCert,
-    /// RFC 9440's `Client-Cert-Chain`: the intermediates of the path that was verified.
+    /// RFC 9440's `Client-Cert-Chain`: the intermediates of the verified path.
     ClientCertChain,
-    /// Envoy's `X-Forwarded-Client-Cert`: digest, certificate, subject, alternative names.
+    /// Envoy's `X-Forwarded-Client-Cert`: digest, certificate, subject and alternative names.
     Xfcc,
 }
 
 impl HeaderSet {
-    /// The name of its only header; none of Puppet's, which have names of their own in each form.
+    /// The name of the only header of the set. `None` for Puppet's headers, which each form names.
     pub fn name(self) -> Option<IdentityName> {
         match self {
             Self::Puppet => None,
@@ -73,7 +73,7 @@ impl HeaderSet {
     }
 }
 
-/// Subject formats that the servers behind us are told in; RFC 2253, which records use, is always among them.
+/// The subject formats of a configuration. RFC 2253 is always one of them, because access records use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DnFormats {
     openssl: bool,
@@ -81,7 +81,7 @@ pub struct DnFormats {
 }
 
 impl DnFormats {
-    /// Whether a subject has to be fit for `format`.
+    /// Whether subjects must be unambiguous in `format`.
     pub fn contains(self, format: DnFormat) -> bool {
         match format {
             DnFormat::Rfc2253 => true,
@@ -105,25 +105,26 @@ impl FromIterator<DnFormat> for DnFormats {
 /// The form of the trusted headers: `[identity]`, overridden by `[pools.NAME.identity]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderForm {
-    /// Which headers are sent. Default Puppet's alone.
+    /// Which sets of headers are sent. Default Puppet's alone.
     pub sets: Vec<HeaderSet>,
-    /// Tells the verdict. Default `X-Client-Verify`.
+    /// The header with the verdict. Default `X-Client-Verify`.
     pub verify: IdentityName,
-    /// Each tells the subject. Default `X-Client-DN` alone.
+    /// The headers with the subject. Default `X-Client-DN` alone.
     pub dn: Vec<IdentityName>,
     /// Spelling of the subject. Default RFC 2253.
     pub dn_format: DnFormat,
-    /// Tells the certificate, where that is told at all. Default `X-Client-Cert`.
+    /// The header with the certificate, if it is sent. Default `X-Client-Cert`.
     pub cert: IdentityName,
     /// Encoding of the certificate. Default percent-escaped.
     pub cert_format: CertFormat,
 }
 
 impl HeaderForm {
-    /// Most names of the subject's header.
+    /// Maximum names of the subject's header.
     pub const DN_NAMES_MAX: usize = 4;
 
-    /// Whether the certificate is told as a CA of Puppet Server 8 reads it for a renewal, which has no setting for that.
+    /// Whether a CA of Puppet Server 8 can read the certificate of a renewal. That server's header name and encoding
+    /// are fixed.
     pub fn supports_renewal(&self) -> bool {
         self.sends(HeaderSet::Puppet)
             && *self.cert.header() == X_CLIENT_CERT
@@ -135,12 +136,12 @@ impl HeaderForm {
         self.sets.contains(&set)
     }
 
-    /// Names of the headers that are sent beside Puppet's, or in their place.
+    /// Names of the headers that are sent in addition to Puppet's, or in place of them.
     pub fn other_names(&self) -> impl Iterator<Item = IdentityName> {
         self.sets.iter().filter_map(|set| set.name())
     }
 
-    /// Every name of Puppet's headers with what it tells.
+    /// The name of each of Puppet's headers with its role.
     pub fn names(&self) -> impl Iterator<Item = (&IdentityName, HeaderRole)> {
         let dn = self.dn.iter().map(|name| (name, HeaderRole::Dn));
         [
@@ -166,7 +167,7 @@ impl Default for HeaderForm {
 }
 
 impl CertFormat {
-    /// The name under which Puppet reads this encoding.
+    /// Puppet's name for the header with this encoding.
     pub fn usual_name(self) -> IdentityName {
         match self {
             Self::Escaped => IdentityName::usual(X_CLIENT_CERT, "X-Client-Cert"),

@@ -2,11 +2,12 @@
 
 use http::header::HeaderName;
 
-/// Always sent, exactly once, under this name unless the configuration has another.
+/// The header with the verdict. It is sent with every request, exactly once, unless the configuration renames it.
 pub const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");
-/// Sent beside `SUCCESS` only.
+/// The header with the subject. It is sent only with `SUCCESS`.
 pub const X_CLIENT_DN: HeaderName = HeaderName::from_static("x-client-dn");
-/// Sent beside `SUCCESS` only, where endpoint class and pool allow it; never empty.
+/// The header with the certificate. It is sent only with `SUCCESS`, where endpoint class and pool allow it, and is
+/// never empty.
 pub const X_CLIENT_CERT: HeaderName = HeaderName::from_static("x-client-cert");
 
 pub(crate) static CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");

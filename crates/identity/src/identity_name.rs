@@ -4,29 +4,29 @@ use std::{borrow::Cow, fmt};
 
 use http::header::HeaderName;
 
-/// The name of a header that tells who the client is.
+/// The name of an identity header.
 ///
-/// A value in hand is made of letters, digits and `-`, and is no name that HTTP, a proxy or a Puppet agent uses for
-/// something else: whatever a client sends under it is removed from every request.
+/// It consists of letters, digits and `-`, and neither HTTP nor a proxy nor a Puppet agent uses it for another purpose.
+/// The proxy removes headers with this name from every client request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityName {
     header: HeaderName,
     written: Cow<'static, str>,
 }
 
-/// Why a text cannot be the name of an identity header.
+/// Why a string cannot be the name of an identity header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, or more than a name.
+    /// The name is empty or too long.
     #[error("a header's name has 1 to {max} characters", max = IdentityName::BYTES_MAX)]
     Length,
-    /// A character that readers fold, or that is none of a name.
+    /// A character that some servers fold, or that header names cannot contain.
     #[error("the name contains {0:?}, and servers differ in how they read that")]
     Character(char),
-    /// HTTP or a Puppet agent uses it for something else.
+    /// HTTP or a Puppet agent uses the header for another purpose.
     #[error("the header {0} has another purpose, and the proxy would remove it from every request")]
     Taken(String),
-    /// It tells of the connection, never of the client's identity.
+    /// The header describes the connection, not the client's identity.
     #[error(
         "the header {0} describes how a request was forwarded, and other software relies on it"
     )]
@@ -34,11 +34,10 @@ pub enum NameError {
 }
 
 impl IdentityName {
-    /// Longer names are a mistake.
+    /// Maximum bytes of a name. A longer name is a mistake.
     pub const BYTES_MAX: usize = 64;
 
-    /// # Errors
-    /// If some reader could take the name for another one, or if it is in use for something else.
+    /// # Errors If some server could read the name as another one, or if the header has another purpose.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if text.is_empty() || text.len() > Self::BYTES_MAX {
             return Err(NameError::Length);
@@ -68,12 +67,12 @@ impl IdentityName {
         Self { header, written }
     }
 
-    /// The name as it is compared, in lower case; shown as it was written.
+    /// The name in lower case, for comparisons. `Display` shows the configured spelling.
     pub fn as_str(&self) -> &str {
         self.header.as_str()
     }
 
-    /// What this name tells wherever it is known, if it is: no other work is given to it.
+    /// The role of a well-known name. Such a name must not be used for another role.
     pub fn known_role(&self) -> Option<HeaderRole> {
         let known = KNOWN.iter().find(|(name, _)| *name == self.as_str());
         known.map(|(_, role)| *role)
@@ -90,7 +89,7 @@ impl fmt::Display for IdentityName {
     }
 }
 
-/// What a header of ours tells.
+/// What an identity header carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HeaderRole {
     /// The verdict.
@@ -111,7 +110,7 @@ impl fmt::Display for HeaderRole {
     }
 }
 
-/// Names that Puppet's servers or the front ends of its time read, each for one thing.
+/// Well-known names: Puppet's servers, or the front ends used with them, read each for one role.
 const KNOWN: &[(&str, HeaderRole)] = &[
     ("x-client-verify", HeaderRole::Verify),
     ("x-client-dn", HeaderRole::Dn),
@@ -129,14 +128,15 @@ const KNOWN: &[(&str, HeaderRole)] = &[
 const FORWARDING: &[&str] = &["forwarded", "x-real-ip", "via", "x-client-ip"];
 const FORWARDING_FAMILIES: &[&str] = &["x-forwarded", "forwarded-", "x-original-", "x-proxy"];
 
-/// Framing, addressing, hop-by-hop and credentials; what agents and their HTTP libraries send; what we set ourselves.
+/// Framing, addressing, hop-by-hop headers and credentials; headers of agents and their HTTP libraries; headers that
+/// the proxy sets itself.
 const TAKEN: &[&str] = &[
     "age",
     "allow",
     "authorization",
     "baggage",
     "cache-control",
-    "client-cert", // RFC 9440: a structured field, not what a Puppet server reads
+    "client-cert", // RFC 9440: a structured field, which Puppet servers cannot read
     "client-cert-chain",
     "connection",
     "cookie",
@@ -174,7 +174,7 @@ const TAKEN: &[&str] = &[
     "vary",
     "warning",
     "www-authenticate",
-    "x-authentication", // PE's token of a person
+    "x-authentication", // a user's token of Puppet Enterprise
     "x-request-id",
     "x-rewrite-url",
     "x-uri",
@@ -184,7 +184,7 @@ const TAKEN_FAMILIES: &[&str] = &[
     "accept",
     "access-control-",
     "content-",
-    "http-", // CGI's prefix: readers that take it off would see another name
+    "http-", // the prefix of CGI: servers that remove it read another name
     "http2-",
     "if-",
     "proxy",

@@ -1,4 +1,4 @@
-//! Who a client is, and how that is told upstream.
+//! Client identities, and the headers that carry them to members.
 //!
 //! Pure: no sockets, files, clock or randomness. A certificate becomes an [`Agent`] only together with
 //! [`ChainVerified`], the token of a verified chain, so `X-Client-Verify: SUCCESS` cannot be written without one.

@@ -1,9 +1,9 @@
-//! Object identifiers as text.
+//! Object identifiers as strings.
 
 use x509_parser::asn1_rs::Oid;
 
-/// An OID's content in dots; nothing where it is none. Only the shortest form is one: another spelling would slip past who
-/// compares bytes.
+/// An OID in dots. `None` unless the content is an OID in its shortest encoding: another encoding would evade readers
+/// that compare bytes.
 #[must_use]
 pub fn dotted_oid(content: &[u8]) -> Option<String> {
     if content.is_empty() || content.len() > OID_BYTES_MAX {
@@ -20,7 +20,8 @@ pub fn dotted_oid(content: &[u8]) -> Option<String> {
         begins = byte & 0x80 == 0;
         if begins {
             match text.is_empty() {
-                // The first two arcs are one number: the first is 2 at most, and what is below 0 and 1 less than 40.
+                // The first two arcs are one number. The first arc is at most 2, and the second is below 40 under arcs
+                // 0 and 1.
                 true => {
                     let first = (arc / 40).min(2);
                     text = format!("{first}.{}", arc - first * 40);
@@ -33,12 +34,12 @@ pub fn dotted_oid(content: &[u8]) -> Option<String> {
     begins.then_some(text)
 }
 
-/// As [`dotted_oid`], and what a tolerant reader makes of what is none.
+/// Like [`dotted_oid`], but for a malformed OID the string that a tolerant reader would make of it.
 pub(crate) fn in_dots(oid: &Oid<'_>) -> String {
     dotted_oid(oid.as_bytes()).unwrap_or_else(|| oid.to_id_string())
 }
 
-/// Longer ones are nobody's.
+/// Maximum bytes of an OID. No registered OID is longer.
 const OID_BYTES_MAX: usize = 128;
 
 #[cfg(test)]
@@ -46,7 +47,7 @@ mod tests {
     use super::dotted_oid;
 
     #[test]
-    fn an_oid_is_one_in_its_shortest_form_alone() {
+    fn only_the_shortest_encoding_of_an_oid_is_accepted() {
         for (content, expected) in [
             (&[0x55, 4, 3][..], Some("2.5.4.3")),
             (

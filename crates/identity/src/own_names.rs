@@ -1,4 +1,4 @@
-//! The identity headers' names of a configuration, for scrubbing.
+//! The names that a configuration gives to identity headers, for scrubbing.
 
 use http::header::HeaderName;
 
@@ -6,18 +6,18 @@ use crate::folding::{same_for_readers, seems_identity};
 use crate::form::HeaderForm;
 use crate::identity_name::IdentityName;
 
-/// The names that a configuration gives to our headers, of all its pools: a client may use none of them on any route,
-/// since a request that reaches one pool is not kept from the next by anything else than its path.
+/// The names that the pools of a configuration give to identity headers. Every route removes all of them from requests,
+/// because only the path decides which pool a request reaches.
 #[derive(Clone, Debug, Default)]
 pub struct OwnNames {
-    /// Those that `scrub` does not know by itself.
+    /// Names that `scrub` does not know without the configuration.
     unknown: Vec<IdentityName>,
-    /// All but the three of the default form.
+    /// All names except the three of the default form.
     renamed: Vec<IdentityName>,
 }
 
 impl OwnNames {
-    /// The names of all these forms.
+    /// Collects the names of all these forms.
     pub fn of<'f>(forms: impl IntoIterator<Item = &'f HeaderForm>) -> Self {
         let mut own = Self::default();
         let usual = HeaderForm::default();
@@ -40,12 +40,12 @@ impl OwnNames {
         own
     }
 
-    /// Headers of a response that are nobody's business downstream, beside the three of the default form.
+    /// Headers to remove from responses, in addition to the three of the default form.
     pub fn renamed(&self) -> impl Iterator<Item = &HeaderName> {
         self.renamed.iter().map(IdentityName::header)
     }
 
-    /// Whether some reader takes `name`, without a prefix of CGI's, for one of these.
+    /// Whether some server reads `name`, which has no CGI prefix, as one of these names.
     pub(crate) fn holds(&self, name: &[u8]) -> bool {
         let same = |own: &IdentityName| same_for_readers(name, own.as_str().as_bytes());
         self.unknown.iter().any(same)

@@ -1,49 +1,49 @@
-//! Why a certificate is refused, and the sentences that say so to the agent's user.
+//! Why a certificate is refused, and the sentences that explain it to the agent's user.
 
 use std::fmt;
 
 use crate::Certname;
 
-/// Why a client's certificate is refused: the word after `FAILED:`, in records and in metrics.
+/// Why a client's certificate is refused. Headers carry it after `FAILED:`, and records and metrics have it as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The certificate, or one above it, is on its issuer's CRL.
+    /// The certificate, or a CA certificate above it, is on the CRL of its issuer.
     Revoked,
-    /// The operator of this proxy has blocked it.
+    /// The operator of this proxy blocked the certificate.
     Blocked,
-    /// The certificate's time is over.
+    /// The certificate has expired.
     Expired,
-    /// The certificate's time has not begun.
+    /// The certificate is not valid yet.
     NotYetValid,
     /// No path leads to a CA of the bundle.
     UnknownIssuer,
-    /// A signature on the path is wrong.
+    /// A signature on the path does not match.
     BadSignature,
-    /// No CRL of an issuer on the path is at hand.
+    /// The trust store has no CRL of an issuer on the path.
     CrlMissing,
-    /// The CRL in force is past its next update, and the policy is to reject.
+    /// A CRL is past its `next_update`, and the policy is to reject.
     CrlExpired,
-    /// A CA certificate on the path is past its time.
+    /// A CA certificate on the path has expired.
     CaExpired,
-    /// A CA certificate on the path is before its time.
+    /// A CA certificate on the path is not valid yet.
     CaNotYetValid,
-    /// An extended key usage is present and does not name client authentication.
+    /// The certificate has an extended key usage without client authentication.
     WrongPurpose,
-    /// More CA certificates on the path than `depth` allows.
+    /// The path has more CA certificates than `depth` allows.
     Depth,
-    /// A critical extension that is not understood.
+    /// The certificate has a critical extension that the proxy does not support.
     CriticalExtension,
-    /// Not a well-formed certificate.
+    /// The bytes are not a well-formed certificate.
     Malformed,
-    /// The subject is none that every Puppet server reads alike.
+    /// Puppet servers differ in how they read the subject.
     Subject,
-    /// A key or signature algorithm that is not supported.
+    /// The proxy does not support the algorithm of a key or signature.
     UnsupportedAlgorithm,
-    /// Not an X.509 version 3 certificate.
+    /// The certificate is not X.509 version 3.
     CertificateVersion,
-    /// A CA certificate in the place of an agent's.
+    /// The client presented a CA certificate as its own.
     NotAnEndEntity,
-    /// A certificate on the path may not issue others, or not this one.
+    /// A CA certificate on the path is not allowed to issue certificates, or this one.
     PathConstraint,
 }
 
@@ -71,7 +71,7 @@ impl Reason {
         Self::PathConstraint,
     ];
 
-    /// The stable name, lower case with hyphens.
+    /// The stable label, in lower case with hyphens.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Revoked => "revoked",
@@ -96,7 +96,7 @@ impl Reason {
         }
     }
 
-    /// What is wrong, as the end of a sentence that begins with "the certificate".
+    /// The rest of a sentence that begins with "the certificate".
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Revoked => "is revoked",
@@ -132,26 +132,26 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A refused certificate: why, which, and what to run.
+/// A refused certificate, with the reason and the advice for the agent's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// Which certificate: subject, serial, issuer (as [`crate::Subject::describe`] says it).
+    /// The certificate's subject, serial and issuer, from [`crate::Subject::describe`].
     pub certificate: String,
-    /// What to run or to look at, as one or more sentences; may be empty.
+    /// What to run or to check, as one or more sentences. May be empty.
     pub help: String,
-    /// The name that the certificate says, where it is an agent's by the rules of Puppet's CA, except for its case.
-    /// Nothing proves it.
+    /// The certname in the certificate, if it follows the rules of the Puppet CA except for its case. It is not
+    /// verified.
     pub claimed: Option<Certname>,
 }
 
 impl Refusal {
-    /// The plain text that an agent prints as the body of a 403: printable ASCII, one line.
+    /// The body of a 403, which the agent prints: one line of printable ASCII.
     pub fn text(&self) -> String {
         let sentence = self.reason.sentence();
         let mut text = format!("The certificate {} {sentence}", self.certificate);
-        // The word of records and metrics is there to be found; said once it is enough.
+        // Users search for the label of records and metrics. Some sentences contain it already.
         if !sentence.contains(self.reason.as_str()) {
             text.push_str(&format!(" ({})", self.reason));
         }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_have_one_kebab_name_each() {
+    fn every_reason_has_a_unique_label() {
         let mut names: Vec<_> = Reason::ALL.iter().map(|r| r.as_str()).collect();
         names.sort_unstable();
         names.dedup();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_the_reasons_name_once() {
+    fn the_text_contains_the_reasons_label_once() {
         for reason in Reason::ALL {
             let refusal = Refusal {
                 reason,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_one_printable_ascii_line_whatever_the_certificate_says() {
+    fn the_text_is_one_line_of_printable_ascii_for_any_certificate() {
         let refusal = Refusal {
             reason: Reason::Revoked,
             certificate: "subject \"CN=a\r\nX: y\u{1b}[2J\u{fc}\", serial 0x05".to_owned(),

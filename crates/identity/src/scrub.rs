@@ -1,25 +1,26 @@
-//! Removes from a request every header that a member could take for ours (THREATS T1, T2).
+//! Removes from a request every header that a member could read as an identity header of the proxy (THREATS T1, T2).
 
 use http::header::{HeaderMap, HeaderName};
 
 use crate::folding::{is_identity_name, without_cgi_prefix};
 use crate::own_names::OwnNames;
 
-/// The header lines that were removed.
+/// Counts of the header lines that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Lines that some reader takes for an identity or forwarding header: an attack or a mistake in front of us.
+    /// Lines that some server reads as an identity or forwarding header. A client sends them by mistake or as an
+    /// attack.
     pub identity: u32,
-    /// The names of these lines, each once.
+    /// The names of these lines, without duplicates.
     pub identity_names: Vec<HeaderName>,
-    /// Other lines whose name has a `_`, which CGI-style readers cannot tell from `-`.
+    /// Other lines with a `_` in their name. CGI-style servers cannot distinguish `_` from `-`.
     pub underscore: u32,
 }
 
-/// Removes every spelling of every identity and forwarding header, those that the configuration names among them, then
+/// Removes every spelling of every identity and forwarding header, including the names in the configuration, and then
 /// every other name with a `_`.
 ///
-/// For every request, whoever sent it, before routing; what is clean costs no allocation.
+/// Called for every request of every client, before routing. A clean request costs no allocation.
 pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> ScrubReport {
     let mut scrubbing = ScrubReport::default();
     let found = |name: &HeaderName| classify(name.as_str(), own);
@@ -44,7 +45,7 @@ pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> ScrubReport {
     scrubbing
 }
 
-/// Whether [`scrub`] removes headers of this name: a route's condition on such a header could never hold.
+/// Whether [`scrub`] removes headers with this name. A route's condition on such a header could never match.
 pub fn is_removed(name: &str, own: &OwnNames) -> bool {
     classify(name, own).is_some()
 }

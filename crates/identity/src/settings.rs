@@ -1,23 +1,23 @@
-//! How a client's subject becomes an identity.
+//! Settings of `[identity]` for every client: which subjects are accepted.
 
 use crate::DnFormats;
 
 /// Which subjects of verified certificates are accepted as an identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SubjectRule {
-    /// Exactly one RDN with one CN in the Puppet CA's alphabet, lower case, at most 255 bytes.
+    /// Exactly one RDN with one CN: lower case, the characters that the Puppet CA allows, at most 255 bytes.
     #[default]
     Puppet,
-    /// Exactly one single-valued CN; other RDNs and upper case may stand beside it (external CAs).
+    /// Exactly one single-valued CN. Other RDNs and upper case are allowed (external CAs).
     SingleCn,
 }
 
-/// How subjects are judged: the part of `[identity]` that concerns every client.
+/// How subjects are verified: the part of `[identity]` that applies to every client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdentitySettings {
     /// Which subjects are accepted. Default `puppet`.
     pub subject: SubjectRule,
-    /// Formats that some pool's servers are told the subject in: who cannot be told in one of them without ambiguity
-    /// is refused. Default RFC 2253 alone.
+    /// Subject formats that the headers of some pool use. A client whose subject is ambiguous in one of them is
+    /// refused. Default RFC 2253 alone.
     pub dn_formats: DnFormats,
 }

@@ -1,7 +1,7 @@
-//! A distinguished name as text, in the formats that servers read, by our own escaping.
+//! The formats in which servers read a distinguished name, with escaping that is safe for all of them.
 //!
-//! Whatever the format, a `=` stands between a type and its value and nowhere else, and separators stand between
-//! attributes and nowhere else: no reader, however crude, finds a second `CN=` in a value.
+//! In every format, `=` occurs only between a type and its value, and separators occur only between attributes. So no
+//! reader, however simple, finds a second `CN=` in a value.
 
 use crate::DnFormat;
 use crate::refusal::push_hex;
@@ -9,12 +9,11 @@ use crate::subject::{Attribute, COMMON_NAME, Subject};
 use crate::subject_error::SubjectError;
 
 impl Subject {
-    /// The subject as a server is told it: printable ASCII.
+    /// The subject in `format`, in printable ASCII.
     ///
-    /// # Errors
-    /// If a value holds a control character (some reader would end the name, or the header line, there), or if the CN
-    /// has a character that readers of `format` do not take as it stands.
-    pub(crate) fn told(&self, format: DnFormat) -> Result<String, SubjectError> {
+    /// # Errors If a value contains a control character, at which some reader would end the name or the header line. If
+    /// readers of `format` would read a character of the CN differently.
+    pub(crate) fn formatted(&self, format: DnFormat) -> Result<String, SubjectError> {
         let mut attributes = self.rdns.iter().flatten();
         let control = |text: &str| text.contains(char::is_control);
         if attributes.any(|attribute| attribute.text.as_deref().is_some_and(control)) {
@@ -22,7 +21,8 @@ impl Subject {
         }
         self.check_attributes()?;
         match format {
-            // Puppet Server's reader (Bouncy Castle's `IETFUtils`) loses spaces after a `#` that a value begins with.
+            // Bouncy Castle's `IETFUtils`, with which Puppet Server reads names, drops spaces after a `#` at the
+            // beginning of a value.
             DnFormat::Rfc2253 if self.single_cn().is_ok_and(|cn| cn.starts_with("# ")) => {
                 Err(SubjectError::Ambiguous('#', format))
             }
@@ -32,8 +32,8 @@ impl Subject {
         }
     }
 
-    /// Puppet Server's parser (Bouncy Castle) throws at what it cannot make an attribute of, whatever is told in the CN,
-    /// and the server then cuts the same text at slashes: everything behind the first `CN=` is the name.
+    /// Checks what makes Puppet Server's parser (Bouncy Castle) throw. After an exception the server splits the string
+    /// at slashes, and reads everything behind the first `CN=` as the name.
     fn check_attributes(&self) -> Result<(), SubjectError> {
         let mut attributes = self.rdns.iter().flatten();
         if !attributes.clone().all(|attribute| attribute.is_oid) {
@@ -42,7 +42,7 @@ impl Subject {
         if !attributes.clone().all(|attribute| attribute.is_decoded) {
             return Err(SubjectError::StringType);
         }
-        // Cut at slashes or not, a CN that stands alone and needs no escape is read as it is.
+        // A single CN without escapes is read correctly, whether the server splits the string or not.
         let is_plain = attributes.clone().count() == 1
             && self.single_cn().is_ok_and(|cn| cn.chars().all(is_literal));
         match is_plain || attributes.all(Attribute::is_in_bounds) {
@@ -51,7 +51,7 @@ impl Subject {
         }
     }
 
-    /// RFC 2253: the last RDN first, everything but printable ASCII as `\XX` of its UTF-8 bytes.
+    /// RFC 2253: the last RDN first, and everything but printable ASCII as `\XX` of its UTF-8 bytes.
     pub(crate) fn rfc2253(&self) -> String {
         let rdns = self.rdns.iter().rev();
         rdns.map(|rdn| joined(rdn, escape))
@@ -59,8 +59,8 @@ impl Subject {
             .join(",")
     }
 
-    /// RFC 2253 for a place between double quotes: no quote stands in it, and no `\` but before two digits. None where
-    /// readers would undo the CN differently.
+    /// RFC 2253 for use between double quotes: it contains no quote, and `\` only before two digits. `None` if readers
+    /// would undo the escapes of the CN differently.
     pub(crate) fn quotable(&self) -> Option<String> {
         self.literal_cn(DnFormat::CnLast).ok()?;
         let rdns = self.rdns.iter().rev();
@@ -68,8 +68,8 @@ impl Subject {
         Some(rdns.collect::<Vec<_>>().join(","))
     }
 
-    /// The certificate's order, the CN at the end. What separates or escapes is written as its two digits, for readers
-    /// that cut at every comma.
+    /// The certificate's order with the CN at the end. Separators and escapes are written as two digits, for readers
+    /// that split at every comma.
     fn cn_last(&self, cn: &str) -> String {
         let others = self
             .rdns
@@ -80,8 +80,8 @@ impl Subject {
         parts.join(",")
     }
 
-    /// `X509_NAME_oneline`: every attribute behind a `/`. OpenSSL escapes only what cannot be printed, as `\xXX`;
-    /// readers undo no escape, so separators are written that way too and no value is cut.
+    /// The format of `X509_NAME_oneline`: a `/` before every attribute. OpenSSL escapes only what cannot be printed, as
+    /// `\xXX`. Readers undo no escapes, so separators are escaped in the same way, and no value is split.
     fn openssl(&self, cn: &str) -> String {
         let mut out = String::new();
         for attribute in self.rdns.iter().flatten() {
@@ -97,7 +97,7 @@ impl Subject {
         out
     }
 
-    /// The CN, where every reader of `format` takes it as it stands: they undo escapes differently or not at all.
+    /// The CN, if no reader of `format` needs an escape for it. Readers undo escapes differently or not at all.
     fn literal_cn(&self, format: DnFormat) -> Result<&str, SubjectError> {
         let cn = self.single_cn()?;
         match cn.chars().find(|c| !is_literal(*c)) {
@@ -108,8 +108,8 @@ impl Subject {
 }
 
 impl Attribute {
-    /// X.520's bounds, as far as servers insist on them. They count bytes of UTF-8, and escapes in their own way: a C is
-    /// what it has to be, ISO 3166's two letters.
+    /// Whether the value keeps to the bounds of X.520 that servers enforce. Servers count bytes of UTF-8 and their own
+    /// escapes. A C must be the two letters of ISO 3166.
     fn is_in_bounds(&self) -> bool {
         match (self.oid.as_str(), &self.text) {
             (COMMON_NAME, Some(cn)) => cn.len() <= CN_BYTES_MAX,
@@ -124,7 +124,7 @@ impl Attribute {
         out.push('=');
         match (&self.text, name) {
             (Some(text), Some(_)) => escape(text, out),
-            // RFC 2253 §2.4: a type in dotted form takes its value as '#' and the octets of its encoding.
+            // RFC 2253 §2.4: the value of a type in dotted form is '#' and the octets of its encoding.
             _ => hex(&self.der, out),
         }
     }
@@ -146,7 +146,7 @@ fn joined(rdn: &[Attribute], escape: fn(&str, &mut String)) -> String {
     out
 }
 
-/// RFC 2253 §2.4 and RFC 4514 §2.4, on the careful side: what one of the two escapes is escaped.
+/// RFC 2253 §2.4 and RFC 4514 §2.4: escapes everything that either of them escapes.
 fn escape(text: &str, out: &mut String) {
     let last = text.len().saturating_sub(1);
     for (index, byte) in text.bytes().enumerate() {
@@ -156,7 +156,8 @@ fn escape(text: &str, out: &mut String) {
                 out.push(char::from(byte));
             }
             b'#' if index == 0 => out.push_str("\\#"),
-            // By its digits: a blank at the end of a header's value is no part of it (RFC 9110, 5.5), escaped or not.
+            // As digits, because a space at the end of a header value is not part of the value (RFC 9110, 5.5), escaped
+            // or not.
             b' ' if index == 0 || index == last => escape_byte("\\", byte, out),
             0x20..=0x7e => out.push(char::from(byte)),
             _ => escape_byte("\\", byte, out),
@@ -164,7 +165,8 @@ fn escape(text: &str, out: &mut String) {
     }
 }
 
-/// The same with `\XX` for all, but for a `#` at the start: `\23` is undone before some look for one there.
+/// Like [`escape`] with `\XX` for everything except a `#` at the start. Some readers undo `\23` before they look for a
+/// `#`.
 fn escape_by_digits(text: &str, out: &mut String) {
     let last = text.len().saturating_sub(1);
     for (index, byte) in text.bytes().enumerate() {
@@ -177,7 +179,7 @@ fn escape_by_digits(text: &str, out: &mut String) {
     }
 }
 
-/// The same without an exception.
+/// Like [`escape_by_digits`], without that exception.
 fn escape_all_by_digits(text: &str, out: &mut String) {
     let last = text.len().saturating_sub(1);
     for (index, byte) in text.bytes().enumerate() {
@@ -211,16 +213,16 @@ fn hex(der: &[u8], out: &mut String) {
     }
 }
 
-/// Printable ASCII that separates, escapes, quotes or introduces nothing in any of the formats.
+/// Whether a character is printable ASCII with no special meaning in any of the formats.
 fn is_literal(c: char) -> bool {
     matches!(c, ' '..='~') && !",/+\"'\\<>;=#".contains(c)
 }
 
 const COUNTRY: &str = "2.5.4.6";
-/// ub-common-name.
+/// The upper bound `ub-common-name` of X.520.
 const CN_BYTES_MAX: usize = 64;
 
-/// The table of RFC 2253 §2.3 and RFC 4514 §3: the names that every implementation knows.
+/// The table of RFC 2253 §2.3 and RFC 4514 §3. Every implementation knows these names.
 const NAMES: &[(&str, &str)] = &[
     (COMMON_NAME, "CN"),
     ("2.5.4.7", "L"),
@@ -233,7 +235,7 @@ const NAMES: &[(&str, &str)] = &[
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// Where OpenSSL has another name, or one that the RFCs do not have.
+/// Names that OpenSSL spells differently, or that the RFCs do not have.
 const OPENSSL_NAMES: &[(&str, &str)] = &[
     ("2.5.4.9", "street"),
     ("1.2.840.113549.1.9.1", "emailAddress"),

@@ -1,7 +1,7 @@
 //! A distinguished name, read from DER attribute by attribute.
 //!
-//! Libraries print names in ways that escape nothing or not everything; a Puppet server reads who the client is from
-//! that text, so it is made here: `spelling` has the formats.
+//! Libraries print names with incomplete escapes or none, and Puppet servers read the client's identity from that
+//! string. So this crate makes the string itself: `spelling` has the formats.
 
 use x509_parser::asn1_rs::{Class, ToDer};
 use x509_parser::certificate::X509Certificate;
@@ -12,7 +12,7 @@ use crate::oid::{dotted_oid, in_dots};
 use crate::refusal::{printable, push_hex};
 use crate::subject_error::SubjectError;
 
-/// A distinguished name: its RDNs in the certificate's order, each of one or more attributes.
+/// A distinguished name: its RDNs in the certificate's order, each with one or more attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub(crate) rdns: Vec<Vec<Attribute>>,
@@ -20,20 +20,20 @@ pub struct Subject {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
-    /// In dots, also where it is spelled in a way that only some take for an OID.
+    /// The type in dots, even if only some readers accept it as an OID.
     pub(crate) oid: String,
-    /// Whether all take it for one.
+    /// Whether all readers accept the type as an OID.
     pub(crate) is_oid: bool,
-    /// The characters, where the type is a string type that all readers decode alike.
+    /// The characters, if all readers decode the string type alike.
     pub(crate) text: Option<String>,
-    /// The whole encoding of the value.
+    /// The complete encoding of the value.
     pub(crate) der: Vec<u8>,
-    /// Whether every reader can make a value of it, given as text or by its encoding.
+    /// Whether every reader can decode the value, from its characters or its encoding.
     pub(crate) is_decoded: bool,
 }
 
 impl Subject {
-    /// One printable line for messages about any certificate: subject, serial, issuer. Never fails, always ASCII.
+    /// A certificate's subject, serial and issuer for messages, in one line of printable ASCII. Never fails.
     pub fn describe(certificate_der: &[u8]) -> String {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate_der) else {
             return "(unreadable certificate)".to_owned();
@@ -47,7 +47,7 @@ impl Subject {
         printable(&text)
     }
 
-    /// A Name, the whole DER element, in RFC 2253: as `unchecked` names issuers. Never fails, always ASCII.
+    /// The DER of a complete Name in RFC 2253, in printable ASCII. Never fails.
     pub fn name_text(name_der: &[u8]) -> String {
         match X509Name::from_der(name_der) {
             Ok((_, name)) => printable(&Self::of(&name).shown()),
@@ -55,17 +55,17 @@ impl Subject {
         }
     }
 
-    /// The one CN of a Name, the whole DER element; none unless there is exactly one, alone in its RDN.
+    /// The only CN in the DER of a complete Name. `None` unless there is exactly one, alone in its RDN.
     pub fn only_cn(name_der: &[u8]) -> Option<String> {
         let (_, name) = X509Name::from_der(name_der).ok()?;
         Self::of(&name).single_cn().ok().map(ToOwned::to_owned)
     }
 
-    /// Whether two Names, the whole DER elements, say the same: the same attributes in the same order, whatever string
-    /// type each writes its characters in. What cannot be read to its last byte is the same only byte for byte.
+    /// Whether two complete Names in DER are equal: the same attributes in the same order, in whatever string types. A
+    /// name that cannot be read to its last byte equals only the same bytes.
     pub fn is_same(name_der: &[u8], other_der: &[u8]) -> bool {
         let (one, other) = (name_der.len(), other_der.len());
-        // Peers send long names, and they are held against each CA's.
+        // Peers may send long names, and each is compared with the name of each CA.
         let may_be = one.max(other) <= one.min(other).saturating_mul(SPELLED_LONGER_MAX);
         name_der == other_der
             || may_be
@@ -73,8 +73,8 @@ impl Subject {
                     .is_some_and(|name| Self::in_utf8(other_der).is_some_and(|other| name == other))
     }
 
-    /// A Name, the whole DER element, with all characters in UTF-8: names that say the same are the same bytes then. None
-    /// of what cannot be read to its last byte.
+    /// A complete Name with all characters in UTF-8, so that equal names have equal bytes. `None` if it cannot be read
+    /// to its last byte.
     pub fn in_utf8(name_der: &[u8]) -> Option<Vec<u8>> {
         let (_, name) = X509Name::from_der(name_der).ok()?;
         (is_whole(&name) && name.as_raw() == name_der).then(|| encoded(&name, Attribute::in_utf8))
@@ -157,13 +157,13 @@ impl Attribute {
     }
 }
 
-/// Whether a name has been read to its last byte: the parser passes over what it does not understand at the end of a name
-/// or of a part of it.
+/// Whether a name was read to its last byte. The parser skips what it does not understand at the end of a name or of a
+/// part.
 pub(crate) fn is_whole(name: &X509Name<'_>) -> bool {
     encoded(name, |attribute| attribute.der) == name.as_raw()
 }
 
-/// The DER of a Name whose values are encoded so.
+/// The DER of a Name with its values in this encoding.
 fn encoded(name: &X509Name<'_>, value: impl Fn(Attribute) -> Vec<u8>) -> Vec<u8> {
     let rdns = name.iter().flat_map(|rdn| {
         let attributes = rdn.iter().flat_map(|attribute| {
@@ -193,7 +193,7 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
 
 /// A serial number in hexadecimal, as `openssl x509 -serial` and Puppet print it.
 pub(crate) fn serial(raw: &[u8]) -> String {
-    // DER puts a zero byte before a number whose first bit is set; printers leave it out.
+    // DER adds a zero byte to a number whose first bit is set. Printers leave it out.
     let digits = match raw {
         [0, rest @ ..] if !rest.is_empty() => rest,
         all => all,
@@ -205,8 +205,8 @@ pub(crate) fn serial(raw: &[u8]) -> String {
     out
 }
 
-/// The characters of a string type by its universal tag; nothing for T61 and Universal, which no two readers decode
-/// alike, for other types, and for bytes that the type does not allow.
+/// The characters of a string by its universal tag. `None` for T61String and UniversalString, which readers decode
+/// differently, for other types, and for bytes that the type does not allow.
 fn decoded(tag: u32, data: &[u8]) -> Option<String> {
     match tag {
         UTF8_STRING => String::from_utf8(data.to_vec()).ok(),
@@ -214,7 +214,7 @@ fn decoded(tag: u32, data: &[u8]) -> Option<String> {
             .is_ascii()
             .then(|| data.iter().map(|byte| char::from(*byte)).collect()),
         BMP_STRING if data.len().is_multiple_of(2) => {
-            // UCS-2: a surrogate is no character of it, and `char::from_u32` refuses it.
+            // A surrogate is not a character of UCS-2, and `char::from_u32` refuses it.
             let units = data
                 .chunks_exact(2)
                 .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
@@ -224,10 +224,10 @@ fn decoded(tag: u32, data: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether no server's parser throws at such a value that is no text to us.
+/// Whether every server's parser accepts a value that this crate does not decode to characters.
 fn is_value(tag: u32, data: &[u8]) -> bool {
     match tag {
-        // X.520's unique identifier: how many bits of the last byte are none of it, and the bytes.
+        // X.520's unique identifier: the number of unused bits in the last byte, then the bytes.
         BIT_STRING => matches!(data, [0, ..] | [1..=7, _, ..]),
         OCTET_STRING | UTF8_STRING | NUMERIC_STRING | PRINTABLE_STRING | T61_STRING
         | IA5_STRING | VISIBLE_STRING | GENERAL_STRING | UNIVERSAL_STRING => true,
@@ -239,7 +239,8 @@ const OID: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 
-/// How much longer one spelling can be than another: UTF-8 takes three bytes for what others have in one or two.
+/// Maximum ratio of the lengths of two spellings: UTF-8 uses three bytes for characters that other types store in one
+/// or two.
 const SPELLED_LONGER_MAX: usize = 3;
 
 const BIT_STRING: u32 = 3;

@@ -1,4 +1,4 @@
-//! Certificates for tests, as bytes: any subject, any extension, a signature of zeros (nobody here looks at it).
+//! Certificates for tests: any subject, any extension, and zeros for a signature that no test verifies.
 
 pub(crate) const UTF8: u8 = 0x0c;
 pub(crate) const PRINTABLE: u8 = 0x13;
@@ -14,12 +14,12 @@ pub(crate) const C: &str = "2.5.4.6";
 /// An attribute: type, string tag, bytes.
 pub(crate) type Ava<'a> = (&'a str, u8, &'a [u8]);
 
-/// A certificate whose subject is these RDNs.
+/// A certificate with these RDNs as its subject.
 pub(crate) fn with_subject(rdns: &[&[Ava<'_>]]) -> Vec<u8> {
     certificate(rdns, &[])
 }
 
-/// A certificate of the Puppet CA's shape.
+/// A certificate like those of the Puppet CA.
 pub(crate) fn puppet(certname: &str) -> Vec<u8> {
     with_subject(&[&[(CN, UTF8, certname.as_bytes())]])
 }
@@ -31,12 +31,12 @@ pub(crate) fn certificate(rdns: &[&[Ava<'_>]], extensions: &[(&str, &[u8])]) -> 
     made(&name(rdns), &listed.collect::<Vec<u8>>())
 }
 
-/// A certificate of the Puppet CA's shape with this extension, the whole DER element.
+/// A certificate like those of the Puppet CA with this extension, given as a complete DER element.
 pub(crate) fn with_extension(extension: &[u8]) -> Vec<u8> {
     made(&name(&[&[(CN, UTF8, b"web01")]]), extension)
 }
 
-/// A certificate whose subject is this Name, the whole DER element.
+/// A certificate with this subject, given as the DER of a complete Name.
 pub(crate) fn with_name(subject: &[u8]) -> Vec<u8> {
     made(subject, &[])
 }

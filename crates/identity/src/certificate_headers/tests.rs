@@ -36,8 +36,8 @@ const OTHERS: &[HeaderSet] = &[
     HeaderSet::Xfcc,
 ];
 
-/// All that is told of this client who forged each of the three, twice.
-fn told(
+/// The headers that a member receives from this client, after the client forged each of the three twice.
+fn stamped(
     identity: &ClientIdentity,
     leaf: Option<&[u8]>,
     with_certificate: bool,
@@ -58,8 +58,9 @@ fn told(
 }
 
 fn xfcc(der: &[u8]) -> Option<String> {
-    let told = told(&agent(der, &[]), Some(der), false);
-    told.into_iter()
+    let headers = stamped(&agent(der, &[]), Some(der), false);
+    headers
+        .into_iter()
         .find(|(name, _)| name == "x-forwarded-client-cert")
         .map(|(_, value)| value)
 }
@@ -85,9 +86,9 @@ fn decoded(item: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_verified_client_is_told_once_by_each_header_and_others_by_none() {
+fn a_verified_client_gets_each_header_once_and_other_clients_get_none() {
     let (der, one, two) = (puppet("web01"), puppet("issuing"), puppet("above"));
-    let found = told(&agent(&der, &[&one, &two]), Some(&der), true);
+    let found = stamped(&agent(&der, &[&one, &two]), Some(&der), true);
     let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         names,
@@ -111,7 +112,7 @@ fn a_verified_client_is_told_once_by_each_header_and_others_by_none() {
         found[2].1
     );
 
-    let without = told(&agent(&der, &[]), Some(&der), false);
+    let without = stamped(&agent(&der, &[]), Some(&der), false);
     let only = format!("Hash={digest};Subject=\"CN=web01\"");
     assert_eq!(without, [("x-forwarded-client-cert".to_owned(), only)]);
     for (identity, leaf) in [
@@ -120,19 +121,19 @@ fn a_verified_client_is_told_once_by_each_header_and_others_by_none() {
         (agent(&der, &[]), None),
         (agent(&der, &[]), Some(&puppet("admin"))),
     ] {
-        assert_eq!(told(&identity, leaf.map(|der| &der[..]), true), []);
+        assert_eq!(stamped(&identity, leaf.map(|der| &der[..]), true), []);
     }
 }
 
 #[test]
-fn without_intermediates_there_is_no_chain() {
+fn without_intermediates_no_chain_header_is_sent() {
     let der = puppet("web01");
-    let found = told(&agent(&der, &[]), Some(&der), true);
+    let found = stamped(&agent(&der, &[]), Some(&der), true);
     assert!(found.iter().all(|(name, _)| name != "client-cert-chain"));
 }
 
 #[test]
-fn envoys_subject_ends_nowhere_but_at_its_quote() {
+fn the_subject_in_envoys_header_ends_only_at_its_quote() {
     type Case = (
         &'static [(&'static str, &'static str)],
         Option<&'static str>,
@@ -155,7 +156,7 @@ fn envoys_subject_ends_nowhere_but_at_its_quote() {
             &[(O, "M\u{fc}ller"), (CN, "web01")],
             Some(r"CN=web01,O=M\C3\BCller"),
         ),
-        // Readers undo escapes differently: nobody.
+        // Readers undo escapes differently, so the header is left out.
         (&[(CN, "a;b")], None),
         (&[(CN, "a=b")], None),
     ];
@@ -165,14 +166,14 @@ fn envoys_subject_ends_nowhere_but_at_its_quote() {
             .map(|(kind, value)| [(*kind, UTF8, value.as_bytes())])
             .collect();
         let rdns: Vec<_> = rdns.iter().map(|rdn| &rdn[..]).collect();
-        let told = xfcc(&with_subject(&rdns));
+        let value = xfcc(&with_subject(&rdns));
         let wanted = expected.map(|dn| format!("Hash={};Subject=\"{dn}\"", "ab".repeat(32)));
-        assert_eq!(told, wanted, "{subject:?}");
+        assert_eq!(value, wanted, "{subject:?}");
     }
 }
 
 #[test]
-fn alternative_names_are_told_where_they_read_one_way() {
+fn alternative_names_are_sent_if_all_readers_read_them_alike() {
     let (uri, dns) = (0x86, 0x82);
     for (names, expected) in [
         (vec![], ""),
@@ -195,38 +196,42 @@ fn alternative_names_are_told_where_they_read_one_way() {
         ),
         (vec![(0x81, "a@b.c")], ""),
     ] {
-        let told = xfcc(&with_sans(&names)).expect("told");
+        let value = xfcc(&with_sans(&names)).expect("a header");
         let begin = format!("Hash={};Subject=\"CN=web01\"", "ab".repeat(32));
-        assert_eq!(told.strip_prefix(&begin), Some(expected), "{names:?}");
+        assert_eq!(value.strip_prefix(&begin), Some(expected), "{names:?}");
     }
 }
 
 #[test]
-fn lengths_are_those_of_the_values() {
+fn lengths_match_the_header_values() {
     let der = puppet("web01");
     let headers = IdentityHeaders::new(&agent(&der, &[&der]), Some(&der));
     for (with_certificate, length) in [
         (true, headers.certificate_length(&form(OTHERS))),
         (false, headers.digest_length(&form(OTHERS))),
     ] {
-        let told = told(&agent(&der, &[&der]), Some(&der), with_certificate);
-        let lengths = told.iter().map(|(_, value)| value.len());
+        let headers = stamped(&agent(&der, &[&der]), Some(&der), with_certificate);
+        let lengths = headers.iter().map(|(_, value)| value.len());
         assert_eq!(lengths.sum::<usize>(), length);
     }
     assert_eq!(headers.digest_length(&HeaderForm::default()), 0);
 }
 
 #[test]
-fn puppets_headers_are_not_stamped_where_only_others_are_sent() {
+fn puppets_headers_are_not_stamped_in_a_form_without_them() {
     let der = puppet("web01");
     let headers = IdentityHeaders::new(&agent(&der, &[]), Some(&der));
     assert!(!headers.has_certificate(&form(OTHERS)));
     assert!(!form(OTHERS).supports_renewal() && HeaderForm::default().supports_renewal());
-    let told = told(&agent(&der, &[]), Some(&der), true);
-    assert!(told.iter().all(|(name, _)| !name.starts_with("x-client-")));
+    let headers = stamped(&agent(&der, &[]), Some(&der), true);
+    assert!(
+        headers
+            .iter()
+            .all(|(name, _)| !name.starts_with("x-client-"))
+    );
 }
 
-/// Keys and values as a careful reader finds them: none inside quotes, and no quote inside a value.
+/// Keys and values as a careful reader finds them: no key inside quotes, and no quote inside a value.
 fn elements(text: &str) -> Vec<(String, String)> {
     let (mut pairs, mut rest) = (Vec::new(), text);
     loop {
@@ -248,22 +253,22 @@ fn elements(text: &str) -> Vec<(String, String)> {
 
 proptest! {
     #[test]
-    fn no_subject_and_no_name_adds_a_key(
+    fn no_subject_and_no_alternative_name_adds_a_key(
         o in "[ -~]{1,24}|(\"|;|,|=|\\\\|URI=|DNS=|By=|a){1,8}",
         names in prop::collection::vec((prop::bool::ANY, "[ -~]{0,20}|(\"|;|,|=|\\\\|URI=|Hash=|a){1,8}"), 0..4),
     ) {
         let sans: Vec<_> = names.iter().map(|(uri, text)| (if *uri { 0x86 } else { 0x82 }, text.as_str())).collect();
         let listed = sans.iter().flat_map(|(tag, text)| tlv(*tag, text.as_bytes())).collect::<Vec<u8>>();
         let der = certificate(&[&[(O, UTF8, o.as_bytes())], &[(CN, UTF8, b"web01")]], &[(SANS, &tlv(0x30, &listed))]);
-        let told = xfcc(&der).expect("told");
-        let pairs = elements(&told);
+        let value = xfcc(&der).expect("a header");
+        let pairs = elements(&value);
         let (uris, hosts): (Vec<_>, Vec<_>) = names.iter().partition(|(uri, _)| *uri);
-        let told_names = |key: &str, given: Vec<&(bool, String)>| {
+        let expected_names = |key: &str, given: Vec<&(bool, String)>| {
             let plain = |text: &&String| !text.is_empty() && !text.contains([' ', '"', '\\']);
             let given = given.into_iter().map(|(_, text)| text).filter(plain);
             given.map(|text| (key.to_owned(), text.clone())).collect::<Vec<_>>()
         };
-        let names = [told_names("URI", uris), told_names("DNS", hosts)].concat();
+        let names = [expected_names("URI", uris), expected_names("DNS", hosts)].concat();
         prop_assert_eq!(&pairs[2..], &names[..]);
         prop_assert_eq!((pairs[0].0.as_str(), pairs[1].0.as_str()), ("Hash", "Subject"));
         prop_assert!(pairs[1].1.starts_with("CN=web01,O=") && pairs[1].1.matches('=').count() == 2);

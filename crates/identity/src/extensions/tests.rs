@@ -1,4 +1,4 @@
-//! Values of extensions as rules read them, and patterns over them.
+//! Values of extensions as rules read them, and patterns for them.
 
 use super::*;
 use crate::settings::IdentitySettings;
@@ -19,7 +19,7 @@ fn agent(extensions: &[(&str, &[u8])]) -> Agent {
 }
 
 #[test]
-fn a_string_that_all_readers_decode_alike_is_a_text() {
+fn a_string_that_all_readers_decode_alike_is_a_value() {
     let long = "x".repeat(200);
     let longest = "x".repeat(1024);
     for (tag, text) in [
@@ -48,7 +48,7 @@ fn a_string_that_all_readers_decode_alike_is_a_text() {
 }
 
 #[test]
-fn what_readers_could_take_for_two_things_is_no_text() {
+fn a_value_that_readers_decode_differently_is_not_a_string() {
     let too_long = tlv(0x0c, &[b'x'; 1025]);
     for value in [
         &b""[..],
@@ -82,7 +82,7 @@ fn what_readers_could_take_for_two_things_is_no_text() {
 }
 
 #[test]
-fn what_is_not_there_is_absent_and_what_is_x509_s_own_is_not_kept() {
+fn missing_extensions_are_absent_and_x509_extensions_are_left_out() {
     let agent = agent(&[("2.5.29.19", b"\x0c\x03web"), (OWN, b"\x0c\x03web")]);
     let found = agent.extensions();
     assert_eq!(found.value(ROLE), ExtensionValue::Absent);
@@ -93,8 +93,8 @@ fn what_is_not_there_is_absent_and_what_is_x509_s_own_is_not_kept() {
 }
 
 #[test]
-fn every_name_of_puppets_table_has_its_oid() {
-    // By lib/puppet/ssl/oids.rb.
+fn every_name_in_puppets_table_has_its_oid() {
+    // From lib/puppet/ssl/oids.rb.
     for (name, leaf) in [
         ("pp_uuid", "1.1"),
         ("pp_environment", "1.12"),
@@ -119,7 +119,7 @@ fn every_name_of_puppets_table_has_its_oid() {
 }
 
 #[test]
-fn an_oid_is_one_whose_value_could_be_compared() {
+fn only_oids_with_comparable_values_are_accepted() {
     for good in [OWN, ROLE, "1.2", "2.999.1", "0.9.2342"] {
         assert!(is_extension_oid(good), "{good}");
     }
@@ -147,7 +147,7 @@ fn an_oid_is_one_whose_value_could_be_compared() {
 }
 
 #[test]
-fn patterns_over_values_are_anchored_and_keep_case() {
+fn value_patterns_match_whole_values_with_case() {
     for (pattern, value, matches) in [
         ("web", "web", true),
         ("web", "Web", false),
@@ -167,6 +167,6 @@ fn patterns_over_values_are_anchored_and_keep_case() {
 }
 
 #[test]
-fn an_agent_tells_who_signed_its_certificate() {
+fn an_agent_has_the_issuer_of_its_certificate() {
     assert_eq!(agent(&[]).issuer(), "CN=Puppet CA: test");
 }

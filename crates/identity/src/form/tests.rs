@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn everything_is_called_what_the_configuration_calls_it() {
+fn formats_and_roles_are_displayed_as_the_configuration_spells_them() {
     let formats = [DnFormat::Rfc2253, DnFormat::OpenSsl, DnFormat::CnLast];
     assert_eq!(
         formats.map(|format| format.to_string()),
@@ -25,7 +25,7 @@ fn everything_is_called_what_the_configuration_calls_it() {
 }
 
 #[test]
-fn a_set_of_formats_holds_those_it_was_made_of_and_rfc_2253() {
+fn a_set_of_formats_contains_its_formats_and_rfc_2253() {
     let set = |formats: &[DnFormat]| formats.iter().copied().collect::<DnFormats>();
     for (formats, openssl, cn_last) in [
         (&[][..], false, false),
@@ -42,7 +42,7 @@ fn a_set_of_formats_holds_those_it_was_made_of_and_rfc_2253() {
 }
 
 #[test]
-fn a_form_names_each_of_its_headers_with_what_it_tells() {
+fn a_form_lists_each_header_with_its_role() {
     let form = HeaderForm {
         dn: ["X-A", "X-B"]
             .map(|name| IdentityName::parse(name).expect(name))

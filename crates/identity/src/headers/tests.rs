@@ -28,7 +28,7 @@ fn refused() -> ClientIdentity {
     })
 }
 
-/// Headers of a client that forged all of ours, twice, after the stamp.
+/// The headers after stamping, if the client forged each identity header twice.
 fn stamped(
     identity: &ClientIdentity,
     leaf: Option<&[u8]>,
@@ -54,7 +54,7 @@ fn stamped(
 }
 
 #[test]
-fn only_a_verified_client_is_told_as_success_and_each_header_once() {
+fn only_a_verified_client_gets_success_and_each_header_once() {
     let der = puppet("web01");
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(
@@ -104,7 +104,7 @@ fn the_certificate_is_escaped_as_puppet_servers_decode_it() {
 }
 
 #[test]
-fn only_the_certificate_that_was_verified_goes_along() {
+fn only_the_verified_certificate_is_sent() {
     let der = puppet("web01");
     for other in [Some(&puppet("admin")[..]), Some(&[][..]), None] {
         let found = stamped(&verified(&der), other, true);
@@ -116,7 +116,7 @@ fn only_the_certificate_that_was_verified_goes_along() {
 }
 
 #[test]
-fn a_supposed_agent_is_told_as_nobody() {
+fn an_assumed_agent_gets_the_headers_of_an_anonymous_client() {
     let name = Certname::parse("web01").expect("a name");
     let agent = Agent::assumed(name);
     assert_eq!(
@@ -129,7 +129,7 @@ fn a_supposed_agent_is_told_as_nobody() {
 }
 
 #[test]
-fn a_subject_that_cannot_be_told_in_the_form_at_hand_is_no_success() {
+fn a_subject_without_a_value_in_the_format_of_the_pool_fails() {
     let der = puppet("web01");
     let form = HeaderForm {
         dn_format: DnFormat::OpenSsl,
@@ -142,7 +142,7 @@ fn a_subject_that_cannot_be_told_in_the_form_at_hand_is_no_success() {
 }
 
 #[test]
-fn the_certificate_in_one_line_is_its_pem_with_blanks() {
+fn the_one_line_certificate_is_its_pem_with_spaces() {
     let der = puppet("web01");
     let form = HeaderForm {
         cert: CertFormat::OneLine.usual_name(),
@@ -162,7 +162,7 @@ fn the_certificate_in_one_line_is_its_pem_with_blanks() {
 }
 
 #[test]
-fn the_length_of_the_certificate_is_that_of_its_header_value_or_none() {
+fn the_length_of_the_certificate_matches_its_header_value() {
     let der = puppet("web01");
     for form in [
         HeaderForm::default(),
@@ -171,16 +171,16 @@ fn the_length_of_the_certificate_is_that_of_its_header_value_or_none() {
             ..HeaderForm::default()
         },
     ] {
-        let told = IdentityHeaders::new(&verified(&der), Some(&der));
+        let trusted = IdentityHeaders::new(&verified(&der), Some(&der));
         let mut headers = HeaderMap::new();
-        told.stamp(&form, &mut headers, true);
+        trusted.stamp(&form, &mut headers, true);
         assert_eq!(
-            told.certificate_length(&form),
+            trusted.certificate_length(&form),
             headers["x-client-cert"].len()
         );
         let other = IdentityHeaders::new(&verified(&der), None);
         assert_eq!(other.certificate_length(&form), 0);
-        let nobody = IdentityHeaders::new(&ClientIdentity::Anonymous, None);
-        assert_eq!(nobody.certificate_length(&form), 0);
+        let anonymous = IdentityHeaders::new(&ClientIdentity::Anonymous, None);
+        assert_eq!(anonymous.certificate_length(&form), 0);
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_name_that_means_something_else_to_anybody_is_refused() {
+fn a_header_name_with_another_purpose_is_refused() {
     use NameError::{Character, Forwarding, Length, Taken};
     let taken = |name: &str| Taken(name.to_owned());
     let forwarding = |name: &str| Forwarding(name.to_owned());
@@ -50,7 +50,7 @@ fn a_name_that_means_something_else_to_anybody_is_refused() {
 }
 
 #[test]
-fn names_that_old_front_ends_used_are_taken_as_they_are() {
+fn names_of_old_front_ends_are_accepted() {
     for (name, role) in [
         ("X-SSL-Subject", Some(HeaderRole::Dn)),
         ("x-ssl-client-cert", Some(HeaderRole::Cert)),
@@ -66,7 +66,7 @@ fn names_that_old_front_ends_used_are_taken_as_they_are() {
 }
 
 #[test]
-fn the_longest_name_is_one_still() {
+fn a_name_of_the_maximum_length_is_accepted() {
     let longest = "a".repeat(IdentityName::BYTES_MAX);
     assert!(IdentityName::parse(&longest).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Which names of a configuration scrubbing has to know.
+//! Which configured names scrubbing has to know.
 
 use super::*;
 
@@ -11,17 +11,20 @@ fn form(dn: &[&str]) -> HeaderForm {
 }
 
 #[test]
-fn names_of_the_default_form_are_no_names_of_our_own() {
+fn names_of_the_default_form_do_not_count_as_renamed() {
     let own = OwnNames::of([&HeaderForm::default()]);
     assert_eq!(own.renamed().count(), 0);
-    assert!(!own.holds(b"x-client-dn"), "scrub knows it by itself");
+    assert!(
+        !own.holds(b"x-client-dn"),
+        "scrub knows it without the configuration"
+    );
 }
 
 #[test]
-fn only_names_that_scrubbing_does_not_know_are_kept_for_it() {
+fn only_names_that_scrubbing_does_not_know_are_stored_for_it() {
     let own = OwnNames::of([&form(&["X-SSL-Subject", "Site-Agent"])]);
     assert!(own.holds(b"site_agent") && !own.holds(b"x-ssl-subject"));
-    assert_eq!(own.renamed().count(), 2, "of responses both are removed");
+    assert_eq!(own.renamed().count(), 2, "responses lose both");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Nothing that any reader takes for ours survives.
+//! No header survives that a server could read as an identity header of the proxy.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ const OURS: &[&str] = &[
     "Proxy",
 ];
 
-/// What an agent and its tools send; all of it has to arrive.
+/// Headers that agents and their tools send. All of them must arrive.
 const AGENTS: &[&str] = &[
     "Host",
     "Accept",
@@ -77,7 +77,7 @@ fn spellings(name: &str) -> [String; 8] {
 }
 
 #[test]
-fn every_identity_header_goes_in_every_spelling() {
+fn every_identity_header_is_removed_in_every_spelling() {
     for name in OURS {
         for spelling in spellings(name) {
             let mut headers = map(&[&spelling, "Accept", &spelling]);
@@ -92,7 +92,7 @@ fn every_identity_header_goes_in_every_spelling() {
 }
 
 #[test]
-fn other_names_with_an_underscore_go_too_and_are_counted_apart() {
+fn other_names_with_an_underscore_are_removed_and_counted_separately() {
     let mut headers = map(&["Content_Length", "X_Custom", "_", "Accept"]);
     let found = scrub(&mut headers, &OwnNames::default());
     assert_eq!((found.identity, found.underscore), (0, 3));
@@ -109,7 +109,7 @@ fn what_an_agent_sends_arrives() {
     assert_eq!(headers.len(), AGENTS.len());
 }
 
-/// A configuration that gives our headers these names.
+/// A configuration that gives identity headers these names.
 fn own(names: &[&str]) -> OwnNames {
     let dn = names
         .iter()
@@ -122,7 +122,7 @@ fn own(names: &[&str]) -> OwnNames {
 }
 
 #[test]
-fn names_of_the_configuration_go_in_every_spelling_too() {
+fn configured_names_are_removed_in_every_spelling() {
     let names = ["Site-Agent", "X-SSL-Subject", "Nodename"];
     for name in names {
         for spelling in spellings(name) {
@@ -138,7 +138,7 @@ fn names_of_the_configuration_go_in_every_spelling_too() {
     );
 }
 
-/// What a reader that folds every `-`, `_` and `.` makes of a name: CGI's spelling.
+/// A name as a server that folds every `-`, `_` and `.` reads it: in the spelling of CGI.
 fn cgi(name: &str) -> String {
     let folded = |c: char| {
         if c.is_ascii_alphanumeric() {
@@ -153,9 +153,9 @@ fn cgi(name: &str) -> String {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// 1,000 forgeries of each kind; proptest prints and keeps the seed of one that survives.
+    /// 1,000 forgeries of each kind. proptest prints and stores the seed of a forgery that survives.
     #[test]
-    fn no_forgery_survives_for_any_folding_reader(
+    fn no_forgery_survives_for_any_server_that_folds_names(
         index in 0..OURS.len(),
         bits in any::<u64>(),
         tail in "[a-z0-9_.-]{0,6}",
@@ -197,7 +197,7 @@ proptest! {
 }
 
 #[test]
-fn a_route_is_told_which_headers_can_never_come() {
+fn the_scrubbed_headers_are_known_to_routes() {
     let own = own(&["Site-Agent"]);
     for name in [
         "x-client-dn",

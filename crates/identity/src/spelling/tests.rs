@@ -19,13 +19,15 @@ fn agent(rdns: &[&[Ava<'_>]], format: DnFormat) -> Result<Agent, SubjectError> {
 fn check(rdns: &[&[Ava<'_>]], openssl: &str, cn_last: &str) {
     for (format, expected) in [(DnFormat::OpenSsl, openssl), (DnFormat::CnLast, cn_last)] {
         let agent = agent(rdns, format).expect("an agent");
-        let told = agent.told(format).and_then(|value| value.to_str().ok());
-        assert_eq!(told, Some(expected), "{format}");
+        let header = agent
+            .dn_header(format)
+            .and_then(|value| value.to_str().ok());
+        assert_eq!(header, Some(expected), "{format}");
     }
 }
 
 #[test]
-fn the_cn_comes_last_or_where_the_certificate_has_it() {
+fn the_cn_comes_last_or_in_the_order_of_the_certificate() {
     check(&[&[(CN, UTF8, b"web01")]], "/CN=web01", "CN=web01");
     check(
         &[&[(O, UTF8, b"Example")], &[(CN, UTF8, b"web01")]],
@@ -49,7 +51,7 @@ fn the_cn_comes_last_or_where_the_certificate_has_it() {
 }
 
 #[test]
-fn what_separates_is_escaped_where_no_reader_looks_for_the_name() {
+fn separators_are_escaped_outside_the_cn() {
     check(
         &[
             &[(O, UTF8, b"x/CN=victim, y\\z")],
@@ -63,9 +65,9 @@ fn what_separates_is_escaped_where_no_reader_looks_for_the_name() {
     );
 }
 
-/// Bouncy Castle, by which Puppet Server reads it, takes `\#  a` for `#a`.
+/// Bouncy Castle, with which Puppet Server reads it, reads `\#  a` as `#a`.
 #[test]
-fn a_cn_of_a_number_sign_and_a_space_is_refused_by_rfc_2253() {
+fn a_cn_that_begins_with_a_number_sign_and_a_space_is_refused_in_rfc_2253() {
     for (cn, expected) in [
         ("# a", Err(SubjectError::Ambiguous('#', DnFormat::Rfc2253))),
         (
@@ -75,15 +77,15 @@ fn a_cn_of_a_number_sign_and_a_space_is_refused_by_rfc_2253() {
         ("#a", Ok(())),
         ("a # b", Ok(())),
     ] {
-        let told = agent(&[&[(CN, UTF8, cn.as_bytes())]], DnFormat::Rfc2253).map(|_| ());
-        assert_eq!(told, expected, "{cn}");
+        let parsed = agent(&[&[(CN, UTF8, cn.as_bytes())]], DnFormat::Rfc2253).map(|_| ());
+        assert_eq!(parsed, expected, "{cn}");
     }
 }
 
-/// Each was read as `web01,O=.example.com` or the like by some Bouncy Castle from 1.70 to 1.85: it throws, and Puppet
-/// Server cuts the text at slashes then.
+/// Some version of Bouncy Castle from 1.70 to 1.85 throws at each of these. Puppet Server then splits the string at
+/// slashes, and reads a name such as `web01,O=.example.com`.
 #[test]
-fn a_subject_at_which_a_parser_throws_is_refused() {
+fn a_subject_that_makes_a_parser_throw_is_refused() {
     let refused = |beside: &[Ava<'_>]| {
         let rdns: Vec<_> = [(O, UTF8, &b".example.com"[..])]
             .into_iter()
@@ -132,7 +134,7 @@ fn a_subject_at_which_a_parser_throws_is_refused() {
 }
 
 #[test]
-fn a_type_that_is_no_oid_to_all_is_refused() {
+fn a_type_that_only_some_readers_accept_as_an_oid_is_refused() {
     let name = |oid: &[u8]| {
         let ava = |oid: &[u8], value: &[u8]| {
             let ava = tlv(0x30, &[tlv(0x06, oid), tlv(UTF8, value)].concat());
@@ -143,7 +145,7 @@ fn a_type_that_is_no_oid_to_all_is_refused() {
             &[ava(oid, b"x"), ava(&[0x55, 4, 3], b"web01")].concat(),
         )
     };
-    let told = |oid: &[u8]| {
+    let formatted = |oid: &[u8]| {
         let settings = IdentitySettings {
             subject: SubjectRule::SingleCn,
             ..IdentitySettings::default()
@@ -159,24 +161,28 @@ fn a_type_that_is_no_oid_to_all_is_refused() {
         &[][..],
         &[0x2b, 0x80, 0x01],
         &[0x2b, 0x86],
-        // More than any reader has room for.
+        // An arc that is too large for every reader.
         &[&[0x2b][..], &[0xff; 30], &[0x7f]].concat(),
     ] {
-        assert_eq!(told(oid), Err(SubjectError::AttributeType), "{oid:02x?}");
+        assert_eq!(
+            formatted(oid),
+            Err(SubjectError::AttributeType),
+            "{oid:02x?}"
+        );
     }
     assert_eq!(
-        told(&[0x88, 0x37, 1]).as_deref(),
+        formatted(&[0x88, 0x37, 1]).as_deref(),
         Ok("CN=web01,2.999.1=#0C0178")
     );
-    // What only some take for a second CN is one.
+    // An attribute that some readers take for a second CN counts as one.
     for padded in [&[0x55, 4, 0x80, 3][..], &[0x55, 4, 0x83]] {
-        assert!(told(padded).is_err(), "{padded:02x?}");
+        assert!(formatted(padded).is_err(), "{padded:02x?}");
     }
 }
 
-/// What a parser passes over another may read.
+/// Bytes that one parser skips, another may read.
 #[test]
-fn a_subject_that_is_not_read_to_its_end_is_refused_by_both_rules() {
+fn a_subject_with_unread_bytes_is_refused_under_both_rules() {
     let rdn = |value: &[u8]| {
         let kind = tlv(0x06, &[0x55, 4, 3]);
         tlv(0x31, &tlv(0x30, &[&kind, value].concat()))
@@ -207,11 +213,11 @@ fn a_subject_that_is_not_read_to_its_end_is_refused_by_both_rules() {
 }
 
 #[test]
-fn an_extension_whose_type_is_no_oid_is_refused() {
-    // pp_role, whole and with an arc padded; pp_cli_auth with padding in front.
+fn an_extension_with_a_malformed_oid_is_refused() {
+    // `pp_role`, correct and with a padded arc; `pp_cli_auth` with padding in front.
     const ROLE: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x8c, 0x4c, 1, 1, 0x0d];
     let padded = [&ROLE[..10], &[0x80, 0x0d]].concat();
-    let in_front = [&[0x80], &ROLE[..9], &[3, 0x27]].concat();
+    let padded_first = [&[0x80], &ROLE[..9], &[3, 0x27]].concat();
     let read = |oid: &[u8]| {
         let extension = tlv(
             0x30,
@@ -226,13 +232,13 @@ fn an_extension_whose_type_is_no_oid_is_refused() {
         .map(|_| ())
     };
     assert_eq!(read(ROLE), Ok(()));
-    for oid in [&padded[..], &in_front, &[&ROLE[..10], &[0x8d]].concat()] {
+    for oid in [&padded[..], &padded_first, &[&ROLE[..10], &[0x8d]].concat()] {
         assert_eq!(read(oid), Err(SubjectError::ExtensionType), "{oid:02x?}");
     }
 }
 
 #[test]
-fn a_cn_that_would_need_an_escape_is_refused_in_both() {
+fn a_cn_that_needs_an_escape_is_refused_in_both_formats() {
     for format in [DnFormat::OpenSsl, DnFormat::CnLast] {
         for (cn, odd) in [
             ("a;b", ';'),
@@ -248,14 +254,17 @@ fn a_cn_that_would_need_an_escape_is_refused_in_both() {
 }
 
 #[test]
-fn a_format_that_was_not_asked_for_is_not_told() {
+fn only_the_formats_of_the_configuration_have_a_value() {
     let agent = agent(&[&[(CN, UTF8, b"a")]], DnFormat::OpenSsl).expect("an agent");
-    assert!(agent.told(DnFormat::CnLast).is_none());
-    assert!(agent.told(DnFormat::Rfc2253).is_some(), "records need it");
+    assert!(agent.dn_header(DnFormat::CnLast).is_none());
+    assert!(
+        agent.dn_header(DnFormat::Rfc2253).is_some(),
+        "records need it"
+    );
 }
 
 #[test]
-fn a_value_that_is_no_text_is_told_by_its_encoding() {
+fn a_value_without_characters_is_spelled_by_its_encoding() {
     check(
         &[&[(O, T61, b"M\xfcller")], &[(CN, UTF8, b"web01")]],
         "/O=#14064DFC6C6C6572/CN=web01",

@@ -1,4 +1,4 @@
-//! Subjects as they are spelled, accepted and refused.
+//! Subjects: their spelling, and which are accepted or refused.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -31,7 +31,7 @@ fn check(
 }
 
 #[test]
-fn subjects_of_the_puppet_ca_are_told_in_its_own_form() {
+fn subjects_of_the_puppet_ca_are_accepted_and_spelled_as_cn() {
     for tag in [UTF8, PRINTABLE, IA5] {
         check(
             &[&[(CN, tag, b"web01.example.com")]],
@@ -43,11 +43,11 @@ fn subjects_of_the_puppet_ca_are_told_in_its_own_form() {
 }
 
 #[test]
-fn what_parsers_read_differently_is_refused_under_both_rules() {
+fn subjects_that_parsers_read_differently_are_refused_under_both_rules() {
     let both =
         |rdns: &[&[Ava<'_>]], error: SubjectError| check(rdns, Err(error.clone()), Err(error));
     both(&[], SubjectError::NoCn);
-    both(&[&[(O, UTF8, b"nobody")]], SubjectError::NoCn);
+    both(&[&[(O, UTF8, b"nocn")]], SubjectError::NoCn);
     both(
         &[&[(CN, UTF8, b"a")], &[(CN, UTF8, b"b")]],
         SubjectError::SeveralCns,
@@ -98,7 +98,7 @@ fn what_parsers_read_differently_is_refused_under_both_rules() {
 }
 
 #[test]
-fn other_rdns_upper_case_and_signs_are_for_external_cas() {
+fn other_rdns_upper_case_and_signs_are_accepted_from_external_cas_only() {
     let more = |count| Err(SubjectError::MoreThanCn(count));
     check(
         &[&[(O, UTF8, b"Org")], &[(CN, UTF8, b"a")]],
@@ -168,7 +168,7 @@ fn multi_valued_rdns_beside_the_cn_keep_their_plus() {
 }
 
 #[test]
-fn an_agent_tells_name_and_serial() {
+fn an_agent_has_its_certname_and_serial() {
     let agent = agent(&[&[(CN, UTF8, b"web01")]], SubjectRule::Puppet).expect("an agent");
     assert_eq!(
         (agent.certname().as_str(), agent.serial()),
@@ -177,7 +177,7 @@ fn an_agent_tells_name_and_serial() {
 }
 
 #[test]
-fn a_path_names_an_agent_by_its_certname_in_lower_case() {
+fn a_path_matches_an_agent_by_its_certname_in_lower_case() {
     for (certname, name, expected) in [
         ("web01", "web01", true),
         ("web01", "WEB01", false),
@@ -222,7 +222,7 @@ fn any_bytes_are_described_in_printable_ascii() {
 }
 
 #[test]
-fn puppet_extensions_are_read_by_puppet_s_names() {
+fn extensions_are_read_by_puppets_names() {
     let extensions: &[(&str, &[u8])] = &[
         ("2.5.29.19", &[0x30, 0x00]),
         ("1.3.6.1.4.1.34380.1.1.13", b"\x0c\x03web"),
@@ -276,7 +276,7 @@ fn an_ordinary_agent_has_no_authorization_extension() {
 }
 
 #[test]
-fn a_name_by_itself_is_told_as_in_its_certificate() {
+fn a_separate_name_is_spelled_as_in_its_certificate() {
     let certificate = with_subject(&[&[(O, UTF8, b"Example")], &[(CN, UTF8, b"web01")]]);
     let (_, read) = X509Certificate::from_der(&certificate).expect("a certificate");
     let name = read.subject().as_raw();
@@ -289,8 +289,8 @@ fn a_name_by_itself_is_told_as_in_its_certificate() {
 }
 
 #[test]
-fn a_constructed_string_is_no_text() {
-    // BER lets a string be a list of strings; readers differ in what that spells.
+fn a_constructed_string_is_not_decoded() {
+    // BER allows a string to be a list of strings. Readers differ in what that spells.
     let parts = tlv(UTF8, b"web01");
     let cn = (CN, 0x20 | UTF8, &*parts);
     check(
@@ -301,7 +301,7 @@ fn a_constructed_string_is_no_text() {
 }
 
 #[test]
-fn names_say_the_same_in_whatever_strings_and_nothing_may_stand_behind_them() {
+fn names_are_equal_across_string_types_and_trailing_bytes_are_refused() {
     let of = |rdns: &[&[Ava<'_>]]| {
         let certificate = with_subject(rdns);
         let (_, read) = X509Certificate::from_der(&certificate).expect("a certificate");
@@ -312,7 +312,7 @@ fn names_say_the_same_in_whatever_strings_and_nothing_may_stand_behind_them() {
     assert!(Subject::is_same(&utf8, &printable));
     assert_eq!(Subject::in_utf8(&printable).as_ref(), Some(&utf8));
     assert_eq!(Subject::in_utf8(&utf8).as_ref(), Some(&utf8));
-    // 128 bytes and more have a longer length, and so have 256.
+    // 128 bytes and 256 bytes need longer forms of the length.
     for count in [42, 43, 90, 200] {
         let (text, wide) = ("\u{20ac}".repeat(count), [0x20, 0xac].repeat(count));
         let (one, other) = (
@@ -335,7 +335,7 @@ fn names_say_the_same_in_whatever_strings_and_nothing_may_stand_behind_them() {
     ] {
         assert!(!Subject::is_same(&utf8, &of(rdns)), "{why}");
     }
-    // What no reader understands, at the end of the name, of its last RDN and of its last attribute.
+    // Bytes that no reader understands, at the end of the name, of its last RDN and of its last attribute.
     let with_tail = |depth: usize| {
         let attribute = [b"\x06\x03\x55\x04\x03".to_vec(), tlv(UTF8, b"a")].concat();
         let mut der = attribute;
@@ -360,7 +360,7 @@ fn names_say_the_same_in_whatever_strings_and_nothing_may_stand_behind_them() {
 }
 
 #[test]
-fn serials_lose_the_sign_byte_and_nothing_else() {
+fn serials_lose_only_the_sign_byte() {
     for (raw, shown) in [
         (&[0x00, 0x9a][..], "9A"),
         (&[0x00], "00"),
@@ -373,7 +373,7 @@ fn serials_lose_the_sign_byte_and_nothing_else() {
 }
 
 #[test]
-fn values_of_extensions_are_read_whatever_the_length_takes() {
+fn values_of_extensions_are_read_with_every_form_of_length() {
     for length in [0_usize, 1, 0x7f, 0x80, 0xff, 0x100, 0x1234] {
         let text = "r".repeat(length);
         for tag in [0x0c, 0x13, 0x14, 0x16] {
@@ -385,7 +385,7 @@ fn values_of_extensions_are_read_whatever_the_length_takes() {
             };
             let mut value = [encoded, text.clone().into_bytes()].concat();
             assert_eq!(role(&value), text, "{length} of tag {tag:#x}");
-            // A length that lies makes the whole no DER, and old agents' values are none.
+            // A wrong length makes the value malformed DER, and the values of old agents are not DER.
             value.push(b'x');
             assert_ne!(role(&value), text);
         }
@@ -394,11 +394,11 @@ fn values_of_extensions_are_read_whatever_the_length_takes() {
     assert_eq!(
         role(b"\x0c\x02\xff\n"),
         r"\xEF\xBF\xBD\x0A",
-        "what is no text cannot end a line"
+        "a value without characters cannot end a line"
     );
 }
 
-/// What `pp_role` of this value is read as.
+/// The value of `pp_role` that is read from these bytes.
 fn role(value: &[u8]) -> String {
     let der = certificate(
         &[&[(CN, UTF8, b"a")]],
