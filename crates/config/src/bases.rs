@@ -47,7 +47,7 @@ impl Base for Config {
             routes: routing::settings::Settings::default(),
             csr: pki::CsrSettings::default(),
             ca: proxy::CaSettings::default(),
-            exchange: proxy::settings::Settings::default(),
+            exchange: proxy::settings::ProxySettings::default(),
             access_log: AccessLog::base(),
             other_access_logs: Vec::new(),
             events: EventOutput::Stderr,

@@ -46,7 +46,7 @@ pub struct Config {
     /// What of the CA is for clients without a verified certificate.
     pub ca: proxy::CaSettings,
     /// Limits of an exchange.
-    pub exchange: proxy::settings::Settings,
+    pub exchange: proxy::settings::ProxySettings,
     /// Where records go, and in which form.
     pub access_log: AccessLog,
     /// The other access logs, where there are several.

@@ -43,7 +43,7 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
         config.upstream,
         upstream::settings::UpstreamSettings::default()
     );
-    assert_eq!(config.exchange, proxy::settings::Settings::default());
+    assert_eq!(config.exchange, proxy::settings::ProxySettings::default());
     assert_eq!(
         config.identity,
         identity::settings::IdentitySettings::default()

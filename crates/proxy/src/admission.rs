@@ -19,14 +19,14 @@ use tokio::{
 use upstream::Connector;
 
 use crate::{
+    client_shares::Account,
     context::RequestContext,
     error::ProxyError,
     generation::PoolRuntime,
     long_requests::{LongRequest, LongRequestEntry, LongRequests},
     reason::LogReason,
     respond::soon,
-    share::Account,
-    signals::Phase,
+    signals::LifecyclePhase,
     upload::Upload,
 };
 
@@ -149,7 +149,7 @@ impl PoolRuntime {
 
 /// A request that asks a pool's admission for a member.
 #[derive(Clone, Copy)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct AdmissionRequest<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
     /// What it is for a member.
@@ -166,10 +166,10 @@ pub(crate) struct Asking<'a> {
 /// # Errors
 /// No member is available, the queue is full, or the wait was too long.
 pub(crate) async fn admit(
-    asking: Asking<'_>,
+    asking: AdmissionRequest<'_>,
     offer: Offer,
     hold: Option<Hold<PoolLease>>,
-    patience: Patience<'_>,
+    patience: WaitPolicy<'_>,
     now: Duration,
 ) -> Result<Admitted<PoolLease>, ProxyError> {
     let pool = asking.pool;
@@ -184,11 +184,11 @@ pub(crate) async fn admit(
         Decision::Refuse(refusal) => Err(asking.refused_by_queue(refusal)),
         Decision::Wait(ticket) => match patience {
             // Boxed: requests that need not wait have no room for it.
-            Patience::Waits(upload) => {
+            WaitPolicy::Waits(upload) => {
                 let _waiting = Waiting::begin(asking.context, upload);
                 Box::pin(asking.wait(ticket, upload)).await
             }
-            Patience::None => {
+            WaitPolicy::None => {
                 let reason = match ticket.is_behind_its_client() {
                     true => asking.own_limit(),
                     false => LogReason::QueueFull,
@@ -200,7 +200,7 @@ pub(crate) async fn admit(
 }
 
 /// Whether a request may wait.
-pub(crate) enum Patience<'a> {
+pub(crate) enum WaitPolicy<'a> {
     /// It may; the time counts towards the answer to this body.
     Waits(&'a Upload),
     /// It may not: tunnels stay open for so long that waiting for one to end is no use.
@@ -237,7 +237,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Asking<'_> {
+impl AdmissionRequest<'_> {
     fn account(&self) -> Account {
         let shares = &self.context.worker.shared.shares;
         let (_, account) = shares.of_pool(self.context, self.pool.pool.name(), self.jruby);
@@ -306,7 +306,7 @@ impl Asking<'_> {
         }
         let until = Instant::now() + self.time_left(upload);
         let mut signals = self.context.worker.shared.signals.subscribe();
-        let mut cut = pin!(signals.wait_for(|signals| signals.phase == Phase::Cutting));
+        let mut cut = pin!(signals.wait_for(|signals| signals.phase == LifecyclePhase::Cutting));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -407,7 +407,7 @@ impl Asking<'_> {
         if !self.comes_back {
             return None;
         }
-        let client = match &self.context.standing.certname {
+        let client = match &self.context.verdict.certname {
             Some(certname) => key_hash(certname.as_bytes()),
             None => source_hash(self.context.conn.downstream.client.ip()),
         };

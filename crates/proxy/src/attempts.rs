@@ -17,10 +17,10 @@ use upstream::{
 };
 
 use crate::{
-    admission::{Asking, Patience, PickNow, PoolLease, admit},
+    admission::{AdmissionRequest, PickNow, PoolLease, WaitPolicy, admit},
     context::RequestContext,
     error::ProxyError,
-    first_byte::{Limits, Looks, Silence, first_byte},
+    first_byte::{Limits, NoResponse, WaitHooks, first_byte},
     generation::PoolRuntime,
     long_requests::{LongRequest, REQUEST_CHARS_MAX},
     reason::LogReason,
@@ -44,11 +44,11 @@ pub(crate) struct Attempts<'a> {
     pub(crate) stay: Stay,
     /// Whether that member may have been asked.
     pub(crate) asked_home: Cell<bool>,
-    pub(crate) request: Outgoing<'a>,
+    pub(crate) request: UpstreamRequest<'a>,
 }
 
 /// A request as it was found fit to be sent on.
-pub(crate) struct Outgoing<'a> {
+pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) target: &'a Uri,
     pub(crate) scrubbed: &'a Scrubbed,
@@ -133,13 +133,13 @@ impl Attempts<'_> {
                     };
                     let hold = exchanged.hold.take();
                     let patience = match self.request.upgrade {
-                        None => Patience::Waits(&exchanged.upload),
-                        Some(_) => Patience::None,
+                        None => WaitPolicy::Waits(&exchanged.upload),
+                        Some(_) => WaitPolicy::None,
                     };
                     match admit(asking, offer, hold, patience, self.since_start(now)).await {
                         Ok(admitted) => {
                             if exchanged.upload.time_in_queue() != waited {
-                                self.judge_again(exchanged)?;
+                                self.recheck_access(exchanged)?;
                             }
                             exchanged.hold = Some(admitted.hold);
                             admitted.lease
@@ -242,8 +242,8 @@ impl Attempts<'_> {
     }
 
     /// How the request asks the pool's admission.
-    fn asking(&self, exchanged: &Exchanged) -> Asking<'_> {
-        Asking {
+    fn asking(&self, exchanged: &Exchanged) -> AdmissionRequest<'_> {
+        AdmissionRequest {
             context: self.context,
             pool: self.pool,
             task: self.task(),
@@ -322,7 +322,7 @@ impl Attempts<'_> {
             let is_error = status.is_client_error() || status.is_server_error();
             lease.learn(took, is_error, self.since_start(attempted + took));
         }
-        respond::judge_answer(
+        respond::check_response(
             &exchange.head,
             self.plan.endpoint.class,
             self.plan.route.unguarded,
@@ -433,7 +433,7 @@ impl Attempts<'_> {
 
     /// The certname of the verified certificate.
     fn certname(&self) -> Option<&str> {
-        let agent = self.context.standing.identity().agent()?;
+        let agent = self.context.verdict.identity().agent()?;
         Some(agent.certname().as_str())
     }
 
@@ -472,7 +472,7 @@ impl Attempts<'_> {
         }
         let stamped = request.scrubbed.stamp(
             own,
-            &self.context.standing.headers,
+            &self.context.verdict.headers,
             &self.pool.rules.form,
             self.with_certificate,
         );
@@ -517,21 +517,21 @@ impl Attempts<'_> {
         let elsewhere: Option<&dyn Fn() -> _> = how.may_move.then_some(&elsewhere);
         let timer = (&self.context.conn.alarm, how.now);
         let long = || self.note_long(lease);
-        let looks = Looks {
+        let looks = WaitHooks {
             long: &long,
             elsewhere,
         };
         let answer = match first_byte(sent, upload, limits, timer, looks).await {
             Ok(answer) => answer,
-            Err(Silence::Moved(elsewhere)) => return Err(Unanswered::Moved(elsewhere)),
-            Err(Silence::Late) => {
+            Err(NoResponse::Moved(elsewhere)) => return Err(Unanswered::Moved(elsewhere)),
+            Err(NoResponse::Late) => {
                 let error = ProxyError::Late {
                     member: member(),
                     limit: first_byte_timeout,
                 };
                 return failed(AttemptStage::ReceiveHead, false, false, error);
             }
-            Err(Silence::Stalled) => {
+            Err(NoResponse::Stalled) => {
                 let error = ProxyError::Stalled {
                     member: member(),
                     limit: idle_timeout,
@@ -586,7 +586,7 @@ impl Attempts<'_> {
                     .to_canonical()
                     .to_string()
             };
-            let certname = context.standing.certname.as_ref();
+            let certname = context.verdict.certname.as_ref();
             let request = format!("{} {}", self.request.method, self.request.target.path());
             LongRequest {
                 client: certname.map_or_else(|| address().into(), Arc::clone),
@@ -629,7 +629,7 @@ impl Attempts<'_> {
         let now = context.worker.shared.now();
         let settings = &runtime.rules.guards.ejection;
         let client = || {
-            let certname = context.standing.certname.as_ref();
+            let certname = context.verdict.certname.as_ref();
             ClientKey::new(certname, context.conn.downstream.client.ip())
         };
         let client = (!failure.unsent).then(client);

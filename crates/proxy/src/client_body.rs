@@ -124,7 +124,7 @@ impl StreamBody {
         loop {
             let next = ready!(self.data.poll_data(cx));
             let (conn, number) = &self.stream;
-            if next.is_none() && conn.its_streams().is_malformed(*number) {
+            if next.is_none() && conn.http2_streams().is_malformed(*number) {
                 return Poll::Ready(Some(Err(BodyFault::Broken)));
             }
             let Some(data) = next else {

@@ -24,14 +24,14 @@ use upstream::OwnLines;
 
 use crate::{
     attempts::forwarded,
+    client_shares::KnownAccount,
     first_byte::Alarm,
+    http1_transport::TransportNotes,
     pace::{RateLimits, ReaderPace},
     reason::LogReason,
-    share::KnownAccount,
     streams::Streams,
     tunnel::Opening,
-    warm::Warm,
-    watched::Notes,
+    warm_connections::Warm,
 };
 
 /// One connection; its requests come one after the other, or as streams, on one thread.
@@ -42,7 +42,7 @@ pub(crate) struct Conn {
     pub(crate) metrics: ListenerMetrics,
     pub(crate) tls: Option<Arc<TlsFacts>>,
     forwarded: OnceCell<OwnLines>,
-    standing: RefCell<Rc<ClientVerdict>>,
+    verdict: RefCell<Rc<ClientVerdict>>,
     /// The verified agent, as others can ask for it.
     pub(crate) seen: Option<Arc<agents::AgentEntry>>,
     /// Counts this connection among the agent's open ones, where its certificate was accepted.
@@ -72,7 +72,7 @@ pub(crate) struct Conn {
     /// What its lines in the access log have in common, and for which standing.
     known_client: RefCell<Option<(Rc<ClientVerdict>, Arc<KnownClient>)>>,
     /// What its transport has seen of its requests (HTTP/1).
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) notes: Arc<TransportNotes>,
     /// Its place among the worker's connections that hold buffers (HTTP/1).
     warm_place: Cell<Option<usize>>,
     /// Whether it is to give its buffers back.
@@ -111,17 +111,17 @@ const CA_NOTE_SECONDS: u64 = 3600;
 /// Notes a verified agent; what its certificate says is read only where it was not seen before.
 fn seen(
     agents: &Agents,
-    standing: &ClientVerdict,
+    verdict: &ClientVerdict,
     client: IpAddr,
 ) -> Option<Arc<agents::AgentEntry>> {
     let (client, now) = (client.to_canonical(), SystemTime::now());
-    if let Some(claimed) = standing.claimed() {
+    if let Some(claimed) = verdict.claimed() {
         // Refused by now: what it asks is told with what it asked before.
-        let fingerprint = pki::fingerprint_of(standing.verification.presented.first()?);
+        let fingerprint = pki::fingerprint_of(verdict.verification.presented.first()?);
         return agents.came_again(&claimed, &fingerprint, client, now);
     }
-    let chain = standing.verification.chain.as_ref()?;
-    let certname = standing.certname.as_ref()?;
+    let chain = verdict.verification.chain.as_ref()?;
+    let certname = verdict.certname.as_ref()?;
     let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
     let fingerprint = chain.fingerprint()?;
     let certificate = || {
@@ -154,7 +154,7 @@ impl Conn {
             io,
             activity,
             downstream,
-            verdict: standing,
+            verdict,
             permit,
         } = connection;
         let facts = |tls: &listener::NegotiatedTls| TlsFacts {
@@ -170,8 +170,8 @@ impl Conn {
             read_min: settings.read_rate_min,
             grace: settings.rate_grace,
         };
-        let seen = seen(agents, &standing, downstream.client.ip());
-        let accepted = seen.as_ref().filter(|_| !standing.is_refused());
+        let seen = seen(agents, &verdict, downstream.client.ip());
+        let accepted = seen.as_ref().filter(|_| !verdict.is_refused());
         let conn = Self {
             _counted: accepted.map(|agent| agent.opened()),
             accounts: RefCell::default(),
@@ -190,7 +190,7 @@ impl Conn {
             metrics,
             tls,
             forwarded: OnceCell::new(),
-            standing: RefCell::new(Rc::new(standing)),
+            verdict: RefCell::new(Rc::new(verdict)),
             ca_noted_until: Cell::new(0),
             turned: Cell::new(false),
             requests: Cell::new(0),
@@ -206,13 +206,13 @@ impl Conn {
     }
 
     /// What the records of this connection have in common while its client has this standing.
-    pub(crate) fn known_client(&self, standing: &Rc<ClientVerdict>) -> Arc<KnownClient> {
+    pub(crate) fn known_client(&self, verdict: &Rc<ClientVerdict>) -> Arc<KnownClient> {
         let mut known = self.known_client.borrow_mut();
         match &*known {
-            Some((same, known)) if Rc::ptr_eq(same, standing) => Arc::clone(known),
+            Some((same, known)) if Rc::ptr_eq(same, verdict) => Arc::clone(known),
             _ => {
                 let anew = Arc::<KnownClient>::default();
-                *known = Some((Rc::clone(standing), Arc::clone(&anew)));
+                *known = Some((Rc::clone(verdict), Arc::clone(&anew)));
                 anew
             }
         }
@@ -232,51 +232,51 @@ impl Conn {
 
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
     /// has run out.
-    pub(crate) fn standing(&self, trust: &TrustStore, now: SystemTime) -> Rc<ClientVerdict> {
+    pub(crate) fn current_verdict(&self, trust: &TrustStore, now: SystemTime) -> Rc<ClientVerdict> {
         let now = since_1970(now);
-        let mut standing = self.standing.borrow_mut();
-        if !standing.verification.is_current(trust.generation(), now) {
-            let anew = standing.reverify(trust, now);
-            if anew.is_refused() && !standing.is_refused() {
+        let mut verdict = self.verdict.borrow_mut();
+        if !verdict.verification.is_current(trust.generation(), now) {
+            let anew = verdict.reverify(trust, now);
+            if anew.is_refused() && !verdict.is_refused() {
                 self.turned.set(true);
                 tracing::info!(
                     client = %self.downstream.client, verdict = %anew.verdict,
                     "a live connection's certificate is no longer accepted"
                 );
             }
-            *standing = Rc::new(anew);
+            *verdict = Rc::new(anew);
         }
-        self.note_ca_in_use(trust, &standing, now);
-        Rc::clone(&standing)
+        self.note_ca_in_use(trust, &verdict, now);
+        Rc::clone(&verdict)
     }
 
     /// Notes once an hour that the CA of the client's certificate is in use. A connection may stay open for days, and its
     /// certificate is verified again only when the trust changes.
-    fn note_ca_in_use(&self, trust: &TrustStore, standing: &ClientVerdict, now: UnixTime) {
+    fn note_ca_in_use(&self, trust: &TrustStore, verdict: &ClientVerdict, now: UnixTime) {
         if now.as_secs() >= self.ca_noted_until.get() {
-            trust.note_in_use(&standing.verification, now);
+            trust.note_in_use(&verdict.verification, now);
             self.ca_noted_until.set(now.as_secs() + CA_NOTE_SECONDS);
         }
     }
 
     /// Takes the word of another trust store, where looking serials up is enough for the same verdict; whether it is.
     pub(crate) fn is_confirmed(&self, trust: &TrustStore, now: SystemTime) -> bool {
-        let mut standing = self.standing.borrow_mut();
-        let confirmed = standing.confirmed(trust, since_1970(now));
+        let mut verdict = self.verdict.borrow_mut();
+        let confirmed = verdict.confirmed(trust, since_1970(now));
         let is_confirmed = confirmed.is_some();
         if let Some(confirmed) = confirmed {
-            *standing = Rc::new(confirmed);
+            *verdict = Rc::new(confirmed);
         }
         is_confirmed
     }
 
     /// Who the client was when last asked.
-    pub(crate) fn last_standing(&self) -> Rc<ClientVerdict> {
-        Rc::clone(&self.standing.borrow())
+    pub(crate) fn last_verdict(&self) -> Rc<ClientVerdict> {
+        Rc::clone(&self.verdict.borrow())
     }
 
     /// Its requests, for whoever is there only where several come at once.
-    pub(crate) fn its_streams(&self) -> &Streams {
+    pub(crate) fn http2_streams(&self) -> &Streams {
         let streams = self.streams.as_ref();
         streams.expect("HTTP/2 is spoken on a connection that has streams")
     }
@@ -323,31 +323,31 @@ impl Conn {
     }
 
     /// Whether asking a new trust store costs next to nothing.
-    pub(crate) fn is_judged_cheaply(&self, trust: &TrustStore) -> bool {
-        trust.confirms_by_serial(&self.standing.borrow().verification)
+    pub(crate) fn confirms_by_serial(&self, trust: &TrustStore) -> bool {
+        trust.confirms_by_serial(&self.verdict.borrow().verification)
     }
 
     /// Generation of the trust store that was last asked.
     pub(crate) fn trust_generation(&self) -> u64 {
-        self.standing.borrow().verification.generation
+        self.verdict.borrow().verification.generation
     }
 
     /// Whether the client may not even stay connected: accepted once and no more, or admitted only because a
     /// resumed session was never shown to the verifier.
-    pub(crate) fn outstayed(&self, standing: &ClientVerdict) -> bool {
-        standing.is_refused()
+    pub(crate) fn must_be_closed(&self, verdict: &ClientVerdict) -> bool {
+        verdict.is_refused()
             && (self.turned.get() || self.downstream.on_invalid == InvalidCertPolicy::Abort)
     }
 
     /// Whether the client is refused and stays connected all the same: whatever trust comes, its next request is told.
-    pub(crate) fn may_stay_refused(&self) -> bool {
-        let standing = self.standing.borrow();
-        standing.is_refused() && !self.outstayed(&standing)
+    pub(crate) fn is_refused_but_open(&self) -> bool {
+        let verdict = self.verdict.borrow();
+        verdict.is_refused() && !self.must_be_closed(&verdict)
     }
 
     /// Whether its listener has another policy by now for clients like this one.
-    pub(crate) fn is_met_otherwise(&self, now: &ListenerSettings) -> bool {
-        match self.standing.borrow().identity() {
+    pub(crate) fn policy_has_changed(&self, now: &ListenerSettings) -> bool {
+        match self.verdict.borrow().identity() {
             ClientIdentity::Verified(_) => false,
             ClientIdentity::Anonymous => now.client_cert == ClientCertPolicy::Required,
             ClientIdentity::Refused(_) => now.on_invalid != self.downstream.on_invalid,

@@ -19,7 +19,7 @@ pub(crate) struct RequestContext {
     /// Loaded once: a request sees one generation from start to end.
     pub(crate) generation: LocalGeneration,
     /// The client's identity, verified against the trust store of `generation`.
-    pub(crate) standing: Rc<ClientVerdict>,
+    pub(crate) verdict: Rc<ClientVerdict>,
     pub(crate) request_id: RequestId,
     /// When the head had come, on the monotonic clock.
     pub(crate) began: Instant,
@@ -32,7 +32,7 @@ impl RequestContext {
         let generation = worker.current();
         let when = SystemTime::now();
         Self {
-            standing: conn.standing(&generation.trust, when),
+            verdict: conn.current_verdict(&generation.trust, when),
             request_id: worker.request_id(),
             worker,
             conn,

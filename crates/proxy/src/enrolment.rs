@@ -12,9 +12,9 @@ use crate::{
     context::RequestContext,
     error::ProxyError,
     generation::PoolRuntime,
-    places::{Place, Places},
     record::Exchanged,
     settings::CaSettings,
+    strangers::{StrangerSlot, StrangerSlots},
     upload::Upload,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Strangers {
     rates: RateLimiter,
-    places: Arc<Places>,
+    places: Arc<StrangerSlots>,
 }
 
 impl Strangers {
@@ -36,7 +36,7 @@ impl Strangers {
     /// Counts a request, unless its address or all have asked too often. Those who have a verified certificate, and those
     /// who ask nothing of the CA, are not counted.
     pub(crate) fn count(context: &RequestContext, plan: &Plan<'_>) -> Result<(), ProxyError> {
-        if !is_strangers(plan, &context.standing) {
+        if !is_strangers(plan, &context.verdict) {
             return Ok(());
         }
         let worker = &context.worker;
@@ -55,8 +55,8 @@ impl Strangers {
         context: &RequestContext,
         plan: &Plan<'_>,
         pool: &PoolRuntime,
-    ) -> Result<Option<Place>, ProxyError> {
-        if !is_strangers(plan, &context.standing) {
+    ) -> Result<Option<StrangerSlot>, ProxyError> {
+        if !is_strangers(plan, &context.verdict) {
             return Ok(None);
         }
         let shared = &context.worker.shared;
@@ -67,8 +67,8 @@ impl Strangers {
     }
 }
 
-fn is_strangers(plan: &Plan<'_>, standing: &ClientVerdict) -> bool {
-    plan.endpoint.class.is_ca() && !plan.route.unguarded && standing.identity().agent().is_none()
+fn is_strangers(plan: &Plan<'_>, verdict: &ClientVerdict) -> bool {
+    plan.endpoint.class.is_ca() && !plan.route.unguarded && verdict.identity().agent().is_none()
 }
 
 /// What is set, and never more than three quarters of what any member takes whose turn it is: a write goes to one of
@@ -87,7 +87,7 @@ fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32
 }
 
 /// Reads a certificate request whole and judges it. The bytes that are judged are those that are sent.
-pub(crate) async fn judge_request(
+pub(crate) async fn check_certificate_request(
     policy: &CsrPolicy,
     certname: &str,
     upload: &Upload,

@@ -7,13 +7,15 @@ use pki::CsrRefusal;
 use routing::RouteRefusal;
 use upstream::{DialError, WireError, cause};
 
-use crate::{body_fault::BodyFault, places::Full, reason::LogReason, sanitize::Insane};
+use crate::{
+    body_fault::BodyFault, reason::LogReason, sanitize::InvalidRequest, strangers::SlotsFull,
+};
 
 /// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
 #[derive(Debug)]
 pub(crate) enum ProxyError {
     /// It could be read two ways.
-    Insane(Insane),
+    InvalidRequest(InvalidRequest),
     /// No route, or no right.
     Refused(Box<RouteRefusal>),
     /// The client's certificate is larger, as a header, than the pool's servers take.
@@ -27,7 +29,7 @@ pub(crate) enum ProxyError {
     /// A client without a verified certificate asks the CA too often.
     TooSoon(TooSoon),
     /// The CA works on as many requests of such clients as it may.
-    CaBusy(Full),
+    CaBusy(SlotsFull),
     /// No renewal is passed on, since the CA has answered one with what is not the client's.
     RenewalOff,
     /// The CA would not be told whose certificate is to be renewed.
@@ -73,7 +75,7 @@ impl ProxyError {
     /// The reason in records and metrics.
     pub(crate) fn reason(&self) -> LogReason {
         match self {
-            Self::Insane(insane) => insane.reason(),
+            Self::InvalidRequest(invalid) => invalid.reason(),
             Self::Refused(refusal) => LogReason::Route(refusal.reason),
             Self::OverlongCertificate { .. } => LogReason::CertificateTooLarge,
             Self::Csr(refusal) => LogReason::Csr(refusal.rule),
@@ -121,7 +123,7 @@ impl ProxyError {
                 ))
             }
             Self::Broken { source, .. } => Some(cause(source)),
-            Self::Insane(insane) => Some(insane.to_string()),
+            Self::InvalidRequest(invalid) => Some(invalid.to_string()),
             Self::Csr(refusal) => Some(refusal.what.clone()),
             Self::NotRenewed { what, .. } => Some(what.clone()),
             _ => None,

@@ -14,13 +14,14 @@ use tokio::time::Instant;
 use upstream::settings::HttpVersion;
 
 use crate::{
-    attempts::{Attempts, MemberAnswer, Outgoing},
+    attempts::{Attempts, MemberAnswer, UpstreamRequest},
     body_fault::BodyFault,
     client_body::ClientBody,
+    client_shares,
     connection::Conn,
     context::RequestContext,
     edge::{self, EdgeAnswer},
-    enrolment::{Strangers, judge_request},
+    enrolment::{Strangers, check_certificate_request},
     error::ProxyError,
     generation::PoolRuntime,
     location,
@@ -31,9 +32,9 @@ use crate::{
     record::Exchanged,
     renewal, respond,
     response_body::{AnswerBody, ResponseBody},
-    sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
+    sanitize::{InvalidRequest, SanitizedRequest, host_of, is_server_wide, sanitize},
     settings::OverlongCert,
-    share, stream, tunnel,
+    stream, tunnel,
     upgrade::Upgrade,
     upload::Upload,
     worker::{RequestId, Worker},
@@ -144,14 +145,14 @@ async fn pass<'g>(
     let RequestContext {
         conn,
         generation,
-        standing,
+        verdict,
         ..
     } = context;
     if let Some(fault) = exchanged.head_fault().or_else(|| head.extensions.remove()) {
-        return Err(ProxyError::Insane(Insane::Head(fault)));
+        return Err(ProxyError::InvalidRequest(InvalidRequest::Head(fault)));
     }
     if let Some(streams) = &conn.streams {
-        stream::check_head(&head, streams).map_err(ProxyError::Insane)?;
+        stream::check_head(&head, streams).map_err(ProxyError::InvalidRequest)?;
     }
     // hyper marks the requests that have an `Upgrade` field, so that others need not be searched for one.
     let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {
@@ -159,14 +160,14 @@ async fn pass<'g>(
         Upgrade::asked_by(&mut head, exchanged.upload.finished().is_none())
     });
     if is_server_wide(&head) {
-        return refused_anywhere(standing).map_or(Ok(Outcome::ServerWide), Err);
+        return refused_anywhere(verdict).map_or(Ok(Outcome::ServerWide), Err);
     }
-    let Sane {
+    let SanitizedRequest {
         method,
         target,
         scrubbed,
         scrubbing,
-    } = sanitize(head, &generation.own_names).map_err(ProxyError::Insane)?;
+    } = sanitize(head, &generation.own_names).map_err(ProxyError::InvalidRequest)?;
     exchanged.scrubbed(scrubbing);
     let question = question(context, (&method, &target), scrubbed.headers())?;
     let plan = match generation.routes.find(&question) {
@@ -189,23 +190,29 @@ async fn pass<'g>(
         return Ok(Outcome::Copy(answer));
     }
     renewal::admit(context, &plan, pool)?;
-    let with_certificate = has_certificate(&plan, pool, standing)?;
+    let with_certificate = has_certificate(&plan, pool, verdict)?;
     Strangers::count(context, &plan)?;
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, (conn, pool))?;
-    share::gather(context, &upload).await?;
+    client_shares::gather(context, &upload).await?;
     let speaks_http10 = pool.settings.http_version == HttpVersion::Http10;
     if speaks_http10 && upload.length_unknown() {
         return Err(ProxyError::LengthRequired);
     }
     if let Some(certname) = plan.certificate_request() {
         // Boxed: every request's task would have to have room for it.
-        Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
+        Box::pin(check_certificate_request(
+            &generation.csr,
+            certname,
+            &upload,
+            exchanged,
+        ))
+        .await?;
     }
     exchanged.place = Strangers::place(context, &plan, pool)?;
     let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
-    let request = Outgoing {
+    let request = UpstreamRequest {
         method: &method,
         target: &target,
         scrubbed: &scrubbed,
@@ -232,7 +239,10 @@ async fn pass<'g>(
     let body = match body {
         AnswerBody::Streamed(body) if plan.is_renewal() => {
             let member = exchanged.member();
-            Box::pin(renewal::judge(context, pool, &member, &head, body)).await?
+            Box::pin(renewal::verify_response(
+                context, pool, &member, &head, body,
+            ))
+            .await?
         }
         AnswerBody::Streamed(body) => {
             let rewriter = rewriter(&plan, pool, &mut head, exchanged)?;
@@ -277,7 +287,7 @@ pub(crate) fn question<'a>(
 ) -> Result<Question<'a>, ProxyError> {
     let conn = &context.conn;
     let path = CanonicalPath::of_target(target.path(), target.query())
-        .map_err(|problem| ProxyError::Insane(Insane::path(problem)))?;
+        .map_err(|problem| ProxyError::InvalidRequest(InvalidRequest::path(problem)))?;
     Ok(Question {
         method,
         path,
@@ -286,14 +296,14 @@ pub(crate) fn question<'a>(
         headers,
         source: Some(conn.downstream.client.ip()),
         sni: conn.server_name(),
-        identity: context.standing.identity(),
+        identity: context.verdict.identity(),
         failed_is_forwarded: conn.failed_is_forwarded(),
     })
 }
 
 /// What a refused client is told where no route is asked.
-pub(crate) fn refused_anywhere(standing: &ClientVerdict) -> Option<ProxyError> {
-    let ClientIdentity::Refused(refusal) = standing.identity() else {
+pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
+    let ClientIdentity::Refused(refusal) = verdict.identity() else {
         return None;
     };
     Some(ProxyError::Refused(Box::new(RouteRefusal {
@@ -325,7 +335,7 @@ fn status_available(context: &RequestContext) -> bool {
 fn has_certificate(
     plan: &Plan<'_>,
     pool: &PoolRuntime,
-    standing: &ClientVerdict,
+    verdict: &ClientVerdict,
 ) -> Result<bool, ProxyError> {
     let (rules, renewal) = (&pool.rules, plan.is_renewal());
     let max = rules.forward_cert_bytes_max;
@@ -338,7 +348,7 @@ fn has_certificate(
     };
     let told = plan.with_certificate_class && (rules.forward_cert || renewal);
     if told {
-        let bytes = standing.headers.certificate_length(&rules.form);
+        let bytes = verdict.headers.certificate_length(&rules.form);
         match rules.overlong_cert {
             _ if bytes <= max => return Ok(true),
             // A renewal without it would be of another certificate.
@@ -347,7 +357,7 @@ fn has_certificate(
         }
     }
     // Names alone may be too many as well, and half of them would be another client's.
-    match standing.headers.digest_length(&rules.form) {
+    match verdict.headers.digest_length(&rules.form) {
         bytes if bytes <= max => Ok(false),
         bytes => refused(bytes),
     }

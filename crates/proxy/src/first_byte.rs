@@ -20,7 +20,7 @@ pub(crate) struct Limits {
 }
 
 /// What is called now and then while a member does not answer.
-pub(crate) struct Looks<'a> {
+pub(crate) struct WaitHooks<'a> {
     /// Notes that it takes long.
     pub(crate) long: &'a dyn Fn(),
     /// Finds another member; none: the request may not move.
@@ -28,7 +28,7 @@ pub(crate) struct Looks<'a> {
 }
 
 /// Why the wait ended without a response.
-pub(crate) enum Silence {
+pub(crate) enum NoResponse {
     /// The time for the answer is over.
     Late,
     /// The time for taking more of the body is over.
@@ -66,8 +66,8 @@ pub(crate) async fn first_byte<T>(
     upload: &Upload,
     limits: Limits,
     (alarm, began): (&Alarm, Instant),
-    Looks { long, elsewhere }: Looks<'_>,
-) -> Result<T, Silence> {
+    WaitHooks { long, elsewhere }: WaitHooks<'_>,
+) -> Result<T, NoResponse> {
     let first_limit = limits.first_byte.min(limits.idle);
     // All requests of a connection begin with the same interval, so that its timer is only ever put off.
     let mut timer = alarm.set(began + first_limit.min(MEMBER_LOOK_INTERVAL));
@@ -81,8 +81,8 @@ pub(crate) async fn first_byte<T>(
             () = timer.as_mut() => {
                 let answer_limit = limits.first_byte.saturating_sub(upload.time_in_queue_incomplete());
                 let (limit, waited, silence) = match upload.finished() {
-                    Some(finished) => (answer_limit, finished.elapsed(), Silence::Late),
-                    None => (limits.idle, upload.untaken(), Silence::Stalled),
+                    Some(finished) => (answer_limit, finished.elapsed(), NoResponse::Late),
+                    None => (limits.idle, upload.untaken(), NoResponse::Stalled),
                 };
                 if waited >= limit {
                     return Err(silence);
@@ -95,7 +95,7 @@ pub(crate) async fn first_byte<T>(
                 }
                 if let Some(elsewhere) = elsewhere {
                     if let Some(lease) = elsewhere() {
-                        return Err(Silence::Moved(lease));
+                        return Err(NoResponse::Moved(lease));
                     }
                     wait = wait.min(MEMBER_LOOK_INTERVAL);
                 }

@@ -15,9 +15,9 @@ use telemetry::{MemberMetrics, PassthroughMetrics, PoolMetrics};
 use upstream::Connector;
 
 use crate::{
+    access_rules::RuleRuntime,
     admission::PoolAdmission,
-    rules::RuleRuntime,
-    settings::{CaSettings, PoolRules, Settings},
+    settings::{CaSettings, PoolRules, ProxySettings},
 };
 
 /// One applied configuration, numbered.
@@ -42,7 +42,7 @@ pub struct Generation {
     /// What each listener obeys.
     pub listeners: foldhash::HashMap<Arc<str>, Arc<ActiveListener>>,
     /// Limits of an exchange.
-    pub settings: Settings,
+    pub settings: ProxySettings,
     /// Certnames that `agent_max` does not limit.
     pub agent_max_except: Arc<[CertnamePattern]>,
     /// Which certificate requests are passed on.

@@ -27,9 +27,9 @@ use tokio::{
 
 use crate::{
     connection::Conn,
-    excess::Excess,
-    frames::{Refused, Seen},
-    no_request,
+    exceeded_limit::ExceededLimit,
+    http2_transport::{Http2Transport, RefusedHead},
+    protocol_errors,
     reason::LogReason,
     stream::{ReadLimits, answer},
     streams::{OpenStream, Streams},
@@ -54,7 +54,7 @@ const PENDING_RESETS_MAX: usize = 20;
 const FAULTY_STREAMS_MAX: usize = 100;
 
 /// Heads larger than is allowed, up to so many times, are told so and recorded; larger ones h2 refuses by itself.
-const HEAD_TOLD_FACTOR: usize = 2;
+const HEAD_BYTES_FACTOR: usize = 2;
 
 /// How long a connection that was told to end may stand without a request: the answer to our ping, which ends it at
 /// once, takes a round trip. A client that is accepted no more has less.
@@ -74,7 +74,7 @@ pub(crate) struct Http2<'a> {
     reading: ReadLimits,
     io: Rc<RefCell<TlsIo>>,
     state: State,
-    ending: Ending,
+    goaway: GoawaySent,
     /// Until when requests may come that had set out before the client heard that no more are taken.
     taken_until: Option<Instant>,
     /// Whether the client last kept an answer waiting.
@@ -83,14 +83,14 @@ pub(crate) struct Http2<'a> {
 }
 
 enum State {
-    Handshake(Handshake<Seen<TlsIo>, Bytes>),
-    Open(Connection<Seen<TlsIo>, Bytes>),
+    Handshake(Handshake<Http2Transport<TlsIo>, Bytes>),
+    Open(Connection<Http2Transport<TlsIo>, Bytes>),
     Leaving(Box<Farewell>),
 }
 
 /// What the client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum GoawaySent {
     /// Nothing.
     None,
     /// That no more requests are taken once those on their way are here.
@@ -117,7 +117,7 @@ impl<'a> Http2<'a> {
             .max_header_list_size(head_list_bytes_max(settings.head_bytes_max))
             .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
             .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
-            .handshake(Seen::new(&io, conn));
+            .handshake(Http2Transport::new(&io, conn));
         Self {
             worker,
             conn,
@@ -128,7 +128,7 @@ impl<'a> Http2<'a> {
             },
             io,
             state: State::Handshake(handshake),
-            ending: Ending::None,
+            goaway: GoawaySent::None,
             taken_until: None,
             stalled: false,
             goodbye: None,
@@ -142,33 +142,33 @@ impl<'a> Http2<'a> {
     }
 
     fn streams(&self) -> &'a Streams {
-        self.conn.its_streams()
+        self.conn.http2_streams()
     }
 
     /// Tells the client that the connection ends, if it does.
-    fn tell_ending(&mut self) {
-        if let Some(excess) = self.untold_excess() {
+    fn send_goaway(&mut self) {
+        if let Some(excess) = self.unsent_excess() {
             self.break_off(excess);
         } else if let State::Open(connection) = &mut self.state
             && self.conn.closing.get()
-            && self.ending == Ending::None
+            && self.goaway == GoawaySent::None
         {
-            self.ending = Ending::Graceful;
+            self.goaway = GoawaySent::Graceful;
             connection.graceful_shutdown();
             self.taken_until = Some(Instant::now() + self.goodbye_time());
         }
     }
 
     /// What the client did too much of, if it was not told yet.
-    fn untold_excess(&self) -> Option<Excess> {
-        let told = self.ending == Ending::Abrupt;
+    fn unsent_excess(&self) -> Option<ExceededLimit> {
+        let told = self.goaway == GoawaySent::Abrupt;
         self.streams().excess().filter(|_| !told)
     }
 
-    fn break_off(&mut self, excess: Excess) {
-        self.ending = Ending::Abrupt;
+    fn break_off(&mut self, excess: ExceededLimit) {
+        self.goaway = GoawaySent::Abrupt;
         self.conn.broken_off.set(Some(excess.reason()));
-        no_request::overstepped(self.worker, self.conn, excess);
+        protocol_errors::overstepped(self.worker, self.conn, excess);
         match &mut self.state {
             State::Open(connection) => connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
             // There are no words for it before HTTP/2 has begun.
@@ -201,7 +201,7 @@ impl<'a> Http2<'a> {
     fn has_said_goodbye(&mut self, cx: &mut Context<'_>) -> bool {
         // Until HTTP/2 has begun nothing can be told, and a client that never begins it has its time all the same. An
         // answer that is on its way out has the time of a slow client.
-        let told = self.ending != Ending::None || self.conn.closing.get();
+        let told = self.goaway != GoawaySent::None || self.conn.closing.get();
         if !told || self.stalled || !self.streams().is_idle() {
             self.goodbye = None;
             return false;
@@ -228,12 +228,12 @@ impl<'a> Http2<'a> {
     fn record_refused(&self) {
         for refused in self.streams().take_refused() {
             let (status, reason, cause) = match refused {
-                Refused::Malformed => (
+                RefusedHead::Malformed => (
                     StatusCode::BAD_REQUEST,
                     LogReason::BadHead,
                     "a malformed request (RFC 9113, 8.1.1): its stream was reset",
                 ),
-                Refused::Large => {
+                RefusedHead::Large => {
                     self.conn.metrics.limit(Limit::Head);
                     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                     (
@@ -243,7 +243,7 @@ impl<'a> Http2<'a> {
                     )
                 }
             };
-            no_request::no_request(self.worker, self.conn, status, reason, cause.to_owned());
+            protocol_errors::no_request(self.worker, self.conn, status, reason, cause.to_owned());
         }
     }
 
@@ -264,7 +264,7 @@ impl Future for Http2<'_> {
         let this = &mut *self;
         this.streams().driven_by(cx.waker());
         loop {
-            this.tell_ending();
+            this.send_goaway();
             let polled = match &mut this.state {
                 State::Handshake(handshake) => match Pin::new(handshake).poll(cx) {
                     Poll::Ready(Ok(connection)) => {
@@ -285,7 +285,7 @@ impl Future for Http2<'_> {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
                 Poll::Ready(None) => this.part(),
                 Poll::Pending => {
-                    if this.untold_excess().is_some() {
+                    if this.unsent_excess().is_some() {
                         continue;
                     }
                     this.note_stall();
@@ -347,7 +347,7 @@ fn windows(streams_max: u32) -> (u32, u32) {
 
 /// What h2 is told of the largest head, by its measure: 32 bytes more for each field than there are.
 fn head_list_bytes_max(head_bytes_max: usize) -> u32 {
-    u32::try_from(head_bytes_max * HEAD_TOLD_FACTOR).unwrap_or(u32::MAX)
+    u32::try_from(head_bytes_max * HEAD_BYTES_FACTOR).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use upstream::OwnFields;
 
 use crate::{
     attempts::{forwarded, names, tell_of_host},
-    sanitize::{Insane, sanitize},
+    sanitize::{InvalidRequest, sanitize},
     settings::HostRule,
 };
 
@@ -40,9 +40,9 @@ pub fn member_head(
     stamp: RequestStamp<'_>,
 ) -> Result<Vec<u8>, String> {
     if let Some(fault) = fault {
-        return Err(Insane::Head(fault).to_string());
+        return Err(InvalidRequest::Head(fault).to_string());
     }
-    let sane = sanitize(head, stamp.own_names).map_err(|insane| insane.to_string())?;
+    let sane = sanitize(head, stamp.own_names).map_err(|invalid| invalid.to_string())?;
     CanonicalPath::of_target(sane.target.path(), sane.target.query())
         .map_err(|problem| problem.to_string())?;
     let lines = forwarded(stamp.address, 0);

@@ -32,10 +32,10 @@ use crate::{
     admission::PoolLease,
     copying::{Copying, End, Side, Silence},
     generation::{Generation, PoolRuntime},
-    guarded::guarded_by,
     open_tunnels::TunnelClient,
+    passthrough_guard::guarded_by,
     reason::LogReason,
-    signals::{Phase, Signals},
+    signals::{LifecyclePhase, Signals},
     tunnel::FAREWELL_TIMEOUT,
     worker::{RequestId, Worker},
 };
@@ -74,7 +74,7 @@ struct Unreached {
 
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum PassthroughEnd {
     Sides(End),
     Idle,
     Drained,
@@ -387,8 +387,8 @@ impl<'a> Tunnel<'a> {
         let mut timer = pin!(sleep_until(self.silence.ends()));
         let mut heard = signals.current();
         let ending = loop {
-            if heard.phase == Phase::Cutting {
-                break Ending::Cut;
+            if heard.phase == LifecyclePhase::Cutting {
+                break PassthroughEnd::Cut;
             }
             if !self.is_to_end(&heard) {
                 // The operator has thought better of it.
@@ -410,11 +410,11 @@ impl<'a> Tunnel<'a> {
                 biased;
                 // Signals and timers count however busy the two sides keep this task.
                 changed = poll_fn(|cx| signals.poll_changed(cx)) => heard = changed,
-                () = unconstrained(its_turn) => break Ending::Drained,
+                () = unconstrained(its_turn) => break PassthroughEnd::Drained,
                 () = unconstrained(timer.as_mut()) => {
                     let ends = self.silence.ends();
                     if ends <= Instant::now() {
-                        break Ending::Idle;
+                        break PassthroughEnd::Idle;
                     }
                     timer.as_mut().reset(ends);
                 }
@@ -426,7 +426,7 @@ impl<'a> Tunnel<'a> {
                         self.counted.1.moved(up, down);
                     }
                     end
-                }) => break Ending::Sides(end),
+                }) => break PassthroughEnd::Sides(end),
             }
         };
         drop((turn, entry));
@@ -436,7 +436,7 @@ impl<'a> Tunnel<'a> {
     /// Whether the process stops, the operator takes the member out, or a new connection would not come this way any more.
     fn is_to_end(&self, heard: &Signals) -> bool {
         let state = self.lease.member().operator_state();
-        if heard.phase == Phase::Draining || state == Administrative::Maintenance {
+        if heard.phase == LifecyclePhase::Draining || state == Administrative::Maintenance {
             return true;
         }
         let generation = self.worker.current();
@@ -467,27 +467,27 @@ impl<'a> Tunnel<'a> {
         gap.min((left - left / SPARE_PART) / open.saturating_add(1))
     }
 
-    async fn end(mut self, ending: Ending, metrics: &ListenerMetrics) {
+    async fn end(mut self, ending: PassthroughEnd, metrics: &ListenerMetrics) {
         match ending {
             // The other side is told as it happened.
-            Ending::Sides(End::Broken(Side::Client)) => {
+            PassthroughEnd::Sides(End::Broken(Side::Client)) => {
                 if let Some(member) = self.copying.member.tcp() {
                     let _ = member.set_zero_linger();
                 }
             }
-            Ending::Sides(End::Broken(Side::Member)) => {
+            PassthroughEnd::Sides(End::Broken(Side::Member)) => {
                 let _ = self.copying.client.set_zero_linger();
             }
-            Ending::Idle | Ending::Drained => {
+            PassthroughEnd::Idle | PassthroughEnd::Drained => {
                 let (client, member) = (&mut self.copying.client, &mut self.copying.member);
                 let _ = timeout(FAREWELL_TIMEOUT, async {
                     let _ = tokio::join!(client.shutdown(), member.shutdown());
                 })
                 .await;
             }
-            Ending::Sides(End::Closed(_)) | Ending::Cut => {}
+            PassthroughEnd::Sides(End::Closed(_)) | PassthroughEnd::Cut => {}
         }
-        if ending == Ending::Idle {
+        if ending == PassthroughEnd::Idle {
             metrics.limit(Limit::TunnelIdleTimeout);
         }
         let mut record = self.facts.record(self.lease.member().pool(), self.attempts);
@@ -496,11 +496,11 @@ impl<'a> Tunnel<'a> {
         let (up, down) = self.copying.bytes();
         (record.bytes_in, record.bytes_out) = (up, down);
         (record.ended_by, record.reason) = match ending {
-            Ending::Sides(End::Closed(side)) => (side.into(), None),
-            Ending::Sides(End::Broken(side)) => (side.into(), Some(broken(side))),
-            Ending::Idle => proxy(LogReason::TunnelIdleTimeout),
-            Ending::Drained => proxy(LogReason::Drained),
-            Ending::Cut => proxy(LogReason::DrainGrace),
+            PassthroughEnd::Sides(End::Closed(side)) => (side.into(), None),
+            PassthroughEnd::Sides(End::Broken(side)) => (side.into(), Some(broken(side))),
+            PassthroughEnd::Idle => proxy(LogReason::TunnelIdleTimeout),
+            PassthroughEnd::Drained => proxy(LogReason::Drained),
+            PassthroughEnd::Cut => proxy(LogReason::DrainGrace),
         };
         let worker = Rc::clone(self.worker);
         // Both sides are closed, and the member's place is free, before anybody can read that it is over.

@@ -84,7 +84,7 @@ fn log_move(
     };
     tracing::info!(
         pool = %runtime.pool.name(), from = address(from), to = address(to), %client,
-        certname = context.standing.certname.as_deref(),
+        certname = context.verdict.certname.as_deref(),
         "persistent client moved: its member is {reason}"
     );
 }

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use upstream::MemberBody;
 
 use crate::{
+    access_rules::Observed,
     admission::PoolLease,
     body_fault::BodyFault,
     client_body::ClientBody,
@@ -24,14 +25,13 @@ use crate::{
     context::RequestContext,
     edge::EdgeAnswer,
     error::ProxyError,
-    forged,
+    forged_headers,
     generation::LocalGeneration,
     pace::ReaderPace,
-    places::Place,
     reason::LogReason,
     retry_support::RetrySupport,
-    rules::Observed,
-    sanitize::Insane,
+    sanitize::InvalidRequest,
+    strangers::StrangerSlot,
     upload::{RequestBody, Upload},
     worker::{RequestId, Worker},
 };
@@ -73,7 +73,7 @@ pub(crate) struct Exchanged {
     pub(crate) upload: Rc<Upload>,
     pub(crate) lease: Option<PoolLease>,
     /// Where it is one of those that the CA has limits for.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<StrangerSlot>,
     /// Its place among those that its client may run.
     pub(crate) hold: Option<Hold<PoolLease>>,
 }
@@ -125,8 +125,8 @@ impl Exchanged {
             conn: Rc::clone(conn),
             generation: context.generation.clone(),
         });
-        exchanged.identified(&context.standing);
-        exchanged.record.known_client = Some(conn.known_client(&context.standing));
+        exchanged.identified(&context.verdict);
+        exchanged.record.known_client = Some(conn.known_client(&context.verdict));
         exchanged
     }
 
@@ -151,16 +151,16 @@ impl Exchanged {
     }
 
     /// Notes who asks.
-    fn identified(&mut self, standing: &ClientVerdict) {
-        if self.conn.outstayed(standing) {
+    fn identified(&mut self, verdict: &ClientVerdict) {
+        if self.conn.must_be_closed(verdict) {
             self.last = true;
             if let Some(streams) = &self.conn.streams {
                 streams.turned_away.set(true);
             }
         }
         let record = &mut self.record;
-        record.verdict = Some(Arc::clone(&standing.verdict));
-        record.certname = standing.certname.clone().or_else(|| standing.claimed());
+        record.verdict = Some(Arc::clone(&verdict.verdict));
+        record.certname = verdict.certname.clone().or_else(|| verdict.claimed());
     }
 
     /// Notes where it goes.
@@ -231,7 +231,7 @@ impl Exchanged {
             tracing::warn!(
                 certname = certname.map_or("-", |certname| certname),
                 address = %client,
-                headers = forged::shown(&scrubbing.identity_names),
+                headers = forged_headers::shown(&scrubbing.identity_names),
                 "removed identity headers that the client sent"
             );
         }
@@ -357,7 +357,7 @@ impl Exchanged {
         let mut refused_for = reason.as_str();
         let by_route = LogReason::Route(RefusalReason::Access(AccessStep::RefusedCertificate));
         if (reason == LogReason::RefusedCertificate || reason == by_route)
-            && let ClientIdentity::Refused(refusal) = self.conn.last_standing().identity()
+            && let ClientIdentity::Refused(refusal) = self.conn.last_verdict().identity()
         {
             let metrics = &self.worker.shared.metrics;
             refused_for = refusal.reason.as_str();
@@ -372,11 +372,11 @@ impl Exchanged {
         // Where that request ends is what could be read two ways, and so what would be the next (RFC 9112, 6.3).
         if matches!(
             error,
-            ProxyError::Insane(Insane::Framing(_) | Insane::Head(_))
+            ProxyError::InvalidRequest(InvalidRequest::Framing(_) | InvalidRequest::Head(_))
         ) {
             self.last |= self.is_alone();
         }
-        if matches!(error, ProxyError::Insane(Insane::Large(_))) {
+        if matches!(error, ProxyError::InvalidRequest(InvalidRequest::Large(_))) {
             self.conn.metrics.limit(Limit::Head);
         }
         if matches!(error, ProxyError::Body(_)) {

@@ -33,7 +33,7 @@ pub struct Renewal(Arc<Alarms>);
 
 /// Why no renewal is passed on until an operator asks for a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RenewalOff {
+pub struct RenewalSuspension {
     /// Since when.
     pub since: SystemTime,
     /// What the CA answered, as a sentence.
@@ -47,9 +47,9 @@ impl Renewal {
     }
 
     /// Why it is off, if it is.
-    pub fn off(&self) -> Option<RenewalOff> {
+    pub fn off(&self) -> Option<RenewalSuspension> {
         let alarm = self.0.get(Alarm::RenewalOff, "")?;
-        Some(RenewalOff {
+        Some(RenewalSuspension {
             since: alarm.since,
             why: alarm.message,
         })
@@ -85,7 +85,7 @@ pub(crate) fn admit(
         return Err(ProxyError::RenewalOff);
     }
     // Without it the CA would take the certificate that it sees, which is ours.
-    match context.standing.headers.has_certificate(&pool.rules.form) {
+    match context.verdict.headers.has_certificate(&pool.rules.form) {
         true => Ok(()),
         false => Err(ProxyError::RenewalWithoutCertificate),
     }
@@ -104,7 +104,7 @@ pub(crate) fn outlasts_client(generation: &Generation, head: &request::Parts) ->
 
 /// The body of the CA's answer: read whole, if it is the client's next certificate; as it comes where the CA says why
 /// there is none.
-pub(crate) async fn judge(
+pub(crate) async fn verify_response(
     context: &RequestContext,
     pool: &PoolRuntime,
     member: &Arc<str>,
@@ -142,7 +142,7 @@ pub(crate) async fn judge(
             });
         }
     };
-    let checked = match (&answer, context.standing.identity()) {
+    let checked = match (&answer, context.verdict.identity()) {
         // What a reader makes of it is not what was judged.
         _ if is_coded(&head.headers) => Err(NotRenewed::Unreadable(
             "it has a Content-Encoding, although the request did not accept one".to_owned(),
@@ -157,7 +157,7 @@ pub(crate) async fn judge(
         (checked, _) => {
             let what = checked.err().map_or_else(String::new, |e| e.to_string());
             let client = context
-                .standing
+                .verdict
                 .certname
                 .as_deref()
                 .unwrap_or("-")

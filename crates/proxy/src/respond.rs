@@ -17,9 +17,9 @@ use routing::Class;
 use upstream::NotHttp10;
 
 use crate::{
-    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, places::Full, reason::LogReason,
-    record::Exchanged, response_body::ResponseBody, retry_support::RetrySupport, sanitize::Insane,
-    upgrade::Upgrade, worker::Worker,
+    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, reason::LogReason,
+    record::Exchanged, response_body::ResponseBody, retry_support::RetrySupport,
+    sanitize::InvalidRequest, strangers::SlotsFull, upgrade::Upgrade, worker::Worker,
 };
 
 /// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
@@ -30,16 +30,16 @@ const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
 const X_PUPPET_VERSION: &str = "x-puppet-version";
 
 /// What is answered in the place of a member.
-struct Text {
+struct ErrorResponse {
     status: StatusCode,
     text: String,
     allow: Option<String>,
-    retry_after: Again,
+    retry_after: RetryAdvice,
 }
 
 /// What is said of when to come again.
 #[derive(Clone, Copy)]
-enum Again {
+enum RetryAdvice {
     /// Nothing: it would end the same.
     Never,
     /// Soon, spread; not to agents that fail on it.
@@ -54,7 +54,7 @@ pub(crate) fn to_response(
     error: &ProxyError,
     mut exchanged: Box<Exchanged>,
 ) -> Response<ResponseBody> {
-    let Text {
+    let ErrorResponse {
         status,
         text,
         allow,
@@ -68,10 +68,10 @@ pub(crate) fn to_response(
         headers.insert(ALLOW, allow);
     }
     let seconds = match retry_after {
-        Again::Never => None,
-        Again::Soon if support == RetrySupport::Fails => None,
-        Again::Soon => Some(spread(worker)),
-        Again::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
+        RetryAdvice::Never => None,
+        RetryAdvice::Soon if support == RetrySupport::Fails => None,
+        RetryAdvice::Soon => Some(spread(worker)),
+        RetryAdvice::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
     };
     headers.extend(seconds.map(|seconds| (RETRY_AFTER, seconds)));
     response
@@ -150,34 +150,34 @@ pub(crate) fn from_copy(
     response
 }
 
-fn describe(error: &ProxyError) -> Text {
-    let plain = |status, text: String| Text {
+fn describe(error: &ProxyError) -> ErrorResponse {
+    let plain = |status, text: String| ErrorResponse {
         status,
         text: text + "\n",
         allow: None,
-        retry_after: Again::Never,
+        retry_after: RetryAdvice::Never,
     };
-    let later = |status, text: String| Text {
-        retry_after: Again::Soon,
+    let later = |status, text: String| ErrorResponse {
+        retry_after: RetryAdvice::Soon,
         ..plain(status, text)
     };
     match error {
         ProxyError::NotRetried(failure) => describe(failure),
-        ProxyError::Insane(insane @ Insane::Large(_)) => plain(
+        ProxyError::InvalidRequest(invalid @ InvalidRequest::Large(_)) => plain(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            format!("The request was refused: {insane}."),
+            format!("The request was refused: {invalid}."),
         ),
-        ProxyError::Insane(insane @ Insane::Trace) => Text {
+        ProxyError::InvalidRequest(invalid @ InvalidRequest::Trace) => ErrorResponse {
             allow: Some(METHODS.to_owned()),
             ..plain(
                 StatusCode::METHOD_NOT_ALLOWED,
-                format!("The request was refused: {insane}."),
+                format!("The request was refused: {invalid}."),
             )
         },
-        ProxyError::Insane(insane) => {
-            plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}."))
+        ProxyError::InvalidRequest(invalid) => {
+            plain(StatusCode::BAD_REQUEST, format!("Bad request: {invalid}."))
         }
-        ProxyError::Refused(refusal) => Text {
+        ProxyError::Refused(refusal) => ErrorResponse {
             allow: refusal.allow.as_ref().map(ToString::to_string),
             ..plain(
                 StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN),
@@ -195,8 +195,8 @@ fn describe(error: &ProxyError) -> Text {
         ),
         // Never 400: an agent takes that for "already submitted" and waits for a certificate that nobody will sign.
         ProxyError::Csr(refusal) => plain(StatusCode::FORBIDDEN, refusal.to_string()),
-        ProxyError::TooSoon(too_soon) => Text {
-            retry_after: Again::After(too_soon.retry_after),
+        ProxyError::TooSoon(too_soon) => ErrorResponse {
+            retry_after: RetryAdvice::After(too_soon.retry_after),
             ..plain(
                 StatusCode::TOO_MANY_REQUESTS,
                 too_often(too_soon.of).to_owned(),
@@ -249,8 +249,8 @@ fn describe(error: &ProxyError) -> Text {
             pool,
             reason: LogReason::AgentMax,
             retry_after,
-        } => Text {
-            retry_after: retry_after.map_or(Again::Soon, Again::After),
+        } => ErrorResponse {
+            retry_after: retry_after.map_or(RetryAdvice::Soon, RetryAdvice::After),
             ..plain(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!(
@@ -282,8 +282,8 @@ fn describe(error: &ProxyError) -> Text {
         ),
         ProxyError::Queue {
             pool, retry_after, ..
-        } => Text {
-            retry_after: retry_after.map_or(Again::Soon, Again::After),
+        } => ErrorResponse {
+            retry_after: retry_after.map_or(RetryAdvice::Soon, RetryAdvice::After),
             ..plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!(
@@ -349,7 +349,7 @@ fn too_often(of: RateOf) -> &'static str {
     }
 }
 
-fn too_many(full: Full) -> String {
+fn too_many(full: SlotsFull) -> String {
     let requests = match full.max {
         1 => "1 request".to_owned(),
         max => format!("{max} requests"),
@@ -364,7 +364,7 @@ fn too_many(full: Full) -> String {
 }
 
 /// Whether a member's answer can be passed on at all.
-pub(crate) fn judge_answer(
+pub(crate) fn check_response(
     head: &Parts,
     class: Class,
     unguarded: bool,

@@ -15,7 +15,7 @@ use crate::reason::LogReason;
 
 /// A request that is refused before it is routed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Insane {
+pub(crate) enum InvalidRequest {
     /// Host is missing, doubled or no host.
     #[error("the Host header {0}")]
     Host(&'static str),
@@ -45,7 +45,7 @@ pub(crate) enum Insane {
     Field,
 }
 
-impl Insane {
+impl InvalidRequest {
     /// What the path rule says, as a part of our sentence.
     pub(crate) fn path(problem: PathProblem) -> Self {
         Self::Path(problem.to_string().trim_end_matches('.').to_owned())
@@ -71,7 +71,7 @@ impl Insane {
 
 /// A request that reads one way only.
 #[derive(Debug)]
-pub(crate) struct Sane {
+pub(crate) struct SanitizedRequest {
     pub(crate) method: Method,
     /// Origin form, the bytes that were matched.
     pub(crate) target: Uri,
@@ -85,10 +85,10 @@ pub(crate) fn is_server_wide(head: &Parts) -> bool {
 }
 
 /// Checks framing, Host and target, in this order, then scrubs. The path is judged by `routing`, whose rule it is.
-pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<Sane, Insane> {
+pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<SanitizedRequest, InvalidRequest> {
     let target = check(&head)?;
     let (scrubbed, scrubbing) = Scrubbed::new(head.headers, own);
-    Ok(Sane {
+    Ok(SanitizedRequest {
         method: head.method,
         target,
         scrubbed,
@@ -96,9 +96,9 @@ pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<Sane, Insane> {
     })
 }
 
-fn check(head: &Parts) -> Result<Uri, Insane> {
+fn check(head: &Parts) -> Result<Uri, InvalidRequest> {
     if head.method == Method::TRACE {
-        return Err(Insane::Trace);
+        return Err(InvalidRequest::Trace);
     }
     let fields = DecidingFields::of(&head.headers);
     framing(&fields)?;
@@ -136,15 +136,15 @@ impl<'a> DecidingFields<'a> {
 }
 
 /// hyper has refused most of what is wrong with framing; what it lets by is refused here.
-fn framing(fields: &DecidingFields<'_>) -> Result<(), Insane> {
+fn framing(fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     if let Some((coding, is_repeated)) = fields.coding {
         if is_repeated || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err(Insane::Framing(
+            return Err(InvalidRequest::Framing(
                 "the Transfer-Encoding header is not `chunked`, or is repeated",
             ));
         }
         if fields.length.is_some() {
-            return Err(Insane::Framing(
+            return Err(InvalidRequest::Framing(
                 "the request has both Content-Length and Transfer-Encoding",
             ));
         }
@@ -152,7 +152,7 @@ fn framing(fields: &DecidingFields<'_>) -> Result<(), Insane> {
     if let Some((length, is_repeated)) = fields.length
         && (is_repeated || !is_number(length.as_bytes()))
     {
-        return Err(Insane::Framing(
+        return Err(InvalidRequest::Framing(
             "the Content-Length header is repeated or is not a number",
         ));
     }
@@ -165,19 +165,19 @@ fn is_number(text: &[u8]) -> bool {
 }
 
 /// One Host that is a host, and no other authority in the request line.
-fn host(head: &Parts, fields: &DecidingFields<'_>) -> Result<(), Insane> {
+fn host(head: &Parts, fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     if matches!(fields.host, Some((_, true))) {
-        return Err(Insane::Host("is repeated"));
+        return Err(InvalidRequest::Host("is repeated"));
     }
     let Some((host, _)) = fields.host else {
         return if head.version == Version::HTTP_10 && head.uri.authority().is_none() {
             Ok(())
         } else {
-            Err(Insane::Host("is missing"))
+            Err(InvalidRequest::Host("is missing"))
         };
     };
     if !is_host(host.as_bytes()) {
-        return Err(Insane::Host("is not a host name or address"));
+        return Err(InvalidRequest::Host("is not a host name or address"));
     }
     match head.uri.authority() {
         Some(authority)
@@ -186,7 +186,7 @@ fn host(head: &Parts, fields: &DecidingFields<'_>) -> Result<(), Insane> {
                 .as_bytes()
                 .eq_ignore_ascii_case(host.as_bytes()) =>
         {
-            Err(Insane::Authority(
+            Err(InvalidRequest::Authority(
                 authority.as_str().escape_default().collect(),
             ))
         }
@@ -225,13 +225,13 @@ fn is_port(port: &[u8]) -> bool {
 }
 
 /// The target as it is sent on: the path and query of the absolute form, the same bytes otherwise.
-fn origin_form(uri: &Uri) -> Result<Uri, Insane> {
+fn origin_form(uri: &Uri) -> Result<Uri, InvalidRequest> {
     let http = matches!(uri.scheme_str(), None | Some("http" | "https"));
     match uri.path_and_query() {
         Some(target) if http && target.as_str().starts_with('/') => {
             Ok(Uri::from(PathAndQuery::clone(target)))
         }
-        _ => Err(Insane::Target),
+        _ => Err(InvalidRequest::Target),
     }
 }
 

@@ -27,18 +27,19 @@ use tokio::{
 
 use crate::{
     connection::Conn,
-    excess::Excess,
+    exceeded_limit::ExceededLimit,
     exchange::handle,
+    http1_transport::Http1Transport,
     http2::Http2,
-    live::LiveWorker,
-    no_request, passthrough,
+    listener_context::WorkerContext,
+    passthrough,
+    protocol::{ConnectionProtocol, StartOnFirstByte},
+    protocol_errors,
     reason::LogReason,
     response_body::ResponseBody,
-    signals::{Phase, Signals},
-    spoken::{FromFirstByte, Spoken},
+    signals::{LifecyclePhase, Signals},
     streams::Streams,
     tunnel,
-    watched::Watched,
     worker::Worker,
 };
 
@@ -60,7 +61,7 @@ impl Worker {
         socket: AcceptQueue,
         closed: impl Future<Output = ()>,
     ) {
-        let live = Rc::new(LiveWorker(Rc::clone(&self)));
+        let live = Rc::new(WorkerContext(Rc::clone(&self)));
         let serve = move |accepted| {
             let worker = Rc::clone(&self);
             async move {
@@ -82,7 +83,7 @@ impl Worker {
 
 /// Why a connection is closed by us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum CloseReason {
     Idle,
     HeadLate,
     WriteStalled,
@@ -130,14 +131,14 @@ async fn serve_http1(
             async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
         });
         let (notes, requests) = (Arc::clone(&conn.notes), conn.requests.get());
-        let io = Watched::new(io, settings.head_bytes_max, notes, requests);
+        let io = Http1Transport::new(io, settings.head_bytes_max, notes, requests);
         http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(settings.head_bytes_max)
             .serve_connection(TokioIo::new(io), service)
             .with_upgrades()
     };
-    let http = FromFirstByte::new(conn.downstream.client, io, begin, || conn.notes.take());
+    let http = StartOnFirstByte::new(conn.downstream.client, io, begin, || conn.notes.take());
     drive(worker, conn, settings, pin!(http)).await;
     // A tunnel, or a request that outlasts its client, may hold this connection for hours.
     conn.left_warm();
@@ -149,7 +150,7 @@ async fn serve_http1(
     }
 }
 
-impl<I, S> Spoken for http1::UpgradeableConnection<I, S>
+impl<I, S> ConnectionProtocol for http1::UpgradeableConnection<I, S>
 where
     I: Read + Write + Unpin + Send + 'static,
     S: HttpService<Incoming, ResBody = ResponseBody>,
@@ -161,12 +162,12 @@ where
         Self::graceful_shutdown(self);
     }
 
-    fn tell(worker: &Worker, conn: &Conn, error: &hyper::Error) {
+    fn record_error(worker: &Worker, conn: &Conn, error: &hyper::Error) {
         if error.is_parse_too_large() {
             conn.metrics.limit(Limit::Head);
         }
         if error.is_parse() {
-            no_request::head_refused(worker, conn, error);
+            protocol_errors::head_refused(worker, conn, error);
         }
     }
 }
@@ -186,22 +187,22 @@ async fn serve_http2(
     tasks.into_inner().shutdown().await;
 }
 
-impl Spoken for Http2<'_> {
+impl ConnectionProtocol for Http2<'_> {
     type Error = h2::Error;
 
     fn graceful_shutdown(self: Pin<&mut Self>) {
         self.get_mut().leave();
     }
 
-    fn tell(worker: &Worker, conn: &Conn, error: &h2::Error) {
+    fn record_error(worker: &Worker, conn: &Conn, error: &h2::Error) {
         if error.is_library() && !error.is_io() && conn.broken_off.get().is_none() {
-            no_request::frames_refused(worker, conn, error);
+            protocol_errors::frames_refused(worker, conn, error);
         }
     }
 }
 
 /// Runs a connection beside its timers, revocation and drain.
-async fn drive<H: Spoken>(
+async fn drive<H: ConnectionProtocol>(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
     settings: &ListenerSettings,
@@ -209,7 +210,7 @@ async fn drive<H: Spoken>(
 ) {
     let mut signals = worker.signals.subscribe();
     poll_fn(|cx| Poll::Ready(conn.task.replace(Some(cx.waker().clone())))).await;
-    let mut watch = Watch {
+    let mut monitor = ConnectionMonitor {
         worker,
         conn,
         settings,
@@ -219,43 +220,43 @@ async fn drive<H: Spoken>(
         revoked_at: None,
         cut_at: None,
     };
-    watch.heed(&signals.current());
-    let mut timer = pin!(sleep_until(watch.next()));
+    monitor.heed(&signals.current());
+    let mut timer = pin!(sleep_until(monitor.next()));
     loop {
         tokio::select! {
             biased;
             // Signals first: whether a connection was busy at a swap is asked before its answer is let go on. They and
             // the timer count even where the peer keeps this task so busy that it has used up its share.
             changed = poll_fn(|cx| signals.poll_changed(cx)) => {
-                watch.heed(&changed);
-                timer.as_mut().reset(watch.next());
+                monitor.heed(&changed);
+                timer.as_mut().reset(monitor.next());
             }
             ended = http.as_mut() => {
                 if let Err(error) = ended {
-                    H::tell(worker, conn, &error);
+                    H::record_error(worker, conn, &error);
                     tracing::debug!(client = %conn.downstream.client, %error, "a connection ended with an error");
                 }
                 return;
             }
             () = poll_fn(|_| if conn.is_to_rest() { Poll::Ready(()) } else { Poll::Pending }) => {
-                watch.rest(http.as_mut());
+                monitor.rest(http.as_mut());
             }
             () = unconstrained(timer.as_mut()) => {
-                watch.judge_if_due();
-                if watch.rests_at().is_some_and(|at| at <= Instant::now()) {
-                    watch.rest(http.as_mut());
+                monitor.reverify_if_due();
+                if monitor.rests_at().is_some_and(|at| at <= Instant::now()) {
+                    monitor.rest(http.as_mut());
                 }
-                let Some(ending) = watch.due() else {
-                    timer.as_mut().reset(watch.next());
+                let Some(ending) = monitor.due() else {
+                    timer.as_mut().reset(monitor.next());
                     continue;
                 };
-                watch.note(ending);
-                if !matches!(ending, Ending::Cut | Ending::WriteStalled | Ending::ReadSlowly
+                monitor.note(ending);
+                if !matches!(ending, CloseReason::Cut | CloseReason::WriteStalled | CloseReason::ReadSlowly
                 ) {
                     // Says goodbye to a peer that may be listening, but does not wait for one that is not.
                     http.as_mut().graceful_shutdown();
                     if conn.is_leaving() {
-                        timer.as_mut().reset(watch.next());
+                        timer.as_mut().reset(monitor.next());
                         continue;
                     }
                     let _ = tokio::time::timeout(Duration::from_secs(1), http.as_mut()).await;
@@ -267,7 +268,7 @@ async fn drive<H: Spoken>(
 }
 
 /// When a connection is to be closed, and why.
-struct Watch<'a> {
+struct ConnectionMonitor<'a> {
     worker: &'a Worker,
     conn: &'a Conn,
     settings: &'a ListenerSettings,
@@ -283,16 +284,16 @@ struct Watch<'a> {
     cut_at: Option<Instant>,
 }
 
-impl Watch<'_> {
+impl ConnectionMonitor<'_> {
     /// Takes note of what the whole process was told.
     fn heed(&mut self, signals: &Signals) {
         match signals.phase {
-            Phase::Serving => {}
-            Phase::Draining => {
+            LifecyclePhase::Serving => {}
+            LifecyclePhase::Draining => {
                 self.draining = true;
                 self.conn.closing.set(true);
             }
-            Phase::Cutting => {
+            LifecyclePhase::Cutting => {
                 // The phase before it may have been too short to be seen.
                 self.draining = true;
                 self.conn.closing.set(true);
@@ -307,7 +308,7 @@ impl Watch<'_> {
         let generation = self.worker.current();
         // Its listener was removed, or would not have let it in so: what is open runs out as it does when the process stops.
         let listener = generation.listeners.get(&self.conn.downstream.listener);
-        if listener.is_none_or(|now| self.conn.is_met_otherwise(&now.settings)) {
+        if listener.is_none_or(|now| self.conn.policy_has_changed(&now.settings)) {
             self.draining = true;
             self.conn.closing.set(true);
         }
@@ -318,7 +319,7 @@ impl Watch<'_> {
             && !self.conn.streams.as_ref().is_some_and(busy);
         let changed = self.conn.trust_generation() != generation.trust.generation();
         // Anybody can be a refused client that stays: were these judged too, those that may not stay would wait for them.
-        let concerned = idle && changed && !self.conn.may_stay_refused();
+        let concerned = idle && changed && !self.conn.is_refused_but_open();
         let confirmed = || self.conn.is_confirmed(&generation.trust, SystemTime::now());
         // One turn, however many changes follow before it has come.
         if concerned && !confirmed() && self.turn_at.is_none() {
@@ -328,14 +329,16 @@ impl Watch<'_> {
     }
 
     /// Judges an idle client anew whose turn has come. A busy one was judged with its request.
-    fn judge_if_due(&mut self) {
+    fn reverify_if_due(&mut self) {
         let Some(at) = self.turn_at.take_if(|at| *at <= Instant::now()) else {
             return;
         };
         if self.conn.stage().0 == ConnectionStage::Idle {
             let generation = self.worker.current();
-            let standing = self.conn.standing(&generation.trust, SystemTime::now());
-            self.revoked_at = self.conn.outstayed(&standing).then_some(at);
+            let verdict = self
+                .conn
+                .current_verdict(&generation.trust, SystemTime::now());
+            self.revoked_at = self.conn.must_be_closed(&verdict).then_some(at);
         }
     }
 
@@ -348,14 +351,14 @@ impl Watch<'_> {
     }
 
     /// Gives back what HTTP holds for the connection.
-    fn rest(&mut self, http: Pin<&mut impl Spoken>) {
+    fn rest(&mut self, http: Pin<&mut impl ConnectionProtocol>) {
         self.rested = Some(self.conn.requests.get());
         self.conn.left_warm();
         http.rest();
     }
 
     /// Why the connection is to be closed now, if it is.
-    fn due(&self) -> Option<Ending> {
+    fn due(&self) -> Option<CloseReason> {
         let now = Instant::now();
         self.deadlines()
             .into_iter()
@@ -396,27 +399,32 @@ impl Watch<'_> {
             .fold(ahead, Instant::min)
     }
 
-    fn deadlines(&self) -> [Option<(Instant, Ending)>; 5] {
+    fn deadlines(&self) -> [Option<(Instant, CloseReason)>; 5] {
         let (stage, since) = self.conn.stage();
         let at = |from: Instant, after: Duration| from + after;
         let idle = stage == ConnectionStage::Idle;
         let stalled = self.conn.activity.write_stalled();
         [
-            self.cut_at.map(|at| (at, Ending::Cut)),
-            stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
+            self.cut_at.map(|at| (at, CloseReason::Cut)),
+            stalled.map(|since| {
+                (
+                    at(since, self.settings.write_timeout),
+                    CloseReason::WriteStalled,
+                )
+            }),
             self.conn
                 .reader
                 .due(self.conn.activity.written())
-                .map(|at| (at, Ending::ReadSlowly)),
+                .map(|at| (at, CloseReason::ReadSlowly)),
             self.revoked_at
                 .filter(|_| idle && stalled.is_none() && !self.conn.is_leaving())
-                .map(|at| (at, Ending::Revoked)),
+                .map(|at| (at, CloseReason::Revoked)),
             match stage {
                 ConnectionStage::Busy => None,
                 // It was told to end, and does by itself.
                 ConnectionStage::Idle if self.conn.is_leaving() => None,
                 ConnectionStage::Head => {
-                    Some((at(since, self.settings.head_timeout), Ending::HeadLate))
+                    Some((at(since, self.settings.head_timeout), CloseReason::HeadLate))
                 }
                 ConnectionStage::Idle if stalled.is_some() => None,
                 ConnectionStage::Idle if self.draining => {
@@ -425,36 +433,38 @@ impl Watch<'_> {
                         .activity
                         .idle_since()
                         .max(self.conn.activity.last_read());
-                    Some((at(silent, DRAIN_SILENCE), Ending::Drained))
+                    Some((at(silent, DRAIN_SILENCE), CloseReason::Drained))
                 }
                 ConnectionStage::Idle => Some((
                     at(self.conn.idle_since(), self.settings.idle_timeout),
-                    Ending::Idle,
+                    CloseReason::Idle,
                 )),
             },
         ]
     }
 
-    fn note(&self, ending: Ending) {
+    fn note(&self, ending: CloseReason) {
         match ending {
-            Ending::Idle => self.conn.metrics.limit(Limit::IdleTimeout),
-            Ending::HeadLate => match &self.conn.streams {
-                Some(streams) => streams.overstep(Excess::HeadTimeout),
-                None => no_request::overstepped(self.worker, self.conn, Excess::HeadTimeout),
+            CloseReason::Idle => self.conn.metrics.limit(Limit::IdleTimeout),
+            CloseReason::HeadLate => match &self.conn.streams {
+                Some(streams) => streams.overstep(ExceededLimit::HeadTimeout),
+                None => {
+                    protocol_errors::overstepped(self.worker, self.conn, ExceededLimit::HeadTimeout)
+                }
             },
-            Ending::WriteStalled => {
+            CloseReason::WriteStalled => {
                 self.conn.metrics.limit(Limit::WriteTimeout);
                 self.conn.broken_off.set(Some(LogReason::WriteTimeout));
             }
-            Ending::ReadSlowly => {
+            CloseReason::ReadSlowly => {
                 self.conn.metrics.limit(Limit::ReadRate);
                 self.conn.broken_off.set(Some(LogReason::ReadTooSlow));
             }
-            Ending::Revoked => {
+            CloseReason::Revoked => {
                 self.worker.shared.metrics.connections_revoked.inc();
             }
-            Ending::Cut => self.conn.broken_off.set(Some(LogReason::DrainGrace)),
-            Ending::Drained => {}
+            CloseReason::Cut => self.conn.broken_off.set(Some(LogReason::DrainGrace)),
+            CloseReason::Drained => {}
         }
     }
 }

@@ -112,7 +112,7 @@ impl Default for CaSettings {
 
 /// Limits of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ProxySettings {
     /// Bytes of a request body read and dropped after an early answer. Default 4 MiB.
     pub discard_bytes_max: u64,
     /// Time allowed for that. Default 5 s.
@@ -127,7 +127,7 @@ pub struct Settings {
     pub body_buffers_bytes_max: u64,
 }
 
-impl Default for Settings {
+impl Default for ProxySettings {
     fn default() -> Self {
         Self {
             discard_bytes_max: 4 << 20,

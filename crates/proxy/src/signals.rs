@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 
 /// Where the process is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
+pub enum LifecyclePhase {
     /// Takes connections and requests.
     #[default]
     Serving,
@@ -28,7 +28,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
     /// Where the process is in its life.
-    pub phase: Phase,
+    pub phase: LifecyclePhase,
     /// Generation of the active trust store.
     pub trust_generation: u64,
     /// When what is left will be cut, while the process is draining.
@@ -163,9 +163,9 @@ mod tests {
         let mut signals = worker.subscribe();
         poll_fn(|cx| {
             assert!(signals.poll_changed(cx).is_pending());
-            sender.send_modify(|signals| signals.phase = Phase::Draining);
+            sender.send_modify(|signals| signals.phase = LifecyclePhase::Draining);
             let changed = signals.poll_changed(cx).map(|signals| signals.phase);
-            assert_eq!(changed, Poll::Ready(Phase::Draining));
+            assert_eq!(changed, Poll::Ready(LifecyclePhase::Draining));
             assert!(signals.poll_changed(cx).is_pending());
             Poll::Ready(())
         })

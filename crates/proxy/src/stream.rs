@@ -31,7 +31,7 @@ use crate::{
     reason::LogReason,
     record::EndedBy,
     response_body::ResponseBody,
-    sanitize::Insane,
+    sanitize::InvalidRequest,
     streams::{OpenStream, Streams},
     worker::Worker,
 };
@@ -263,7 +263,7 @@ fn as_http1(head: &mut Parts) {
 
 /// Checks what hyper checks of an HTTP/1.1 head: its size and number of fields; and that no value begins or ends with
 /// white space (RFC 9113, 8.2.1), which a member would read as another value.
-pub(crate) fn check_head(head: &Parts, streams: &Streams) -> Result<(), Insane> {
+pub(crate) fn check_head(head: &Parts, streams: &Streams) -> Result<(), InvalidRequest> {
     let fields: usize = head
         .headers
         .iter()
@@ -271,14 +271,14 @@ pub(crate) fn check_head(head: &Parts, streams: &Streams) -> Result<(), Insane> 
         .sum();
     let target = head.uri.path_and_query().map_or(0, |t| t.as_str().len());
     if fields + target + head.method.as_str().len() > streams.head_bytes_max {
-        return Err(Insane::Large("bytes than `head_max` allows"));
+        return Err(InvalidRequest::Large("bytes than `head_max` allows"));
     }
     if head.headers.len() > FIELDS_MAX {
-        return Err(Insane::Large("than 100 headers"));
+        return Err(InvalidRequest::Large("than 100 headers"));
     }
     let padded = |value: &HeaderValue| value.as_bytes() != value.as_bytes().trim_ascii();
     if head.headers.values().any(padded) {
-        return Err(Insane::Field);
+        return Err(InvalidRequest::Field);
     }
     Ok(())
 }

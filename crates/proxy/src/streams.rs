@@ -12,7 +12,8 @@ use listener::{ConnectionStage, ListenerSettings};
 use tokio::time::Instant;
 
 use crate::{
-    allowance::Allowance, connection::Conn, excess::Excess, frames::Refused, worker::Worker,
+    connection::Conn, exceeded_limit::ExceededLimit, frame_allowance::FrameAllowance,
+    http2_transport::RefusedHead, worker::Worker,
 };
 
 /// The requests of one connection, where it carries several at once.
@@ -27,16 +28,16 @@ pub(crate) struct Streams {
     /// Streams whose path has a fragment, which h2 drops, until their requests are looked at.
     fragments: RefCell<Vec<u32>>,
     /// Heads that h2 refused by itself, to be recorded.
-    refused: RefCell<Vec<Refused>>,
+    refused: RefCell<Vec<RefusedHead>>,
     idle_since: Cell<Instant>,
     answered: Cell<u64>,
     resets: Cell<u64>,
     /// Frames that carry nothing.
-    pub(crate) allowance: Allowance,
+    pub(crate) allowance: FrameAllowance,
     /// Since when a head has been half-way.
     pub(crate) head_since: Cell<Option<Instant>>,
     /// Why the connection is to end at once.
-    excess: Cell<Option<Excess>>,
+    excess: Cell<Option<ExceededLimit>>,
     /// The client was accepted once and is no more.
     pub(crate) turned_away: Cell<bool>,
     /// Generation of the trust store that came while a stream was in flight, if one did.
@@ -58,7 +59,7 @@ impl Streams {
             idle_since: Cell::new(now),
             answered: Cell::new(0),
             resets: Cell::new(0),
-            allowance: Allowance::new(now),
+            allowance: FrameAllowance::new(now),
             head_since: Cell::new(None),
             excess: Cell::new(None),
             turned_away: Cell::new(false),
@@ -73,7 +74,7 @@ impl Streams {
     }
 
     /// Heads that h2 refused by itself since the last call.
-    pub(crate) fn take_refused(&self) -> Vec<Refused> {
+    pub(crate) fn take_refused(&self) -> Vec<RefusedHead> {
         std::mem::take(&mut *self.refused.borrow_mut())
     }
 
@@ -87,7 +88,7 @@ impl Streams {
     }
 
     /// Notes a frame that h2 sent, if no request of ours asked for it.
-    pub(crate) fn refuse(&self, stream: u32, refused: Refused) {
+    pub(crate) fn refuse(&self, stream: u32, refused: RefusedHead) {
         if self.taken.borrow_mut().is_not(stream) {
             self.refused.borrow_mut().push(refused);
         }
@@ -98,7 +99,7 @@ impl Streams {
         let mut malformed = self.malformed.borrow_mut();
         malformed.push(stream);
         if malformed.len() > MALFORMED_STREAMS_MAX {
-            self.overstep(Excess::Resets);
+            self.overstep(ExceededLimit::Resets);
         }
     }
 
@@ -111,7 +112,7 @@ impl Streams {
         let mut fragments = self.fragments.borrow_mut();
         fragments.push(stream);
         if fragments.len() > MALFORMED_STREAMS_MAX {
-            self.overstep(Excess::Resets);
+            self.overstep(ExceededLimit::Resets);
         }
     }
 
@@ -136,14 +137,14 @@ impl Streams {
     }
 
     /// Notes that the client went beyond a limit: the connection ends when its task has a turn.
-    pub(crate) fn overstep(&self, excess: Excess) {
+    pub(crate) fn overstep(&self, excess: ExceededLimit) {
         if self.excess.get().is_none() {
             self.excess.set(Some(excess));
             self.wake_driver();
         }
     }
 
-    pub(crate) fn excess(&self) -> Option<Excess> {
+    pub(crate) fn excess(&self) -> Option<ExceededLimit> {
         self.excess.get()
     }
 
@@ -201,7 +202,7 @@ impl OpenStream {
     }
 
     fn streams(&self) -> &Streams {
-        self.conn.its_streams()
+        self.conn.http2_streams()
     }
 
     /// What is wrong with its head and was taken by h2.
@@ -231,7 +232,7 @@ impl OpenStream {
         let streams = self.streams();
         streams.resets.set(streams.resets.get() + 1);
         if streams.resets.get() > streams.answered.get() + RESETS_AHEAD_MAX {
-            streams.overstep(Excess::Resets);
+            streams.overstep(ExceededLimit::Resets);
         }
     }
 

@@ -29,19 +29,19 @@ use crate::{
     context::RequestContext,
     copying::{Copying, End, Side, Silence},
     generation::PoolRuntime,
+    http1_transport::Http1Transport,
     open_tunnels::{TunnelClient, TunnelEntry},
     reason::LogReason,
     record::{EndedBy, Exchanged},
     respond,
     response_body::ResponseBody,
-    signals::{ConnectionSignals, Phase, Signals},
-    watched::Watched,
+    signals::{ConnectionSignals, LifecyclePhase, Signals},
     worker::Worker,
 };
 
 /// Time over which tunnels are spread whose clients' certificates need a path to be built after a change of trust:
 /// thousands at once would keep requests waiting. Half of the second within which one that is revoked is cut.
-const JUDGED_WITHIN: Duration = Duration::from_millis(500);
+const REVERIFY_SPREAD: Duration = Duration::from_millis(500);
 /// How often the wall clock is asked whether a certificate has run out: it may be set.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// A certificate's last second may not have passed when the timer has.
@@ -84,7 +84,7 @@ pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
     let Some(parts) = asked
         .await
         .ok()
-        .and_then(|upgraded| upgraded.downcast::<TokioIo<Watched>>().ok())
+        .and_then(|upgraded| upgraded.downcast::<TokioIo<Http1Transport>>().ok())
     else {
         return;
     };
@@ -106,7 +106,7 @@ pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
 
 /// Why a tunnel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum TunnelEnd {
     Sides(End),
     Idle,
     Refused,
@@ -124,14 +124,14 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     let entry = entry(worker, conn, &exchanged);
     let mut signals = worker.signals.subscribe();
     let mut copying = Copying::new(client, member);
-    let mut watch = Watch {
+    let mut monitor = TunnelMonitor {
         worker,
         conn,
         silence: Silence::new(idle_timeout),
-        judge_at: None,
+        reverify_at: None,
     };
-    let mut ending = watch.heed(&signals.current(), &mut exchanged);
-    let mut timer = pin!(sleep_until(watch.next()));
+    let mut ending = monitor.heed(&signals.current(), &mut exchanged);
+    let mut timer = pin!(sleep_until(monitor.next()));
     let ending = loop {
         if let Some(ending) = ending {
             break ending;
@@ -140,35 +140,35 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
             biased;
             // Signals and the timer count however busy the two sides keep this task.
             changed = poll_fn(|cx| signals.poll_changed(cx)) => {
-                let ending = watch.heed(&changed, &mut exchanged);
-                timer.as_mut().reset(watch.next());
+                let ending = monitor.heed(&changed, &mut exchanged);
+                timer.as_mut().reset(monitor.next());
                 ending
             }
             () = unconstrained(timer.as_mut()) => {
-                let ending = watch.due();
-                timer.as_mut().reset(watch.next());
+                let ending = monitor.due();
+                timer.as_mut().reset(monitor.next());
                 ending
             }
             end = poll_fn(|cx| {
                 let end = worker.with_piece(|piece| copying.poll(cx, piece));
-                watch.silence.note(copying.bytes());
+                monitor.silence.note(copying.bytes());
                 end
-            }) => Some(Ending::Sides(end)),
+            }) => Some(TunnelEnd::Sides(end)),
         };
     };
     let (up, down) = copying.bytes();
     exchanged.tunnel_ended(up, down);
-    if ending == Ending::Idle {
+    if ending == TunnelEnd::Idle {
         let _ = timeout(FAREWELL_TIMEOUT, async {
             let _ = tokio::join!(copying.client.shutdown(), copying.member.shutdown());
         })
         .await;
     }
-    if ending == Ending::Refused {
-        watch.wait_for_turn(&mut signals).await;
+    if ending == TunnelEnd::Refused {
+        monitor.wait_for_turn(&mut signals).await;
     }
     drop((copying, open, entry));
-    watch.end(ending, exchanged);
+    monitor.end(ending, exchanged);
 }
 
 /// The tunnel among those that are open to its member.
@@ -176,7 +176,7 @@ fn entry<'a>(worker: &'a Worker, conn: &Conn, exchanged: &Exchanged) -> Option<T
     let member = exchanged.lease.as_ref()?.member();
     let address = || conn.downstream.client.ip().to_canonical().to_string();
     let client = TunnelClient {
-        client: match &conn.last_standing().certname {
+        client: match &conn.last_verdict().certname {
             Some(certname) => Arc::clone(certname),
             None => address().into(),
         },
@@ -187,51 +187,55 @@ fn entry<'a>(worker: &'a Worker, conn: &Conn, exchanged: &Exchanged) -> Option<T
 }
 
 /// When a tunnel is to be closed, and why.
-struct Watch<'a> {
+struct TunnelMonitor<'a> {
     worker: &'a Worker,
     conn: &'a Conn,
     silence: Silence,
     /// When a client has its turn to be judged anew, where a path has to be built for it.
-    judge_at: Option<Instant>,
+    reverify_at: Option<Instant>,
 }
 
-impl Watch<'_> {
+impl TunnelMonitor<'_> {
     /// Takes note of what the whole process was told. A tunnel outlives configurations, and holds none of them back.
-    fn heed(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<Ending> {
-        if signals.phase == Phase::Cutting {
-            return Some(Ending::Cut);
+    fn heed(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<TunnelEnd> {
+        if signals.phase == LifecyclePhase::Cutting {
+            return Some(TunnelEnd::Cut);
         }
         let generation = self.worker.current();
         let changed = self.conn.trust_generation() != generation.trust.generation();
-        let cheap = self.conn.is_judged_cheaply(&generation.trust);
+        let cheap = self.conn.confirms_by_serial(&generation.trust);
         exchanged.decided_by(generation);
         if changed && cheap {
-            return self.judge();
+            return self.reverify();
         }
-        if changed && self.judge_at.is_none() {
-            let spread = self.worker.random() % JUDGED_WITHIN.as_millis() as u64;
-            self.judge_at = Some(Instant::now() + Duration::from_millis(spread));
+        if changed && self.reverify_at.is_none() {
+            let spread = self.worker.random() % REVERIFY_SPREAD.as_millis() as u64;
+            self.reverify_at = Some(Instant::now() + Duration::from_millis(spread));
         }
         None
     }
 
     /// Whether its time has come.
-    fn due(&mut self) -> Option<Ending> {
+    fn due(&mut self) -> Option<TunnelEnd> {
         let now = Instant::now();
-        let turn = self.judge_at.take_if(|at| *at <= now).is_some();
+        let turn = self.reverify_at.take_if(|at| *at <= now).is_some();
         if (turn || self.left() == Some(Duration::ZERO))
-            && let Some(ending) = self.judge()
+            && let Some(ending) = self.reverify()
         {
             return Some(ending);
         }
-        (now >= self.silence.ends()).then_some(Ending::Idle)
+        (now >= self.silence.ends()).then_some(TunnelEnd::Idle)
     }
 
     /// Asks the trust store in force about the client; one that is accepted no more has to go.
-    fn judge(&mut self) -> Option<Ending> {
+    fn reverify(&mut self) -> Option<TunnelEnd> {
         let generation = self.worker.current();
-        let standing = self.conn.standing(&generation.trust, SystemTime::now());
-        self.conn.outstayed(&standing).then_some(Ending::Refused)
+        let verdict = self
+            .conn
+            .current_verdict(&generation.trust, SystemTime::now());
+        self.conn
+            .must_be_closed(&verdict)
+            .then_some(TunnelEnd::Refused)
     }
 
     /// Nothing goes either way any more. The end itself waits for its turn among all that are closed for revocation, so
@@ -240,7 +244,7 @@ impl Watch<'_> {
         let rate = self.worker.current().revoked_close_rate;
         let turn = self.worker.shared.turn(rate);
         let cutting = async {
-            while signals.current().phase != Phase::Cutting {
+            while signals.current().phase != LifecyclePhase::Cutting {
                 poll_fn(|cx| signals.poll_changed(cx)).await;
             }
         };
@@ -252,7 +256,7 @@ impl Watch<'_> {
         let looks = self
             .left()
             .map(|left| Instant::now() + left.clamp(LOOK_INTERVAL_MIN, CLOCK_INTERVAL));
-        [self.judge_at, looks]
+        [self.reverify_at, looks]
             .into_iter()
             .flatten()
             .fold(self.silence.ends(), Instant::min)
@@ -260,30 +264,34 @@ impl Watch<'_> {
 
     /// Time until the verdict on the client has to be asked for again, by the wall clock.
     fn left(&self) -> Option<Duration> {
-        let good_until = self.conn.last_standing().verification.good_until()?;
+        let good_until = self.conn.last_verdict().verification.good_until()?;
         let past = Duration::from_secs(good_until.as_secs().saturating_add(1));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Some(past.saturating_sub(now.unwrap_or_default()))
     }
 
-    fn end(&self, ending: Ending, mut exchanged: Box<Exchanged>) {
+    fn end(&self, ending: TunnelEnd, mut exchanged: Box<Exchanged>) {
         let by = match ending {
-            Ending::Sides(End::Closed(Side::Client)) => EndedBy::Closed(telemetry::EndedBy::Client),
-            Ending::Sides(End::Closed(Side::Member)) => EndedBy::Closed(telemetry::EndedBy::Member),
-            Ending::Sides(End::Broken(Side::Client)) => EndedBy::Client,
-            Ending::Sides(End::Broken(Side::Member)) => EndedBy::Member,
-            Ending::Idle => {
+            TunnelEnd::Sides(End::Closed(Side::Client)) => {
+                EndedBy::Closed(telemetry::EndedBy::Client)
+            }
+            TunnelEnd::Sides(End::Closed(Side::Member)) => {
+                EndedBy::Closed(telemetry::EndedBy::Member)
+            }
+            TunnelEnd::Sides(End::Broken(Side::Client)) => EndedBy::Client,
+            TunnelEnd::Sides(End::Broken(Side::Member)) => EndedBy::Member,
+            TunnelEnd::Idle => {
                 self.conn.metrics.limit(Limit::TunnelIdleTimeout);
                 EndedBy::Us(LogReason::TunnelIdleTimeout)
             }
-            Ending::Refused => {
+            TunnelEnd::Refused => {
                 self.worker.shared.metrics.connections_revoked.inc();
-                if let ClientIdentity::Refused(refusal) = self.conn.last_standing().identity() {
+                if let ClientIdentity::Refused(refusal) = self.conn.last_verdict().identity() {
                     exchanged.because(refusal.text());
                 }
                 EndedBy::Us(LogReason::RefusedCertificate)
             }
-            Ending::Cut => EndedBy::Us(LogReason::DrainGrace),
+            TunnelEnd::Cut => EndedBy::Us(LogReason::DrainGrace),
         };
         exchanged.end(by, None);
     }

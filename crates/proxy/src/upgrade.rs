@@ -6,7 +6,7 @@ use http::{
     request, response,
 };
 
-/// Settings of the HTTP/2 that a request would switch to (RFC 7540, 3.2.1), which no request switches to here.
+/// ProxySettings of the HTTP/2 that a request would switch to (RFC 7540, 3.2.1), which no request switches to here.
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// Protocols that a request asks to switch to, in the client's order and spelling; at least one.
@@ -96,7 +96,7 @@ mod tests {
             let fields = [
                 connection,
                 ("Upgrade", upgrade),
-                ("HTTP2-Settings", "AAMAAABk"),
+                ("HTTP2-ProxySettings", "AAMAAABk"),
             ];
             assert_eq!(
                 asked("GET", &fields, false).as_deref(),

@@ -16,8 +16,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use crate::{
-    body_fault::BodyFault, client_body::ClientBody, idle_limit::IdleLimit, pace::Pace,
-    peeked::Peeked,
+    body_buffer::BodyBuffer, body_fault::BodyFault, client_body::ClientBody, idle_limit::IdleLimit,
+    pace::Pace,
 };
 
 /// Silence allowed in a body before a pool has its say.
@@ -40,7 +40,7 @@ pub(crate) enum Gathered {
 pub(crate) struct Upload {
     incoming: RefCell<Option<ClientBody>>,
     /// What was read before a member was asked.
-    peeked: RefCell<Peeked>,
+    peeked: RefCell<BodyBuffer>,
     /// What was sent to a member and is kept until it answers, from the beginning of the body.
     sent: RefCell<Vec<Bytes>>,
     /// Whether all that was sent is kept.

@@ -26,23 +26,23 @@ use tokio::time::Instant;
 use upstream::{Connections, Crew};
 
 use crate::{
+    client_shares::Shares,
     clock_offsets::LoggedClocks,
+    closing_tunnels::ClosingTunnels,
     connection::Conn,
     copying::PIECE_BYTES_MAX,
     edge::Edge,
     enrolment::Strangers,
-    forged::ForgedHeaders,
+    forged_headers::ForgedHeaders,
     generation::{Generation, LocalGeneration},
-    leaving::LeavingTunnels,
     long_requests::LongRequests,
     member_history::MemberHistory,
     old_agents::OldAgents,
     open_tunnels::OpenTunnels,
     queue_alarm::FullQueues,
     renewal::Renewal,
-    share::Shares,
-    signals::{Phase, Signals, WorkerSignals},
-    warm::WarmPlaces,
+    signals::{LifecyclePhase, Signals, WorkerSignals},
+    warm_connections::WarmConnections,
 };
 
 /// What all workers share; nothing else is.
@@ -75,7 +75,7 @@ pub struct Shared {
     pub tunnels: OpenTunnels,
     /// Requests that members have not answered for some seconds.
     pub long_requests: Arc<LongRequests>,
-    pub(crate) leaving: LeavingTunnels,
+    pub(crate) leaving: ClosingTunnels,
     /// What persistence cookies are made with.
     pub persistence: PersistenceKey,
     pub(crate) persistence_events: MoveLimiter,
@@ -103,7 +103,7 @@ impl Shared {
             agents: Agents::default(),
             refusals: RecentRefusals::default(),
             signals: watch::Sender::new(Signals {
-                phase: Phase::Serving,
+                phase: LifecyclePhase::Serving,
                 trust_generation,
                 cut_at: None,
             }),
@@ -114,7 +114,7 @@ impl Shared {
             full_queues: FullQueues::default(),
             tunnels: OpenTunnels::default(),
             long_requests: Arc::default(),
-            leaving: LeavingTunnels::default(),
+            leaving: ClosingTunnels::default(),
             persistence: PersistenceKey::random(),
             persistence_events: MoveLimiter::default(),
             strangers: Strangers::new(seed()),
@@ -133,7 +133,7 @@ impl Shared {
 
     /// Whether the process ends what is left.
     pub(crate) fn is_cutting(&self) -> bool {
-        self.signals.borrow().phase == Phase::Cutting
+        self.signals.borrow().phase == LifecyclePhase::Cutting
     }
 
     /// Bytes of request bodies that are buffered now, over all workers.
@@ -258,7 +258,7 @@ pub struct Worker {
     current: RefCell<Current>,
     pub(crate) connections: Rc<Connections>,
     pub(crate) signals: Rc<WorkerSignals>,
-    pub(crate) warm: WarmPlaces<Conn>,
+    pub(crate) warm: WarmConnections<Conn>,
     listener_metrics: RefCell<foldhash::HashMap<Arc<str>, ListenerMetrics>>,
     request_metrics: RefCell<GenerationMetrics>,
     pub(crate) sink: AccessLogHandle,
@@ -281,7 +281,7 @@ impl Worker {
             }),
             connections,
             signals: WorkerSignals::new(&shared.signals),
-            warm: WarmPlaces::default(),
+            warm: WarmConnections::default(),
             listener_metrics: RefCell::default(),
             request_metrics: RefCell::default(),
             sink: shared.sink.another(),

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use config::{Config, Report, Watch};
 use listener::{BindError, Listener};
 use pki::{DenyList, TrustStore};
-use proxy::{Generation, Phase, Shared};
+use proxy::{Generation, LifecyclePhase, Shared};
 use rustls_pki_types::UnixTime;
 use telemetry::{AccessLogs, Events};
 use tokio::{
@@ -446,7 +446,7 @@ async fn drain(app: &App, stop: &mut Stop) {
     let open = app.connections();
     tracing::info!(connections = open, ?grace, "draining");
     app.shared.signals.send_modify(|signals| {
-        signals.phase = Phase::Draining;
+        signals.phase = LifecyclePhase::Draining;
         signals.cut_at = Some(began + grace);
     });
     let names: Vec<_> = app
@@ -475,7 +475,7 @@ async fn drain(app: &App, stop: &mut Stop) {
     if cut > 0 {
         app.shared
             .signals
-            .send_modify(|signals| signals.phase = Phase::Cutting);
+            .send_modify(|signals| signals.phase = LifecyclePhase::Cutting);
         let _ = timeout(CUT_GRACE, no_connection_left(app)).await;
     }
     tracing::info!(finished = open.saturating_sub(cut), cut, took = ?began.elapsed(), "drained");

@@ -17,7 +17,7 @@ use admin::{
     WhoStatus,
 };
 use balancing::{Entry, Health, Member, WeightSource, Work, settings::Role};
-use proxy::{AgentFacts, Generation, JrubyAnswer, Phase, PoolRuntime};
+use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
 use telemetry::Exposition;
@@ -41,8 +41,8 @@ impl Control for Operator {
         Status {
             version: app.options.build.version.to_string(),
             phase: match app.shared.signals.borrow().phase {
-                Phase::Serving => admin::ProcessPhase::Serving,
-                Phase::Draining | Phase::Cutting => admin::ProcessPhase::Draining,
+                LifecyclePhase::Serving => admin::ProcessPhase::Serving,
+                LifecyclePhase::Draining | LifecyclePhase::Cutting => admin::ProcessPhase::Draining,
             },
             generation: GenerationStatus {
                 number: generation.number,

@@ -10,7 +10,7 @@ use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report, Watch};
 use listener::{ListenEndpoint, Listener, ListeningSocket};
 use pki::TrustStore;
-use proxy::{Generation, Phase};
+use proxy::{Generation, LifecyclePhase};
 use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
 use tokio::{runtime::Handle, time::timeout};
@@ -236,7 +236,7 @@ impl App {
     }
 
     pub(crate) fn is_serving(&self) -> bool {
-        self.shared.signals.borrow().phase == Phase::Serving
+        self.shared.signals.borrow().phase == LifecyclePhase::Serving
     }
 
     fn stopping(&self) -> ReloadOutcome {

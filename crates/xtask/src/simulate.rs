@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(ours.agent_queue_max, upstream.agent_queue_max);
         assert_eq!(
             ours.attempts_max,
-            proxy::settings::Settings::default().attempts_max
+            proxy::settings::ProxySettings::default().attempts_max
         );
     }
 }

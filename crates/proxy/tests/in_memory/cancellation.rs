@@ -7,7 +7,7 @@ use h2::client::SendRequest;
 use http::Request;
 use tokio::{task::spawn_local, time::timeout};
 
-use crate::support::{Estate, FILE, Member, REPORT, Wire, pass, run, settle, trusted};
+use crate::support::{Estate, FILE, REPORT, TestMember, Wire, pass, run, settle, trusted};
 
 #[test]
 fn a_client_that_leaves_while_a_member_works_frees_the_member_and_is_recorded() {
@@ -122,7 +122,7 @@ fn a_member_never_sees_the_end_of_a_streamed_body_whose_client_has_left() {
 const SLOW: &str = "/puppet/v3/file_content/modules/m/slow";
 
 /// A compiler whose own queue is full when it gets the first report, and that sends what it answers then in two pieces.
-async fn serve(mut compiler: Member) {
+async fn serve(mut compiler: TestMember) {
     const OVERLOADED: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 8\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull";
     const BEGUN: &str = "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 6\r\n\r\nans";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proxy::Phase;
+use proxy::LifecyclePhase;
 use tokio::time::Instant;
 
 use crate::support::{Estate, FILE, assert_took, pass, run, settle, trusted};
@@ -14,7 +14,7 @@ fn a_drain_closes_an_idle_connection_after_five_seconds_of_silence() {
         let mut client = estate.connect();
         pass(1).await;
         let began = Instant::now();
-        estate.enter(Phase::Draining);
+        estate.enter(LifecyclePhase::Draining);
         assert!(client.is_ended().await);
         assert_took(began, 4);
     });
@@ -25,7 +25,7 @@ fn a_request_on_an_idle_connection_is_answered_during_a_drain_with_connection_cl
     run(async {
         let mut estate = Estate::new(|_| {});
         let mut client = estate.connect();
-        estate.enter(Phase::Draining);
+        estate.enter(LifecyclePhase::Draining);
         pass(2).await;
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
@@ -43,7 +43,7 @@ fn a_drain_waits_for_an_answer_however_long_its_member_takes() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
-        estate.enter(Phase::Draining);
+        estate.enter(LifecyclePhase::Draining);
         pass(400).await;
         member.answer(200, "slow").await;
         assert_eq!(client.response().await.body, "slow");
@@ -58,10 +58,10 @@ fn the_end_of_the_grace_period_cuts_a_request_off_and_is_its_recorded_reason() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
-        estate.enter(Phase::Draining);
+        estate.enter(LifecyclePhase::Draining);
         pass(10).await;
         let began = Instant::now();
-        estate.enter(Phase::Cutting);
+        estate.enter(LifecyclePhase::Cutting);
         assert!(client.is_ended().await);
         assert_took(began, 0);
         assert!(member.is_ended().await);
@@ -81,7 +81,7 @@ fn the_end_of_the_grace_period_cuts_off_a_client_that_takes_nothing() {
         member.answer(200, &"x".repeat(20_000)).await;
         settle().await;
         let began = Instant::now();
-        estate.enter(Phase::Cutting);
+        estate.enter(LifecyclePhase::Cutting);
         serving.await.expect("no panic");
         assert_took(began, 0);
         drop(client);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use h2::Reason;
 use http::Request;
-use proxy::{Phase, RuleRuntime};
+use proxy::{LifecyclePhase, RuleRuntime};
 use routing::{
     RouteTable,
     settings::{AccessRuleSettings, PathPattern, RouteSettings},
@@ -183,7 +183,7 @@ fn a_drain_serves_what_waits_and_its_end_answers_the_rest_with_503() {
         let mut requests = requests.ready().await.expect("a stream");
         let stream = requests.send_request(request.body(()).expect("a request"), true);
         settle().await;
-        estate.enter(Phase::Draining);
+        estate.enter(LifecyclePhase::Draining);
         pass(60).await;
         for client in &mut clients[..2] {
             member.answer(200, "drained").await;
@@ -192,7 +192,7 @@ fn a_drain_serves_what_waits_and_its_end_answers_the_rest_with_503() {
         }
         assert_eq!(waiting(&estate), 2);
         let began = Instant::now();
-        estate.enter(Phase::Cutting);
+        estate.enter(LifecyclePhase::Cutting);
         assert!(clients[2].is_ended().await, "its member had it");
         let refused = clients[3].response().await;
         assert_eq!(refused.status, 503, "{}", refused.head);
@@ -268,8 +268,8 @@ fn what_waits_when_the_end_of_a_drain_comes_at_once_is_told_that_it_is_the_last(
         clients[1].get(FILE).await;
         settle().await;
         // Nothing runs in between: the connections see the second phase alone.
-        estate.enter(Phase::Draining);
-        estate.enter(Phase::Cutting);
+        estate.enter(LifecyclePhase::Draining);
+        estate.enter(LifecyclePhase::Cutting);
         let refused = clients[1].response().await;
         assert_eq!(refused.status, 503, "{}", refused.head);
         assert_eq!(field(&refused.head, "connection"), Some("close"));

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use proxy::Phase;
+use proxy::LifecyclePhase;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{Estate, FILE, REPORT, Wire, assert_took, pass, run, trusted};
@@ -170,7 +170,7 @@ fn a_drain_ends_a_connection_that_rests_or_answers_its_last_request() {
             member.answer(200, "").await;
             client.response().await;
             pass(3).await;
-            estate.enter(Phase::Draining);
+            estate.enter(LifecyclePhase::Draining);
             if !asks {
                 let began = Instant::now();
                 assert!(client.is_ended().await);

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use proxy::Phase;
+use proxy::LifecyclePhase;
 use routing::settings::{PathPattern, RouteSettings};
 use tokio::time::Instant;
 
@@ -134,11 +134,11 @@ fn the_end_of_the_grace_period_cuts_a_tunnel_and_a_drain_does_not() {
     run(async {
         let mut estate = Estate::new(with_route);
         let (mut client, mut member) = tunnel(&mut estate).await;
-        estate.enter(Phase::Draining);
+        estate.enter(LifecyclePhase::Draining);
         pass(30).await;
         client.send("still").await;
         assert_eq!(member.text(5).await, "still");
-        estate.enter(Phase::Cutting);
+        estate.enter(LifecyclePhase::Cutting);
         assert!(client.is_ended().await && member.is_ended().await);
         estate.assert_at_rest().await;
         assert_eq!(estate.record().await["reason"], "drain-grace");

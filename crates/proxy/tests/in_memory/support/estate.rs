@@ -19,7 +19,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use listener::{Activity, Connection, Downstream, Gate, NegotiatedTls, TlsIo};
 use pki::{CsrPolicy, CsrSettings};
-use proxy::{CaSettings, Generation, Phase, PoolRules, PoolRuntime, Shared, Worker};
+use proxy::{CaSettings, Generation, LifecyclePhase, PoolRules, PoolRuntime, Shared, Worker};
 use routing::RouteTable;
 use serde_json::Value;
 use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, SinkOutput};
@@ -29,7 +29,7 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
-use super::{FILE, member::Member, settle, trusted, wire::Wire};
+use super::{FILE, member::TestMember, settle, trusted, wire::Wire};
 
 /// What an estate is made of; each test changes what it is about.
 pub struct Setup {
@@ -40,7 +40,7 @@ pub struct Setup {
     /// Limits towards clients.
     pub listener: listener::ListenerSettings,
     /// Limits of an exchange.
-    pub exchange: proxy::Settings,
+    pub exchange: proxy::ProxySettings,
     /// What of the CA is for clients without a certificate.
     pub ca: CaSettings,
     /// Where requests go.
@@ -64,7 +64,7 @@ impl Default for Setup {
                 ..upstream::UpstreamSettings::default()
             },
             listener: listener::ListenerSettings::new("agents", ([127, 0, 0, 1], 8140).into()),
-            exchange: proxy::Settings::default(),
+            exchange: proxy::ProxySettings::default(),
             ca: CaSettings::default(),
             routes: routing::Settings::default(),
             in_flight_max: None,
@@ -77,9 +77,9 @@ impl Default for Setup {
 /// A worker at work, and all that surrounds it.
 pub struct Estate {
     /// The compilers.
-    pub compilers: Vec<Member>,
+    pub compilers: Vec<TestMember>,
     /// The CA.
-    pub ca: Member,
+    pub ca: TestMember,
     /// What workers share.
     pub shared: Arc<Shared>,
     /// Connections of clients.
@@ -232,7 +232,7 @@ impl Estate {
     }
 
     /// Tells all connections where the process is in its life.
-    pub fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: LifecyclePhase) {
         self.shared
             .signals
             .send_modify(|signals| signals.phase = phase);
@@ -284,7 +284,7 @@ fn pool(
     addresses: &[String],
     setup: &Setup,
     (registry, metrics): (&Registry, &Metrics),
-) -> (Vec<Member>, PoolRuntime) {
+) -> (Vec<TestMember>, PoolRuntime) {
     let settings = PoolSettings {
         members: addresses
             .iter()
@@ -305,7 +305,7 @@ fn pool(
     let limits = (setup.upstream, setup.member_buffer);
     let (members, connectors) = addresses
         .iter()
-        .map(|address| Member::new((name, address), limits, registry))
+        .map(|address| TestMember::new((name, address), limits, registry))
         .unzip();
     let runtime = PoolRuntime {
         pool,

@@ -24,7 +24,7 @@ const HANGS: u8 = 2;
 const UNSEEN_MAX: usize = 256;
 
 /// A member as the test holds it.
-pub struct Member {
+pub struct TestMember {
     manner: Arc<AtomicU8>,
     dials: Arc<AtomicU32>,
     arrivals: mpsc::Receiver<DuplexStream>,
@@ -32,7 +32,7 @@ pub struct Member {
     counts: Arc<balancing::Member>,
 }
 
-impl Member {
+impl TestMember {
     /// A member that accepts connections, and how the proxy reaches it.
     pub fn new(
         (pool, address): (&str, &str),

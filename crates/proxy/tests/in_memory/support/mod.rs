@@ -14,7 +14,7 @@ use tokio::{
 };
 
 pub use estate::{Estate, Setup};
-pub use member::Member;
+pub use member::TestMember;
 pub use trusted::trusted;
 pub use wire::{Wire, field};
 

@@ -15,7 +15,7 @@ pub struct Wire {
 
 /// A response with its body.
 #[derive(Debug)]
-pub struct Answer {
+pub struct WireResponse {
     /// Its status code.
     pub status: u16,
     /// Status line and fields, in lower case.
@@ -113,12 +113,12 @@ impl Wire {
     }
 
     /// Reads a response with a length, or without a body.
-    pub async fn response(&mut self) -> Answer {
+    pub async fn response(&mut self) -> WireResponse {
         let head = self.head().await.expect("a response");
         let status = head[9..12].parse().expect("a status code");
         let length = field(&head, "content-length")
             .map_or(0, |length| length.parse().expect("a length of digits"));
-        Answer {
+        WireResponse {
             status,
             body: self.text(length).await,
             head,

@@ -62,14 +62,14 @@ impl Shares {
         }) {
             return (Arc::clone(&known.holding), known.account);
         }
-        let (conn, standing) = (&context.conn, &context.standing);
+        let (conn, verdict) = (&context.conn, &context.verdict);
         let except = |certname| {
             generation
                 .agent_max_except
                 .iter()
                 .any(|p| p.matches(certname))
         };
-        let is_excepted = standing.certname.as_deref().is_some_and(except);
+        let is_excepted = verdict.certname.as_deref().is_some_and(except);
         let account = match jruby && !is_excepted {
             true => Account::Jrubies,
             false => Account::Share,
@@ -78,7 +78,7 @@ impl Shares {
             true => &self.jrubies,
             false => &self.running,
         };
-        let holding = holdings.of(pool, key(conn, standing));
+        let holding = holdings.of(pool, key(conn, verdict));
         known.retain(|known| known.generation == generation.number);
         if known.len() == ACCOUNTS_KNOWN_MAX {
             known.clear();
@@ -98,17 +98,17 @@ impl Shares {
     }
 
     /// A charge to this connection's client, which is looked up once for each connection.
-    fn charge(&self, conn: &Conn, standing: &ClientVerdict) -> BodyCharge {
+    fn charge(&self, conn: &Conn, verdict: &ClientVerdict) -> BodyCharge {
         let client = conn.bodies.get_or_init(|| {
             let resource = Arc::from("bodies");
-            self.bodies.of(&resource, key(conn, standing))
+            self.bodies.of(&resource, key(conn, verdict))
         });
         BodyCharge::new(&self.budget, Arc::clone(client))
     }
 }
 
-fn key(conn: &Conn, standing: &ClientVerdict) -> ClientKey {
-    ClientKey::new(standing.certname.as_ref(), conn.downstream.client.ip())
+fn key(conn: &Conn, verdict: &ClientVerdict) -> ClientKey {
+    ClientKey::new(verdict.certname.as_ref(), conn.downstream.client.ip())
 }
 
 /// Waits until a body is complete or larger than the buffer, so that a client that sends slowly holds no member's
@@ -121,7 +121,7 @@ pub(crate) async fn gather(context: &RequestContext, upload: &Upload) -> Result<
     );
     let charge = || {
         let shares = &context.worker.shared.shares;
-        shares.charge(&context.conn, &context.standing)
+        shares.charge(&context.conn, &context.verdict)
     };
     match upload.gather(maxima, charge).await {
         Ok(Gathered::Enough) => Ok(()),

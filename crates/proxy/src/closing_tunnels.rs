@@ -16,18 +16,18 @@ const GATHERING: Duration = Duration::from_millis(100);
 
 /// By pool. Each entry is an open tunnel, so limits on connections bound it.
 #[derive(Debug, Default)]
-pub(crate) struct LeavingTunnels(Mutex<BTreeMap<Arc<str>, Departures>>);
+pub(crate) struct ClosingTunnels(Mutex<BTreeMap<Arc<str>, PoolTurns>>);
 
 #[derive(Debug, Default)]
-struct Departures {
+struct PoolTurns {
     /// When the next tunnel that joins has its turn.
     next: Option<Instant>,
     /// By age: the numbers of tunnels rise.
-    waiting: BTreeMap<u64, Departure>,
+    waiting: BTreeMap<u64, WaitingTunnel>,
 }
 
 #[derive(Debug)]
-struct Departure {
+struct WaitingTunnel {
     turn: Instant,
     /// Told that the tunnel is to end.
     now: Arc<Notify>,
@@ -35,17 +35,17 @@ struct Departure {
 
 /// A tunnel that waits for its end; dropping it takes it off the list.
 #[derive(Debug)]
-pub(crate) struct Leaving<'a> {
-    all: &'a LeavingTunnels,
+pub(crate) struct ClosingTurn<'a> {
+    all: &'a ClosingTunnels,
     pool: Arc<str>,
     number: u64,
     turn: Instant,
     now: Arc<Notify>,
 }
 
-impl LeavingTunnels {
+impl ClosingTunnels {
     /// Adds a tunnel of a pool. `gap`: the time between two that end.
-    pub(crate) fn join(&self, pool: &Arc<str>, number: u64, gap: Duration) -> Leaving<'_> {
+    pub(crate) fn join(&self, pool: &Arc<str>, number: u64, gap: Duration) -> ClosingTurn<'_> {
         let mut pools = self.lock();
         let departures = pools.entry(Arc::clone(pool)).or_default();
         let now = Instant::now();
@@ -53,12 +53,12 @@ impl LeavingTunnels {
         let turn = departures.next.map_or(first, |next| next.max(now));
         departures.next = Some(turn + gap);
         let told = Arc::new(Notify::new());
-        let departure = Departure {
+        let departure = WaitingTunnel {
             turn,
             now: Arc::clone(&told),
         };
         departures.waiting.insert(number, departure);
-        Leaving {
+        ClosingTurn {
             all: self,
             pool: Arc::clone(pool),
             number,
@@ -67,12 +67,12 @@ impl LeavingTunnels {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Departures>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PoolTurns>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Leaving<'_> {
+impl ClosingTurn<'_> {
     /// Waits until this tunnel is to end.
     ///
     /// Tunnels join in any order. So each gives its turn to the oldest that waits, and takes over that one's turn.
@@ -114,7 +114,7 @@ impl Leaving<'_> {
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for ClosingTurn<'_> {
     fn drop(&mut self) {
         let mut pools = self.all.lock();
         if let Some(departures) = pools.get_mut(&self.pool) {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn the_oldest_end_first_and_no_two_at_once() {
         run(async {
-            let all: &'static LeavingTunnels = Box::leak(Box::default());
+            let all: &'static ClosingTunnels = Box::leak(Box::default());
             let pool: Arc<str> = "pcp".into();
             let ended = Rc::new(RefCell::new(Vec::new()));
             let start = Instant::now();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn one_that_ends_by_itself_leaves_its_turn_unused() {
         run(async {
-            let all = LeavingTunnels::default();
+            let all = ClosingTunnels::default();
             let pool: Arc<str> = "pcp".into();
             let [first, second] = [0, 1].map(|number| all.join(&pool, number, GAP));
             drop(first);

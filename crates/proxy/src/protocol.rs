@@ -14,7 +14,7 @@ use tokio::io::AsyncWrite;
 use crate::{connection::Conn, worker::Worker};
 
 /// What a protocol makes of a connection: a future that ends with it.
-pub(crate) trait Spoken: Future<Output = Result<(), Self::Error>> {
+pub(crate) trait ConnectionProtocol: Future<Output = Result<(), Self::Error>> {
     type Error: Display;
 
     /// Takes no more requests and ends once those that run are answered.
@@ -25,12 +25,12 @@ pub(crate) trait Spoken: Future<Output = Result<(), Self::Error>> {
     fn rest(self: Pin<&mut Self>) {}
 
     /// Tells of a client that broke the protocol's rules.
-    fn tell(worker: &Worker, conn: &Conn, error: &Self::Error);
+    fn record_error(worker: &Worker, conn: &Conn, error: &Self::Error);
 }
 
 /// A protocol that begins with the client's first byte: who shakes hands and asks nothing holds no buffers of it, and who
 /// asks nothing more for a while holds them no longer.
-pub(crate) struct FromFirstByte<B, R, H> {
+pub(crate) struct StartOnFirstByte<B, R, H> {
     /// The transport, until something has come.
     silent: Option<TlsIo>,
     begin: B,
@@ -42,7 +42,7 @@ pub(crate) struct FromFirstByte<B, R, H> {
     client: SocketAddr,
 }
 
-impl<B, R, H> FromFirstByte<B, R, H>
+impl<B, R, H> StartOnFirstByte<B, R, H>
 where
     B: Fn(TlsIo) -> H,
     R: Fn() -> Option<TlsIo>,
@@ -59,11 +59,11 @@ where
     }
 }
 
-impl<B, R, H> Future for FromFirstByte<B, R, H>
+impl<B, R, H> Future for StartOnFirstByte<B, R, H>
 where
     B: Fn(TlsIo) -> H + Unpin,
     R: Unpin,
-    H: Spoken + Unpin,
+    H: ConnectionProtocol + Unpin,
 {
     type Output = H::Output;
 
@@ -99,11 +99,11 @@ where
     }
 }
 
-impl<B, R, H> Spoken for FromFirstByte<B, R, H>
+impl<B, R, H> ConnectionProtocol for StartOnFirstByte<B, R, H>
 where
     B: Fn(TlsIo) -> H + Unpin,
     R: Fn() -> Option<TlsIo> + Unpin,
-    H: Spoken + Unpin,
+    H: ConnectionProtocol + Unpin,
 {
     type Error = H::Error;
 
@@ -122,8 +122,8 @@ where
         }
     }
 
-    fn tell(worker: &Worker, conn: &Conn, error: &Self::Error) {
-        H::tell(worker, conn, error);
+    fn record_error(worker: &Worker, conn: &Conn, error: &Self::Error) {
+        H::record_error(worker, conn, error);
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
         }
     }
 
-    impl Spoken for Mute {
+    impl ConnectionProtocol for Mute {
         type Error = io::Error;
         fn graceful_shutdown(self: Pin<&mut Self>) {}
-        fn tell(_: &Worker, _: &Conn, _: &io::Error) {}
+        fn record_error(_: &Worker, _: &Conn, _: &io::Error) {}
     }
 
     #[tokio::test]
@@ -177,7 +177,7 @@ mod tests {
             Mute(Some(io), Rc::clone(&let_go))
         };
         let client = SocketAddr::from(([127, 0, 0, 1], 1));
-        let http = FromFirstByte::new(client, io, begin, || let_go.take());
+        let http = StartOnFirstByte::new(client, io, begin, || let_go.take());
         let mut http = std::pin::pin!(http);
         for round in 1..=3 {
             far.write_all(b"GET").await.expect("room");

@@ -6,16 +6,16 @@ use crate::reason::LogReason;
 
 /// What was too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Excess {
+pub(crate) enum ExceededLimit {
     /// A head, or the first words of HTTP/2, took longer than `head_timeout`.
     HeadTimeout,
     /// More requests were taken back than were let be answered (HTTP/2).
     Resets,
-    /// More frames came that carry nothing than an [`Allowance`](crate::allowance::Allowance) has (HTTP/2).
+    /// More frames came that carry nothing than an [`FrameAllowance`](crate::frame_allowance::FrameAllowance) has (HTTP/2).
     Frames,
 }
 
-impl Excess {
+impl ExceededLimit {
     pub(crate) fn limit(self) -> Limit {
         match self {
             Self::HeadTimeout => Limit::HeadTimeout,

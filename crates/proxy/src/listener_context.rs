@@ -22,9 +22,9 @@ use crate::worker::Worker;
 
 /// How a listener's accept loop sees its worker.
 #[derive(Debug)]
-pub(crate) struct LiveWorker(pub(crate) Rc<Worker>);
+pub(crate) struct WorkerContext(pub(crate) Rc<Worker>);
 
-impl ListenerContext for LiveWorker {
+impl ListenerContext for WorkerContext {
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)> {
         let generation = self.0.shared.current.load();
         let current = generation.listeners.get(listener)?;

@@ -13,16 +13,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 use crate::{
+    client_frames::{ClientFrames, FrameEvent},
     connection::Conn,
-    excess::Excess,
+    exceeded_limit::ExceededLimit,
     frame_head::{DATA, HEAD_BYTES, HEADERS, RST_STREAM, number},
-    incoming::{Heard, Incoming},
     streams::Streams,
 };
 
 /// How h2 refused a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum RefusedHead {
     /// It was malformed: the stream was reset.
     Malformed,
     /// It was too large: the stream was answered with 431.
@@ -31,59 +31,59 @@ pub(crate) enum Refused {
 
 /// A transport that sees the frames that pass through it. It is shared: h2 keeps what it is given, and the end of a connection
 /// is for others to see to.
-pub(crate) struct Seen<T> {
+pub(crate) struct Http2Transport<T> {
     inner: Rc<RefCell<T>>,
     conn: Rc<Conn>,
-    outgoing: Outgoing,
-    incoming: Incoming,
+    outgoing: WrittenFrames,
+    incoming: ClientFrames,
 }
 
-impl<T> Seen<T> {
+impl<T> Http2Transport<T> {
     pub(crate) fn new(inner: &Rc<RefCell<T>>, conn: &Rc<Conn>) -> Self {
         Self {
             inner: Rc::clone(inner),
             conn: Rc::clone(conn),
-            outgoing: Outgoing::default(),
-            incoming: Incoming::new(),
+            outgoing: WrittenFrames::default(),
+            incoming: ClientFrames::new(),
         }
     }
 
     fn wrote(&mut self, bytes: &[u8]) {
-        let streams = self.conn.its_streams();
+        let streams = self.conn.http2_streams();
         self.outgoing.read(bytes, |wrote| match wrote {
-            Wrote::Head(stream) => {
+            WrittenFrame::Head(stream) => {
                 streams.allowance.earn_by_head();
-                streams.refuse(stream, Refused::Large);
+                streams.refuse(stream, RefusedHead::Large);
             }
-            Wrote::Data(length) => streams.allowance.earn_by_data(length),
-            Wrote::Fault(stream) => streams.refuse(stream, Refused::Malformed),
+            WrittenFrame::Data(length) => streams.allowance.earn_by_data(length),
+            WrittenFrame::Fault(stream) => streams.refuse(stream, RefusedHead::Malformed),
         });
     }
 
     /// Looks at what was read.
     fn heard(&mut self, bytes: &[u8], streams: &Streams) {
         self.incoming.read(bytes, |heard| match heard {
-            Heard::Bare => {
+            FrameEvent::Bare => {
                 if !streams.allowance.spend(Instant::now) {
-                    streams.overstep(Excess::Frames);
+                    streams.overstep(ExceededLimit::Frames);
                 }
             }
-            Heard::PseudoInTrailers(stream) => streams.note_malformed(stream),
-            Heard::Fragment(stream) => streams.note_fragment(stream),
+            FrameEvent::PseudoInTrailers(stream) => streams.note_malformed(stream),
+            FrameEvent::Fragment(stream) => streams.note_fragment(stream),
         });
         let since = self.incoming.open_since(Instant::now);
         streams.head_since.set(since);
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Seen<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Http2Transport<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let conn = Rc::clone(&self.conn);
-        let streams = conn.its_streams();
+        let streams = conn.http2_streams();
         if streams.excess().is_some() {
             // Nothing more is heard of a client that is told to go, and nobody is woken for it.
             return Poll::Pending;
@@ -97,7 +97,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Seen<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Transport<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<T> {
 
 /// Where we are in what is written: nine bytes of each frame's head, four of the code in a reset, the rest is passed by.
 #[derive(Default)]
-struct Outgoing {
+struct WrittenFrames {
     head: [u8; HEAD_BYTES + CODE_BYTES],
     filled: usize,
     passing: usize,
@@ -153,7 +153,7 @@ const PROTOCOL_ERROR: u32 = 1;
 
 /// A frame that h2 wrote and that says something to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wrote {
+enum WrittenFrame {
     /// The head of an answer, of this stream.
     Head(u32),
     /// So many bytes of an answer.
@@ -162,8 +162,8 @@ enum Wrote {
     Fault(u32),
 }
 
-impl Outgoing {
-    fn read(&mut self, mut bytes: &[u8], mut found: impl FnMut(Wrote)) {
+impl WrittenFrames {
+    fn read(&mut self, mut bytes: &[u8], mut found: impl FnMut(WrittenFrame)) {
         while !bytes.is_empty() {
             let passed = self.passing.min(bytes.len());
             self.passing -= passed;
@@ -183,14 +183,14 @@ impl Outgoing {
                 match kind {
                     RST_STREAM => {
                         if number(&self.head[HEAD_BYTES..]) == PROTOCOL_ERROR {
-                            found(Wrote::Fault(stream));
+                            found(WrittenFrame::Fault(stream));
                         }
                     }
                     kind => {
                         self.passing = number(&self.head[..3]) as usize;
                         match kind {
-                            HEADERS => found(Wrote::Head(stream)),
-                            DATA => found(Wrote::Data(self.passing)),
+                            HEADERS => found(WrittenFrame::Head(stream)),
+                            DATA => found(WrittenFrame::Data(self.passing)),
                             _ => {}
                         }
                     }
@@ -225,17 +225,17 @@ mod tests {
         ]
         .concat();
         for piece in 1..=frames.len() {
-            let (mut outgoing, mut found) = (Outgoing::default(), Vec::new());
+            let (mut outgoing, mut found) = (WrittenFrames::default(), Vec::new());
             for bytes in frames.chunks(piece) {
                 outgoing.read(bytes, |wrote| found.push(wrote));
             }
             assert_eq!(
                 found,
                 [
-                    Wrote::Head(1),
-                    Wrote::Data(3),
-                    Wrote::Fault(3),
-                    Wrote::Fault(7),
+                    WrittenFrame::Head(1),
+                    WrittenFrame::Data(3),
+                    WrittenFrame::Fault(3),
+                    WrittenFrame::Fault(7),
                 ],
                 "in pieces of {piece}"
             );

@@ -36,12 +36,12 @@ pub(crate) trait Warm {
 
 /// The warm connections of a worker.
 #[derive(Debug)]
-pub(crate) struct WarmPlaces<T> {
+pub(crate) struct WarmConnections<T> {
     places: RefCell<Vec<Weak<T>>>,
     next: Cell<usize>,
 }
 
-impl<T> Default for WarmPlaces<T> {
+impl<T> Default for WarmConnections<T> {
     fn default() -> Self {
         Self {
             places: RefCell::default(),
@@ -50,7 +50,7 @@ impl<T> Default for WarmPlaces<T> {
     }
 }
 
-impl<T: Warm> WarmPlaces<T> {
+impl<T: Warm> WarmConnections<T> {
     /// A connection has buffers from now on. If all places are taken, another connection is asked to rest.
     pub(crate) fn enter(&self, connection: &Rc<T>) {
         let mut places = self.places.borrow_mut();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn no_more_idle_connections_are_warm_than_there_are_places() {
-        let (places, now) = (WarmPlaces::default(), Instant::now() - 2 * IDLE_MIN);
+        let (places, now) = (WarmConnections::default(), Instant::now() - 2 * IDLE_MIN);
         let all: Vec<Rc<Connection>> = (0..4 * WARM_MAX)
             .map(|number| {
                 let connection = Rc::new(Connection::default());
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn busy_connections_stay_warm_and_the_longest_idle_one_rests() {
-        let (places, now) = (WarmPlaces::default(), Instant::now());
+        let (places, now) = (WarmConnections::default(), Instant::now());
         let enter = || {
             let connection = Rc::new(Connection::default());
             places.enter(&connection);
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_was_busy_until_just_now_stays_warm() {
-        let places = WarmPlaces::default();
+        let places = WarmConnections::default();
         let all: Vec<_> = (0..2 * WARM_MAX)
             .map(|_| {
                 let connection = Rc::new(Connection::default());
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn places_of_connections_that_have_ended_or_rest_are_free() {
-        let places = WarmPlaces::default();
+        let places = WarmConnections::default();
         let enter = || {
             let connection = Rc::new(Connection::default());
             places.enter(&connection);

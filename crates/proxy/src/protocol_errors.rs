@@ -9,7 +9,7 @@ use http::StatusCode;
 use pki::Peer;
 use telemetry::AccessRecord;
 
-use crate::{connection::Conn, excess::Excess, reason::LogReason, worker::Worker};
+use crate::{connection::Conn, exceeded_limit::ExceededLimit, reason::LogReason, worker::Worker};
 
 /// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
 pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
@@ -74,7 +74,7 @@ fn frames_cause(error: &h2::Error) -> String {
 }
 
 /// Counts and records that a connection ends since its client went beyond a limit.
-pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: Excess) {
+pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: ExceededLimit) {
     conn.metrics.limit(excess.limit());
     let record = record_of(conn, excess.reason(), excess.cause().to_owned());
     worker.sink.send(&record);
@@ -82,7 +82,7 @@ pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: Excess) {
 
 /// What is known of a client that made no request.
 fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
-    let standing = conn.last_standing();
+    let verdict = conn.last_verdict();
     let mut record = AccessRecord::new(
         SystemTime::now(),
         Arc::clone(&conn.downstream.listener),
@@ -90,8 +90,8 @@ fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
     );
     record.tls = conn.tls.clone();
     record.peer = conn.downstream.peer.map(|peer| peer.ip());
-    record.verdict = Some(Arc::clone(&standing.verdict));
-    record.certname = standing.certname.clone();
+    record.verdict = Some(Arc::clone(&verdict.verdict));
+    record.certname = verdict.certname.clone();
     record.http_version = conn.streams.is_some().then_some("HTTP/2");
     record.reason = Some(reason.as_str());
     record.cause = Some(cause.into());

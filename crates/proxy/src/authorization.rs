@@ -18,17 +18,17 @@ impl Attempts<'_> {
     ///
     /// # Errors
     /// Its client's certificate is no longer accepted (revoked, blocked or expired), or it may not use the endpoint any more.
-    pub(crate) fn judge_again(&self, exchanged: &mut Exchanged) -> Result<(), ProxyError> {
+    pub(crate) fn recheck_access(&self, exchanged: &mut Exchanged) -> Result<(), ProxyError> {
         let RequestContext {
             worker,
             conn,
             generation,
-            standing,
+            verdict,
             ..
         } = self.context;
         let current = worker.current();
-        let now = conn.standing(&current.trust, SystemTime::now());
-        if !standing.is_refused()
+        let now = conn.current_verdict(&current.trust, SystemTime::now());
+        if !verdict.is_refused()
             && let Some(refused) = refused_anywhere(&now)
         {
             return Err(refused);

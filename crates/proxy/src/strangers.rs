@@ -1,4 +1,4 @@
-//! Places at the CA for requests of clients without a verified certificate: so many in all, and for one address no more
+//! StrangerSlots at the CA for requests of clients without a verified certificate: so many in all, and for one address no more
 //! than are left to the others, so that who keeps all that it may have keeps them from nobody elsewhere.
 
 use std::{
@@ -11,7 +11,7 @@ use balancing::{RateOf, counted_as};
 
 /// Who has how many, over all workers and generations.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Mutex<Taken>);
+pub(crate) struct StrangerSlots(Mutex<Taken>);
 
 #[derive(Debug, Default)]
 struct Taken {
@@ -22,36 +22,40 @@ struct Taken {
 
 /// A place; dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct StrangerSlot {
+    places: Arc<StrangerSlots>,
     source: IpAddr,
 }
 
 /// There is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full {
+pub(crate) struct SlotsFull {
     /// Whose places are all taken.
     pub(crate) of: RateOf,
     /// How many those are.
     pub(crate) max: u32,
 }
 
-impl Places {
+impl StrangerSlots {
     /// Takes one for a client of this address, of so many in all.
-    pub(crate) fn take(self: &Arc<Self>, client: IpAddr, max: u32) -> Result<Place, Full> {
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        client: IpAddr,
+        max: u32,
+    ) -> Result<StrangerSlot, SlotsFull> {
         let source = counted_as(client);
         let mut taken = self.taken();
         let its = taken.by_source.get(&source).copied().unwrap_or(0);
         let free = max.saturating_sub(taken.all);
         if free == 0 {
-            return Err(Full {
+            return Err(SlotsFull {
                 of: RateOf::Total,
                 max,
             });
         }
         // By itself an address comes to half of them, a second one to half of what is left, and so on.
         if its >= free {
-            return Err(Full {
+            return Err(SlotsFull {
                 of: RateOf::Address,
                 max: its,
             });
@@ -59,7 +63,7 @@ impl Places {
         taken.all += 1;
         taken.by_source.insert(source, its + 1);
         drop(taken);
-        Ok(Place {
+        Ok(StrangerSlot {
             places: Arc::clone(self),
             source,
         })
@@ -71,7 +75,7 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for StrangerSlot {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
         taken.all -= 1;
@@ -94,9 +98,9 @@ mod tests {
 
     #[test]
     fn one_address_has_half_and_a_network_of_ipv6_is_one_address() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(StrangerSlots::default());
         let take = |text| places.take(address(text), 6);
-        let full = |of, max| Some(Full { of, max });
+        let full = |of, max| Some(SlotsFull { of, max });
         let mut held: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"]
             .map(|text| take(text).expect("a place"))
             .into();
@@ -115,7 +119,7 @@ mod tests {
 
     #[test]
     fn each_further_address_has_half_of_what_is_left() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(StrangerSlots::default());
         let mut held = Vec::new();
         let had = [1u8, 2, 3, 4, 5, 6, 7].map(|n| {
             let before = held.len();
@@ -132,7 +136,7 @@ mod tests {
 
     #[test]
     fn of_a_single_place_anybody_may_have_it() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(StrangerSlots::default());
         let held = places.take(address("192.0.2.1"), 1).expect("a place");
         assert!(places.take(address("192.0.2.2"), 1).is_err());
         drop(held);

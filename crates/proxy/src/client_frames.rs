@@ -16,7 +16,7 @@ const PRIORITY_BYTES: usize = 5;
 
 /// Something in the frames that h2 does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum FrameEvent {
     /// A frame that carries neither a head nor data.
     Bare,
     /// Trailers of this stream that begin with a pseudo-header field.
@@ -27,7 +27,7 @@ pub(crate) enum Heard {
 
 /// Where we are in what is read.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct ClientFrames {
     head: [u8; HEAD_BYTES],
     filled: usize,
     /// Bytes that are not looked at: the preface, what frames carry.
@@ -58,7 +58,7 @@ struct Envelope {
     padding: usize,
 }
 
-impl Incoming {
+impl ClientFrames {
     pub(crate) fn new() -> Self {
         Self {
             head: [0; HEAD_BYTES],
@@ -76,7 +76,7 @@ impl Incoming {
     }
 
     /// Looks at what was read next. h2 itself bounds CONTINUATION and DATA frames that carry nothing.
-    pub(crate) fn read(&mut self, mut bytes: &[u8], mut heard: impl FnMut(Heard)) {
+    pub(crate) fn read(&mut self, mut bytes: &[u8], mut heard: impl FnMut(FrameEvent)) {
         loop {
             let passed = self.passing.min(bytes.len());
             if let Some(found) = self.read_block(&bytes[..passed]) {
@@ -108,7 +108,7 @@ impl Incoming {
             } else {
                 self.ends = true;
                 if kind != DATA {
-                    heard(Heard::Bare);
+                    heard(FrameEvent::Bare);
                 }
             }
         }
@@ -140,7 +140,7 @@ impl Incoming {
     }
 
     /// Reads the next bytes of a payload; `Some`: something was found in their block.
-    fn read_block(&mut self, mut piece: &[u8]) -> Option<Heard> {
+    fn read_block(&mut self, mut piece: &[u8]) -> Option<FrameEvent> {
         let envelope = self.envelope.as_mut()?;
         let mut left = self.passing;
         if envelope.padded
@@ -160,10 +160,10 @@ impl Incoming {
         if self.blocks.has_fragment()
             && let Some(stream) = self.head_of.take()
         {
-            return Some(Heard::Fragment(stream));
+            return Some(FrameEvent::Fragment(stream));
         }
         match self.blocks.begins_with_pseudo() {
-            true => self.trailers.take().map(Heard::PseudoInTrailers),
+            true => self.trailers.take().map(FrameEvent::PseudoInTrailers),
             false => None,
         }
     }
@@ -183,8 +183,8 @@ mod tests {
 
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
-    fn begun() -> Incoming {
-        let mut incoming = Incoming::new();
+    fn begun() -> ClientFrames {
+        let mut incoming = ClientFrames::new();
         incoming.read(&[0; PREFACE_BYTES], |_| {});
         incoming.read(SETTINGS, |_| {});
         incoming
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_first_words_end_with_the_first_frame() {
-        let mut incoming = Incoming::new();
+        let mut incoming = ClientFrames::new();
         for byte in [&[0; PREFACE_BYTES], SETTINGS].concat() {
             assert!(incoming.open_since(Instant::now).is_some());
             incoming.read(&[byte], |_| {});
@@ -292,7 +292,9 @@ mod tests {
         for piece in 1..=frames.len() {
             let (mut incoming, mut told) = (begun(), 0);
             frames.chunks(piece).for_each(|bytes| {
-                incoming.read(bytes, |heard| told += usize::from(heard == Heard::Bare))
+                incoming.read(bytes, |heard| {
+                    told += usize::from(heard == FrameEvent::Bare)
+                })
             });
             assert_eq!(told, 4, "in pieces of {piece}");
         }
@@ -347,8 +349,8 @@ mod tests {
                 let (mut incoming, mut found) = (begun(), Vec::new());
                 for bytes in frames.chunks(piece) {
                     incoming.read(bytes, |heard| match heard {
-                        Heard::PseudoInTrailers(stream) => found.push(stream),
-                        Heard::Bare | Heard::Fragment(_) => {}
+                        FrameEvent::PseudoInTrailers(stream) => found.push(stream),
+                        FrameEvent::Bare | FrameEvent::Fragment(_) => {}
                     });
                 }
                 assert_eq!(found, expected, "{frames:x?} in pieces of {piece}");
@@ -368,7 +370,7 @@ mod tests {
             let (mut incoming, mut found) = (begun(), Vec::new());
             for bytes in frames.chunks(piece) {
                 incoming.read(bytes, |heard| {
-                    if let Heard::Fragment(stream) = heard {
+                    if let FrameEvent::Fragment(stream) = heard {
                         found.push(stream);
                     }
                 });

@@ -19,13 +19,13 @@ const EARNING_BYTES_MIN: usize = 64;
 
 /// What is left of a connection's frames.
 #[derive(Debug)]
-pub(crate) struct Allowance {
+pub(crate) struct FrameAllowance {
     left: Cell<u32>,
     /// When the period began.
     since: Cell<Instant>,
 }
 
-impl Allowance {
+impl FrameAllowance {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             left: Cell::new(FRAMES_MAX),
@@ -70,14 +70,14 @@ impl Allowance {
 mod tests {
     use super::*;
 
-    fn spent(allowance: &Allowance, now: Instant) -> u32 {
+    fn spent(allowance: &FrameAllowance, now: Instant) -> u32 {
         (0..).find(|_| !allowance.spend(|| now)).unwrap_or_default()
     }
 
     #[test]
     fn frames_come_back_with_time_and_with_answers_and_are_never_saved_up() {
         let start = Instant::now();
-        let allowance = Allowance::new(start);
+        let allowance = FrameAllowance::new(start);
         assert_eq!(spent(&allowance, start), FRAMES_MAX);
         allowance.earn_by_head();
         allowance.earn_by_data(16 << 10);
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn whoever_pings_ten_times_a_second_never_meets_it() {
         let start = Instant::now();
-        let allowance = Allowance::new(start);
+        let allowance = FrameAllowance::new(start);
         let kept = (0..36_000).all(|n| allowance.spend(|| start + Duration::from_millis(100) * n));
         assert!(kept, "within an hour");
     }

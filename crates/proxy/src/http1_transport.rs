@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// What a transport tells the connection that it belongs to. Atomic since hyper wants a transport that may change threads;
 /// this one does not.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct TransportNotes {
     /// The first head that has a fault.
     fault: AtomicU64,
     /// How many requests have been read as a whole, and nothing of another; [`WITHIN`]: something is half-way.
@@ -33,7 +33,7 @@ const WITHIN: u64 = u64::MAX;
 /// Bits for the fault; the number of the request is above them.
 const FAULT_BITS: u32 = 3;
 
-impl Notes {
+impl TransportNotes {
     fn note(&self, request: u64, fault: HeadFault) {
         if self.fault.load(Ordering::Relaxed) == 0 {
             let noted = request << FAULT_BITS | fault as u64;
@@ -53,7 +53,7 @@ impl Notes {
     }
 }
 
-impl Notes {
+impl TransportNotes {
     /// Whether just so many requests have been read, and nothing of another.
     pub(crate) fn is_between(&self, requests: u64) -> bool {
         self.whole.load(Ordering::Relaxed) == requests
@@ -67,18 +67,23 @@ impl Notes {
 }
 
 /// A transport whose incoming bytes are watched.
-pub(crate) struct Watched {
+pub(crate) struct Http1Transport {
     /// None only when it is taken out.
     io: Option<TlsIo>,
     watch: RequestWatch,
-    notes: Arc<Notes>,
+    notes: Arc<TransportNotes>,
     /// A body's framing is malformed: nothing more is read.
     malformed: bool,
 }
 
-impl Watched {
+impl Http1Transport {
     /// For a connection that has had so many requests.
-    pub(crate) fn new(io: TlsIo, head_bytes_max: usize, notes: Arc<Notes>, requests: u64) -> Self {
+    pub(crate) fn new(
+        io: TlsIo,
+        head_bytes_max: usize,
+        notes: Arc<TransportNotes>,
+        requests: u64,
+    ) -> Self {
         Self {
             io: Some(io),
             watch: RequestWatch::new(head_bytes_max, requests),
@@ -98,7 +103,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for Http1Transport {
     fn drop(&mut self) {
         let mut let_go = self
             .notes
@@ -109,7 +114,7 @@ impl Drop for Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for Http1Transport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -142,7 +147,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for Http1Transport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

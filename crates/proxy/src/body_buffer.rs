@@ -11,13 +11,13 @@ const PIECE_BYTES_MIN: usize = 32 << 10;
 
 /// Bytes in the order in which they came.
 #[derive(Debug, Default)]
-pub(crate) struct Peeked {
+pub(crate) struct BodyBuffer {
     large: VecDeque<Bytes>,
     /// Small pieces that came after all the large ones.
     small: BytesMut,
 }
 
-impl Peeked {
+impl BodyBuffer {
     pub(crate) fn push(&mut self, piece: Bytes) {
         if piece.len() < PIECE_BYTES_MIN {
             self.small.extend_from_slice(&piece);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn pieces_of_any_size_come_out_in_order_and_small_ones_together() {
-        let mut peeked = Peeked::default();
+        let mut peeked = BodyBuffer::default();
         let large = Bytes::from(vec![b'x'; PIECE_BYTES_MIN]);
         for piece in [
             &Bytes::from_static(b"a"),
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_piece_much_smaller_than_what_it_was_read_into_does_not_keep_all_of_that() {
         let read = Bytes::from(vec![b'x'; 8 << 10]);
-        let mut peeked = Peeked::default();
+        let mut peeked = BodyBuffer::default();
         peeked.push(read.slice(..2 << 10));
         assert!(read.is_unique(), "the piece was copied");
         assert_eq!(peeked.gathered(), read[..2 << 10]);
