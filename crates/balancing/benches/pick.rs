@@ -9,7 +9,7 @@
 use std::{env, hint::black_box, process::Command, process::ExitCode, time::Duration};
 
 use balancing::{
-    Lead, Pool, Registry, Task, Work, key_hash,
+    PickCriteria, Pool, Registry, Task, Work, key_hash,
     settings::{Algorithm, CheckKind, MemberSettings, PoolSettings},
 };
 
@@ -94,7 +94,7 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
         .collect();
     let pool = Pool::new(&settings, 128, &Registry::default());
     // Made before any pick is counted: a request has its hashes already.
-    let leads: Vec<Lead> = (0..LEADS).map(lead).collect();
+    let leads: Vec<PickCriteria> = (0..LEADS).map(lead).collect();
     let pick = |n: u64| pool.pick(&[], leads[(n % LEADS) as usize], Duration::from_secs(1));
     let in_flight = if busy { members as u64 * 3 } else { 0 };
     let held: Vec<_> = (0..in_flight).map(pick).collect();
@@ -104,12 +104,12 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
     drop(held);
 }
 
-fn lead(n: u64) -> Lead {
-    Lead {
+fn lead(n: u64) -> PickCriteria {
+    PickCriteria {
         source: Some(key_hash(&n.to_le_bytes())),
         certname: Some(key_hash(&n.to_le_bytes())),
         random: key_hash(&n.to_be_bytes()),
         task: Task::of(Work::ALL[(n % 4) as usize]),
-        ..Lead::default()
+        ..PickCriteria::default()
     }
 }

@@ -17,11 +17,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{choice::Lead, pool::PickError, share::Holding, work::Work};
+use crate::{choice::PickCriteria, pool::PickError, share::Holding, work::Work};
 
 mod lanes;
 
-use lanes::{Lanes, Order, Place};
+use lanes::{Lanes, Order, QueuePosition};
 
 /// Finds a member for a request and takes a place on it.
 pub trait Picker<L>: Send + Sync {
@@ -41,9 +41,9 @@ pub struct Offer {
     /// What its client holds of the pool.
     pub account: Arc<Holding>,
     /// Which members may be asked.
-    pub target: Target,
+    pub target: EligibleMembers,
     /// What leads the choice among them, and what kind of work it is.
-    pub lead: Lead,
+    pub lead: PickCriteria,
     /// Members that were asked before, by [`Member::id`](crate::Member::id).
     pub tried: Vec<u64>,
     /// Whether the attempt before failed on a connection that was used before. The member may then be asked again.
@@ -64,7 +64,7 @@ impl Offer {
 
 /// Which members of a pool may be asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Target {
+pub enum EligibleMembers {
     /// Any.
     #[default]
     Any,
@@ -74,9 +74,9 @@ pub enum Target {
     WriterAlone,
 }
 
-/// Limits of the queue and of one client's part of it, from the configuration.
+/// QueueLimits of the queue and of one client's part of it, from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct QueueLimits {
     /// Requests that wait at once.
     pub queue_max: u32,
     /// Requests of one client that run at once; the rest of its requests wait.
@@ -87,18 +87,18 @@ pub struct Limits {
 
 /// What becomes of an offered request.
 #[derive(Debug)]
-pub enum Decision<L> {
+pub enum AdmissionDecision<L> {
     /// It runs.
     Run(Admitted<L>),
     /// It waits.
     Wait(Ticket<L>),
     /// It is refused.
-    Refuse(Refusal),
+    Refuse(AdmissionRefusal),
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AdmissionRefusal {
     /// No member is up and ready.
     #[error("no member is available")]
     NoneAvailable,
@@ -154,13 +154,13 @@ struct Queue<L> {
 
 struct Waiter<L> {
     offer: Offer,
-    place: Place,
+    place: QueuePosition,
     /// In its lane; none: it is at the front.
     order: Option<Order>,
     client_max: u32,
     since: Duration,
     waker: Option<Waker>,
-    outcome: Option<Result<L, Refusal>>,
+    outcome: Option<Result<L, AdmissionRefusal>>,
 }
 
 impl<L> Default for Admission<L> {
@@ -196,10 +196,10 @@ impl<L> Admission<L> {
     pub fn offer(
         self: &Arc<Self>,
         offer: Offer,
-        limits: impl Fn() -> Limits,
+        limits: impl Fn() -> QueueLimits,
         picker: &dyn Picker<L>,
         now: Duration,
-    ) -> Decision<L> {
+    ) -> AdmissionDecision<L> {
         let work = offer.lead.task.work;
         let run_began = offer.account.run_began(now, work == Work::Catalog);
         let raise = || {
@@ -208,12 +208,12 @@ impl<L> Admission<L> {
         };
         if self.waiting.load(Ordering::SeqCst) == 0 && raise() {
             match picker.pick(&offer) {
-                Ok(lease) => return Decision::Run(self.admitted(offer.account, lease)),
+                Ok(lease) => return AdmissionDecision::Run(self.admitted(offer.account, lease)),
                 Err(PickError::Full) => offer.account.lower(1),
                 Err(error) => {
                     // Another request of this client may have begun to wait behind this one.
                     self.finished(&offer.account);
-                    return Decision::Refuse(error.into());
+                    return AdmissionDecision::Refuse(error.into());
                 }
             }
         }
@@ -274,10 +274,10 @@ impl<L> Admission<L> {
         self: &Arc<Self>,
         offer: Offer,
         order: Option<Order>,
-        limits: &Limits,
+        limits: &QueueLimits,
         picker: &dyn Picker<L>,
         now: Duration,
-    ) -> Decision<L> {
+    ) -> AdmissionDecision<L> {
         let decided = self.change(|queue| {
             let account = Arc::clone(&offer.account);
             let order = order.map(|order| queue.order(&offer, order, picker));
@@ -290,17 +290,17 @@ impl<L> Admission<L> {
             queue.settle(id, limits, picker)
         });
         match decided {
-            Settled::Runs(account, lease) => Decision::Run(self.admitted(account, lease)),
-            Settled::Waits(id) => Decision::Wait(Ticket {
+            Settled::Runs(account, lease) => AdmissionDecision::Run(self.admitted(account, lease)),
+            Settled::Waits(id) => AdmissionDecision::Wait(Ticket {
                 admission: Arc::clone(self),
                 id,
             }),
-            Settled::Refused(refusal) => Decision::Refuse(refusal),
+            Settled::Refused(refusal) => AdmissionDecision::Refuse(refusal),
         }
     }
 
     fn admitted(self: &Arc<Self>, account: Arc<Holding>, lease: L) -> Admitted<L> {
-        let hold = Hold {
+        let hold = ClientSlot {
             admission: Arc::clone(self),
             account: Some(account),
         };
@@ -340,7 +340,7 @@ impl<L> Admission<L> {
 enum Settled<L> {
     Runs(Arc<Holding>, L),
     Waits(u64),
-    Refused(Refusal),
+    Refused(AdmissionRefusal),
 }
 
 impl<L> Queue<L> {
@@ -361,19 +361,25 @@ impl<L> Queue<L> {
         }
     }
 
-    fn join(&mut self, offer: Offer, order: Option<Order>, limits: &Limits, now: Duration) -> u64 {
+    fn join(
+        &mut self,
+        offer: Offer,
+        order: Option<Order>,
+        limits: &QueueLimits,
+        now: Duration,
+    ) -> u64 {
         let client_max = limits.client_max;
         let id = self.next;
         self.next += 1;
         let place = match order {
-            None => Place::Front,
+            None => QueuePosition::Front,
             Some(order) if offer.account.raise(1, client_max.into()) => {
                 Lanes::place_of(&offer, order)
             }
-            Some(_) => Place::Blocked,
+            Some(_) => QueuePosition::Blocked,
         };
         match place {
-            Place::Blocked => {
+            QueuePosition::Blocked => {
                 _ = self
                     .blocked
                     .entry(key(&offer.account))
@@ -402,9 +408,9 @@ impl<L> Queue<L> {
     }
 
     /// What becomes of a request that has just joined and was not given to a member by that.
-    fn settle(&mut self, id: u64, limits: &Limits, picker: &dyn Picker<L>) -> Settled<L> {
+    fn settle(&mut self, id: u64, limits: &QueueLimits, picker: &dyn Picker<L>) -> Settled<L> {
         let waiter = &self.waiters[&id];
-        if waiter.outcome.is_none() && waiter.place != Place::Blocked {
+        if waiter.outcome.is_none() && waiter.place != QueuePosition::Blocked {
             match picker.pick(&waiter.offer) {
                 Ok(lease) => self.decide(id, Ok(lease)),
                 Err(PickError::Full) => {}
@@ -427,20 +433,20 @@ impl<L> Queue<L> {
     }
 
     /// Keeps the limits, with the request that has just joined counted.
-    fn make_room(&mut self, id: u64, limits: &Limits) -> Result<(), Refusal> {
+    fn make_room(&mut self, id: u64, limits: &QueueLimits) -> Result<(), AdmissionRefusal> {
         let Waiter { offer, place, .. } = &self.waiters[&id];
-        if let (Place::Blocked, Some(max)) = (place, limits.client_queue_max)
+        if let (QueuePosition::Blocked, Some(max)) = (place, limits.client_queue_max)
             && self.blocked[&key(&offer.account)].len() > max as usize
         {
-            return Err(Refusal::ClientQueueFull);
+            return Err(AdmissionRefusal::ClientQueueFull);
         }
         let comes_back = offer.comes_back;
         if self.waiting > limits.queue_max {
             // One for one: where a reload has lowered the limit, all others keep their places. The newest of those that
             // come back has waited least.
             match self.comes_back.last() {
-                Some(last) if !comes_back => self.decide(*last, Err(Refusal::MadeRoom)),
-                _ => return Err(Refusal::QueueFull),
+                Some(last) if !comes_back => self.decide(*last, Err(AdmissionRefusal::MadeRoom)),
+                _ => return Err(AdmissionRefusal::QueueFull),
             }
         }
         Ok(())
@@ -457,7 +463,11 @@ impl<L> Queue<L> {
     /// Gives a member to the first request that one has room for, or refuses the first that no member is left for.
     fn serve_one(&mut self, picker: &dyn Picker<L>) -> bool {
         self.lanes.crowded = self.waiting > self.crowded_from;
-        let front = self.lanes.front.iter().map(|id| (Place::Front, *id));
+        let front = self
+            .lanes
+            .front
+            .iter()
+            .map(|id| (QueuePosition::Front, *id));
         // After a member has failed, hundreds may be at the front: each kind of them is tried once.
         let mut without_room: Vec<&Offer> = Vec::new();
         let found = front.chain(self.lanes.heads()).find_map(|(place, id)| {
@@ -467,7 +477,7 @@ impl<L> Queue<L> {
             }
             match picker.pick(offer) {
                 Ok(lease) => Some((place, id, Ok(lease))),
-                Err(PickError::AllTried) => Some((place, id, Err(Refusal::AllTried))),
+                Err(PickError::AllTried) => Some((place, id, Err(AdmissionRefusal::AllTried))),
                 // A member may come back before the request has waited for too long.
                 Err(PickError::Full | PickError::NoneAvailable) => {
                     without_room.push(offer);
@@ -486,7 +496,7 @@ impl<L> Queue<L> {
     }
 
     /// Ends a request's wait.
-    fn decide(&mut self, id: u64, outcome: Result<L, Refusal>) {
+    fn decide(&mut self, id: u64, outcome: Result<L, AdmissionRefusal>) {
         let refused = outcome.is_err();
         let waiter = self
             .waiters
@@ -496,13 +506,13 @@ impl<L> Queue<L> {
         self.woken.extend(waiter.waker.take());
         let (place, account) = (waiter.place, Arc::clone(&waiter.offer.account));
         self.leave(id, place);
-        if refused && place != Place::Blocked {
+        if refused && place != QueuePosition::Blocked {
             self.finish(&account);
         }
     }
 
     /// Takes a request off the counts and the place where it waits.
-    fn leave(&mut self, id: u64, place: Place) {
+    fn leave(&mut self, id: u64, place: QueuePosition) {
         self.waiting -= 1;
         self.comes_back.remove(&id);
         self.take_off(id, place);
@@ -521,19 +531,19 @@ impl<L> Queue<L> {
             if !account.raise(1, self.waiters[&id].client_max.into()) {
                 return;
             }
-            self.take_off(id, Place::Blocked);
+            self.take_off(id, QueuePosition::Blocked);
             let waiter = self.waiters.get_mut(&id).expect("it is blocked");
             waiter.place = match waiter.order {
                 Some(order) => Lanes::place_of(&waiter.offer, order),
-                None => Place::Front,
+                None => QueuePosition::Front,
             };
             self.lanes.insert(waiter.place, id);
         }
     }
 
     /// Takes a request off the place where it waits.
-    fn take_off(&mut self, id: u64, place: Place) {
-        if place != Place::Blocked {
+    fn take_off(&mut self, id: u64, place: QueuePosition) {
+        if place != QueuePosition::Blocked {
             return self.lanes.remove(place, id);
         }
         let account = key(&self.waiters[&id].offer.account);
@@ -555,7 +565,7 @@ impl<L> Queue<L> {
         }
         let given = self.waiters.remove(&id)?.outcome.and_then(Result::ok);
         // Of those that were refused the client's place was given back at once.
-        if given.is_some() || (waits && place != Place::Blocked) {
+        if given.is_some() || (waits && place != QueuePosition::Blocked) {
             self.finish(&account);
         }
         self.drain();
@@ -575,41 +585,41 @@ pub struct Admitted<L> {
     /// [`members_changed`](Admission::members_changed) then.
     pub lease: L,
     /// Its place among those that its client may run.
-    pub hold: Hold<L>,
+    pub hold: ClientSlot<L>,
 }
 
 /// A request's place among those that its client may run, for all its attempts. Dropping it gives it back.
 #[derive(Debug)]
-pub struct Hold<L> {
+pub struct ClientSlot<L> {
     admission: Arc<Admission<L>>,
     /// None once it was given back.
     account: Option<Arc<Holding>>,
 }
 
-impl<L> Hold<L> {
+impl<L> ClientSlot<L> {
     /// Looks for a member for another attempt of a request that has given up its member. It goes before requests that have
     /// not run. The offer's account is not looked at.
     pub fn again(
         mut self,
         offer: Offer,
-        limits: impl Fn() -> Limits,
+        limits: impl Fn() -> QueueLimits,
         picker: &dyn Picker<L>,
         now: Duration,
-    ) -> Decision<L> {
+    ) -> AdmissionDecision<L> {
         match picker.pick(&offer) {
-            Ok(lease) => Decision::Run(Admitted { lease, hold: self }),
+            Ok(lease) => AdmissionDecision::Run(Admitted { lease, hold: self }),
             Err(PickError::Full) => {
                 let admission = Arc::clone(&self.admission);
                 let account = self.account.take().expect("it is held until it is dropped");
                 let offer = Offer { account, ..offer };
                 admission.enqueue(offer, None, &limits(), picker, now)
             }
-            Err(error) => Decision::Refuse(error.into()),
+            Err(error) => AdmissionDecision::Refuse(error.into()),
         }
     }
 }
 
-impl<L> Drop for Hold<L> {
+impl<L> Drop for ClientSlot<L> {
     fn drop(&mut self) {
         if let Some(account) = self.account.take() {
             self.admission.finished(&account);
@@ -630,12 +640,14 @@ impl<L> Ticket<L> {
     pub fn is_behind_its_client(&self) -> bool {
         let queue = self.admission.queue();
         let waiter = queue.waiters.get(&self.id);
-        waiter.is_some_and(|waiter| waiter.outcome.is_none() && waiter.place == Place::Blocked)
+        waiter.is_some_and(|waiter| {
+            waiter.outcome.is_none() && waiter.place == QueuePosition::Blocked
+        })
     }
 }
 
 impl<L> Future for Ticket<L> {
-    type Output = Result<Admitted<L>, Refusal>;
+    type Output = Result<Admitted<L>, AdmissionRefusal>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut queue = self.admission.queue();
@@ -669,7 +681,7 @@ const CATALOGS_WAIT: Duration = Duration::from_secs(240);
 /// How often members are looked for while requests wait and nothing announces a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-impl From<PickError> for Refusal {
+impl From<PickError> for AdmissionRefusal {
     fn from(error: PickError) -> Self {
         match error {
             PickError::NoneAvailable => Self::NoneAvailable,

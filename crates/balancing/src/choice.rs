@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::places::{Occupancy, Tally};
-use crate::pool::{Entry, Turns};
+use crate::pool::{PoolEntry, Turns};
 use crate::rendezvous::{mix, most_wanted, surely_most_wanted};
 use crate::rotation::{Credit, point};
+use crate::slots::{Occupancy, Tally};
 use crate::terms::PoolTerms;
 use crate::work::Task;
 
 /// What leads a choice beside the state of the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lead {
+pub struct PickCriteria {
     /// Hash of the key that a request is about, such as a file's checksum; it goes before every algorithm.
     pub key: Option<u64>,
     /// Hash of the client's address, which `source-hash` goes by; without it that is `least-connections`.
@@ -23,12 +23,12 @@ pub struct Lead {
     /// What the request is for the member.
     pub task: Task,
     /// Which member the client stays with; it overrides all of the above.
-    pub stay: Stay,
+    pub stay: MemberPersistence,
 }
 
 /// Which member a client stays with while that member is available and below its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Stay {
+pub enum MemberPersistence {
     /// None: each request may go to another.
     #[default]
     No,
@@ -45,7 +45,7 @@ pub const MEMBERS_MAX: usize = 1_024;
 /// do in between may change who is among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
-    pub(crate) entries: &'a [Entry],
+    pub(crate) entries: &'a [PoolEntry],
     pub(crate) terms: &'a PoolTerms,
     pub(crate) tally: &'a Tally,
     /// Whether all have one priority and none was tried.
@@ -57,7 +57,7 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    fn iter(&self) -> impl Iterator<Item = (usize, &'a Entry)> {
+    fn iter(&self) -> impl Iterator<Item = (usize, &'a PoolEntry)> {
         let entries = self.entries.iter().enumerate();
         entries.filter(move |(_, entry)| self.has(entry))
     }
@@ -72,7 +72,7 @@ impl<'a> Candidates<'a> {
     #[inline(never)]
     pub(crate) fn rotate<'c>(
         &self,
-        account: impl Fn(usize, &'a Entry) -> &'c Credit,
+        account: impl Fn(usize, &'a PoolEntry) -> &'c Credit,
     ) -> Option<usize> {
         let (mut total, mut most, mut richest) = (0, i64::MIN, None);
         for (index, entry) in self.entries.iter().enumerate() {
@@ -92,12 +92,12 @@ impl<'a> Candidates<'a> {
     }
 
     #[inline]
-    pub(crate) fn has(&self, entry: &Entry) -> bool {
-        self.has_at(entry, entry.member.places.get())
+    pub(crate) fn has(&self, entry: &PoolEntry) -> bool {
+        self.has_at(entry, entry.member.slots.get())
     }
 
     #[inline]
-    fn has_at(&self, entry: &Entry, occupancy: Occupancy) -> bool {
+    fn has_at(&self, entry: &PoolEntry, occupancy: Occupancy) -> bool {
         let is_open = entry.terms.admit(self.task, occupancy)
             || entry.is_open_now(occupancy, self.task, self.now);
         is_open && (self.any || (entry.tier == self.tier && !entry.is_among(self.tried)))
@@ -107,7 +107,7 @@ impl<'a> Candidates<'a> {
     #[inline(never)]
     fn cheapest(
         &self,
-        cost: impl Fn(&Entry, Occupancy) -> u64,
+        cost: impl Fn(&PoolEntry, Occupancy) -> u64,
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
         let mut least = u64::MAX;
@@ -117,7 +117,7 @@ impl<'a> Candidates<'a> {
         for (number, (block, marks)) in blocks {
             let mut marked = 0_u64;
             for (bit, entry) in block.iter().enumerate() {
-                let occupancy = entry.member.places.get();
+                let occupancy = entry.member.slots.get();
                 let cost = cost(entry, occupancy);
                 if cost > least || !self.has_at(entry, occupancy) {
                     continue;
@@ -157,7 +157,7 @@ impl<'a> Candidates<'a> {
     /// members, few are.
     fn idle(
         &self,
-        is_idle: impl Fn(&Entry, Occupancy) -> bool,
+        is_idle: impl Fn(&PoolEntry, Occupancy) -> bool,
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
         if self.tally.in_flight() as usize > self.entries.len() {
@@ -165,7 +165,7 @@ impl<'a> Candidates<'a> {
         }
         let index = self.at(point(turns.draw(), self.terms.parts()))?;
         let entry = &self.entries[index];
-        let occupancy = entry.member.places.get();
+        let occupancy = entry.member.slots.get();
         (is_idle(entry, occupancy) && self.has_at(entry, occupancy)).then_some(index)
     }
 
@@ -179,8 +179,8 @@ impl<'a> Candidates<'a> {
 
     /// The candidate with the fewest requests in flight for its weight.
     pub(crate) fn least_connections(&self, turns: &mut Turns<'_>) -> Option<usize> {
-        let is_idle = |_: &Entry, occupancy: Occupancy| occupancy.in_flight() == 0;
-        let cost = |entry: &Entry, occupancy: Occupancy| {
+        let is_idle = |_: &PoolEntry, occupancy: Occupancy| occupancy.in_flight() == 0;
+        let cost = |entry: &PoolEntry, occupancy: Occupancy| {
             u64::from(occupancy.in_flight()) * entry.terms.unit_cost()
         };
         self.idle(is_idle, turns)
@@ -190,9 +190,9 @@ impl<'a> Candidates<'a> {
     /// The candidate where the request is expected to be done first: its own time after the work in flight, spread over
     /// the JRubies.
     pub(crate) fn least_load(&self, own_ms: u64, turns: &mut Turns<'_>) -> Option<usize> {
-        let work = |entry: &Entry| entry.member.expected_ms() * entry.terms.unit_cost();
+        let work = |entry: &PoolEntry| entry.member.expected_ms() * entry.terms.unit_cost();
         if self.terms.is_uneven() {
-            let cost = |entry: &Entry, _| work(entry) + own_ms * entry.terms.own_cost();
+            let cost = |entry: &PoolEntry, _| work(entry) + own_ms * entry.terms.own_cost();
             return self.cheapest(cost, turns);
         }
         // Its own time is the same everywhere.
@@ -255,7 +255,7 @@ impl<'a> Candidates<'a> {
         {
             return Some(index);
         }
-        let weight = |entry: &Entry| u64::from(entry.weight_now());
+        let weight = |entry: &PoolEntry| u64::from(entry.weight_now());
         let weight = (weight_max * 100, weight);
         most_wanted(self.entries, key, weight, |entry| self.has(entry))
     }
@@ -263,7 +263,7 @@ impl<'a> Candidates<'a> {
     /// The member that wants the key most by its part, of those that are `open`, if all are in question and it is not a
     /// close run.
     #[inline]
-    fn surely_most_wanted(&self, key: u64, open: impl Fn(&Entry) -> bool) -> Option<usize> {
+    fn surely_most_wanted(&self, key: u64, open: impl Fn(&PoolEntry) -> bool) -> Option<usize> {
         let inverse_min = self.terms.inverse_min();
         if !self.any || inverse_min == 0 {
             return None;
@@ -273,7 +273,7 @@ impl<'a> Candidates<'a> {
 
     /// The candidate that a client with this hash stays with.
     pub(crate) fn stays(&self, hash: u64, weight_max: u64) -> Option<usize> {
-        let weight = (weight_max, Entry::lasting_weight);
+        let weight = (weight_max, PoolEntry::lasting_weight);
         most_wanted(self.entries, hash, weight, |entry| self.has(entry))
     }
 
@@ -299,8 +299,8 @@ impl<'a> Candidates<'a> {
                 return index;
             }
         }
-        let sum = |(parts, loads): (u64, u64), (_, entry): (usize, &Entry)| {
-            let load = load(entry.member.places.get());
+        let sum = |(parts, loads): (u64, u64), (_, entry): (usize, &PoolEntry)| {
+            let load = load(entry.member.slots.get());
             (parts + entry.terms.part(), loads + u64::from(load))
         };
         let (parts, loads) = self.iter().fold((0, 0), sum);
@@ -316,8 +316,8 @@ impl<'a> Candidates<'a> {
     ) -> Option<usize> {
         let (numerator, denominator) = LOAD_BOUND;
         let most = (loads + 1) * numerator;
-        let open = |entry: &Entry| {
-            let occupancy = entry.member.places.get();
+        let open = |entry: &PoolEntry| {
+            let occupancy = entry.member.slots.get();
             let ours = u64::from(load(occupancy)) * denominator;
             u128::from(ours) * u128::from(parts) < u128::from(most) * u128::from(entry.terms.part())
                 && self.has_at(entry, occupancy)
@@ -332,7 +332,9 @@ impl<'a> Candidates<'a> {
         {
             return Some(index);
         }
-        let weight = (self.terms.part_max(), |entry: &Entry| entry.terms.part());
+        let weight = (self.terms.part_max(), |entry: &PoolEntry| {
+            entry.terms.part()
+        });
         most_wanted(self.entries, key, weight, open)
     }
 }

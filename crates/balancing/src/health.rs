@@ -19,18 +19,18 @@ pub enum Health {
 
 /// Health that has just become another; worth an event and a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct HealthChange {
     /// What it was.
     pub from: Health,
     /// What it is now.
     pub to: Health,
     /// Why.
-    pub cause: Cause,
+    pub cause: HealthCause,
 }
 
 /// What made health change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum HealthCause {
     /// Enough good probes, or the first.
     ProbesSucceeded,
     /// Enough bad probes.
@@ -67,14 +67,14 @@ pub(crate) struct Evidence {
 
 impl Evidence {
     /// Puts a check in force if none is; what a check already in force has shown stays.
-    pub(crate) fn begin(&mut self, check: &CheckSettings) -> Option<Change> {
+    pub(crate) fn begin(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.is_some() {
             return None;
         }
         self.check = Some(check.clone());
         self.good_needed = 1;
         match counts_as_up(check) {
-            true => self.turn(Health::Up, Cause::Assumed),
+            true => self.turn(Health::Up, HealthCause::Assumed),
             false => None,
         }
     }
@@ -82,7 +82,7 @@ impl Evidence {
     /// Replaces the check. A member that was up stays so on trust, since taking every member of a pool down until its
     /// next probe would refuse the requests of that time; one that was down needs but one good probe of the new kind. After
     /// maintenance a probed member still needs `rise` of them.
-    pub(crate) fn replace(&mut self, check: &CheckSettings) -> Option<Change> {
+    pub(crate) fn replace(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.is_none() {
             return self.begin(check);
         }
@@ -99,14 +99,14 @@ impl Evidence {
         match self.health {
             Health::Up => None,
             Health::Down | Health::Unknown if counts_as_up(check) => {
-                self.turn(Health::Up, Cause::Assumed)
+                self.turn(Health::Up, HealthCause::Assumed)
             }
-            Health::Down | Health::Unknown => self.turn(Health::Unknown, Cause::CheckChanged),
+            Health::Down | Health::Unknown => self.turn(Health::Unknown, HealthCause::CheckChanged),
         }
     }
 
     /// A good probe made by `check`; ignored if another is in force by now.
-    pub(crate) fn probe_succeeded(&mut self, check: &CheckSettings) -> Option<Change> {
+    pub(crate) fn probe_succeeded(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.as_ref() != Some(check) {
             return None;
         }
@@ -116,13 +116,13 @@ impl Evidence {
         }
         self.streak += 1;
         match self.streak >= self.good_needed {
-            true => self.turn(Health::Up, Cause::ProbesSucceeded),
+            true => self.turn(Health::Up, HealthCause::ProbesSucceeded),
             false => None,
         }
     }
 
     /// A bad probe made by `check`; ignored if another is in force by now.
-    pub(crate) fn probe_failed(&mut self, check: &CheckSettings) -> Option<Change> {
+    pub(crate) fn probe_failed(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.as_ref() != Some(check) {
             return None;
         }
@@ -133,10 +133,10 @@ impl Evidence {
                     return None;
                 }
                 self.good_needed = check.rise.max(1);
-                self.turn(Health::Down, Cause::ProbesFailed)
+                self.turn(Health::Down, HealthCause::ProbesFailed)
             }
             // Already unavailable; `good_needed` stays, so that one never seen up still comes up on its first good probe.
-            Health::Unknown => self.turn(Health::Down, Cause::ProbesFailed),
+            Health::Unknown => self.turn(Health::Down, HealthCause::ProbesFailed),
             Health::Down => {
                 self.streak = 0;
                 None
@@ -145,11 +145,11 @@ impl Evidence {
     }
 
     /// Nobody listened: down until the next good probe.
-    pub(crate) fn connect_refused(&mut self) -> Option<Change> {
+    pub(crate) fn connect_refused(&mut self) -> Option<HealthChange> {
         match self.health {
             Health::Up => {
                 self.good_needed = 1;
-                self.turn(Health::Down, Cause::ConnectRefused)
+                self.turn(Health::Down, HealthCause::ConnectRefused)
             }
             // What it takes to come up stays: the end of a maintenance asks for more than one good probe.
             Health::Unknown | Health::Down => {
@@ -161,20 +161,20 @@ impl Evidence {
 
     /// Maintenance ended: a probed member is down until `rise` probes in a row were good, whatever was known before. Down
     /// and not unknown, so that a backup keeps its writes until then.
-    pub(crate) fn end_maintenance(&mut self) -> Option<Change> {
+    pub(crate) fn end_maintenance(&mut self) -> Option<HealthChange> {
         let check = self.check.as_ref()?;
         if check.kind == CheckKind::None {
             return None;
         }
         self.good_needed = check.rise.max(1);
         self.after_maintenance = true;
-        self.turn(Health::Down, Cause::MaintenanceEnded)
+        self.turn(Health::Down, HealthCause::MaintenanceEnded)
     }
 
     /// It answered a request; only where no probes are made does that bring a member up.
-    pub(crate) fn answered(&mut self) -> Option<Change> {
+    pub(crate) fn answered(&mut self) -> Option<HealthChange> {
         match self.health != Health::Up && self.is_unprobed() {
-            true => self.turn(Health::Up, Cause::Answered),
+            true => self.turn(Health::Up, HealthCause::Answered),
             false => None,
         }
     }
@@ -194,11 +194,11 @@ impl Evidence {
         self.health
     }
 
-    fn turn(&mut self, to: Health, cause: Cause) -> Option<Change> {
+    fn turn(&mut self, to: Health, cause: HealthCause) -> Option<HealthChange> {
         let from = std::mem::replace(&mut self.health, to);
         self.after_maintenance &= to == Health::Down;
         self.streak = 0;
-        (from != to).then_some(Change { from, to, cause })
+        (from != to).then_some(HealthChange { from, to, cause })
     }
 }
 
@@ -223,7 +223,7 @@ impl fmt::Display for Health {
     }
 }
 
-impl Cause {
+impl HealthCause {
     /// The word in events.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -238,7 +238,7 @@ impl Cause {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for HealthCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

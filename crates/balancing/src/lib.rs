@@ -6,7 +6,7 @@
 //! [`Pool::pick_for`] chooses its member.
 
 pub mod admission;
-pub mod budget;
+pub mod body_budget;
 pub mod health;
 pub mod member;
 pub mod moves;
@@ -24,30 +24,32 @@ mod ejection;
 mod member_address;
 mod overload;
 mod pace;
-mod places;
+
 mod rendezvous;
 mod retry_budget;
 mod rotation;
+mod slots;
 mod terms;
 mod warmup;
 
 pub use crate::admission::{
-    Admission, Admitted, Decision, Hold, Limits, Offer, Picker, QueueState, Refusal, Target, Ticket,
+    Admission, AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, EligibleMembers, Offer,
+    Picker, QueueLimits, QueueState, Ticket,
 };
 pub use crate::agent_answer::{ANSWER_BYTES_MAX, AgentState};
-pub use crate::budget::{BodyBudget, BodyCharge};
-pub use crate::choice::{Lead, MEMBERS_MAX, Stay};
-pub use crate::health::{Cause, Change, Health};
+pub use crate::body_budget::{BodyBudget, BodyCharge};
+pub use crate::choice::{MEMBERS_MAX, MemberPersistence, PickCriteria};
+pub use crate::health::{Health, HealthCause, HealthChange};
 pub use crate::member::{Administrative, JRUBIES_MAX, Member, WeightSource};
 pub use crate::member_address::{MemberAddress, MemberAddressError, host_and_port, without_ip};
 pub use crate::moves::MoveLimiter;
 pub use crate::overload::OverloadCause;
-pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
-pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
+pub use crate::pool::{Lease, PickError, Pool, PoolEntry, RankReason, RankedMember};
+pub use crate::rate::{Rate, RateExceeded, RateLimiter, RateScope, Rates, counted_as};
 pub use crate::registry::{
     EndedInstruction, Instruction, MemberName, PoolState, Registry, TooManyInstructions,
 };
 pub use crate::rendezvous::{key_hash, share_hash, source_hash};
-pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};
+pub use crate::retry::{AttemptFailure, AttemptStage, Progress, RetryPolicy, RetryVerdict};
 pub use crate::share::{ClientKey, ClientShare, Holding, Holdings};
 pub use crate::work::{Task, Work};

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use crate::agent_answer::AgentState;
 use crate::ejection::Ejection;
-use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
+use crate::health::{Evidence, Health, HealthChange, REFUSED_RETRY};
 use crate::overload::{Overload, OverloadCause};
 use crate::pace::Pace;
-use crate::places::{Closures, Limits, Places, Tally};
 use crate::rotation::Credit;
 use crate::settings::{CheckSettings, EjectionSettings, SlowStartSettings};
+use crate::slots::{Closures, SlotLimits, Slots, Tally};
 use crate::warmup::Warmup;
 use crate::work::{Task, Work};
 
 /// A member's run time state, shared by all workers and by every generation that names it.
 ///
-/// What a configuration says about it (weight, limits, server name) stands in the pool's [`Entry`](crate::Entry), so
+/// What a configuration says about it (weight, limits, server name) stands in the pool's [`PoolEntry`](crate::Entry), so
 /// that a reload does not alter a generation that still runs.
 #[derive(Debug)]
 pub struct Member {
@@ -26,7 +26,7 @@ pub struct Member {
     pool: Arc<str>,
     address: Arc<str>,
     /// Attempts in flight, those of them that hold a JRuby, and whether anything below keeps requests away.
-    pub(crate) places: Places,
+    pub(crate) slots: Slots,
     /// What its pool's members hold together.
     tally: Arc<Tally>,
     /// Attempts in flight, by kind of work: those that hold a JRuby, and those that do not.
@@ -97,7 +97,7 @@ impl Member {
             id,
             pool: pool.into(),
             address: address.into(),
-            places: Places::new(Closures::HEALTH),
+            slots: Slots::new(Closures::HEALTH),
             tally: Arc::clone(tally),
             holding_jruby: Default::default(),
             without_jruby: Default::default(),
@@ -136,7 +136,7 @@ impl Member {
 
     /// Attempts leased and not finished, over all workers.
     pub fn in_flight(&self) -> u32 {
-        self.places.get().in_flight()
+        self.slots.get().in_flight()
     }
 
     /// The same by kind of work, in the order of [`Work::ALL`].
@@ -147,7 +147,7 @@ impl Member {
 
     /// Attempts in flight that hold a JRuby.
     pub fn working(&self) -> u32 {
-        self.places.get().working()
+        self.slots.get().working()
     }
 
     /// How long its work in flight is expected to keep one JRuby busy, in milliseconds.
@@ -233,7 +233,7 @@ impl Member {
 
     /// Sets what the operator wants; requests in flight are left to finish. A probed member that leaves maintenance is
     /// down until `rise` good probes in a row.
-    pub fn administer(&self, state: Administrative) -> Option<Change> {
+    pub fn administer(&self, state: Administrative) -> Option<HealthChange> {
         self.set_state(&self.administrative, state)
     }
 
@@ -244,7 +244,7 @@ impl Member {
         self.set_state(&self.agent_administrative, state.effect());
     }
 
-    fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<Change> {
+    fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<HealthChange> {
         self.note(|evidence| {
             // Probes go on under an agent check, so what they have found holds when its maintenance ends.
             let ends = std::ptr::eq(source, &self.administrative)
@@ -355,12 +355,12 @@ impl Member {
     }
 
     /// Notes a good probe made by `check`; one made by a check no longer in force is ignored.
-    pub fn probe_succeeded(&self, check: &CheckSettings) -> Option<Change> {
+    pub fn probe_succeeded(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.probe_succeeded(check))
     }
 
     /// Notes a bad probe made by `check`; one made by a check no longer in force is ignored.
-    pub fn probe_failed(&self, check: &CheckSettings) -> Option<Change> {
+    pub fn probe_failed(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.probe_failed(check))
     }
 
@@ -368,7 +368,7 @@ impl Member {
     ///
     /// Where no probes are made, one request may try it again [`REFUSED_RETRY`] after `now` (time since start), and its
     /// answer brings it up.
-    pub fn connect_refused(&self, now: Duration) -> Option<Change> {
+    pub fn connect_refused(&self, now: Duration) -> Option<HealthChange> {
         self.note(|evidence| {
             if evidence.is_unprobed() {
                 self.retry_at_ms.store(retry_after(now), Ordering::Release);
@@ -378,7 +378,7 @@ impl Member {
     }
 
     /// Notes that it accepted a connection or answered; to be called on each, since one load is all it mostly costs.
-    pub fn answered(&self) -> Option<Change> {
+    pub fn answered(&self) -> Option<HealthChange> {
         match self.health() {
             Health::Up => None,
             Health::Unknown | Health::Down => self.note(Evidence::answered),
@@ -431,11 +431,11 @@ impl Member {
         self.evidence().is_changing()
     }
 
-    pub(crate) fn begin_check(&self, check: &CheckSettings) -> Option<Change> {
+    pub(crate) fn begin_check(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.begin(check))
     }
 
-    pub(crate) fn replace_check(&self, check: &CheckSettings) -> Option<Change> {
+    pub(crate) fn replace_check(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.replace(check))
     }
 
@@ -446,15 +446,15 @@ impl Member {
 
     /// Takes one place, unless as many are taken as may be, another request is trying a member that is down, or the
     /// operator has taken it out of service: a drain that has seen no request left must see none afterwards.
-    pub(crate) fn take(&self, need: Need, limits: Limits, now: Duration) -> bool {
-        let is_trial = self.places.get().has(Closures::HEALTH);
+    pub(crate) fn take(&self, need: Need, limits: SlotLimits, now: Duration) -> bool {
+        let is_trial = self.slots.get().has(Closures::HEALTH);
         let heeded = Closures::OPERATOR.and(Closures::HEALTH, !is_trial);
         let task = need.task;
-        let Some(before) = self.places.take(!task.without_jruby, limits, heeded) else {
+        let Some(before) = self.slots.take(!task.without_jruby, limits, heeded) else {
             return false;
         };
         if is_trial && self.health() != Health::Up && !self.claim_retry(now) {
-            self.places.give_back(!task.without_jruby);
+            self.slots.give_back(!task.without_jruby);
             return false;
         }
         if before.has(TIMED) {
@@ -472,7 +472,7 @@ impl Member {
         self.expected_ms.fetch_sub(expected_ms, Ordering::Relaxed);
         self.count_of(need.task).fetch_sub(1, Ordering::Relaxed);
         self.tally.subtract(!need.task.without_jruby);
-        self.places.give_back(!need.task.without_jruby);
+        self.slots.give_back(!need.task.without_jruby);
     }
 
     fn count_of(&self, task: Task) -> &AtomicU32 {
@@ -525,7 +525,7 @@ impl Member {
         }
         self.health
             .store(evidence.health() as u8, Ordering::Release);
-        if self.places.close(self.closures()) {
+        if self.slots.close(self.closures()) {
             self.tally.changed();
         }
         noted

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admission::{Offer, Target};
-use crate::choice::{Candidates, Lead, MEMBERS_MAX, Stay};
-use crate::health::{Change, Health};
+use crate::admission::{EligibleMembers, Offer};
+use crate::choice::{Candidates, MEMBERS_MAX, MemberPersistence, PickCriteria};
+use crate::health::{Health, HealthChange};
 use crate::member::{Administrative, Member, Need};
-use crate::places::{Limits, Occupancy};
 use crate::registry::{PoolState, Registry};
 use crate::rendezvous::{key_hash, most_wanted};
 use crate::rotation::Credit;
@@ -17,6 +16,7 @@ use crate::settings::{
     SlowStartSettings,
 };
 use crate::share::ClientKey;
+use crate::slots::{Occupancy, SlotLimits};
 use crate::terms::{PoolTerms, Terms};
 use crate::work::{Task, Work};
 
@@ -24,7 +24,7 @@ use crate::work::{Task, Work};
 #[derive(Debug)]
 pub struct Pool {
     name: Arc<str>,
-    entries: Box<[Entry]>,
+    entries: Box<[PoolEntry]>,
     /// How many priorities there are; the backups are one.
     tiers: u32,
     has_backup: bool,
@@ -39,7 +39,7 @@ pub struct Pool {
 
 /// A member, and what this generation's configuration says about it.
 #[derive(Debug)]
-pub struct Entry {
+pub struct PoolEntry {
     /// Its run time state, shared with other generations.
     pub member: Arc<Member>,
     /// Share of the load, at least 1.
@@ -86,16 +86,16 @@ pub enum PickError {
 
 /// A member's place in the order in which it would be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RankedMember {
     /// Which entry of the pool.
     pub index: usize,
     /// Why it stands there.
-    pub why: Why,
+    pub why: RankReason,
 }
 
 /// Why a member stands where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RankReason {
     /// Shortest expected wait among those left.
     LeastLoad {
         /// How long its work in flight is expected to keep one JRuby busy.
@@ -170,12 +170,12 @@ impl Pool {
     pub fn new(settings: &PoolSettings, connections_max: u32, registry: &Registry) -> Self {
         let tiers = tiers(settings);
         let members = settings.members.iter().take(MEMBERS_MAX);
-        let entries: Box<[Entry]> = members
+        let entries: Box<[PoolEntry]> = members
             .zip(0..)
-            .map(|(member, index)| Entry {
+            .map(|(member, index)| PoolEntry {
                 index,
                 tier: tiers.partition_point(|tier| *tier < tier_of(member)) as u32,
-                ..Entry::new(member, settings, connections_max, registry)
+                ..PoolEntry::new(member, settings, connections_max, registry)
             })
             .collect();
         for entry in &entries {
@@ -187,7 +187,11 @@ impl Pool {
             check: settings.check.clone(),
             slow_start: settings.slow_start,
             state: registry.pool(&settings.name),
-            weight_max: entries.iter().map(Entry::lasting_weight).max().unwrap_or(1),
+            weight_max: entries
+                .iter()
+                .map(PoolEntry::lasting_weight)
+                .max()
+                .unwrap_or(1),
             terms: PoolTerms::default(),
             tiers: tiers.len() as u32,
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
@@ -198,12 +202,12 @@ impl Pool {
     /// Puts this pool's check and slow start in force on its members, when its generation is committed.
     ///
     /// A check that differs from the one in force resets what probes have shown, and that only.
-    pub fn adopt(&self) -> Vec<(usize, Change)> {
+    pub fn adopt(&self) -> Vec<(usize, HealthChange)> {
         for entry in &self.entries {
             let member = &entry.member;
             member.configure_slow_start(&self.slow_start, entry.jrubies);
         }
-        let adopted = |(index, entry): (usize, &Entry)| {
+        let adopted = |(index, entry): (usize, &PoolEntry)| {
             Some((index, entry.member.replace_check(&self.check)?))
         };
         self.entries
@@ -220,13 +224,17 @@ impl Pool {
     pub fn pick_for(&self, request: &Offer, now: Duration) -> Result<Lease, PickError> {
         let task = request.lead.task;
         let pick = |tried: &[u64]| match request.target {
-            Target::Any => self.pick_led(tried, &request.lead, now),
-            Target::Write => self.pick_for_write(tried, task, now),
-            Target::WriterAlone => self.pick_writer(task, now),
+            EligibleMembers::Any => self.pick_led(tried, &request.lead, now),
+            EligibleMembers::Write => self.pick_for_write(tried, task, now),
+            EligibleMembers::WriterAlone => self.pick_writer(task, now),
         };
         let tried = match request.tried.split_last() {
             // A client that stays with a member asks it again on a new connection before another member.
-            Some((_, before)) if request.after_reuse && request.lead.stay != Stay::No => before,
+            Some((_, before))
+                if request.after_reuse && request.lead.stay != MemberPersistence::No =>
+            {
+                before
+            }
             _ => &request.tried,
         };
         match pick(tried) {
@@ -243,11 +251,21 @@ impl Pool {
     ///
     /// # Errors
     /// Says why nobody can be picked.
-    pub fn pick(&self, tried: &[u64], lead: Lead, now: Duration) -> Result<Lease, PickError> {
+    pub fn pick(
+        &self,
+        tried: &[u64],
+        lead: PickCriteria,
+        now: Duration,
+    ) -> Result<Lease, PickError> {
         self.pick_led(tried, &lead, now)
     }
 
-    fn pick_led(&self, tried: &[u64], lead: &Lead, now: Duration) -> Result<Lease, PickError> {
+    fn pick_led(
+        &self,
+        tried: &[u64],
+        lead: &PickCriteria,
+        now: Duration,
+    ) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
             if let Some(outcome) = self.pick_once(tried, lead, now) {
                 return outcome;
@@ -262,7 +280,7 @@ impl Pool {
     fn pick_once(
         &self,
         tried: &[u64],
-        lead: &Lead,
+        lead: &PickCriteria,
         now: Duration,
     ) -> Option<Result<Lease, PickError>> {
         let tier = self.tier_in_turn(now);
@@ -281,8 +299,8 @@ impl Pool {
 
     /// The member that a client stays with, if it can be asked now. A client does not wait for it: while it is at its
     /// limit, another member gets the request.
-    fn home(&self, tried: &[u64], lead: &Lead, now: Duration) -> Option<usize> {
-        let Stay::Member(id) = lead.stay else {
+    fn home(&self, tried: &[u64], lead: &PickCriteria, now: Duration) -> Option<usize> {
+        let MemberPersistence::Member(id) = lead.stay else {
             return None;
         };
         let mut entries = self.entries.iter();
@@ -299,7 +317,7 @@ impl Pool {
 
     /// The member that a client with this hash stays with while all members are up, ready and below their limits.
     pub fn first_choice(&self, hash: u64) -> Option<usize> {
-        let weight = (self.weight_max, Entry::lasting_weight);
+        let weight = (self.weight_max, PoolEntry::lasting_weight);
         most_wanted(&self.entries, hash, weight, |entry| entry.tier == 0)
     }
 
@@ -327,10 +345,11 @@ impl Pool {
         }
         // A place may be lost to another worker between the look and the grab: the second look says to what.
         match first.obstacle(task, now) {
-            None | Some(Why::Full { .. } | Why::Working { .. } | Why::Overloaded) => {
+            None
+            | Some(RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded) => {
                 Err(PickError::Full)
             }
-            Some(Why::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
+            Some(RankReason::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
             // What an agent check says comes in plain text, and must not move writes to another CA.
             Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),
             Some(_) => self
@@ -348,7 +367,9 @@ impl Pool {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         match self.entries[index].obstacle(task, now) {
             None => self.lease(index, task, now).ok_or(PickError::Full),
-            Some(Why::Full { .. } | Why::Working { .. } | Why::Overloaded) => Err(PickError::Full),
+            Some(RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded) => {
+                Err(PickError::Full)
+            }
             Some(_) => Err(PickError::NoneAvailable),
         }
     }
@@ -371,10 +392,10 @@ impl Pool {
         }
         let _one_at_a_time = self.state.ejecting.lock();
         let peers = || self.entries.iter().filter(|peer| peer.tier == entry.tier);
-        let is_ejected = |peer: &&Entry| peer.member.ejection.is_active(now);
+        let is_ejected = |peer: &&PoolEntry| peer.member.ejection.is_active(now);
         let ejected = peers().filter(is_ejected).count();
         let allowed = peers().count() * settings.ejected_max as usize / 100;
-        let is_left = |peer: &&Entry| {
+        let is_left = |peer: &&PoolEntry| {
             peer.member.id() != entry.member.id() && !is_ejected(peer) && peer.is_up_and_ready(now)
         };
         let left = peers().filter(is_left).count();
@@ -389,8 +410,9 @@ impl Pool {
         let mut any = false;
         for tier in 0..self.tiers {
             let peers = || self.entries.iter().filter(|peer| peer.tier == tier);
-            let is_left =
-                |peer: &&Entry| !peer.member.ejection.is_active(now) && peer.is_up_and_ready(now);
+            let is_left = |peer: &&PoolEntry| {
+                !peer.member.ejection.is_active(now) && peer.is_up_and_ready(now)
+            };
             let left = peers().filter(is_left).count();
             if is_panic(settings, left, peers().count()) {
                 any |= self.end_ejections(tier, now);
@@ -452,7 +474,7 @@ impl Pool {
         &self,
         from: usize,
         tried: &[u64],
-        lead: Lead,
+        lead: PickCriteria,
         now: Duration,
     ) -> Option<Lease> {
         let member = &self.entries[from].member;
@@ -480,14 +502,14 @@ impl Pool {
     /// The order in which members would be asked, one failing after the other, and why; those not asked come last.
     ///
     /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
-    pub fn order(&self, lead: Lead, now: Duration) -> Vec<Place> {
+    pub fn order(&self, lead: PickCriteria, now: Duration) -> Vec<RankedMember> {
         let mut rehearsal = Rehearsal::new(self);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
         if let Some(index) = self.home(&asked, &lead, now) {
             asked.push(self.entries[index].member.id());
-            let why = Why::Persistence;
-            places.push(Place { index, why });
+            let why = RankReason::Persistence;
+            places.push(RankedMember { index, why });
         }
         for tier in 0..self.tiers {
             loop {
@@ -499,15 +521,15 @@ impl Pool {
                 };
                 asked.push(self.entries[index].member.id());
                 let why = self.entries[index].reason(way);
-                places.push(Place { index, why });
+                places.push(RankedMember { index, why });
             }
         }
-        let left_out = |(index, entry): (usize, &Entry)| {
-            Some(Place {
+        let left_out = |(index, entry): (usize, &PoolEntry)| {
+            Some(RankedMember {
                 index,
                 why: entry.obstacle(lead.task, now).or_else(|| {
                     let ejected = entry.member.ejection.is_active(now);
-                    ejected.then_some(Why::Ejected)
+                    ejected.then_some(RankReason::Ejected)
                 })?,
             })
         };
@@ -551,7 +573,7 @@ impl Pool {
     }
 
     /// Members in the order configured; a lease's index counts in it.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[PoolEntry] {
         &self.entries
     }
 
@@ -597,7 +619,7 @@ impl Pool {
         if self.tiers == 1 {
             return 0;
         }
-        let ordinary = |entry: &&Entry| entry.role == Role::Ordinary;
+        let ordinary = |entry: &&PoolEntry| entry.role == Role::Ordinary;
         let mut available = self.entries.iter().filter(ordinary);
         let role = match self.has_backup && !available.any(|entry| entry.is_available(now)) {
             true => Role::Backup,
@@ -615,11 +637,11 @@ impl Pool {
     /// ready, or of all members while none is. For work that holds JRubies it is what these can run.
     pub fn capacity(&self, task: Task, now: Duration) -> u32 {
         let tier = self.tier_in_turn(now);
-        let most = |entry: &Entry| match task.without_jruby {
+        let most = |entry: &PoolEntry| match task.without_jruby {
             true => entry.in_flight_max,
             false => entry.working_max(),
         };
-        let sum = |in_turn: &dyn Fn(&Entry) -> bool| {
+        let sum = |in_turn: &dyn Fn(&PoolEntry) -> bool| {
             let entries = self.entries.iter().filter(|entry| in_turn(entry));
             entries.fold(0u32, |sum, entry| sum.saturating_add(most(entry)))
         };
@@ -665,14 +687,14 @@ impl Pool {
     fn choose(
         &self,
         among: &Candidates<'_>,
-        lead: &Lead,
+        lead: &PickCriteria,
         turns: &mut Turns<'_>,
     ) -> Option<(usize, Way)> {
         use Algorithm::{
             CertnameHash, First, LeastConnections, LeastLoad, Random, RoundRobin, SourceHash,
         };
-        if let Stay::Hash(hash) = lead.stay {
-            return Some((among.stays(hash, self.weight_max)?, Way::Stay));
+        if let MemberPersistence::Hash(hash) = lead.stay {
+            return Some((among.stays(hash, self.weight_max)?, Way::Persistence));
         }
         let (index, way) = match (lead.key, self.algorithm) {
             (Some(key), _) => (among.most_wanted(key, self.weight_max), Way::Key),
@@ -725,7 +747,7 @@ impl Pool {
 
     /// The first backup that is available.
     fn backup(&self, tried: &[u64], task: Task, now: Duration) -> Option<Lease> {
-        let free = |(_, entry): &(usize, &Entry)| {
+        let free = |(_, entry): &(usize, &PoolEntry)| {
             entry.role == Role::Backup && !entry.is_among(tried) && entry.is_open(task, now)
         };
         let backups = self.entries.iter().enumerate().filter(free);
@@ -764,7 +786,7 @@ enum Way {
     Rotation,
     Drawn,
     First,
-    Stay,
+    Persistence,
 }
 
 /// The priorities of a pool's members in the order in which they are asked; those of backups are the last.
@@ -779,7 +801,7 @@ fn tier_of(member: &MemberSettings) -> (bool, u16) {
     (member.role == Role::Backup, member.priority)
 }
 
-impl Entry {
+impl PoolEntry {
     fn new(
         settings: &MemberSettings,
         pool: &PoolSettings,
@@ -819,28 +841,28 @@ impl Entry {
     }
 
     /// What keeps it from being asked, if anything does.
-    fn obstacle(&self, task: Task, now: Duration) -> Option<Why> {
+    fn obstacle(&self, task: Task, now: Duration) -> Option<RankReason> {
         match self.member.administrative() {
             Administrative::Ready => {}
             state @ (Administrative::Drain | Administrative::Maintenance) => {
-                return Some(Why::Administrative(state));
+                return Some(RankReason::Administrative(state));
             }
         }
         if self.member.weight_percent() == 0 {
-            return Some(Why::NoWeight);
+            return Some(RankReason::NoWeight);
         }
         if !self.member.may_be_asked(now) {
-            return Some(Why::Health(self.member.health()));
+            return Some(RankReason::Health(self.member.health()));
         }
         if self.member.is_paused(now) {
-            return Some(Why::Overloaded);
+            return Some(RankReason::Overloaded);
         }
         let (in_flight, max) = (self.member.in_flight(), self.in_flight_max);
         if in_flight >= max {
-            return Some(Why::Full { in_flight, max });
+            return Some(RankReason::Full { in_flight, max });
         }
         let (working, max) = (self.member.working(), self.working_max());
-        (!task.without_jruby && working >= max).then_some(Why::Working { working, max })
+        (!task.without_jruby && working >= max).then_some(RankReason::Working { working, max })
     }
 
     /// Whether its check or the operator keeps requests from it, whatever its agent check says.
@@ -848,8 +870,8 @@ impl Entry {
         self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
     }
 
-    fn limits(&self, task: Task) -> Limits {
-        let limits = Limits::new(self.in_flight_max, self.working_max());
+    fn limits(&self, task: Task) -> SlotLimits {
+        let limits = SlotLimits::new(self.in_flight_max, self.working_max());
         match task.without_jruby {
             true => limits.without_jruby(),
             false => limits,
@@ -858,7 +880,7 @@ impl Entry {
 
     /// Whether nothing keeps it from being asked.
     fn is_open(&self, task: Task, now: Duration) -> bool {
-        let occupancy = self.member.places.get();
+        let occupancy = self.member.slots.get();
         self.limits(task).admit(occupancy) || self.is_open_now(occupancy, task, now)
     }
 
@@ -874,7 +896,7 @@ impl Entry {
     fn is_available(&self, now: Duration) -> bool {
         matches!(
             self.obstacle(Task::default(), now),
-            None | Some(Why::Working { .. })
+            None | Some(RankReason::Working { .. })
         )
     }
 
@@ -886,7 +908,9 @@ impl Entry {
     fn is_up_and_ready(&self, now: Duration) -> bool {
         matches!(
             self.obstacle(Task::default(), now),
-            None | Some(Why::Full { .. } | Why::Working { .. } | Why::Overloaded)
+            None | Some(
+                RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded
+            )
         )
     }
 
@@ -914,22 +938,22 @@ impl Entry {
         times(self, other) < times(other, self)
     }
 
-    fn reason(&self, way: Way) -> Why {
+    fn reason(&self, way: Way) -> RankReason {
         let (in_flight, weight) = (self.member.in_flight(), self.weight);
         match way {
-            Way::Key => Why::Hash,
-            Way::Source => Why::SourceHash,
-            Way::Certname => Why::CertnameHash,
-            Way::LeastLoad => Why::LeastLoad {
+            Way::Key => RankReason::Hash,
+            Way::Source => RankReason::SourceHash,
+            Way::Certname => RankReason::CertnameHash,
+            Way::LeastLoad => RankReason::LeastLoad {
                 expected: Duration::from_millis(self.member.expected_ms()),
                 jrubies: self.jrubies().unwrap_or(0),
                 weight,
             },
-            Way::LeastConnections => Why::LeastConnections { in_flight, weight },
-            Way::Rotation => Why::Rotation { weight },
-            Way::Drawn => Why::Drawn { in_flight, weight },
-            Way::First => Why::First,
-            Way::Stay => Why::Persistence,
+            Way::LeastConnections => RankReason::LeastConnections { in_flight, weight },
+            Way::Rotation => RankReason::Rotation { weight },
+            Way::Drawn => RankReason::Drawn { in_flight, weight },
+            Way::First => RankReason::First,
+            Way::Persistence => RankReason::Persistence,
         }
     }
 }
@@ -952,7 +976,7 @@ impl Drop for Lease {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for RankReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LeastConnections { in_flight, weight } => {
@@ -1019,7 +1043,7 @@ pub(crate) struct Rehearsal {
 impl Rehearsal {
     fn new(pool: &Pool) -> Self {
         let _wheel = pool.state.wheel.lock();
-        let copy = |entry: &Entry| {
+        let copy = |entry: &PoolEntry| {
             let credit = Credit::default();
             credit.set(entry.member.credit.get());
             credit
@@ -1065,7 +1089,7 @@ fn next(turn: &mut u64) -> u64 {
     turn.wrapping_sub(1)
 }
 
-/// Places lost to other workers before a pick calls the pool full; each loss means that somebody else got one.
+/// Slots lost to other workers before a pick calls the pool full; each loss means that somebody else got one.
 const RACES_MAX: usize = 64;
 
 #[cfg(test)]

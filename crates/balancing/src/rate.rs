@@ -46,16 +46,16 @@ impl Default for Rates {
 
 /// A request that came too soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooSoon {
+pub struct RateExceeded {
     /// Whose rate it is.
-    pub of: RateOf,
+    pub of: RateScope,
     /// When to come again: never zero.
     pub retry_after: Duration,
 }
 
 /// Whose rate was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RateOf {
+pub enum RateScope {
     /// That of the client's address.
     Address,
     /// That of all.
@@ -130,7 +130,7 @@ impl RateLimiter {
         source: IpAddr,
         now: Duration,
         random: u64,
-    ) -> Result<(), TooSoon> {
+    ) -> Result<(), RateExceeded> {
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
         let mut memory = self.memory();
         let Memory { total, sources } = &mut *memory;
@@ -138,15 +138,15 @@ impl RateLimiter {
             sources.resize(SOURCES_MAX, Source::default());
         }
         let bucket = place_of(sources, key_of(source, self.seed));
-        let too_soon = |of, bucket: &mut Bucket, rate| TooSoon {
+        let too_soon = |of, bucket: &mut Bucket, rate| RateExceeded {
             of,
             retry_after: bucket.turn(rate, now, random),
         };
         if !bucket.has_room(rates.address, now) {
-            return Err(too_soon(RateOf::Address, bucket, rates.address));
+            return Err(too_soon(RateScope::Address, bucket, rates.address));
         }
         if !total.has_room(rates.total, now) {
-            return Err(too_soon(RateOf::Total, total, rates.total));
+            return Err(too_soon(RateScope::Total, total, rates.total));
         }
         bucket.take(rates.address, now);
         total.take(rates.total, now);

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::health::Change;
+use crate::health::HealthChange;
 use crate::member::{Administrative, Member};
 use crate::moves::MoveLimiter;
 use crate::pace::ServiceTimes;
-use crate::places::Tally;
 use crate::retry_budget::RetryBudget;
 use crate::rotation::{Ties, Wheel};
+use crate::slots::Tally;
 
 /// Members by pool name and address, and what each pool keeps.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub struct Instruction {
 }
 
 /// An instruction whose end has come, and what that changed of the member's health.
-pub type EndedInstruction = (MemberName, Instruction, Option<Change>);
+pub type EndedInstruction = (MemberName, Instruction, Option<HealthChange>);
 
 /// There are [`INSTRUCTIONS_MAX`] instructions already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +88,7 @@ impl Registry {
         &self,
         members: &[(&str, &str)],
         instruction: &Instruction,
-    ) -> Result<Vec<Option<Change>>, TooManyInstructions> {
+    ) -> Result<Vec<Option<HealthChange>>, TooManyInstructions> {
         let mut known = self.lock();
         let names = members.iter();
         let names: Vec<_> = names
@@ -113,7 +113,7 @@ impl Registry {
     }
 
     /// Puts a member back into service.
-    pub fn release(&self, pool: &str, address: &str) -> Option<Change> {
+    pub fn release(&self, pool: &str, address: &str) -> Option<HealthChange> {
         let mut known = self.lock();
         let name = (pool.to_owned(), address.to_owned());
         known.instructions.remove(&name);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::pool::Entry;
+use crate::pool::PoolEntry;
 
 /// Hash of a routing key, such as a file's checksum or a client's address.
 ///
@@ -34,10 +34,10 @@ pub fn share_hash(client: u64) -> u64 {
 /// Most members are passed over by a comparison of hashes, and few logarithms are taken: members of one weight stand in
 /// the order of `u`, and `-ln(u)` is between `2 (1 - u) / (1 + u)` and `(1 - u) (1 + u) / 2u`, which is near.
 pub(crate) fn most_wanted(
-    entries: &[Entry],
+    entries: &[PoolEntry],
     key: u64,
-    (weight_max, weight): (u64, impl Fn(&Entry) -> u64),
-    open: impl Fn(&Entry) -> bool,
+    (weight_max, weight): (u64, impl Fn(&PoolEntry) -> u64),
+    open: impl Fn(&PoolEntry) -> bool,
 ) -> Option<usize> {
     let mut best: Option<(usize, Wish)> = None;
     let mut floor = 0;
@@ -62,10 +62,10 @@ pub(crate) fn most_wanted(
 /// The first has the smallest `-ln(u) / part`, for which `(1 - u) / part` stands here, in whole numbers.
 #[inline]
 pub(crate) fn surely_most_wanted(
-    entries: &[Entry],
+    entries: &[PoolEntry],
     key: u64,
     inverse_min: u64,
-    open: impl Fn(&Entry) -> bool,
+    open: impl Fn(&PoolEntry) -> bool,
 ) -> Option<usize> {
     let (mut index, mut first, mut second) = (0, u64::MAX, u64::MAX);
     let mut rest = REST_MAX;
@@ -202,15 +202,15 @@ mod tests {
                 })
                 .collect();
             let pool = Pool::new(&settings, 128, &Registry::default());
-            let lead = |n: u64| crate::Lead {
+            let lead = |n: u64| crate::PickCriteria {
                 source: Some(key_hash(&n.to_le_bytes())),
-                ..crate::Lead::default()
+                ..crate::PickCriteria::default()
             };
             let inverse_min = pool.inverse_min();
             let mut sure = 0;
             for n in 0..5_000_u64 {
                 let key = key_hash(&n.to_le_bytes());
-                let strength = |entry: &Entry| {
+                let strength = |entry: &PoolEntry| {
                     Wish::new(mix(key ^ entry.address_hash), entry.weight.into()).strength()
                 };
                 let best = pool
@@ -218,7 +218,7 @@ mod tests {
                     .iter()
                     .max_by(|a, b| strength(a).total_cmp(&strength(b)))
                     .map(|entry| entry.index as usize);
-                let weight = (weight_max.into(), Entry::lasting_weight);
+                let weight = (weight_max.into(), PoolEntry::lasting_weight);
                 assert_eq!(most_wanted(pool.entries(), key, weight, |_| true), best);
                 let quick = surely_most_wanted(pool.entries(), key, inverse_min, |_| true);
                 assert!(

@@ -2,7 +2,7 @@
 
 /// How far an attempt had come when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum AttemptStage {
     /// The member's name has no address.
     Resolve,
     /// No connection.
@@ -19,9 +19,9 @@ pub enum Stage {
 
 /// An attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct AttemptFailure {
     /// How far it had come.
-    pub stage: Stage,
+    pub stage: AttemptStage,
     /// Whether the connection had carried a request before.
     pub reused: bool,
     /// Whether the client connection handed the message back, none of it written.
@@ -66,7 +66,7 @@ impl RetryPolicy {
     ///
     /// What a member cannot have seen goes again, whatever it is. What it may have acted on goes again only if acting
     /// twice does no harm.
-    pub fn judge(&self, failure: &Failure, progress: &Progress) -> RetryVerdict {
+    pub fn decide(&self, failure: &AttemptFailure, progress: &Progress) -> RetryVerdict {
         let possible = progress.attempts < self.attempts_max
             && !progress.late
             && !progress.response_started
@@ -84,7 +84,7 @@ impl RetryPolicy {
     }
 }
 
-impl Failure {
+impl AttemptFailure {
     /// Whether the member is to blame, so that the next attempt should go to another one.
     ///
     /// A message that came back unsent met a kept connection that the member was closing, which is its right: the same
@@ -95,11 +95,17 @@ impl Failure {
 
     fn certainty(&self) -> Certainty {
         match self.stage {
-            Stage::Resolve | Stage::Connect | Stage::Handshake => Certainty::NotReached,
-            Stage::SendHead | Stage::SendBody | Stage::ReceiveHead if self.unsent => {
+            AttemptStage::Resolve | AttemptStage::Connect | AttemptStage::Handshake => {
+                Certainty::NotReached
+            }
+            AttemptStage::SendHead | AttemptStage::SendBody | AttemptStage::ReceiveHead
+                if self.unsent =>
+            {
                 Certainty::NotSent
             }
-            Stage::SendHead | Stage::SendBody | Stage::ReceiveHead => Certainty::MayHaveActed,
+            AttemptStage::SendHead | AttemptStage::SendBody | AttemptStage::ReceiveHead => {
+                Certainty::MayHaveActed
+            }
         }
     }
 }

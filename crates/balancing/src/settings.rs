@@ -279,12 +279,12 @@ pub struct MemberSettings {
     /// Members of a lower number are asked first. Default 0.
     pub priority: u16,
     /// What several addresses of its name mean. Default by their families.
-    pub addresses: Addresses,
+    pub addresses: AddressExpansion,
 }
 
 /// What several addresses of a member's name mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Addresses {
+pub enum AddressExpansion {
     /// Several of one family are several members; one of each family is one host. The default.
     #[default]
     Auto,
@@ -305,7 +305,7 @@ impl MemberSettings {
             priority: 0,
             server_name: None,
             role: Role::Ordinary,
-            addresses: Addresses::Auto,
+            addresses: AddressExpansion::Auto,
         }
     }
 

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::choice::MEMBERS_MAX;
-use crate::places::{AtomicLimits, Limits, Occupancy, Tally};
-use crate::pool::Entry;
+use crate::pool::PoolEntry;
+use crate::slots::{AtomicSlotLimits, Occupancy, SlotLimits, Tally};
 use crate::work::Task;
 
 /// What a pick goes by for one member. While it is worked out again, other workers may read some of it as it was before.
 #[derive(Debug, Default)]
 pub(crate) struct Terms {
     /// For requests that hold a JRuby, and for those that do not.
-    limits: [AtomicLimits; 2],
+    limits: [AtomicSlotLimits; 2],
     /// Its part of the pool's work, at least 1.
     part: AtomicU64,
     /// The parts of all members before it.
@@ -34,7 +34,7 @@ impl Terms {
             .admit(occupancy)
     }
 
-    pub(crate) fn limits(&self, task: Task) -> Limits {
+    pub(crate) fn limits(&self, task: Task) -> SlotLimits {
         self.limits[usize::from(task.without_jruby)].get()
     }
 
@@ -109,7 +109,7 @@ impl PoolTerms {
 
     /// Works everything out again if anything has changed.
     #[inline]
-    pub(crate) fn refresh(&self, entries: &[Entry], tally: &Tally, goes_by_load: bool) {
+    pub(crate) fn refresh(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
         // One more than the changes, so that 0 means that nothing is known yet.
         if self.changes.load(Ordering::Acquire) != tally.changes() + 1 {
             self.work_out(entries, tally, goes_by_load);
@@ -117,7 +117,7 @@ impl PoolTerms {
     }
 
     #[cold]
-    fn work_out(&self, entries: &[Entry], tally: &Tally, goes_by_load: bool) {
+    fn work_out(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
         // One at a time, or what was worked out from older values could be stored last.
         let _one = self
             .refreshing
@@ -132,14 +132,14 @@ impl PoolTerms {
         let mut uneven = false;
         for entry in entries {
             let terms = &entry.terms;
-            let limits = Limits::new(entry.in_flight_max, entry.working_max());
+            let limits = SlotLimits::new(entry.in_flight_max, entry.working_max());
             terms.limits[0].set(limits);
             terms.limits[1].set(limits.without_jruby());
             let part = entry.part_now(by_load & tier_bit(entry.tier) != 0).max(1);
             terms.part.store(part, Ordering::Relaxed);
             terms.parts_before.store(parts, Ordering::Relaxed);
             parts += part;
-            if !entry.member.places.get().is_closed() {
+            if !entry.member.slots.get().is_closed() {
                 open_parts += part;
             }
             part_min = part_min.min(part);
@@ -175,10 +175,10 @@ impl PoolTerms {
 }
 
 /// The priorities, by bit, of whose members that nothing closes all have a count of JRubies.
-fn counted(entries: &[Entry]) -> u64 {
+fn counted(entries: &[PoolEntry]) -> u64 {
     let uncounted = entries
         .iter()
-        .filter(|entry| entry.jrubies().is_none() && !entry.member.places.get().is_closed());
+        .filter(|entry| entry.jrubies().is_none() && !entry.member.slots.get().is_closed());
     !uncounted.fold(0, |tiers, entry| tiers | tier_bit(entry.tier))
 }
 
@@ -189,7 +189,7 @@ const fn tier_bit(tier: u32) -> u64 {
 
 /// What costs are counted in: a multiple of all parts, so that costs that are equal compare so. Where that is too large to
 /// be multiplied, the largest number that is not; costs of members whose weights are far apart are then a little rough.
-fn base(entries: &[Entry], part_min: u64) -> u64 {
+fn base(entries: &[PoolEntry], part_min: u64) -> u64 {
     let most = part_min.saturating_mul(UNIT_COST_MAX).min(BASE_MAX);
     let mut base = 100;
     for entry in entries.iter().take(MEMBERS_MAX) {

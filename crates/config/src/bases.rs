@@ -44,7 +44,7 @@ impl Base for Config {
             dns: discovery::settings::DnsSettings::default(),
             agent_max_except: Vec::new(),
             pools: Vec::new(),
-            routes: routing::settings::Settings::default(),
+            routes: routing::settings::RoutingSettings::default(),
             csr: pki::CsrSettings::default(),
             ca: proxy::CaSettings::default(),
             exchange: proxy::settings::ProxySettings::default(),

@@ -40,7 +40,7 @@ pub struct Config {
     /// Pools, in the order of the file.
     pub pools: Vec<PoolConfig>,
     /// Configured routes, and whether the built-in ones follow.
-    pub routes: routing::settings::Settings,
+    pub routes: routing::settings::RoutingSettings,
     /// Which certificate requests are passed on.
     pub csr: pki::CsrSettings,
     /// What of the CA is for clients without a verified certificate.

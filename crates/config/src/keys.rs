@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use balancing::settings::{
-    Addresses, AgentCheckSettings, Algorithm, CheckKind, CheckSettings, EjectionSettings,
+    AddressExpansion, AgentCheckSettings, Algorithm, CheckKind, CheckSettings, EjectionSettings,
     MemberSettings,
 };
 use identity::{CertFormat, DnFormat, HeaderForm, HeaderSet, settings::SubjectRule};
@@ -634,7 +634,7 @@ settings! {
         address: text(&forms::MEMBER) => address, required;
         /// What several addresses of the host mean. With `all`, each is a member with its own health, shown as
         /// `host:port@address`. With `first`, they belong to one member, and the proxy tries them in turn.
-        addresses: word::<Addresses>() => addresses, else "`all` for a name with several addresses of one family, else `first`";
+        addresses: word::<AddressExpansion>() => addresses, else "`all` for a name with several addresses of one family, else `first`";
         /// Share of the load within the pool: a member of weight 2 gets twice as much as one of weight 1. Members of SRV
         /// records have the weight of their record.
         weight: count(1..=1000) => weight;

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use balancing::{
     MEMBERS_MAX,
-    settings::{Addresses, CheckKind, MemberSettings, Role},
+    settings::{AddressExpansion, CheckKind, MemberSettings, Role},
 };
 use routing::pool_names;
 use upstream::settings::{Plaintext, Scheme, SendProxy};
@@ -264,7 +264,7 @@ fn services(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Probl
             let message = "no effect: SRV records have a weight";
             problems.push(entry.section.warning(Member::weight, message));
         }
-        if entry.settings.addresses != Addresses::Auto {
+        if entry.settings.addresses != AddressExpansion::Auto {
             let message = "no effect: each target of a SRV record is one member";
             problems.push(entry.section.warning(Member::addresses, message));
         }

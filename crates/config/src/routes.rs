@@ -3,7 +3,9 @@
 use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use balancing::settings::MemberSettings;
-use routing::{Chosen, Class, Opener, PathPattern, Persistence, RouteSettings, RouteTable};
+use routing::{
+    AccessOpener, AgentControlledAccess, Class, PathPattern, Persistence, RouteSettings, RouteTable,
+};
 use upstream::MemberAddress;
 
 use crate::{
@@ -71,8 +73,8 @@ fn table(
     settings.renewal = config.ca.renewal;
     for chosen in settings.opened_by_choice() {
         let section = match chosen.opener {
-            Opener::Rule(index) => rules.get(index),
-            Opener::Route(index) => sections.get(index).copied(),
+            AccessOpener::Rule(index) => rules.get(index),
+            AccessOpener::Route(index) => sections.get(index).copied(),
         };
         problems.extend(section.and_then(|section| ca_by_choice(section, &chosen)));
     }
@@ -187,13 +189,13 @@ fn is_below(later: Option<&PathPattern>, earlier: Option<&PathPattern>) -> bool 
 }
 
 /// Who administers the CA has all rights there are. Whether whoever signs looks at a request before, is not known here.
-fn ca_by_choice(section: &Section<'_>, chosen: &Chosen) -> Option<Problem> {
+fn ca_by_choice(section: &Section<'_>, chosen: &AgentControlledAccess) -> Option<Problem> {
     if !chosen.classes.contains(&Class::CaAdministration) {
         return None;
     }
     let key = match chosen.opener {
-        Opener::Rule(_) => Access::class,
-        Opener::Route(_) => Route::classes,
+        AccessOpener::Rule(_) => Access::class,
+        AccessOpener::Route(_) => Route::classes,
     };
     let message = format!(
         "the administration of the CA is opened by {}, which agents choose in their certificate requests",

@@ -1,6 +1,6 @@
 //! The words of enums in a file, and the strings of types that other crates own.
 
-use balancing::settings::{Addresses, Algorithm, CheckKind};
+use balancing::settings::{AddressExpansion, Algorithm, CheckKind};
 use identity::{CertFormat, DnFormat, HeaderSet, settings::SubjectRule};
 use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::settings::{CrlExpired, Revocation};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 enum_words! {
-    Addresses {
+    AddressExpansion {
         "all" => Self::All,
         "first" => Self::First,
     }

@@ -52,7 +52,7 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
         config.trust.settings,
         pki::settings::TrustSettings::default()
     );
-    assert_eq!(config.routes, routing::settings::Settings::default());
+    assert_eq!(config.routes, routing::settings::RoutingSettings::default());
     assert_eq!(
         config.access_log.settings,
         telemetry::settings::AccessLogSettings::default()

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use balancing::{
     MemberAddress, host_and_port,
-    settings::{Addresses, MemberSettings},
+    settings::{AddressExpansion, MemberSettings},
 };
 
 use crate::{
@@ -174,13 +174,13 @@ fn of_target(member: &MemberSettings, target: &ServiceTarget) -> DiscoveredMembe
 
 fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<DiscoveredMember> {
     let are_members = match member.addresses {
-        Addresses::Auto => {
+        AddressExpansion::Auto => {
             let four = addresses.iter().filter(|address| address.is_ipv4()).count();
             // One address of each family: one host.
             four > 1 || addresses.len() - four > 1
         }
-        Addresses::All => addresses.len() > 1,
-        Addresses::First => false,
+        AddressExpansion::All => addresses.len() > 1,
+        AddressExpansion::First => false,
     };
     if !are_members {
         let settings = member.clone();
@@ -245,9 +245,9 @@ mod tests {
         ];
         assert_eq!(shown(&member, &one), ["c.example.com:8140"]);
         assert_eq!(shown(&member, &several), each);
-        member.addresses = Addresses::All;
+        member.addresses = AddressExpansion::All;
         assert_eq!(shown(&member, &one).len(), 2);
-        member.addresses = Addresses::First;
+        member.addresses = AddressExpansion::First;
         assert_eq!(shown(&member, &several), ["c.example.com:8140"]);
     }
 

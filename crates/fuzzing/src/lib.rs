@@ -25,7 +25,7 @@ mod watch;
 
 /// A check and the words that a mutation of its input is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Name of the target, and of its folder below `fuzz/corpus`.
     pub name: &'static str,
     /// Panics where the product and the independent reading disagree.
@@ -45,58 +45,58 @@ pub fn check(name: &str, input: &[u8]) {
 }
 
 /// Every target.
-pub const TARGETS: &[Target] = &[
-    Target {
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget {
         name: "dn",
         check: dn::check,
         words: dn::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "path",
         check: path::check,
         words: path::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "scrub",
         check: scrub::check,
         words: scrub::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "certificate",
         check: certificate::check,
         words: certificate::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "crl",
         check: crl::check,
         words: crl::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "csr",
         check: csr::check,
         words: csr::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "proxy_header",
         check: proxy_header::check,
         words: proxy_header::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "answer",
         check: answer::check,
         words: answer::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "request",
         check: request::check,
         words: request::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "watch",
         check: watch::check,
         words: watch::WORDS,
     },
-    Target {
+    FuzzTarget {
         name: "log",
         check: log::check,
         words: log::WORDS,

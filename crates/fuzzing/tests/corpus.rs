@@ -8,7 +8,7 @@
 
 use std::{fs, path::Path};
 
-use fuzzing::{INPUT_BYTES_MAX, TARGETS, Target};
+use fuzzing::{FuzzTarget, INPUT_BYTES_MAX, TARGETS};
 use testkit::Seed;
 
 #[test]
@@ -151,7 +151,7 @@ fn mutated(seed: &mut Seed, corpus: &[Vec<u8>], words: &[&[u8]]) -> Vec<u8> {
     input
 }
 
-fn corpus(target: &Target) -> Vec<Vec<u8>> {
+fn corpus(target: &FuzzTarget) -> Vec<Vec<u8>> {
     let folder = folder().join("corpus").join(target.name);
     let mut files: Vec<_> = fs::read_dir(&folder)
         .expect("a corpus for each target")

@@ -8,8 +8,8 @@ use std::{
 };
 
 use balancing::{
-    Admission, Admitted, Decision, Hold, Lease, Limits, Member, Offer, PickError, Picker, Refusal,
-    Task, Ticket, key_hash, source_hash,
+    Admission, AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Lease, Member, Offer,
+    PickError, Picker, QueueLimits, Task, Ticket, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -168,7 +168,7 @@ pub(crate) struct AdmissionRequest<'a> {
 pub(crate) async fn admit(
     asking: AdmissionRequest<'_>,
     offer: Offer,
-    hold: Option<Hold<PoolLease>>,
+    hold: Option<ClientSlot<PoolLease>>,
     patience: WaitPolicy<'_>,
     now: Duration,
 ) -> Result<Admitted<PoolLease>, ProxyError> {
@@ -180,9 +180,9 @@ pub(crate) async fn admit(
         Some(hold) => hold.again(offer, limits, &picker, now),
     };
     match decision {
-        Decision::Run(admitted) => Ok(admitted),
-        Decision::Refuse(refusal) => Err(asking.refused_by_queue(refusal)),
-        Decision::Wait(ticket) => match patience {
+        AdmissionDecision::Run(admitted) => Ok(admitted),
+        AdmissionDecision::Refuse(refusal) => Err(asking.refused_by_queue(refusal)),
+        AdmissionDecision::Wait(ticket) => match patience {
             // Boxed: requests that need not wait have no room for it.
             WaitPolicy::Waits(upload) => {
                 let _waiting = Waiting::begin(asking.context, upload);
@@ -244,16 +244,16 @@ impl AdmissionRequest<'_> {
         account
     }
 
-    fn limits(&self, now: Duration) -> Limits {
+    fn limits(&self, now: Duration) -> QueueLimits {
         let settings = &self.pool.settings;
         let queue_max = settings.queue_max;
         match self.account() {
-            Account::Jrubies => Limits {
+            Account::Jrubies => QueueLimits {
                 queue_max,
                 client_max: settings.agent_max,
                 client_queue_max: Some(settings.agent_queue_max),
             },
-            Account::Share => Limits {
+            Account::Share => QueueLimits {
                 queue_max,
                 client_max: match self.jruby {
                     // An exception from `agent_max` is not to be less than that.
@@ -355,18 +355,20 @@ impl AdmissionRequest<'_> {
         in_queue.min(settings.first_byte_timeout.saturating_sub(spent))
     }
 
-    fn refused_by_queue(&self, refusal: Refusal) -> ProxyError {
-        if refusal == Refusal::QueueFull && !self.comes_back {
+    fn refused_by_queue(&self, refusal: AdmissionRefusal) -> ProxyError {
+        if refusal == AdmissionRefusal::QueueFull && !self.comes_back {
             let shared = &self.context.worker.shared;
             let alarms = &shared.metrics.alarms;
             let pool = self.pool.pool.name();
             shared.full_queues.refused(alarms, pool, shared.now());
         }
         self.refused(match refusal {
-            Refusal::NoneAvailable | Refusal::AllTried => LogReason::NoMemberAvailable,
-            Refusal::QueueFull => LogReason::QueueFull,
-            Refusal::MadeRoom => LogReason::QueueMadeRoom,
-            Refusal::ClientQueueFull => self.own_limit(),
+            AdmissionRefusal::NoneAvailable | AdmissionRefusal::AllTried => {
+                LogReason::NoMemberAvailable
+            }
+            AdmissionRefusal::QueueFull => LogReason::QueueFull,
+            AdmissionRefusal::MadeRoom => LogReason::QueueMadeRoom,
+            AdmissionRefusal::ClientQueueFull => self.own_limit(),
         })
     }
 

@@ -3,12 +3,12 @@
 use std::{cell::Cell, net::IpAddr, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
-    ClientKey, Failure, Lead, Member, Offer, PickError, Picker, Progress, RetryPolicy,
-    RetryVerdict, Stage as AttemptStage, Stay, Target, Task, key_hash, settings::Algorithm,
-    source_hash,
+    AttemptFailure, AttemptStage, ClientKey, EligibleMembers, Member, MemberPersistence, Offer,
+    PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict, Task, key_hash,
+    settings::Algorithm, source_hash,
 };
 use http::{HeaderValue, Method, StatusCode, Uri, response};
-use routing::{Class, Plan, RetryClass};
+use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
@@ -37,11 +37,11 @@ use crate::{
 pub(crate) struct Attempts<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
-    pub(crate) plan: &'a Plan<'a>,
+    pub(crate) plan: &'a ForwardPlan<'a>,
     /// Whether the client's certificate goes too.
     pub(crate) with_certificate: bool,
     /// Which member the client stays with.
-    pub(crate) stay: Stay,
+    pub(crate) stay: MemberPersistence,
     /// Whether that member may have been asked.
     pub(crate) asked_home: Cell<bool>,
     pub(crate) request: UpstreamRequest<'a>,
@@ -87,7 +87,7 @@ impl From<Exchange<RequestBody>> for MemberAnswer {
 pub(crate) enum Unanswered {
     /// The member went down or into maintenance, and this one is to be asked.
     Moved(PoolLease),
-    Failed(Failure, ProxyError),
+    Failed(AttemptFailure, ProxyError),
 }
 
 impl Attempts<'_> {
@@ -224,7 +224,7 @@ impl Attempts<'_> {
                                 | ProxyError::Body(_)
                         ),
                     };
-                    if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
+                    if policy.decide(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
                     }
                     // What a closed connection did not take was no load for the member.
@@ -295,9 +295,9 @@ impl Attempts<'_> {
     ) -> CountedAttempt {
         exchanged.attempted(lease.member().address(), &self.pool.metrics);
         let asks_home = match self.stay {
-            Stay::No => false,
-            Stay::Member(id) => id == lease.member().id(),
-            Stay::Hash(_) => exchanged.attempts() > 1,
+            MemberPersistence::No => false,
+            MemberPersistence::Member(id) => id == lease.member().id(),
+            MemberPersistence::Hash(_) => exchanged.attempts() > 1,
         };
         if asks_home {
             self.asked_home.set(true);
@@ -362,9 +362,9 @@ impl Attempts<'_> {
     /// to the one alone; the rest is balanced.
     fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
         let target = match self.plan.endpoint.ca_write {
-            _ if self.plan.is_renewal() => Target::WriterAlone,
-            true => Target::Write,
-            false => Target::Any,
+            _ if self.plan.is_renewal() => EligibleMembers::WriterAlone,
+            true => EligibleMembers::Write,
+            false => EligibleMembers::Any,
         };
         let context = self.context;
         let shares = &context.worker.shared.shares;
@@ -402,10 +402,10 @@ impl Attempts<'_> {
     }
 
     /// What the choice of a member goes by, each only where something asks for it.
-    fn lead(&self) -> Lead {
+    fn lead(&self) -> PickCriteria {
         let algorithm = self.pool.pool.algorithm();
         let source = || source_hash(self.context.conn.downstream.client.ip());
-        Lead {
+        PickCriteria {
             key: self.plan.bucket_key.map(|key| key_hash(key.as_bytes())),
             source: (algorithm == Algorithm::SourceHash).then(source),
             random: match algorithm {
@@ -497,7 +497,7 @@ impl Attempts<'_> {
             ..
         } = self.pool.settings;
         let failed = |stage, reused, unsent, error| {
-            let failure = Failure {
+            let failure = AttemptFailure {
                 stage,
                 reused,
                 unsent,
@@ -623,7 +623,7 @@ impl Attempts<'_> {
     }
 
     /// Notes a failure that speaks against a member, which may eject it.
-    fn note_members_fault(&self, lease: &PoolLease, failure: &Failure) {
+    fn note_members_fault(&self, lease: &PoolLease, failure: &AttemptFailure) {
         let (runtime, index) = lease.place();
         let context = self.context;
         let now = context.worker.shared.now();
@@ -645,7 +645,7 @@ impl Attempts<'_> {
     pub(crate) fn note_failure(
         &self,
         lease: &PoolLease,
-        failure: &Failure,
+        failure: &AttemptFailure,
         error: &ProxyError,
         (counted, upload): (&CountedAttempt, &Upload),
     ) {
@@ -681,7 +681,7 @@ impl Attempts<'_> {
 /// Whether a failure speaks against its member: no connection, no TLS, or no valid response. A member that is slow or
 /// that closes a kept connection is not at fault, nor is one that closes while the client has not sent the whole body: servers
 /// do not wait for slow clients.
-fn is_members_fault(failure: &Failure, error: &ProxyError, upload: &Upload) -> bool {
+fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Upload) -> bool {
     match error {
         ProxyError::Unavailable {
             source: Some(source),

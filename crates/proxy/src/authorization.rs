@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use routing::{Decision, RefusalReason};
+use routing::{RefusalReason, RouteDecision};
 
 use crate::{
     attempts::Attempts,
@@ -41,7 +41,9 @@ impl Attempts<'_> {
         // By the identity that its member would read.
         let question = question(self.context, asked, request.scrubbed.headers())?;
         match current.routes.find(&question) {
-            Decision::Refuse(refusal) if matches!(refusal.reason, RefusalReason::Access(_)) => {
+            RouteDecision::Refuse(refusal)
+                if matches!(refusal.reason, RefusalReason::Access(_)) =>
+            {
                 // The rule that refuses it is one of that configuration.
                 exchanged.decided_by(current);
                 Err(ProxyError::Refused(Box::new(refusal)))

@@ -5,7 +5,7 @@
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
-use balancing::{Failure, Stage as AttemptStage};
+use balancing::{AttemptFailure, AttemptStage};
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, header::CONTENT_LENGTH};
 use tokio::time::{Instant, timeout_at};
@@ -150,7 +150,7 @@ fn late(member: Arc<str>) -> ProxyError {
     }
 }
 
-const LATE: Failure = Failure {
+const LATE: AttemptFailure = AttemptFailure {
     stage: AttemptStage::ReceiveHead,
     reused: false,
     unsent: false,

@@ -14,7 +14,7 @@ use http::{
     header::{IF_MODIFIED_SINCE, IF_NONE_MATCH},
 };
 use pki::Fingerprint;
-use routing::{Document, Plan};
+use routing::{Document, ForwardPlan};
 
 use crate::{context::RequestContext, generation::Generation};
 
@@ -110,7 +110,7 @@ impl Edge {
 /// What is answered here, if it is: a document of the CA that is asked, of which there is a copy young enough.
 pub(crate) fn answer(
     context: &RequestContext,
-    plan: &Plan<'_>,
+    plan: &ForwardPlan<'_>,
     headers: &HeaderMap,
 ) -> Option<EdgeAnswer> {
     let (document, age_max) = answers(&context.generation, plan)?;
@@ -129,7 +129,7 @@ pub(crate) fn answer(
 }
 
 /// The document that is answered here, if there is a copy no older than this.
-pub fn answers(generation: &Generation, plan: &Plan<'_>) -> Option<(Document, Duration)> {
+pub fn answers(generation: &Generation, plan: &ForwardPlan<'_>) -> Option<(Document, Duration)> {
     let document = plan.document().filter(|_| generation.ca.edge_answers)?;
     // Another CA, behind a route of the site's own, has other documents.
     (generation.ca_pool == Some(plan.pool))

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use balancing::RateLimiter;
 use listener::ClientVerdict;
 use pki::{CsrPolicy, CsrRefusal};
-use routing::Plan;
+use routing::ForwardPlan;
 
 use crate::{
     context::RequestContext,
@@ -35,7 +35,10 @@ impl Strangers {
 
     /// Counts a request, unless its address or all have asked too often. Those who have a verified certificate, and those
     /// who ask nothing of the CA, are not counted.
-    pub(crate) fn count(context: &RequestContext, plan: &Plan<'_>) -> Result<(), ProxyError> {
+    pub(crate) fn count(
+        context: &RequestContext,
+        plan: &ForwardPlan<'_>,
+    ) -> Result<(), ProxyError> {
         if !is_strangers(plan, &context.verdict) {
             return Ok(());
         }
@@ -53,7 +56,7 @@ impl Strangers {
     /// taken.
     pub(crate) fn place(
         context: &RequestContext,
-        plan: &Plan<'_>,
+        plan: &ForwardPlan<'_>,
         pool: &PoolRuntime,
     ) -> Result<Option<StrangerSlot>, ProxyError> {
         if !is_strangers(plan, &context.verdict) {
@@ -67,7 +70,7 @@ impl Strangers {
     }
 }
 
-fn is_strangers(plan: &Plan<'_>, verdict: &ClientVerdict) -> bool {
+fn is_strangers(plan: &ForwardPlan<'_>, verdict: &ClientVerdict) -> bool {
     plan.endpoint.class.is_ca() && !plan.route.unguarded && verdict.identity().agent().is_none()
 }
 

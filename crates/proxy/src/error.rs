@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use balancing::{RateOf, TooSoon};
+use balancing::{RateExceeded, RateScope};
 use pki::CsrRefusal;
 use routing::RouteRefusal;
 use upstream::{DialError, WireError, cause};
@@ -27,7 +27,7 @@ pub(crate) enum ProxyError {
     /// Its certificate request breaks a rule.
     Csr(Box<CsrRefusal>),
     /// A client without a verified certificate asks the CA too often.
-    TooSoon(TooSoon),
+    TooSoon(RateExceeded),
     /// The CA works on as many requests of such clients as it may.
     CaBusy(SlotsFull),
     /// No renewal is passed on, since the CA has answered one with what is not the client's.
@@ -80,12 +80,12 @@ impl ProxyError {
             Self::OverlongCertificate { .. } => LogReason::CertificateTooLarge,
             Self::Csr(refusal) => LogReason::Csr(refusal.rule),
             Self::TooSoon(too_soon) => match too_soon.of {
-                RateOf::Address => LogReason::CaRateAddress,
-                RateOf::Total => LogReason::CaRateTotal,
+                RateScope::Address => LogReason::CaRateAddress,
+                RateScope::Total => LogReason::CaRateTotal,
             },
             Self::CaBusy(full) => match full.of {
-                RateOf::Address => LogReason::CaBusyAddress,
-                RateOf::Total => LogReason::CaBusy,
+                RateScope::Address => LogReason::CaBusyAddress,
+                RateScope::Total => LogReason::CaBusy,
             },
             Self::RenewalOff => LogReason::RenewalOff,
             Self::RenewalWithoutCertificate => LogReason::RenewalWithoutCertificate,

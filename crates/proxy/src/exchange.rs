@@ -7,7 +7,8 @@ use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{ClientVerdict, ConnectionStage};
 use routing::{
-    AccessStep, CanonicalPath, Class, Decision, Plan, Question, RefusalReason, RouteRefusal,
+    AccessStep, CanonicalPath, Class, ForwardPlan, RefusalReason, RouteDecision, RouteRefusal,
+    RoutingRequest,
 };
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
@@ -171,15 +172,15 @@ async fn pass<'g>(
     exchanged.scrubbed(scrubbing);
     let question = question(context, (&method, &target), scrubbed.headers())?;
     let plan = match generation.routes.find(&question) {
-        Decision::Forward(plan) => plan,
-        Decision::Status(observed) => {
+        RouteDecision::Forward(plan) => plan,
+        RouteDecision::Status(observed) => {
             if let Some(rule) = observed {
                 exchanged.observed(rule, Class::Status);
             }
             let available = status_available(context);
             return Ok(Outcome::Status { available });
         }
-        Decision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
+        RouteDecision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
     };
     exchanged.routed(&plan);
     if let Some(rule) = plan.observed {
@@ -262,7 +263,7 @@ async fn pass<'g>(
 /// # Errors
 /// It is a text whose names cannot be replaced. A client would run it with the name of a member in it.
 fn rewriter(
-    plan: &Plan<'_>,
+    plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
     head: &mut response::Parts,
     exchanged: &Exchanged,
@@ -284,11 +285,11 @@ pub(crate) fn question<'a>(
     context: &'a RequestContext,
     (method, target): (&'a Method, &'a Uri),
     headers: &'a HeaderMap,
-) -> Result<Question<'a>, ProxyError> {
+) -> Result<RoutingRequest<'a>, ProxyError> {
     let conn = &context.conn;
     let path = CanonicalPath::of_target(target.path(), target.query())
         .map_err(|problem| ProxyError::InvalidRequest(InvalidRequest::path(problem)))?;
-    Ok(Question {
+    Ok(RoutingRequest {
         method,
         path,
         query: target.query(),
@@ -333,7 +334,7 @@ fn status_available(context: &RequestContext) -> bool {
 /// # Errors
 /// It would have to, and is larger than the pool's servers take.
 fn has_certificate(
-    plan: &Plan<'_>,
+    plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
     verdict: &ClientVerdict,
 ) -> Result<bool, ProxyError> {
@@ -366,7 +367,7 @@ fn has_certificate(
 /// Refuses a body that says it is too large before anything of it is read.
 fn admit_body(
     upload: &Upload,
-    plan: &Plan<'_>,
+    plan: &ForwardPlan<'_>,
     (conn, pool): (&Conn, &PoolRuntime),
 ) -> Result<(), ProxyError> {
     let pace = Pace::new(conn.rates.body_min, conn.rates.grace);

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use balancing::{Cause, OverloadCause};
+use balancing::{HealthCause, OverloadCause};
 
 use crate::clock_offsets::ClockOffset;
 
@@ -18,7 +18,7 @@ pub struct MemberHistory(Mutex<BTreeMap<(String, String), MemberFacts>>);
 #[derive(Clone, Debug, Default)]
 pub struct MemberFacts {
     /// When its health last changed, and why; none before the first change.
-    pub changed: Option<(SystemTime, Cause)>,
+    pub changed: Option<(SystemTime, HealthCause)>,
     /// When the last probe ended, and why it failed; none before the first one.
     pub probed: Option<(SystemTime, Option<String>)>,
     /// Its clock, by the last probe whose answer had a `Date`; none before.
@@ -98,7 +98,7 @@ impl JrubyReading {
 
 impl MemberHistory {
     /// Notes a change of health.
-    pub fn changed(&self, pool: &str, member: &str, cause: Cause, now: SystemTime) {
+    pub fn changed(&self, pool: &str, member: &str, cause: HealthCause, now: SystemTime) {
         self.facts(pool, member, |facts| facts.changed = Some((now, cause)));
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use balancing::{Administrative, Lead, PickError, Task, settings::Algorithm, source_hash};
+use balancing::{Administrative, PickCriteria, PickError, Task, settings::Algorithm, source_hash};
 use bytes::Bytes;
 use listener::{Origin, RawConnection, keep_alive};
 use proxy_protocol::{ConnectionAddresses, Tlv, Version};
@@ -226,7 +226,7 @@ fn pick(
     client: SocketAddr,
 ) -> Result<PoolLease, LogReason> {
     let algorithm = pool.pool.algorithm();
-    let lead = Lead {
+    let lead = PickCriteria {
         source: (algorithm == Algorithm::SourceHash).then(|| source_hash(client.ip())),
         random: match algorithm {
             Algorithm::Random => worker.random(),
@@ -236,7 +236,7 @@ fn pick(
             without_jruby: true,
             ..Task::default()
         },
-        ..Lead::default()
+        ..PickCriteria::default()
     };
     match pool.pool.pick(tried, lead, worker.shared.now()) {
         Ok(lease) => Ok(PoolLease::new(pool, lease)),

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use balancing::{Stay, key_hash, source_hash};
+use balancing::{MemberPersistence, key_hash, source_hash};
 use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
 use pki::PersistenceKey;
-use routing::{Plan, RoutePersistence, cookie_value};
+use routing::{ForwardPlan, RoutePersistence, cookie_value};
 
 use crate::{admission::PoolLease, context::RequestContext, generation::PoolRuntime};
 
@@ -14,14 +14,15 @@ use crate::{admission::PoolLease, context::RequestContext, generation::PoolRunti
 pub(crate) fn stay(
     context: &RequestContext,
     pool: &PoolRuntime,
-    plan: &Plan<'_>,
+    plan: &ForwardPlan<'_>,
     headers: &HeaderMap,
-) -> Stay {
-    plan.persistence().map_or(Stay::No, |persistence| {
-        let client = context.conn.downstream.client.ip();
-        let key = &context.worker.shared.persistence;
-        pool.stay(persistence, (headers, Some(client)), Some(key))
-    })
+) -> MemberPersistence {
+    plan.persistence()
+        .map_or(MemberPersistence::No, |persistence| {
+            let client = context.conn.downstream.client.ip();
+            let key = &context.worker.shared.persistence;
+            pool.stay(persistence, (headers, Some(client)), Some(key))
+        })
 }
 
 /// Logs that a client moved, and issues the cookie where the client has none for the member that answered. A client whose
@@ -29,8 +30,8 @@ pub(crate) fn stay(
 /// sent to the client's member before.
 pub(crate) fn note_answer(
     context: &RequestContext,
-    plan: &Plan<'_>,
-    stay: Stay,
+    plan: &ForwardPlan<'_>,
+    stay: MemberPersistence,
     (lease, asked_home): (Option<&PoolLease>, bool),
     headers: &mut HeaderMap,
 ) {
@@ -40,9 +41,9 @@ pub(crate) fn note_answer(
     let (runtime, index) = lease.place();
     let here = lease.member().id();
     let home = match stay {
-        Stay::No => None,
-        Stay::Hash(hash) => runtime.pool.first_choice(hash),
-        Stay::Member(id) => {
+        MemberPersistence::No => None,
+        MemberPersistence::Hash(hash) => runtime.pool.first_choice(hash),
+        MemberPersistence::Member(id) => {
             let mut entries = runtime.pool.entries().iter();
             entries.position(|entry| entry.member.id() == id)
         }
@@ -55,7 +56,7 @@ pub(crate) fn note_answer(
         log_move(context, &runtime, (home, index), returns);
     }
     if let RoutePersistence::Cookie(name) = persistence
-        && stay != Stay::Member(here)
+        && stay != MemberPersistence::Member(here)
         && !returns
     {
         let value = &runtime.cookies(&context.worker.shared.persistence)[index];
@@ -97,16 +98,16 @@ impl PoolRuntime {
         persistence: &RoutePersistence,
         (headers, client): (&HeaderMap, Option<IpAddr>),
         key: Option<&PersistenceKey>,
-    ) -> Stay {
+    ) -> MemberPersistence {
         match persistence {
-            RoutePersistence::Source => {
-                client.map_or(Stay::No, |client| Stay::Hash(source_hash(client)))
-            }
+            RoutePersistence::Source => client.map_or(MemberPersistence::No, |client| {
+                MemberPersistence::Hash(source_hash(client))
+            }),
             RoutePersistence::Header(name) => {
                 let mut values = headers.get_all(name).iter();
                 match (values.next(), values.next()) {
-                    (Some(value), None) => Stay::Hash(key_hash(value.as_bytes())),
-                    _ => Stay::No,
+                    (Some(value), None) => MemberPersistence::Hash(key_hash(value.as_bytes())),
+                    _ => MemberPersistence::No,
                 }
             }
             RoutePersistence::Cookie(name) => {
@@ -115,8 +116,8 @@ impl PoolRuntime {
                     let mut values = self.cookies(key).iter();
                     values.position(|known| known.as_bytes() == value)
                 });
-                issued.map_or(Stay::No, |index| {
-                    Stay::Member(self.pool.entries()[index].member.id())
+                issued.map_or(MemberPersistence::No, |index| {
+                    MemberPersistence::Member(self.pool.entries()[index].member.id())
                 })
             }
         }

@@ -2,12 +2,12 @@
 
 use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
-use balancing::Hold;
+use balancing::ClientSlot;
 use http::{Method, StatusCode, Version, header::EXPECT, request};
 use http1::HeadFault;
 use identity::{ClientIdentity, ScrubReport};
 use listener::{ClientVerdict, ConnectionStage};
-use routing::{AccessRule, AccessStep, Class, Plan, RefusalReason};
+use routing::{AccessRule, AccessStep, Class, ForwardPlan, RefusalReason};
 use telemetry::{
     AccessRecord, Limit, PoolMetrics, RefusedClient, RequestFields, RequestFieldsCopy,
     RequestMetrics,
@@ -75,7 +75,7 @@ pub(crate) struct Exchanged {
     /// Where it is one of those that the CA has limits for.
     pub(crate) place: Option<StrangerSlot>,
     /// Its place among those that its client may run.
-    pub(crate) hold: Option<Hold<PoolLease>>,
+    pub(crate) hold: Option<ClientSlot<PoolLease>>,
 }
 
 impl Exchanged {
@@ -164,7 +164,7 @@ impl Exchanged {
     }
 
     /// Notes where it goes.
-    pub(crate) fn routed(&mut self, plan: &Plan<'_>) {
+    pub(crate) fn routed(&mut self, plan: &ForwardPlan<'_>) {
         let pool = &self.generation.pools[plan.pool];
         let name = Arc::clone(pool.pool.name());
         self.metrics = Some(self.worker.request_metrics(

@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use identity::ClientIdentity;
 use pki::NotRenewed;
-use routing::Plan;
+use routing::ForwardPlan;
 use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, timeout};
 use upstream::{MemberBody, WireError};
@@ -75,7 +75,7 @@ impl Renewal {
 /// Whether a renewal may be sent: none is off, and the CA will be told whose certificate it is about.
 pub(crate) fn admit(
     context: &RequestContext,
-    plan: &Plan<'_>,
+    plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
 ) -> Result<(), ProxyError> {
     if !plan.is_renewal() {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use balancing::RateOf;
+use balancing::RateScope;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
@@ -338,12 +338,12 @@ fn describe(error: &ProxyError) -> ErrorResponse {
     }
 }
 
-fn too_often(of: RateOf) -> &'static str {
+fn too_often(of: RateScope) -> &'static str {
     match of {
-        RateOf::Address => {
+        RateScope::Address => {
             "Clients without a certificate at this address send too many requests to the CA. Try again later."
         }
-        RateOf::Total => {
+        RateScope::Total => {
             "Clients without a certificate send too many requests to the CA. Try again later."
         }
     }
@@ -355,8 +355,8 @@ fn too_many(full: SlotsFull) -> String {
         max => format!("{max} requests"),
     };
     let at = match full.of {
-        RateOf::Address => " at this address",
-        RateOf::Total => "",
+        RateScope::Address => " at this address",
+        RateScope::Total => "",
     };
     format!(
         "The CA is serving {requests} from clients without a certificate{at}, which is the maximum. Try again later."

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use balancing::{RateOf, counted_as};
+use balancing::{RateScope, counted_as};
 
 /// Who has how many, over all workers and generations.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct StrangerSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotsFull {
     /// Whose places are all taken.
-    pub(crate) of: RateOf,
+    pub(crate) of: RateScope,
     /// How many those are.
     pub(crate) max: u32,
 }
@@ -49,14 +49,14 @@ impl StrangerSlots {
         let free = max.saturating_sub(taken.all);
         if free == 0 {
             return Err(SlotsFull {
-                of: RateOf::Total,
+                of: RateScope::Total,
                 max,
             });
         }
         // By itself an address comes to half of them, a second one to half of what is left, and so on.
         if its >= free {
             return Err(SlotsFull {
-                of: RateOf::Address,
+                of: RateScope::Address,
                 max: its,
             });
         }
@@ -104,12 +104,12 @@ mod tests {
         let mut held: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"]
             .map(|text| take(text).expect("a place"))
             .into();
-        assert_eq!(take("2001:db8::4").err(), full(RateOf::Address, 3));
+        assert_eq!(take("2001:db8::4").err(), full(RateScope::Address, 3));
         held.push(take("192.0.2.1").expect("a place"));
         held.push(take("::ffff:192.0.2.1").expect("a place"));
-        assert_eq!(take("192.0.2.1").err(), full(RateOf::Address, 2));
+        assert_eq!(take("192.0.2.1").err(), full(RateScope::Address, 2));
         held.push(take("198.51.100.1").expect("the last place"));
-        assert_eq!(take("203.0.113.1").err(), full(RateOf::Total, 6));
+        assert_eq!(take("203.0.113.1").err(), full(RateScope::Total, 6));
         held.remove(0);
         held.push(take("203.0.113.1").expect("a place that was given back"));
         held.clear();

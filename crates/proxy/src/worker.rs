@@ -14,7 +14,7 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, Cache};
-use balancing::{Change, Health, MoveLimiter, Work};
+use balancing::{Health, HealthChange, MoveLimiter, Work};
 use http::{HeaderName, HeaderValue};
 use pki::PersistenceKey;
 use routing::Class;
@@ -155,7 +155,7 @@ impl Shared {
     }
 
     /// Tells of a member whose health has changed.
-    pub fn health_changed(&self, pool: &str, member: &str, change: &Change) {
+    pub fn health_changed(&self, pool: &str, member: &str, change: &HealthChange) {
         let (from, to, cause) = (change.from, change.to, change.cause);
         self.members.changed(pool, member, cause, SystemTime::now());
         // Good news wakes nobody: a start would warn of every member.

@@ -5,9 +5,9 @@
 
 use identity::{Agent, ClientIdentity};
 
-use crate::explain::{AccessStep, Step};
+use crate::explain::{AccessStep, RoutingStep};
 use crate::settings::{ClientRule, RuleAction};
-use crate::table::Question;
+use crate::table::RoutingRequest;
 use crate::{AccessRule, Class, Endpoint, RouteEntry};
 
 /// What was decided, and by which rules.
@@ -20,13 +20,13 @@ pub(crate) struct Ruling<'a> {
     pub(crate) observed: Option<&'a AccessRule>,
 }
 
-/// Judges one client at one endpoint on one route.
-pub(crate) fn judge<'a>(
+/// Checks whether one client may use at one endpoint on one route.
+pub(crate) fn check_access<'a>(
     rules: &'a [AccessRule],
     route: &RouteEntry,
     endpoint: &Endpoint<'_>,
-    question: &Question<'_>,
-    trace: &mut impl FnMut(Step<'a>),
+    question: &RoutingRequest<'_>,
+    trace: &mut impl FnMut(RoutingStep<'a>),
 ) -> Ruling<'a> {
     let step = by_guards(
         route,
@@ -68,13 +68,13 @@ pub(crate) fn judge<'a>(
 /// it were not there.
 fn first_of<'a>(
     rules: &'a [AccessRule],
-    trace: &mut impl FnMut(Step<'a>),
+    trace: &mut impl FnMut(RoutingStep<'a>),
     failed: impl Fn(&AccessRule) -> Option<crate::RuleCondition>,
 ) -> (Option<&'a AccessRule>, Option<&'a AccessRule>) {
     let mut observed = None;
     for rule in rules {
         let failed = failed(rule);
-        trace(Step::Rule { rule, failed });
+        trace(RoutingStep::Rule { rule, failed });
         match failed {
             Some(_) => {}
             None if rule.observe => observed = observed.or(Some(rule)),

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use crate::{
-    AccessRule, Condition, Decision, Endpoint, Layout, RouteEntry, RuleAction, RuleCondition,
+    AccessRule, Endpoint, Layout, RouteCondition, RouteDecision, RouteEntry, RuleAction,
+    RuleCondition,
 };
 
 /// One step of a decision, in order.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum RoutingStep<'a> {
     /// What the request asks for.
     Endpoint(Endpoint<'a>),
     /// A route was tried: it matched, or this condition did not hold.
@@ -16,7 +17,7 @@ pub enum Step<'a> {
         /// The route.
         route: &'a RouteEntry,
         /// The condition that did not hold.
-        failed: Option<Condition>,
+        failed: Option<RouteCondition>,
     },
     /// The path and the query of a legacy request name two environments.
     EnvironmentMismatch,
@@ -140,14 +141,14 @@ impl AccessStep {
 
 /// A decision with the steps that led to it.
 #[derive(Debug)]
-pub struct Explanation<'a> {
+pub struct RouteExplanation<'a> {
     /// In order; what was not reached is not there.
-    pub steps: Vec<Step<'a>>,
+    pub steps: Vec<RoutingStep<'a>>,
     /// What [`crate::RouteTable::find`] says.
-    pub decision: Decision<'a>,
+    pub decision: RouteDecision<'a>,
 }
 
-impl fmt::Display for Step<'_> {
+impl fmt::Display for RoutingStep<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Endpoint(endpoint) => {
@@ -208,7 +209,7 @@ impl fmt::Display for Step<'_> {
     }
 }
 
-impl fmt::Display for Explanation<'_> {
+impl fmt::Display for RouteExplanation<'_> {
     /// One line a step.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))

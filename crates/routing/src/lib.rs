@@ -3,9 +3,10 @@
 //! Pure: a request line, headers, an identity and the facts of a connection in, a decision out. Members are unknown here, pools are indices.
 
 mod access;
+mod agent_controlled;
 mod authority;
-mod certified;
-mod chosen;
+mod certificate_conditions;
+
 mod class;
 mod endpoint;
 mod explain;
@@ -20,22 +21,23 @@ pub mod settings;
 mod table;
 mod upgrade;
 
+pub use agent_controlled::{AccessOpener, AgentControlledAccess};
 pub use authority::{authority_is_host, host_name};
-pub use certified::oid_of;
-pub use chosen::{Chosen, Opener};
+pub use certificate_conditions::oid_of;
 pub use class::{Class, UnknownClass};
 pub use endpoint::{Document, Endpoint, Layout, Layouts, Methods, RetryClass, classify};
-pub use explain::{AccessStep, Explanation, Step};
+pub use explain::{AccessStep, RouteExplanation, RoutingStep};
 pub use network::{Network, NetworkProblem};
 pub use parameters::cookie_value;
 pub use path::{CanonicalPath, PathProblem, check_query};
-pub use route::{Condition, RouteEntry, RoutePersistence};
+pub use route::{RouteCondition, RouteEntry, RoutePersistence};
 pub use rule::{AccessRule, RuleCondition};
 pub use settings::{
-    AccessRuleSettings, ClientRule, PathPattern, Persistence, RouteSettings, RuleAction, Settings,
+    AccessRuleSettings, ClientRule, PathPattern, Persistence, RouteSettings, RoutingSettings,
+    RuleAction,
 };
 pub use table::{
-    Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RefusalReason, RouteProblem, RouteRefusal,
-    RouteTable,
+    ENROLMENT_BODY_BYTES_MAX, ForwardPlan, RefusalReason, RouteDecision, RouteProblem,
+    RouteRefusal, RouteTable, RoutingRequest,
 };
 pub use upgrade::check_protocol;

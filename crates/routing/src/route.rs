@@ -10,11 +10,11 @@ use http::{HeaderMap, Method};
 use identity::{Agent, CertnamePattern, ClientIdentity};
 use regex::Regex;
 
-use crate::certified::{ExtensionCondition, extensions_hold, issuer_holds};
+use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds};
 use crate::endpoint::legacy::Equivalent;
 use crate::parameters::{cookie_is, parameter_is};
 use crate::settings::{ClientRule, PathPattern, Persistence, RouteSettings};
-use crate::table::{Question, RouteProblem};
+use crate::table::{RouteProblem, RoutingRequest};
 use crate::{CanonicalPath, Class, Network, check_protocol, host_name};
 
 /// A route of the table, configured or built in.
@@ -71,7 +71,7 @@ enum PathMatch {
 
 /// A condition of a route that did not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum RouteCondition {
     /// `host`
     Host,
     /// `path`
@@ -98,7 +98,7 @@ pub enum Condition {
     Share,
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for RouteCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Host => "host",
@@ -296,16 +296,16 @@ impl RouteEntry {
     /// choose the route otherwise.
     pub(crate) fn failed_as(
         &self,
-        question: &Question<'_>,
+        question: &RoutingRequest<'_>,
         equivalent: &Equivalent,
-    ) -> Option<Condition> {
+    ) -> Option<RouteCondition> {
         if self.unguarded {
             return self.failed(question);
         }
         let Ok(path) = CanonicalPath::check(&equivalent.path) else {
-            return Some(Condition::Path);
+            return Some(RouteCondition::Path);
         };
-        self.failed(&Question {
+        self.failed(&RoutingRequest {
             path,
             query: equivalent.query.as_deref(),
             ..*question
@@ -313,38 +313,38 @@ impl RouteEntry {
     }
 
     /// The first condition that does not hold. What the question does not tell holds for no condition.
-    pub(crate) fn failed(&self, question: &Question<'_>) -> Option<Condition> {
+    pub(crate) fn failed(&self, question: &RoutingRequest<'_>) -> Option<RouteCondition> {
         if !self.path_holds(question.path.as_str()) {
-            Some(Condition::Path)
+            Some(RouteCondition::Path)
         } else if !self.host_holds(question.host) {
-            Some(Condition::Host)
+            Some(RouteCondition::Host)
         } else if !(self.method.is_empty() || self.method.contains(question.method)) {
-            Some(Condition::Method)
+            Some(RouteCondition::Method)
         } else if !self.source_holds(question.source) {
-            Some(Condition::Source)
+            Some(RouteCondition::Source)
         } else if !self.sni_holds(question.sni) {
-            Some(Condition::Sni)
+            Some(RouteCondition::Sni)
         } else if !self.header_holds(question.headers) {
-            Some(Condition::Header)
+            Some(RouteCondition::Header)
         } else if !self.query_holds(question.query) {
-            Some(Condition::Query)
+            Some(RouteCondition::Query)
         } else if !self.cookie_holds(question.headers) {
-            Some(Condition::Cookie)
+            Some(RouteCondition::Cookie)
         } else if !self.certname_holds(question.identity) {
-            Some(Condition::Certname)
+            Some(RouteCondition::Certname)
         } else if !issuer_holds(&self.issuer, question.identity.agent()) {
-            Some(Condition::Issuer)
+            Some(RouteCondition::Issuer)
         } else if !extensions_hold(&self.extension, question.identity.agent(), false) {
-            Some(Condition::Extension)
+            Some(RouteCondition::Extension)
         } else if !self.share_holds(question) {
-            Some(Condition::Share)
+            Some(RouteCondition::Share)
         } else {
             None
         }
     }
 
     /// A client keeps its side: its hash does not change, and a share that grows takes clients in and lets none go.
-    fn share_holds(&self, question: &Question<'_>) -> bool {
+    fn share_holds(&self, question: &RoutingRequest<'_>) -> bool {
         let Some(percent) = self.share else {
             return true;
         };

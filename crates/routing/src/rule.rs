@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use identity::{Agent, CertnamePattern, extension_names, is_extension_oid};
 
-use crate::certified::{ExtensionCondition, extensions_hold, issuer_holds};
+use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds};
 use crate::route::{or_report, patterns};
-use crate::settings::{AccessRuleSettings, RuleAction, Settings};
-use crate::table::{Question, RouteProblem};
+use crate::settings::{AccessRuleSettings, RoutingSettings, RuleAction};
+use crate::table::{RouteProblem, RoutingRequest};
 use crate::{Class, Endpoint, Network, RouteEntry};
 
 /// A rule of the table. Where a list is empty, anything holds.
@@ -64,7 +64,7 @@ impl fmt::Display for RuleCondition {
 impl AccessRule {
     /// Builds all rules; what is wrong with them goes to `problems`, all of it.
     pub(crate) fn all<'r>(
-        settings: &Settings,
+        settings: &RoutingSettings,
         routes: impl Iterator<Item = &'r RouteEntry>,
         problems: &mut Vec<RouteProblem>,
     ) -> Vec<Self> {
@@ -93,7 +93,7 @@ impl AccessRule {
     fn new(
         index: usize,
         rule: &AccessRuleSettings,
-        settings: &Settings,
+        settings: &RoutingSettings,
         routes: &[&str],
         problems: &mut Vec<RouteProblem>,
     ) -> Option<Self> {
@@ -141,7 +141,7 @@ impl AccessRule {
         &self,
         endpoint: &Endpoint<'_>,
         route: &RouteEntry,
-        question: &Question<'_>,
+        question: &RoutingRequest<'_>,
     ) -> Option<RuleCondition> {
         // Only what a verified chain says is believed.
         let agent = question.identity.agent();

@@ -121,7 +121,7 @@ pub struct AccessRuleSettings {
 
 /// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe`, `[identity.extensions]`, and what `[ca]` opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct RoutingSettings {
     /// Configured routes, in order.
     pub routes: Vec<RouteSettings>,
     /// Whether the built-in routes of a Puppet estate follow. Default true.
@@ -141,7 +141,7 @@ pub struct Settings {
     pub renewal: bool,
 }
 
-impl Default for Settings {
+impl Default for RoutingSettings {
     fn default() -> Self {
         Self {
             routes: Vec::new(),

@@ -11,11 +11,11 @@ use identity::ClientIdentity;
 
 use crate::access::Ruling;
 use crate::endpoint::legacy;
-use crate::explain::{AccessStep, Explanation, Step};
+use crate::explain::{AccessStep, RouteExplanation, RoutingStep};
 use crate::path_index::PathIndex;
 use crate::route::BUILTIN;
 use crate::rule::check_names;
-use crate::settings::{RouteSettings, Settings};
+use crate::settings::{RouteSettings, RoutingSettings};
 use crate::{
     AccessRule, CanonicalPath, Class, Document, Endpoint, Layout, Layouts, RetryClass, RouteEntry,
     RoutePersistence, access, classify, pool_names,
@@ -39,7 +39,7 @@ pub struct RouteTable {
 
 /// What is asked of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct RoutingRequest<'a> {
     /// Method of the request.
     pub method: &'a Method,
     /// Its path, judged by the path rule.
@@ -62,9 +62,9 @@ pub struct Question<'a> {
 
 /// What becomes of a request.
 #[derive(Clone, Debug)]
-pub enum Decision<'a> {
+pub enum RouteDecision<'a> {
     /// It goes to a pool.
-    Forward(Plan<'a>),
+    Forward(ForwardPlan<'a>),
     /// The status of the estate is answered here, though a rule that observes would refuse it.
     Status(Option<&'a AccessRule>),
     /// It ends here.
@@ -73,7 +73,7 @@ pub enum Decision<'a> {
 
 /// How a request is forwarded.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
+pub struct ForwardPlan<'a> {
     /// The route that serves it.
     pub route: &'a RouteEntry,
     /// Index of the pool.
@@ -178,7 +178,10 @@ impl RouteTable {
     ///
     /// # Errors
     /// Every problem at once.
-    pub fn new(settings: &Settings, pool_names: &[Arc<str>]) -> Result<Self, Vec<RouteProblem>> {
+    pub fn new(
+        settings: &RoutingSettings,
+        pool_names: &[Arc<str>],
+    ) -> Result<Self, Vec<RouteProblem>> {
         let mut problems = Vec::new();
         let mut configured = Vec::new();
         for (index, route) in settings.routes.iter().enumerate() {
@@ -255,58 +258,58 @@ impl RouteTable {
     }
 
     /// Decides about one request. Allocates only where it refuses, and for a legacy path.
-    pub fn find<'a>(&'a self, question: &Question<'a>) -> Decision<'a> {
+    pub fn find<'a>(&'a self, question: &RoutingRequest<'a>) -> RouteDecision<'a> {
         self.find_traced(question, self.index.as_ref(), &mut |_| {})
     }
 
     /// The same decision with its steps.
-    pub fn explain<'a>(&'a self, question: &Question<'a>) -> Explanation<'a> {
+    pub fn explain<'a>(&'a self, question: &RoutingRequest<'a>) -> RouteExplanation<'a> {
         let mut steps = Vec::new();
         // Without the index: every route that was not taken is a step.
         let decision = self.find_traced(question, None, &mut |step| steps.push(step));
-        Explanation { steps, decision }
+        RouteExplanation { steps, decision }
     }
 
     fn find_traced<'a>(
         &'a self,
-        question: &Question<'a>,
+        question: &RoutingRequest<'a>,
         index: Option<&PathIndex>,
-        trace: &mut impl FnMut(Step<'a>),
-    ) -> Decision<'a> {
+        trace: &mut impl FnMut(RoutingStep<'a>),
+    ) -> RouteDecision<'a> {
         let mut endpoint = classify(question.method, &question.path, self.layouts);
         if self.edge_answers {
             endpoint = endpoint.with_documents(question.method);
         }
-        trace(Step::Endpoint(endpoint));
+        trace(RoutingStep::Endpoint(endpoint));
         let Some(route) = self.route(question, &endpoint, index, trace) else {
-            trace(Step::NoRoute);
-            return Decision::Refuse(RouteRefusal::no_route(endpoint.class));
+            trace(RoutingStep::NoRoute);
+            return RouteDecision::Refuse(RouteRefusal::no_route(endpoint.class));
         };
         if self.serves_legacy(&endpoint)
             && !route.unguarded
             && !legacy::environment_agrees(&question.path, question.query)
         {
-            trace(Step::EnvironmentMismatch);
-            return Decision::Refuse(RouteRefusal::two_environments(route, endpoint.class));
+            trace(RoutingStep::EnvironmentMismatch);
+            return RouteDecision::Refuse(RouteRefusal::two_environments(route, endpoint.class));
         }
         let Ruling {
             step: access,
             rule,
             observed,
-        } = access::judge(&self.rules, route, &endpoint, question, trace);
-        trace(Step::Access(access));
+        } = access::check_access(&self.rules, route, &endpoint, question, trace);
+        trace(RoutingStep::Access(access));
         if !access.is_granted() {
             let refusal = RouteRefusal::denied(access, route, rule, &endpoint, question.identity);
             let needs_legacy_routes = self.needs_legacy_routes(access, question);
-            return Decision::Refuse(RouteRefusal {
+            return RouteDecision::Refuse(RouteRefusal {
                 needs_legacy_routes,
                 ..refusal
             });
         }
         let known = route.unguarded || endpoint.methods.allows(question.method);
-        trace(Step::Method { known });
+        trace(RoutingStep::Method { known });
         if !known {
-            return Decision::Refuse(RouteRefusal::wrong_method(
+            return RouteDecision::Refuse(RouteRefusal::wrong_method(
                 route,
                 &endpoint,
                 question.method,
@@ -314,9 +317,9 @@ impl RouteTable {
         }
         // Ours to answer on every route: a member could only speak for itself.
         if endpoint.class == Class::Status && !route.unguarded && !route.opens(Class::Status) {
-            return Decision::Status(observed);
+            return RouteDecision::Status(observed);
         }
-        Decision::Forward(Plan::new(route, endpoint, observed))
+        RouteDecision::Forward(ForwardPlan::new(route, endpoint, observed))
     }
 
     /// Whether it is the endpoint of a legacy path, in a table that serves these.
@@ -325,7 +328,7 @@ impl RouteTable {
     }
 
     /// Whether a request was refused only because legacy paths are not served. For the log, which tells the operator.
-    fn needs_legacy_routes(&self, access: AccessStep, question: &Question<'_>) -> bool {
+    fn needs_legacy_routes(&self, access: AccessStep, question: &RoutingRequest<'_>) -> bool {
         let guarded = [Class::CaAdministration, Class::Services];
         access == AccessStep::ClassClosed && self.layouts == Layouts::Modern && {
             let served = classify(question.method, &question.path, Layouts::ModernAndLegacy);
@@ -335,10 +338,10 @@ impl RouteTable {
 
     fn route<'a>(
         &'a self,
-        question: &Question<'a>,
+        question: &RoutingRequest<'a>,
         endpoint: &Endpoint<'a>,
         index: Option<&PathIndex>,
-        trace: &mut impl FnMut(Step<'a>),
+        trace: &mut impl FnMut(RoutingStep<'a>),
     ) -> Option<&'a RouteEntry> {
         let equivalent = match self.serves_legacy(endpoint) {
             true => legacy::equivalent(&question.path, question.query),
@@ -349,7 +352,7 @@ impl RouteTable {
                 Some(equivalent) => route.failed_as(question, equivalent),
                 None => route.failed(question),
             };
-            trace(Step::Tried { route, failed });
+            trace(RoutingStep::Tried { route, failed });
             failed.is_none()
         };
         // The conditions of some routes are about the modern path of a legacy request, which the index does not know.
@@ -369,7 +372,7 @@ impl RouteTable {
             .builtin
             .iter()
             .find(|(class, _)| *class == endpoint.class)?;
-        trace(Step::Tried {
+        trace(RoutingStep::Tried {
             route,
             failed: None,
         });
@@ -441,7 +444,7 @@ fn builtin(
     routes
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ForwardPlan<'a> {
     /// Whose certificate request the body is, where the endpoint's class counts.
     pub fn certificate_request(&self) -> Option<&'a str> {
         match self.route.unguarded {

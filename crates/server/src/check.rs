@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use admin::Timestamp;
 use config::{Config, PoolConfig, Report};
 use discovery::DnsQuestion;
-use routing::{Class, Opener};
+use routing::{AccessOpener, Class};
 use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
 use tokio::runtime;
@@ -274,8 +274,8 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
         .filter(|chosen| !chosen.classes.contains(&Class::CaAdministration));
     facts.extend(chosen.map(|chosen| {
         let kind = match chosen.opener {
-            Opener::Rule(_) => "access rule",
-            Opener::Route(_) => "route",
+            AccessOpener::Rule(_) => "access rule",
+            AccessOpener::Route(_) => "route",
         };
         let classes: Vec<_> = chosen.classes.iter().map(|class| class.as_str()).collect();
         format!(

@@ -16,7 +16,7 @@ use admin::{
     RefusedMaterials, ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest,
     WhoStatus,
 };
-use balancing::{Entry, Health, Member, WeightSource, Work, settings::Role};
+use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
 use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
@@ -375,7 +375,7 @@ fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
         .collect()
 }
 
-fn overload_status(entry: &Entry, now: Duration) -> Option<admin::OverloadStatus> {
+fn overload_status(entry: &PoolEntry, now: Duration) -> Option<admin::OverloadStatus> {
     let cause = entry.member.overload_cause(now)?;
     Some(admin::OverloadStatus {
         why: cause.to_string(),

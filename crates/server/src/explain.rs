@@ -5,7 +5,7 @@ use std::{
 };
 
 use balancing::{
-    Lead, Stay, key_hash,
+    MemberPersistence, PickCriteria, key_hash,
     settings::{Algorithm, Role},
     source_hash,
 };
@@ -22,8 +22,8 @@ use listener::ActiveListener;
 use pki::PersistenceKey;
 use proxy::{Generation, PoolRuntime, answers_from_copy};
 use routing::{
-    AccessRule, CanonicalPath, Condition, Decision, Plan, Question, RoutePersistence,
-    RuleCondition, Step, oid_of,
+    AccessRule, CanonicalPath, ForwardPlan, RouteCondition, RouteDecision, RoutePersistence,
+    RoutingRequest, RoutingStep, RuleCondition, oid_of,
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
@@ -201,7 +201,7 @@ impl Explainer {
             }
         };
         say(format_args!("path     {} passes the path rule", uri.path()));
-        let explanation = self.generation.routes.explain(&Question {
+        let explanation = self.generation.routes.explain(&RoutingRequest {
             method: &method,
             path,
             query: uri.query(),
@@ -222,7 +222,7 @@ impl Explainer {
             }
         }
         match &explanation.decision {
-            Decision::Status(observed) => {
+            RouteDecision::Status(observed) => {
                 observed
                     .iter()
                     .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
@@ -230,7 +230,7 @@ impl Explainer {
                     "answer   by the proxy: 200 `running` while a compiler is available, else 503 `error`"
                 ));
             }
-            Decision::Refuse(refusal) => {
+            RouteDecision::Refuse(refusal) => {
                 say(format_args!(
                     "answer   {} ({}): {}",
                     refusal.status,
@@ -243,7 +243,7 @@ impl Explainer {
                     ));
                 }
             }
-            Decision::Forward(plan) => {
+            RouteDecision::Forward(plan) => {
                 let runtime = &self.generation.pools[plan.pool];
                 plan.observed
                     .iter()
@@ -291,20 +291,22 @@ impl Explainer {
                     }
                 } else {
                     let agent = identity.agent();
-                    let lead = Lead {
+                    let lead = PickCriteria {
                         certname: agent.map(|agent| key_hash(agent.certname().as_str().as_bytes())),
                         key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
                         source: asked.source.map(source_hash),
                         random: 0,
                         task: plan.endpoint.task,
-                        stay: plan.persistence().map_or(Stay::No, |persistence| {
-                            let sent = (scrubbed.headers(), asked.source);
-                            let key = self.persistence.as_ref().ok();
-                            runtime.stay(persistence, sent, key)
-                        }),
+                        stay: plan
+                            .persistence()
+                            .map_or(MemberPersistence::No, |persistence| {
+                                let sent = (scrubbed.headers(), asked.source);
+                                let key = self.persistence.as_ref().ok();
+                                runtime.stay(persistence, sent, key)
+                            }),
                     };
                     if let Some(persistence) = plan.persistence() {
-                        let applies = lead.stay != Stay::No;
+                        let applies = lead.stay != MemberPersistence::No;
                         let kept = self.kept_by(persistence, scrubbed.headers(), applies);
                         say(format_args!("persist  {kept}"));
                     }
@@ -347,7 +349,7 @@ impl Explainer {
                 }
             }
         }
-        let is_refused = matches!(explanation.decision, Decision::Refuse(_))
+        let is_refused = matches!(explanation.decision, RouteDecision::Refuse(_))
             || self.no_listener_accepts(&identity);
         Ok(RequestExplanation { text, is_refused })
     }
@@ -550,41 +552,41 @@ fn would_refuse(rule: &AccessRule) -> String {
 }
 
 /// The option that would tell what a condition did not hold for want of.
-fn untold(step: &Step<'_>, asked: &ExplainRequest) -> Option<&'static str> {
+fn untold(step: &RoutingStep<'_>, asked: &ExplainRequest) -> Option<&'static str> {
     match step {
-        Step::Tried {
-            failed: Some(Condition::Source),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Source),
             ..
         } if asked.source.is_none() => Some("--source"),
-        Step::Tried {
-            failed: Some(Condition::Sni),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Sni),
             ..
         } if asked.sni.is_none() => Some("--sni"),
-        Step::Tried {
-            failed: Some(Condition::Share),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Share),
             ..
         } if asked.source.is_none() && matches!(asked.client, ExplainAs::Anonymous) => {
             Some("--source")
         }
-        Step::Tried {
-            failed: Some(Condition::Issuer),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Issuer),
             ..
         } => match &asked.client {
             ExplainAs::Certname { issuer: None, .. } => Some("--issuer"),
             _ => None,
         },
-        Step::Tried {
-            failed: Some(Condition::Extension),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Extension),
             ..
         } => match &asked.client {
             ExplainAs::Certname { extensions, .. } if extensions.is_empty() => Some("--extension"),
             _ => None,
         },
-        Step::Rule {
+        RoutingStep::Rule {
             failed: Some(RuleCondition::Source),
             ..
         } if asked.source.is_none() => Some("--source"),
-        Step::Rule {
+        RoutingStep::Rule {
             failed: Some(condition),
             ..
         } => match (condition, &asked.client) {
@@ -612,7 +614,7 @@ fn split(url: &str) -> (Option<&str>, &str) {
 }
 
 /// The headers that say who the client is.
-fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> String {
+fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &ForwardPlan<'_>) -> String {
     let form = &runtime.rules.form;
     let puppets = form.sends(HeaderSet::Puppet);
     let mut text = match puppets {

@@ -13,7 +13,7 @@ use admin::{
 use http::{HeaderMap, Method};
 use identity::{Agent, Certname, ClientIdentity, Reason};
 use pki::{Named, Recalled, SerialNumber, TrustStore, entry_in, entry_in_list};
-use routing::{CanonicalPath, Decision, Question, RouteTable, classify};
+use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
 
@@ -284,7 +284,7 @@ impl Asking<'_> {
         let decided = |(method, target): &(Method, &str)| {
             let path = CanonicalPath::of_target(target, None).ok()?;
             let class = classify(method, &path, self.routes.layouts()).class;
-            let decision = self.routes.find(&Question {
+            let decision = self.routes.find(&RoutingRequest {
                 method,
                 path,
                 query: None,
@@ -297,7 +297,7 @@ impl Asking<'_> {
             });
             let (allowed, by) = match decision {
                 // Off for everybody, whatever the rules say: each gets a 404.
-                Decision::Forward(plan)
+                RouteDecision::Forward(plan)
                     if plan.is_renewal()
                         && let Some(off) = self.app.shared.renewal.off() =>
                 {
@@ -305,9 +305,9 @@ impl Asking<'_> {
                     let by = format!("off since {since}, until `proscenium reload`: {}", off.why);
                     (false, by)
                 }
-                Decision::Forward(plan) => (true, format!("route {}", plan.route.name)),
-                Decision::Status(_) => (true, "answered by the proxy".to_owned()),
-                Decision::Refuse(refusal) => (false, refusal.text),
+                RouteDecision::Forward(plan) => (true, format!("route {}", plan.route.name)),
+                RouteDecision::Status(_) => (true, "answered by the proxy".to_owned()),
+                RouteDecision::Refuse(refusal) => (false, refusal.text),
             };
             Some(AccessStatus {
                 class: class.as_str().to_owned(),

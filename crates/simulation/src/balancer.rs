@@ -1,6 +1,6 @@
 //! What every column of the comparison can do: the part of a proxy that chooses, queues and tries again.
 
-use balancing::{Failure, RetryVerdict, Work};
+use balancing::{AttemptFailure, RetryVerdict, Work};
 
 use crate::time::Micros;
 
@@ -9,7 +9,7 @@ pub type RequestId = u32;
 
 /// What a proxy can see of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct SimulatedRequest {
     /// The agent's certname, as a number.
     pub certname: u32,
     /// Kind of work, from the path.
@@ -22,7 +22,7 @@ pub struct Ask {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Answer {
+pub enum BalancerDecision {
     /// It goes to this member.
     Send(usize),
     /// It waits; [`Balancer::decided`] tells what becomes of it.
@@ -33,7 +33,7 @@ pub enum Answer {
 
 /// What the operator does with a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum OperatorOrder {
     /// No new requests.
     Drain,
     /// Requests again.
@@ -54,13 +54,23 @@ pub enum MemberReply {
 /// One column. It hears what a proxy hears and no more.
 pub trait Balancer {
     /// Decides on a new request.
-    fn offer(&mut self, id: RequestId, ask: Ask, now: Micros) -> Answer;
+    fn offer(&mut self, id: RequestId, ask: SimulatedRequest, now: Micros) -> BalancerDecision;
 
     /// A member has answered. None: the answer goes to the agent, and the request is over.
-    fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer>;
+    fn replied(
+        &mut self,
+        id: RequestId,
+        reply: MemberReply,
+        now: Micros,
+    ) -> Option<BalancerDecision>;
 
     /// An attempt has failed. None: the agent gets an error, and the request is over.
-    fn failed(&mut self, id: RequestId, failure: &Failure, now: Micros) -> Option<Answer>;
+    fn failed(
+        &mut self,
+        id: RequestId,
+        failure: &AttemptFailure,
+        now: Micros,
+    ) -> Option<BalancerDecision>;
 
     /// The agent is gone, or its wait was too long.
     fn gone(&mut self, id: RequestId, now: Micros);
@@ -69,10 +79,10 @@ pub trait Balancer {
     fn probed(&mut self, member: usize, good: bool, now: Micros);
 
     /// The operator gives an order.
-    fn order(&mut self, member: usize, order: Order, now: Micros);
+    fn order(&mut self, member: usize, order: OperatorOrder, now: Micros);
 
     /// Requests that waited and were decided on since the last call.
-    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, Answer)>);
+    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, BalancerDecision)>);
 
     /// Whether a member gets probes' word that it is up.
     fn is_up(&self, member: usize) -> bool;
@@ -100,7 +110,7 @@ pub trait Balancer {
 }
 
 /// Whether a failed attempt may be made again, by the rules of one [`balancing::RetryPolicy`].
-pub fn may_repeat(failure: &Failure, attempts: u32, attempts_max: u32, safe: bool) -> bool {
+pub fn may_repeat(failure: &AttemptFailure, attempts: u32, attempts_max: u32, safe: bool) -> bool {
     let progress = balancing::Progress {
         attempts,
         response_started: false,
@@ -110,5 +120,5 @@ pub fn may_repeat(failure: &Failure, attempts: u32, attempts_max: u32, safe: boo
         late: false,
     };
     let policy = balancing::RetryPolicy { attempts_max };
-    policy.judge(failure, &progress) == RetryVerdict::Again
+    policy.decide(failure, &progress) == RetryVerdict::Again
 }

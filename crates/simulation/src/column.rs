@@ -3,9 +3,9 @@
 use balancing::settings::Algorithm;
 
 use crate::{
-    haproxy::{Haproxy, HaproxySettings, ReadError},
-    ours::{OurSettings, Ours},
-    outcome::Outcome,
+    haproxy::{Haproxy, HaproxyConfigError, HaproxySettings},
+    outcome::SimulationOutcome,
+    proscenium::{Proscenium, ProsceniumSettings},
     scenario::Scenario,
     world::simulate,
 };
@@ -16,37 +16,37 @@ pub struct Column {
     /// What the table calls it.
     pub name: &'static str,
     /// What decides.
-    pub kind: Kind,
+    pub kind: ColumnKind,
     /// Whether our column is held against it; others are shown beside.
     pub is_rival: bool,
 }
 
 /// What decides in a column.
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum ColumnKind {
     /// The code of this project.
-    Ours(Box<OurSettings>),
+    Proscenium(Box<ProsceniumSettings>),
     /// HAProxy's, with the settings of a file.
     Haproxy(HaproxySettings),
 }
 
 impl Column {
     /// Runs a scenario.
-    pub fn run(&self, scenario: &Scenario, seed: u64) -> Outcome {
+    pub fn run(&self, scenario: &Scenario, seed: u64) -> SimulationOutcome {
         let jrubies: Vec<_> = scenario
             .compilers
             .iter()
             .map(|compiler| compiler.jrubies)
             .collect();
         match &self.kind {
-            Kind::Ours(settings) => {
-                let settings = OurSettings {
+            ColumnKind::Proscenium(settings) => {
+                let settings = ProsceniumSettings {
                     counts: settings.counts && scenario.counts,
                     ..(**settings).clone()
                 };
-                simulate(scenario, Ours::new(settings, &jrubies, seed), seed)
+                simulate(scenario, Proscenium::new(settings, &jrubies, seed), seed)
             }
-            Kind::Haproxy(settings) => simulate(
+            ColumnKind::Haproxy(settings) => simulate(
                 scenario,
                 Haproxy::new(settings.clone(), &jrubies, seed),
                 seed,
@@ -59,14 +59,14 @@ impl Column {
 ///
 /// # Errors
 /// Says what is wrong with one of the files.
-pub fn all(ours: OurSettings) -> Result<Vec<Column>, ReadError> {
-    let by_certname = OurSettings {
+pub fn all(ours: ProsceniumSettings) -> Result<Vec<Column>, HaproxyConfigError> {
+    let by_certname = ProsceniumSettings {
         algorithm: Algorithm::CertnameHash,
         ..ours.clone()
     };
     let ours = Column {
         name: OURS,
-        kind: Kind::Ours(Box::new(ours)),
+        kind: ColumnKind::Proscenium(Box::new(ours)),
         is_rival: false,
     };
     let mut columns = vec![ours];
@@ -75,12 +75,12 @@ pub fn all(ours: OurSettings) -> Result<Vec<Column>, ReadError> {
         columns.push(Column {
             name,
             is_rival: !settings.files_first,
-            kind: Kind::Haproxy(settings),
+            kind: ColumnKind::Haproxy(settings),
         });
     }
     columns.push(Column {
         name: "certname-hash",
-        kind: Kind::Ours(Box::new(by_certname)),
+        kind: ColumnKind::Proscenium(Box::new(by_certname)),
         is_rival: false,
     });
     Ok(columns)

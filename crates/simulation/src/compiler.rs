@@ -58,7 +58,7 @@ pub struct Job {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Accepted {
+pub enum JobAdmission {
     /// It runs in a JRuby until then; [`Compiler::finish`] is to be called at that time.
     Runs(Finish),
     /// It waits for a JRuby or a thread.
@@ -160,15 +160,15 @@ impl Compiler {
     }
 
     /// Takes a request.
-    pub fn accept(&mut self, job: Job, now: Micros) -> Accepted {
+    pub fn accept(&mut self, job: Job, now: Micros) -> JobAdmission {
         match self.phase {
-            Phase::Down => return Accepted::Refused,
-            Phase::Stopping => return Accepted::Stopping,
+            Phase::Down => return JobAdmission::Refused,
+            Phase::Stopping => return JobAdmission::Stopping,
             Phase::Running => {}
         }
         if self.inside >= self.settings.threads {
             self.outside.push_back(job);
-            return Accepted::Waits;
+            return JobAdmission::Waits;
         }
         self.borrow(job, now)
     }
@@ -197,8 +197,8 @@ impl Compiler {
             && let Some(job) = self.outside.pop_front()
         {
             match self.borrow(job, now) {
-                Accepted::Runs(finish) => decided.started.push(finish),
-                Accepted::QueueFull => decided.refused.push(job.ticket),
+                JobAdmission::Runs(finish) => decided.started.push(finish),
+                JobAdmission::QueueFull => decided.refused.push(job.ticket),
                 _ => {}
             }
         }
@@ -253,18 +253,18 @@ impl Compiler {
             .for_each(|jruby| jruby.environments.clear());
     }
 
-    fn borrow(&mut self, job: Job, now: Micros) -> Accepted {
+    fn borrow(&mut self, job: Job, now: Micros) -> JobAdmission {
         if let Some(jruby) = self.free.pop() {
             self.inside += 1;
-            return Accepted::Runs(self.run(job, jruby, now));
+            return JobAdmission::Runs(self.run(job, jruby, now));
         }
         let queue_max = self.settings.queue_max as usize;
         if queue_max > 0 && self.borrowers.len() >= queue_max {
-            return Accepted::QueueFull;
+            return JobAdmission::QueueFull;
         }
         self.inside += 1;
         self.borrowers.push_back((job, now));
-        Accepted::Waits
+        JobAdmission::Waits
     }
 
     fn run(&mut self, job: Job, index: u32, now: Micros) -> Finish {
@@ -308,9 +308,9 @@ mod tests {
         }
     }
 
-    fn runs(accepted: Accepted) -> Finish {
+    fn runs(accepted: JobAdmission) -> Finish {
         match accepted {
-            Accepted::Runs(finish) => finish,
+            JobAdmission::Runs(finish) => finish,
             other => panic!("{other:?}"),
         }
     }
@@ -324,8 +324,8 @@ mod tests {
         let mut compiler = Compiler::warm(settings);
         let first = runs(compiler.accept(job(1, 2.0), 0));
         assert_eq!(first.at, seconds(2.0));
-        assert_eq!(compiler.accept(job(2, 1.0), 0), Accepted::Waits);
-        assert_eq!(compiler.accept(job(3, 1.0), 0), Accepted::QueueFull);
+        assert_eq!(compiler.accept(job(2, 1.0), 0), JobAdmission::Waits);
+        assert_eq!(compiler.accept(job(3, 1.0), 0), JobAdmission::QueueFull);
         let (ended, decided) = compiler.finish(&first, first.at).expect("it ran");
         assert_eq!(ended, 1);
         assert_eq!(decided.started[0].at, seconds(3.0));
@@ -358,9 +358,9 @@ mod tests {
             ..CompilerSettings::new(1)
         });
         compiler.stop();
-        assert_eq!(compiler.accept(job(1, 1.0), 0), Accepted::Stopping);
+        assert_eq!(compiler.accept(job(1, 1.0), 0), JobAdmission::Stopping);
         compiler.kill();
-        assert_eq!(compiler.accept(job(1, 1.0), 0), Accepted::Refused);
+        assert_eq!(compiler.accept(job(1, 1.0), 0), JobAdmission::Refused);
         compiler.start();
         let catalog = |ticket| Job {
             environment: Some(3),

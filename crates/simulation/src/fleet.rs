@@ -61,14 +61,14 @@ impl FleetSettings {
     }
 
     /// The agent of this number.
-    pub fn agent(&self, seed: u64, number: u32) -> Agent {
+    pub fn agent(&self, seed: u64, number: u32) -> SimulatedAgent {
         let mut random = Random::keyed(&[seed, AGENT, number.into()]);
         let catalog = random.log_normal(self.catalog_median, self.catalog_sigma);
         let environment = match random.chance(self.in_first_environment) {
             true => 0,
             false => (random.bits() % u64::from(self.environments.max(1))) as u16,
         };
-        Agent {
+        SimulatedAgent {
             catalog: catalog.clamp(self.catalog_min, self.catalog_max) as f32,
             environment,
             files: random.chance(self.with_files),
@@ -81,7 +81,7 @@ impl FleetSettings {
 
 /// One agent.
 #[derive(Clone, Copy, Debug)]
-pub struct Agent {
+pub struct SimulatedAgent {
     /// Seconds that its catalog takes.
     pub catalog: f32,
     /// Its environment.
@@ -98,7 +98,7 @@ pub struct Agent {
 
 /// One request of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub struct RunRequest {
     /// Kind of work, as a proxy reads it off the path.
     pub work: Work,
     /// Whether it is a GET of an endpoint that may be asked twice.
@@ -109,7 +109,7 @@ pub struct Step {
     pub before: f64,
 }
 
-impl Agent {
+impl SimulatedAgent {
     /// How many requests a run has: node, three file_metadatas, catalog, files, report.
     pub fn steps(&self) -> u16 {
         match (self.requests, self.files) {
@@ -120,15 +120,15 @@ impl Agent {
     }
 
     /// A request of a run. The same in every column, for the same `key`.
-    pub fn step(&self, step: u16, key: &[u64]) -> Step {
+    pub fn step(&self, step: u16, key: &[u64]) -> RunRequest {
         let mut random = Random::keyed(key);
-        let get = |work, jruby, before| Step {
+        let get = |work, jruby, before| RunRequest {
             work,
             safe: true,
             jruby,
             before,
         };
-        let catalog = |jruby| Step {
+        let catalog = |jruby| RunRequest {
             work: Work::Catalog,
             safe: false,
             jruby,
@@ -146,11 +146,11 @@ impl Agent {
                 random.exponential(0.015),
                 random.between(0.05, 0.3),
             ),
-            CATALOG => Step {
+            CATALOG => RunRequest {
                 before: random.between(1.0, 4.0),
                 ..catalog(f64::from(self.catalog) * random.between(0.9, 1.1))
             },
-            last if last + 1 == self.steps() => Step {
+            last if last + 1 == self.steps() => RunRequest {
                 work: Work::Report,
                 safe: false,
                 jruby: random.exponential(0.1),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn runs_have_the_requests_that_were_recorded() {
-        let agent = Agent {
+        let agent = SimulatedAgent {
             catalog: 3.0,
             environment: 0,
             files: false,
@@ -183,13 +183,13 @@ mod tests {
             phase: 0.0,
             requests: Requests::Puppet,
         };
-        let kinds = |agent: &Agent| {
+        let kinds = |agent: &SimulatedAgent| {
             let works = (0..agent.steps()).map(|step| agent.step(step, &[1, step.into()]).work);
             Work::ALL.map(|kind| works.clone().filter(|work| *work == kind).count())
         };
         assert_eq!(kinds(&agent), [1, 3, 1, 1]);
         assert_eq!(
-            kinds(&Agent {
+            kinds(&SimulatedAgent {
                 files: true,
                 ..agent
             }),

@@ -2,7 +2,7 @@
 
 use crate::{
     column::Column,
-    outcome::Outcome,
+    outcome::SimulationOutcome,
     scenario::{P99, READ_TIMEOUT, Scenario},
 };
 
@@ -16,12 +16,20 @@ pub struct Goal {
 }
 
 /// Judges a scenario. `outcomes` are those of each column by seed, ours first.
-pub fn judge(scenario: &Scenario, columns: &[Column], outcomes: &[Vec<Outcome>]) -> Vec<Goal> {
+pub fn evaluate(
+    scenario: &Scenario,
+    columns: &[Column],
+    outcomes: &[Vec<SimulationOutcome>],
+) -> Vec<Goal> {
     let mut goals = Vec::new();
     let (ours, others) = outcomes.split_first().expect("our column is the first");
     if scenario.goals.no_failed_runs {
         let unavoidable = unavoidable(scenario);
-        let most = ours.iter().map(Outcome::failed).max().unwrap_or_default();
+        let most = ours
+            .iter()
+            .map(SimulationOutcome::failed)
+            .max()
+            .unwrap_or_default();
         goals.push(Goal {
             what: format!(
                 "{}: {most} failed runs, at most {unavoidable}",
@@ -61,7 +69,9 @@ pub fn judge(scenario: &Scenario, columns: &[Column], outcomes: &[Vec<Outcome>])
 /// Runs that fail whatever a proxy does: those whose turn comes after the agent's patience.
 fn unavoidable(scenario: &Scenario) -> u64 {
     match (scenario.longest_wait(), scenario.event) {
-        (Some(wait), crate::scenario::Event::Herd { agents, .. }) if wait > READ_TIMEOUT => {
+        (Some(wait), crate::scenario::ScenarioEvent::Herd { agents, .. })
+            if wait > READ_TIMEOUT =>
+        {
             (f64::from(agents) * (wait - READ_TIMEOUT) / wait).ceil() as u64
         }
         _ => 0,

@@ -2,10 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use balancing::{Failure, Stage, Work};
+use balancing::{AttemptFailure, AttemptStage, Work};
 
 use crate::{
-    balancer::{Answer, Ask, Balancer, MemberReply, Order, RequestId, may_repeat},
+    balancer::{
+        Balancer, BalancerDecision, MemberReply, OperatorOrder, RequestId, SimulatedRequest,
+        may_repeat,
+    },
     random::Random,
     time::{Micros, as_seconds},
 };
@@ -46,7 +49,7 @@ pub struct HaproxySettings {
 
 /// What is wrong with a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadError {
+pub enum HaproxyConfigError {
     /// A directive that the simulation needs is not there.
     #[error("the configuration has no `{0}`")]
     Missing(&'static str),
@@ -65,7 +68,7 @@ impl HaproxySettings {
     ///
     /// # Errors
     /// Says which directive is missing or not understood.
-    pub fn read(text: &str) -> Result<Self, ReadError> {
+    pub fn read(text: &str) -> Result<Self, HaproxyConfigError> {
         let lines = text
             .lines()
             .map(|line| line.split('#').next().unwrap_or_default());
@@ -81,7 +84,7 @@ impl HaproxySettings {
                 line.get(at + names.len()).copied()
             })
         };
-        let get = |name: &'static str| after(&[name]).ok_or(ReadError::Missing(name));
+        let get = |name: &'static str| after(&[name]).ok_or(HaproxyConfigError::Missing(name));
         let balance = match get("balance")? {
             "roundrobin" => Balance::RoundRobin,
             "leastconn" => Balance::LeastConn,
@@ -95,7 +98,8 @@ impl HaproxySettings {
         };
         let count = |name| get(name).and_then(|value| number(name, value));
         let time = |name| get(name).and_then(|value| duration(name, value));
-        let queue = after(&["timeout", "queue"]).ok_or(ReadError::Missing("timeout queue"))?;
+        let queue =
+            after(&["timeout", "queue"]).ok_or(HaproxyConfigError::Missing("timeout queue"))?;
         let max = get("maxconn")?;
         if max != "\"${JRUBIES}\"" {
             return Err(unclear("maxconn", max));
@@ -114,11 +118,11 @@ impl HaproxySettings {
     }
 }
 
-fn number(directive: &'static str, value: &str) -> Result<u32, ReadError> {
+fn number(directive: &'static str, value: &str) -> Result<u32, HaproxyConfigError> {
     value.parse().map_err(|_| unclear(directive, value))
 }
 
-fn duration(directive: &'static str, value: &str) -> Result<Duration, ReadError> {
+fn duration(directive: &'static str, value: &str) -> Result<Duration, HaproxyConfigError> {
     let digits = value.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let count: u64 = digits.parse().map_err(|_| unclear(directive, value))?;
     let millis = match &value[digits.len()..] {
@@ -130,8 +134,8 @@ fn duration(directive: &'static str, value: &str) -> Result<Duration, ReadError>
     Ok(Duration::from_millis(count * millis))
 }
 
-fn unclear(directive: &'static str, value: &str) -> ReadError {
-    ReadError::Value {
+fn unclear(directive: &'static str, value: &str) -> HaproxyConfigError {
+    HaproxyConfigError::Value {
         directive,
         value: value.to_owned(),
     }
@@ -167,7 +171,7 @@ struct Server {
 
 #[derive(Clone, Default)]
 struct Request {
-    ask: Option<Ask>,
+    ask: Option<SimulatedRequest>,
     /// Changes with each wait, so that an old place in the queue is void.
     wait: u32,
     waits: bool,
@@ -297,7 +301,7 @@ impl Haproxy {
         chosen.or_else(|| among.last()).copied()
     }
 
-    fn attempt(&mut self, id: RequestId, now: Micros) -> Answer {
+    fn attempt(&mut self, id: RequestId, now: Micros) -> BalancerDecision {
         let avoided = self.request(id).tried;
         if !self
             .servers
@@ -305,7 +309,7 @@ impl Haproxy {
             .any(|server| server.up && !server.drained)
         {
             self.end(id);
-            return Answer::Refuse(None);
+            return BalancerDecision::Refuse(None);
         }
         // Newcomers do not overtake those that wait.
         let chosen = match self.waiting {
@@ -320,21 +324,21 @@ impl Haproxy {
                 request.wait += 1;
                 request.waits = true;
                 let place = (id, request.wait);
-                let is_short = |ask: Ask| matches!(ask.work, Work::File | Work::Other);
+                let is_short = |ask: SimulatedRequest| matches!(ask.work, Work::File | Work::Other);
                 let first = files_first && request.ask.is_some_and(is_short);
                 self.waiting += 1;
                 self.queues[usize::from(!first)].push_back(place);
-                Answer::Wait
+                BalancerDecision::Wait
             }
         }
     }
 
-    fn send(&mut self, id: RequestId, server: usize) -> Answer {
+    fn send(&mut self, id: RequestId, server: usize) -> BalancerDecision {
         self.servers[server].served += 1;
         let request = self.request(id);
         request.at = Some(server);
         request.attempts += 1;
-        Answer::Send(server)
+        BalancerDecision::Send(server)
     }
 
     fn release(&mut self, id: RequestId) -> Option<usize> {
@@ -364,12 +368,17 @@ impl Haproxy {
 }
 
 impl Balancer for Haproxy {
-    fn offer(&mut self, id: RequestId, ask: Ask, now: Micros) -> Answer {
+    fn offer(&mut self, id: RequestId, ask: SimulatedRequest, now: Micros) -> BalancerDecision {
         self.request(id).ask = Some(ask);
         self.attempt(id, now)
     }
 
-    fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer> {
+    fn replied(
+        &mut self,
+        id: RequestId,
+        reply: MemberReply,
+        now: Micros,
+    ) -> Option<BalancerDecision> {
         let server = self.release(id);
         if let Some(server) = server {
             self.servers[server].errors = 0;
@@ -384,14 +393,19 @@ impl Balancer for Haproxy {
         }
         self.end(id);
         match reply {
-            MemberReply::Unavailable => Some(Answer::Refuse(None)),
+            MemberReply::Unavailable => Some(BalancerDecision::Refuse(None)),
             MemberReply::Served | MemberReply::QueueFull(_) => None,
         }
     }
 
-    fn failed(&mut self, id: RequestId, failure: &Failure, now: Micros) -> Option<Answer> {
+    fn failed(
+        &mut self,
+        id: RequestId,
+        failure: &AttemptFailure,
+        now: Micros,
+    ) -> Option<BalancerDecision> {
         let server = self.release(id)?;
-        if failure.stage == Stage::Connect {
+        if failure.stage == AttemptStage::Connect {
             self.servers[server].errors += 1;
             if self.servers[server].errors >= self.settings.error_limit && self.servers[server].up {
                 self.turn(server, false, now);
@@ -428,11 +442,11 @@ impl Balancer for Haproxy {
         }
     }
 
-    fn order(&mut self, member: usize, order: Order, _now: Micros) {
-        self.servers[member].drained = order == Order::Drain;
+    fn order(&mut self, member: usize, order: OperatorOrder, _now: Micros) {
+        self.servers[member].drained = order == OperatorOrder::Drain;
     }
 
-    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, Answer)>) {
+    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, BalancerDecision)>) {
         let first = |queues: &[VecDeque<(RequestId, u32)>]| {
             let class = queues.iter().position(|queue| !queue.is_empty())?;
             Some((class, *queues[class].front()?))

@@ -8,7 +8,7 @@
 
 use std::{process::ExitCode, thread, time::Instant};
 
-use simulation::{column, ours::OurSettings, report, scenario};
+use simulation::{column, proscenium::ProsceniumSettings, report, scenario};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         eprintln!("seeds are integers, separated by commas");
         return ExitCode::from(2);
     };
-    let columns = match column::all(OurSettings::default()) {
+    let columns = match column::all(ProsceniumSettings::default()) {
         Ok(columns) => columns,
         Err(error) => {
             eprintln!("bench/simulate: {error}");

@@ -2,7 +2,7 @@
 
 /// Counts and times of the runs that began while they were measured.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// Runs that began.
     pub runs: u64,
     /// Runs that ended well.
@@ -27,7 +27,7 @@ pub struct Outcome {
     pub length: f64,
 }
 
-impl Outcome {
+impl SimulationOutcome {
     /// Runs that failed.
     pub fn failed(&self) -> u64 {
         self.timed_out + self.refused + self.broken

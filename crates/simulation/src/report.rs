@@ -11,14 +11,14 @@ use std::{
 
 use crate::{
     column::Column,
-    goals::{Goal, judge},
-    outcome::{Outcome, percentile},
+    goals::{Goal, evaluate},
+    outcome::{SimulationOutcome, percentile},
     scenario::{READ_TIMEOUT, Scenario},
 };
 
 /// The table and the goals.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct ComparisonReport {
     /// The table as text.
     pub table: String,
     /// Every goal.
@@ -31,10 +31,11 @@ pub fn compare(
     columns: &[Column],
     seeds: &[u64],
     threads: usize,
-) -> Report {
+) -> ComparisonReport {
     let cells = scenarios.len() * columns.len() * seeds.len();
     let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<Outcome>>> = (0..cells).map(|_| Mutex::new(None)).collect();
+    let results: Vec<Mutex<Option<SimulationOutcome>>> =
+        (0..cells).map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let cell = next.fetch_add(1, Ordering::Relaxed);
@@ -55,22 +56,27 @@ pub fn compare(
         outcome.expect("every cell was run")
     });
     let names: Vec<_> = columns.iter().map(|column| column.name).collect();
-    let mut report = Report {
+    let mut report = ComparisonReport {
         table: String::new(),
         goals: Vec::new(),
     };
     for scenario in scenarios {
-        let by_column: Vec<Vec<Outcome>> = columns
+        let by_column: Vec<Vec<SimulationOutcome>> = columns
             .iter()
             .map(|_| outcomes.by_ref().take(seeds.len()).collect())
             .collect();
         describe(scenario, &names, &by_column, &mut report.table);
-        report.goals.extend(judge(scenario, columns, &by_column));
+        report.goals.extend(evaluate(scenario, columns, &by_column));
     }
     report
 }
 
-fn describe(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>], table: &mut String) {
+fn describe(
+    scenario: &Scenario,
+    names: &[&str],
+    outcomes: &[Vec<SimulationOutcome>],
+    table: &mut String,
+) {
     // Writing to a string does not fail.
     let _ = writeln!(
         table,
@@ -104,7 +110,7 @@ fn describe(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>], tabl
         "refusals"
     );
     for (name, outcomes) in names.iter().zip(outcomes) {
-        let all = Outcome::merged(outcomes);
+        let all = SimulationOutcome::merged(outcomes);
         let _ = writeln!(
             table,
             "  {name:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>9}",

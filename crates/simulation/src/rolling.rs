@@ -1,7 +1,7 @@
 //! The operator who restarts one compiler after the other: drain, wait, restart, ready.
 
 use crate::{
-    balancer::{Balancer, Order},
+    balancer::{Balancer, OperatorOrder},
     scenario::{START, STOP},
     time::{Micros, seconds},
 };
@@ -25,7 +25,7 @@ enum Phase {
 
 /// What the operator does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Step {
+pub struct RollingStep {
     /// The compiler that is to be restarted now.
     pub stop: Option<usize>,
     /// Whether all have been.
@@ -34,11 +34,16 @@ pub struct Step {
 
 impl Rolling {
     /// Looks how things stand, and does what is next.
-    pub fn look<B: Balancer>(&mut self, balancer: &mut B, members: usize, now: Micros) -> Step {
-        let mut step = Step::default();
+    pub fn look<B: Balancer>(
+        &mut self,
+        balancer: &mut B,
+        members: usize,
+        now: Micros,
+    ) -> RollingStep {
+        let mut step = RollingStep::default();
         match self.phase {
             Phase::Begin => {
-                balancer.order(self.member, Order::Drain, now);
+                balancer.order(self.member, OperatorOrder::Drain, now);
                 self.phase = Phase::Draining;
             }
             Phase::Draining if balancer.in_flight(self.member) == 0 => {
@@ -48,7 +53,7 @@ impl Rolling {
                 };
             }
             Phase::Restarting { until } if now >= until && balancer.is_up(self.member) => {
-                balancer.order(self.member, Order::Ready, now);
+                balancer.order(self.member, OperatorOrder::Ready, now);
                 self.member += 1;
                 self.phase = Phase::Begin;
             }

@@ -14,7 +14,7 @@ pub struct Scenario {
     /// The compilers.
     pub compilers: Vec<CompilerSettings>,
     /// What goes on beside the agents' runs.
-    pub event: Event,
+    pub event: ScenarioEvent,
     /// Runs that begin from here on are measured, in seconds.
     pub from: f64,
     /// Runs that begin from here on are not.
@@ -27,7 +27,7 @@ pub struct Scenario {
 
 /// What goes on beside the agents' runs. Times are seconds since the beginning.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Event {
+pub enum ScenarioEvent {
     /// Nothing.
     Nothing,
     /// So many agents share one phase of the interval.
@@ -130,7 +130,12 @@ pub fn all() -> Vec<Scenario> {
                 no_failed_runs: true,
                 p99: P99::Within(2),
             },
-            ..estate("steady", "runs spread evenly", even(), Event::Nothing)
+            ..estate(
+                "steady",
+                "runs spread evenly",
+                even(),
+                ScenarioEvent::Nothing,
+            )
         },
         Scenario {
             fleet: FleetSettings::new(1_800),
@@ -139,7 +144,7 @@ pub fn all() -> Vec<Scenario> {
                 "herd-900",
                 "900 of 1,800 agents run at once, on 4 compilers",
                 vec![4; 4],
-                Event::Herd {
+                ScenarioEvent::Herd {
                     at: 180.0,
                     within: 5.0,
                     agents: 900,
@@ -152,7 +157,7 @@ pub fn all() -> Vec<Scenario> {
                 "herd-10%",
                 "a tenth of the fleet runs at once",
                 vec![5; 60],
-                Event::Herd {
+                ScenarioEvent::Herd {
                     at: 180.0,
                     within: 10.0,
                     agents: 10_000,
@@ -166,7 +171,7 @@ pub fn all() -> Vec<Scenario> {
                 "herd-overload",
                 "4,000 of 4,400 agents run at once, more than 4 compilers can serve in 10 minutes",
                 vec![4; 4],
-                Event::Herd {
+                ScenarioEvent::Herd {
                     at: 180.0,
                     within: 5.0,
                     agents: 4_000,
@@ -181,7 +186,7 @@ pub fn all() -> Vec<Scenario> {
                 "herd-uncounted",
                 "as herd-900, but the proxy cannot read JRuby counts and has no `max`",
                 vec![4; 4],
-                Event::Herd {
+                ScenarioEvent::Herd {
                     at: 180.0,
                     within: 5.0,
                     agents: 900,
@@ -192,13 +197,13 @@ pub fn all() -> Vec<Scenario> {
             "slow",
             "one compiler is 5 times slower",
             even(),
-            Event::Slow { times: 5.0 },
+            ScenarioEvent::Slow { times: 5.0 },
         ),
         estate(
             "death",
             "one compiler dies under load and returns cold",
             even(),
-            Event::Death { at: 240.0 },
+            ScenarioEvent::Death { at: 240.0 },
         ),
         Scenario {
             until: 1_800.0,
@@ -207,7 +212,7 @@ pub fn all() -> Vec<Scenario> {
                 "rolling-restart",
                 "20 compilers are drained and restarted in turn",
                 vec![14; 20],
-                Event::RollingRestart { at: 180.0 },
+                ScenarioEvent::RollingRestart { at: 180.0 },
             )
         },
         // With room to spare all columns are alike: a free JRuby is as good as another.
@@ -215,19 +220,19 @@ pub fn all() -> Vec<Scenario> {
             "unequal",
             "compilers with 3, 7 and 15 JRubies and hardly room to spare",
             [vec![3; 16], vec![7; 9], vec![15; 6]].concat(),
-            Event::Nothing,
+            ScenarioEvent::Nothing,
         ),
         estate(
             "deploy",
             "a deploy empties all environment caches",
             even(),
-            Event::Deploy { at: 240.0 },
+            ScenarioEvent::Deploy { at: 240.0 },
         ),
         estate(
             "loop",
             "one certname asks for 200 catalogs at once, again and again",
             even(),
-            Event::Loop {
+            ScenarioEvent::Loop {
                 at: 180.0,
                 streams: 200,
             },
@@ -256,7 +261,7 @@ pub fn all() -> Vec<Scenario> {
                 "environments",
                 "2,500 environments, of which a JRuby keeps 600",
                 Vec::new(),
-                Event::Nothing,
+                ScenarioEvent::Nothing,
             )
         },
     ]
@@ -268,16 +273,16 @@ pub fn small(scenario: &Scenario) -> Scenario {
     let part = 4.0 / f64::from(scenario.jrubies());
     let agents = |agents: u32| (f64::from(agents) * part * 0.9) as u32;
     let event = match scenario.event {
-        Event::Herd {
+        ScenarioEvent::Herd {
             at,
             within,
             agents: herd,
-        } => Event::Herd {
+        } => ScenarioEvent::Herd {
             at,
             within,
             agents: agents(herd),
         },
-        Event::Loop { at, .. } => Event::Loop { at, streams: 10 },
+        ScenarioEvent::Loop { at, .. } => ScenarioEvent::Loop { at, streams: 10 },
         other => other,
     };
     Scenario {
@@ -307,11 +312,11 @@ impl Scenario {
     pub fn longest_wait(&self) -> Option<f64> {
         let jrubies = f64::from(self.jrubies());
         match self.event {
-            Event::Herd { agents, .. } => {
+            ScenarioEvent::Herd { agents, .. } => {
                 let others = self.work_of(self.fleet.agents - agents) / self.fleet.interval;
                 Some(self.work_of(agents) / (jrubies - others).max(f64::MIN_POSITIVE))
             }
-            Event::RollingRestart { .. } => {
+            ScenarioEvent::RollingRestart { .. } => {
                 let largest = self.compilers.iter().map(|compiler| compiler.jrubies).max();
                 let left = jrubies - f64::from(largest.unwrap_or_default());
                 let fits = self.load() * jrubies < left;

@@ -2,21 +2,21 @@
 
 use std::collections::VecDeque;
 
-use balancing::{Failure, Stage, Work};
+use balancing::{AttemptFailure, AttemptStage, Work};
 
 use crate::{
-    balancer::{Answer, Ask, Balancer, MemberReply, RequestId},
-    compiler::{Accepted, Compiler, Decided, Finish, Job},
-    fleet::{Agent, CATALOG, Step},
-    outcome::Outcome,
+    balancer::{Balancer, BalancerDecision, MemberReply, RequestId, SimulatedRequest},
+    compiler::{Compiler, Decided, Finish, Job, JobAdmission},
+    fleet::{CATALOG, RunRequest, SimulatedAgent},
+    outcome::SimulationOutcome,
     random::Random,
     rolling::Rolling,
-    scenario::{Event, READ_TIMEOUT, START, STOP, Scenario},
+    scenario::{READ_TIMEOUT, START, STOP, Scenario, ScenarioEvent},
     time::{Agenda, Micros, SECOND, as_seconds, seconds},
 };
 
 /// Runs a scenario against one column.
-pub fn simulate<B: Balancer>(scenario: &Scenario, balancer: B, seed: u64) -> Outcome {
+pub fn simulate<B: Balancer>(scenario: &Scenario, balancer: B, seed: u64) -> SimulationOutcome {
     let mut world = World::new(scenario, balancer, seed);
     world.schedule();
     while world.step() {}
@@ -60,7 +60,7 @@ struct World<'a, B> {
     seed: u64,
     now: Micros,
     agenda: Agenda<Happening>,
-    fleet: Vec<Agent>,
+    fleet: Vec<SimulatedAgent>,
     /// Agents by phase, and who is next in which interval.
     phases: Vec<(Micros, u32)>,
     next_phase: usize,
@@ -74,9 +74,9 @@ struct World<'a, B> {
     queue_timeouts: VecDeque<(Micros, RequestId, u32)>,
     rolling: Option<Rolling>,
     measured_open: u64,
-    outcome: Outcome,
+    outcome: SimulationOutcome,
     random: Random,
-    decided: Vec<(RequestId, Answer)>,
+    decided: Vec<(RequestId, BalancerDecision)>,
 }
 
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ impl<'a, B: Balancer> World<'a, B> {
             queue_timeouts: VecDeque::new(),
             rolling: None,
             measured_open: 0,
-            outcome: Outcome::default(),
+            outcome: SimulationOutcome::default(),
             random: Random::keyed(&[seed, WORLD]),
             decided: Vec::new(),
         }
@@ -162,25 +162,25 @@ impl<'a, B: Balancer> World<'a, B> {
         }
         self.agenda.at(0, Happening::Sample);
         match self.scenario.event {
-            Event::Nothing => {}
-            Event::Herd { at, within, agents } => {
+            ScenarioEvent::Nothing => {}
+            ScenarioEvent::Herd { at, within, agents } => {
                 for agent in 0..agents {
                     let at = at + within * self.random.unit();
                     self.agenda.at(seconds(at), Happening::Begin(agent));
                 }
             }
-            Event::Slow { times } => self.compilers[0].slowness = times,
-            Event::Death { at } => {
+            ScenarioEvent::Slow { times } => self.compilers[0].slowness = times,
+            ScenarioEvent::Death { at } => {
                 self.agenda.at(seconds(at), Happening::Kill(0));
                 self.agenda
                     .at(seconds(at + STOP + START), Happening::Start(0));
             }
-            Event::RollingRestart { at } => {
+            ScenarioEvent::RollingRestart { at } => {
                 self.rolling = Some(Rolling::default());
                 self.agenda.at(seconds(at), Happening::Look);
             }
-            Event::Deploy { at } => self.agenda.at(seconds(at), Happening::Deploy),
-            Event::Loop { at, streams } => {
+            ScenarioEvent::Deploy { at } => self.agenda.at(seconds(at), Happening::Deploy),
+            ScenarioEvent::Loop { at, streams } => {
                 self.agenda.at(seconds(at), Happening::Loop(streams));
             }
         }
@@ -309,9 +309,9 @@ impl<'a, B: Balancer> World<'a, B> {
     }
 
     /// What a run asks for next.
-    fn step_of(&self, run: &Run) -> (Step, Option<u16>) {
+    fn step_of(&self, run: &Run) -> (RunRequest, Option<u16>) {
         if run.kind == RunKind::Looping {
-            let step = Step {
+            let step = RunRequest {
                 work: Work::Catalog,
                 safe: false,
                 jruby: LOOP_CATALOG,
@@ -339,7 +339,7 @@ impl<'a, B: Balancer> World<'a, B> {
         };
         let comes_back =
             run.kind != RunKind::Looping && self.fleet[run.agent as usize].honours_retry_after;
-        let ask = Ask {
+        let ask = SimulatedRequest {
             certname: run.agent,
             work: step.work,
             safe: step.safe,
@@ -353,12 +353,12 @@ impl<'a, B: Balancer> World<'a, B> {
     }
 
     /// Does what the column has decided, and what follows from that at once.
-    fn follow(&mut self, id: RequestId, mut answer: Answer) {
+    fn follow(&mut self, id: RequestId, mut answer: BalancerDecision) {
         loop {
             let run = &mut self.runs[id as usize];
             run.token += 1;
             let decided = match answer {
-                Answer::Wait => {
+                BalancerDecision::Wait => {
                     run.state = State::Waiting;
                     let timeout = (self.now + self.balancer.patience(id), id, run.token);
                     // Those that have waited before are out of order.
@@ -371,18 +371,20 @@ impl<'a, B: Balancer> World<'a, B> {
                     }
                     return;
                 }
-                Answer::Refuse(retry_after) => return self.reply(id, Reply::Refused(retry_after)),
-                Answer::Send(member) => {
+                BalancerDecision::Refuse(retry_after) => {
+                    return self.reply(id, Reply::Refused(retry_after));
+                }
+                BalancerDecision::Send(member) => {
                     run.state = State::Sent;
                     run.job.ticket = ticket(id, run.token);
                     match self.compilers[member].accept(run.job, self.now) {
-                        Accepted::Runs(finish) => {
+                        JobAdmission::Runs(finish) => {
                             return self.agenda.at(finish.at, Happening::Finish(member, finish));
                         }
-                        Accepted::Waits => return,
-                        Accepted::QueueFull => self.queue_full(id, member),
-                        Accepted::Stopping => self.unavailable(id),
-                        Accepted::Refused => self.fail(id, Stage::Connect),
+                        JobAdmission::Waits => return,
+                        JobAdmission::QueueFull => self.queue_full(id, member),
+                        JobAdmission::Stopping => self.unavailable(id),
+                        JobAdmission::Refused => self.fail(id, AttemptStage::Connect),
                     }
                 }
             };
@@ -393,7 +395,7 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    fn queue_full(&mut self, id: RequestId, member: usize) -> Option<Answer> {
+    fn queue_full(&mut self, id: RequestId, member: usize) -> Option<BalancerDecision> {
         let most = self.compilers[member].settings().retry_delay_max;
         let retry_after = self.random.between(1.0, most);
         let reply = MemberReply::QueueFull(retry_after);
@@ -404,7 +406,7 @@ impl<'a, B: Balancer> World<'a, B> {
         again
     }
 
-    fn unavailable(&mut self, id: RequestId) -> Option<Answer> {
+    fn unavailable(&mut self, id: RequestId) -> Option<BalancerDecision> {
         let again = self
             .balancer
             .replied(id, MemberReply::Unavailable, self.now);
@@ -414,11 +416,11 @@ impl<'a, B: Balancer> World<'a, B> {
         again
     }
 
-    fn fail(&mut self, id: RequestId, stage: Stage) -> Option<Answer> {
-        let failure = Failure {
+    fn fail(&mut self, id: RequestId, stage: AttemptStage) -> Option<BalancerDecision> {
+        let failure = AttemptFailure {
             stage,
             reused: false,
-            unsent: stage == Stage::Connect,
+            unsent: stage == AttemptStage::Connect,
         };
         let again = self.balancer.failed(id, &failure, self.now);
         if again.is_none() {
@@ -430,7 +432,7 @@ impl<'a, B: Balancer> World<'a, B> {
     /// A compiler that is gone had this request.
     fn lose(&mut self, ticket: u64) {
         if let Some(id) = self.current(ticket)
-            && let Some(answer) = self.fail(id, Stage::ReceiveHead)
+            && let Some(answer) = self.fail(id, AttemptStage::ReceiveHead)
         {
             self.follow(id, answer);
         }
@@ -654,9 +656,9 @@ impl Run {
 }
 
 /// Agents that run by themselves, by phase: those of a herd run with it.
-fn phases(scenario: &Scenario, fleet: &[Agent]) -> Vec<(Micros, u32)> {
+fn phases(scenario: &Scenario, fleet: &[SimulatedAgent]) -> Vec<(Micros, u32)> {
     let herd = match scenario.event {
-        Event::Herd { agents, .. } => agents,
+        ScenarioEvent::Herd { agents, .. } => agents,
         _ => 0,
     };
     let alone = fleet.iter().zip(0u32..).skip(herd as usize);

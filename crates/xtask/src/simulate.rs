@@ -37,12 +37,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use simulation::ours::OurSettings;
+    use simulation::proscenium::ProsceniumSettings;
 
     #[test]
     fn the_simulation_uses_the_defaults_of_the_program() {
         let (ours, upstream) = (
-            OurSettings::default(),
+            ProsceniumSettings::default(),
             upstream::settings::UpstreamSettings::default(),
         );
         assert_eq!(ours.connections_max, upstream.connections_max);

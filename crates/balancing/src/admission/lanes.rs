@@ -4,11 +4,11 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use crate::work::Work;
 
-use super::{Offer, Target};
+use super::{EligibleMembers, Offer};
 
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueuePosition {
     /// Before all lanes: it has run already, and looks for another member.
     Front,
     /// In a lane, in this order.
@@ -40,7 +40,7 @@ struct Lane {
     turn: u64,
 }
 
-/// A lane for each kind of work and each [`Target`].
+/// A lane for each kind of work and each [`EligibleMembers`].
 const LANES: usize = 3 * Work::ALL.len();
 /// What a report costs that has the turn of the catalogs.
 const SHORT: u64 = 1;
@@ -75,17 +75,17 @@ impl Order {
 
 impl Lanes {
     /// The lane of a request, and its order there.
-    pub(super) fn place_of(offer: &Offer, order: Order) -> Place {
+    pub(super) fn place_of(offer: &Offer, order: Order) -> QueuePosition {
         let target = match offer.target {
-            Target::Any => 0,
-            Target::Write => 1,
-            Target::WriterAlone => 2,
+            EligibleMembers::Any => 0,
+            EligibleMembers::Write => 1,
+            EligibleMembers::WriterAlone => 2,
         };
         let work = match order.with_catalogs {
             true => Work::Catalog,
             false => offer.lead.task.work,
         };
-        Place::Lane(work.index() + target * Work::ALL.len(), order.time)
+        QueuePosition::Lane(work.index() + target * Work::ALL.len(), order.time)
     }
 
     /// How many requests wait in the turn of catalogs.
@@ -96,33 +96,33 @@ impl Lanes {
             .sum()
     }
 
-    pub(super) fn insert(&mut self, place: Place, id: u64) {
+    pub(super) fn insert(&mut self, place: QueuePosition, id: u64) {
         match place {
-            Place::Front => _ = self.front.insert(id),
-            Place::Lane(index, order) => {
+            QueuePosition::Front => _ = self.front.insert(id),
+            QueuePosition::Lane(index, order) => {
                 let lane = &mut self.lanes[index];
                 if lane.requests.is_empty() {
                     lane.turn = lane.turn.max(self.served);
                 }
                 lane.requests.insert((order, id));
             }
-            Place::Blocked => {}
+            QueuePosition::Blocked => {}
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place, id: u64) {
+    pub(super) fn remove(&mut self, place: QueuePosition, id: u64) {
         match place {
-            Place::Front => _ = self.front.remove(&id),
-            Place::Lane(index, order) => {
+            QueuePosition::Front => _ = self.front.remove(&id),
+            QueuePosition::Lane(index, order) => {
                 self.lanes[index].requests.remove(&(order, id));
                 self.forget_catalogs(index);
             }
-            Place::Blocked => {}
+            QueuePosition::Blocked => {}
         }
     }
 
     /// The first request of each lane, in the order of their turns. Of two at the same turn, the catalog is last.
-    pub(super) fn heads(&self) -> impl Iterator<Item = (Place, u64)> + use<> {
+    pub(super) fn heads(&self) -> impl Iterator<Item = (QueuePosition, u64)> + use<> {
         let mut heads: Vec<_> = (0..LANES)
             .filter_map(|index| {
                 let (order, id) = *self.lanes[index].requests.first()?;
@@ -132,12 +132,12 @@ impl Lanes {
         heads.sort_unstable();
         heads
             .into_iter()
-            .map(|(_, Reverse(index), order, id)| (Place::Lane(index, order), id))
+            .map(|(_, Reverse(index), order, id)| (QueuePosition::Lane(index, order), id))
     }
 
     /// Notes that the first request of a lane has left it to run.
-    pub(super) fn served(&mut self, place: Place) {
-        if let Place::Lane(index, _) = place {
+    pub(super) fn served(&mut self, place: QueuePosition) {
+        if let QueuePosition::Lane(index, _) = place {
             let turn = self.turn(index);
             self.served = self.served.max(turn);
             let (lane, cost) = match self.has_turn_of_catalogs(index) {

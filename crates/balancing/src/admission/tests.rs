@@ -85,12 +85,12 @@ impl Picker<Slot> for LeastBusy {
     }
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: QueueLimits = QueueLimits {
     queue_max: 6,
     client_max: 3,
     client_queue_max: Some(2),
 };
-const NO_LIMITS: Limits = Limits {
+const NO_LIMITS: QueueLimits = QueueLimits {
     queue_max: u32::MAX,
     client_max: u32::MAX,
     client_queue_max: None,
@@ -103,12 +103,12 @@ struct Site {
     picker: LeastBusy,
     clients: Arc<Holdings>,
     accounts: Vec<Arc<Holding>>,
-    limits: Limits,
+    limits: QueueLimits,
     now: Duration,
 }
 
 impl Site {
-    fn new(maxima: &[u32], clients: usize, limits: Limits) -> Self {
+    fn new(maxima: &[u32], clients: usize, limits: QueueLimits) -> Self {
         let members = Members::new(maxima);
         let holdings = Arc::new(Holdings::default());
         let pool = Arc::from("compilers");
@@ -133,10 +133,10 @@ impl Site {
     fn request(&self, client: usize, work: Work) -> Offer {
         Offer {
             account: Arc::clone(&self.accounts[client]),
-            target: Target::Any,
-            lead: Lead {
+            target: EligibleMembers::Any,
+            lead: PickCriteria {
                 task: Task::of(work),
-                ..Lead::default()
+                ..PickCriteria::default()
             },
             tried: Vec::new(),
             after_reuse: false,
@@ -144,13 +144,13 @@ impl Site {
         }
     }
 
-    fn offer(&mut self, offer: Offer) -> Decision<Slot> {
+    fn offer(&mut self, offer: Offer) -> AdmissionDecision<Slot> {
         self.now += Duration::from_millis(1);
         self.admission
             .offer(offer, || self.limits, &self.picker, self.now)
     }
 
-    fn again(&self, admitted: Admitted<Slot>, offer: Offer) -> Decision<Slot> {
+    fn again(&self, admitted: Admitted<Slot>, offer: Offer) -> AdmissionDecision<Slot> {
         drop(admitted.lease);
         admitted
             .hold
@@ -161,7 +161,7 @@ impl Site {
     fn run(&mut self, client: usize) -> Admitted<Slot> {
         let request = self.request(client, Work::Catalog);
         match self.offer(request) {
-            Decision::Run(running) => running,
+            AdmissionDecision::Run(running) => running,
             other => panic!("{other:?}"),
         }
     }
@@ -169,13 +169,13 @@ impl Site {
     #[track_caller]
     fn wait(&mut self, offer: Offer) -> Ticket<Slot> {
         match self.offer(offer) {
-            Decision::Wait(ticket) => ticket,
+            AdmissionDecision::Wait(ticket) => ticket,
             other => panic!("{other:?}"),
         }
     }
 }
 
-fn poll(ticket: &mut Ticket<Slot>) -> Poll<Result<Admitted<Slot>, Refusal>> {
+fn poll(ticket: &mut Ticket<Slot>) -> Poll<Result<Admitted<Slot>, AdmissionRefusal>> {
     Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -219,10 +219,10 @@ fn a_client_at_its_limit_waits_behind_itself_and_holds_up_no_other() {
         .map(|_| site.wait(site.request(0, Work::Catalog)))
         .collect();
     let request = site.request(0, Work::Catalog);
-    let Decision::Refuse(refusal) = site.offer(request) else {
+    let AdmissionDecision::Refuse(refusal) = site.offer(request) else {
         panic!("more may not wait");
     };
-    assert_eq!(refusal, Refusal::ClientQueueFull);
+    assert_eq!(refusal, AdmissionRefusal::ClientQueueFull);
     running.push(site.run(1));
     drop(running.remove(0));
     running.push(granted(&mut own[0]));
@@ -232,7 +232,7 @@ fn a_client_at_its_limit_waits_behind_itself_and_holds_up_no_other() {
 
 #[test]
 fn agents_that_come_back_make_room_the_newest_first_and_none_else_is_sent_away() {
-    let limits = Limits {
+    let limits = QueueLimits {
         queue_max: 3,
         ..NO_LIMITS
     };
@@ -245,19 +245,24 @@ fn agents_that_come_back_make_room_the_newest_first_and_none_else_is_sent_away()
     let mut staying = site.wait(site.request(1, Work::Catalog));
     let mut first = site.wait(returning(&site, 2));
     let mut second = site.wait(returning(&site, 3));
-    let refused = |decision| matches!(decision, Decision::Refuse(Refusal::QueueFull));
+    let refused = |decision| {
+        matches!(
+            decision,
+            AdmissionDecision::Refuse(AdmissionRefusal::QueueFull)
+        )
+    };
     let request = returning(&site, 4);
     assert!(refused(site.offer(request)), "it comes back itself");
     let fifth = site.wait(site.request(5, Work::Catalog));
     assert!(matches!(
         poll(&mut second),
-        Poll::Ready(Err(Refusal::MadeRoom))
+        Poll::Ready(Err(AdmissionRefusal::MadeRoom))
     ));
     assert!(poll(&mut first).is_pending());
     let sixth = site.wait(site.request(6, Work::Catalog));
     assert!(matches!(
         poll(&mut first),
-        Poll::Ready(Err(Refusal::MadeRoom))
+        Poll::Ready(Err(AdmissionRefusal::MadeRoom))
     ));
     let request = site.request(7, Work::Catalog);
     assert!(refused(site.offer(request)), "all that wait would fail");
@@ -341,7 +346,7 @@ fn a_report_waits_for_no_catalog_that_came_after_it() {
 #[test]
 fn reports_go_first_while_more_than_half_of_the_queue_is_taken() {
     let served = |queue_max| {
-        let limits = Limits {
+        let limits = QueueLimits {
             queue_max,
             ..NO_LIMITS
         };
@@ -405,7 +410,7 @@ fn agents_wait_their_turn_with_the_catalogs_while_more_of_these_wait_than_can_so
         site.now += Duration::from_millis(1);
         let offer = site.request(client, work);
         let decision = site.admission.offer(offer, || site.limits, &slow, site.now);
-        let Decision::Wait(ticket) = decision else {
+        let AdmissionDecision::Wait(ticket) = decision else {
             panic!("{decision:?}");
         };
         waiting.push((name, ticket));
@@ -475,7 +480,7 @@ fn a_further_attempt_goes_before_all_others_and_keeps_its_clients_place() {
         tried: vec![first.lease.1 as u64],
         ..site.request(0, Work::Catalog)
     };
-    let Decision::Wait(mut again) = site.again(first, offer) else {
+    let AdmissionDecision::Wait(mut again) = site.again(first, offer) else {
         panic!("the other member is full");
     };
     // The place that it gave up is the waiting request's.
@@ -494,14 +499,14 @@ fn a_further_attempt_goes_before_all_others_and_keeps_its_clients_place() {
         tried: vec![at as u64],
         ..site.request(0, Work::Catalog)
     };
-    let Decision::Wait(mut again) = site.again(first, offer) else {
+    let AdmissionDecision::Wait(mut again) = site.again(first, offer) else {
         panic!("the other member is full");
     };
     site.members.members()[1 - at].up = false;
     site.admission.members_changed();
     assert!(matches!(
         poll(&mut again),
-        Poll::Ready(Err(Refusal::AllTried))
+        Poll::Ready(Err(AdmissionRefusal::AllTried))
     ));
     assert_eq!(site.accounts[0].held(), 0);
 }
@@ -518,7 +523,7 @@ fn without_an_available_member_nothing_new_waits_and_what_waits_stays() {
     let request = site.request(2, Work::Catalog);
     assert!(matches!(
         site.offer(request),
-        Decision::Refuse(Refusal::NoneAvailable)
+        AdmissionDecision::Refuse(AdmissionRefusal::NoneAvailable)
     ));
     site.members.members()[0].up = true;
     site.admission.members_changed();
@@ -580,8 +585,8 @@ fn holds(site: &Site, running: &[Busy], waiting: &mut [Waiting]) -> Result<(), T
     let idle = site.members.has_room();
     for (client, ticket) in waiting {
         let waiter = &queue.waiters[&ticket.id];
-        let waits = waiter.outcome.is_none() && waiter.place != Place::Front;
-        let may_run = waiter.place != Place::Blocked
+        let waits = waiter.outcome.is_none() && waiter.place != QueuePosition::Front;
+        let may_run = waiter.place != QueuePosition::Blocked
             || site.accounts[*client].held() < u64::from(site.limits.client_max);
         prop_assert!(
             !(waits && may_run && idle),
@@ -600,9 +605,9 @@ proptest! {
         let (mut running, mut waiting) = (Vec::<Busy>::new(), Vec::<Waiting>::new());
         for step in steps {
             let mut decided = |client, decision| match decision {
-                Decision::Run(busy) => running.push((client, busy)),
-                Decision::Wait(ticket) => waiting.push((client, ticket)),
-                Decision::Refuse(_) => {}
+                AdmissionDecision::Run(busy) => running.push((client, busy)),
+                AdmissionDecision::Wait(ticket) => waiting.push((client, ticket)),
+                AdmissionDecision::Refuse(_) => {}
             };
             match step {
                 Step::Offer { client, work, comes_back } => {
@@ -617,9 +622,9 @@ proptest! {
                         let offer = Offer { tried, ..site.request(client, Work::Other) };
                         let decision = site.again(busy, offer);
                         match decision {
-                            Decision::Run(busy) => running.push((client, busy)),
-                            Decision::Wait(ticket) => waiting.push((client, ticket)),
-                            Decision::Refuse(_) => {}
+                            AdmissionDecision::Run(busy) => running.push((client, busy)),
+                            AdmissionDecision::Wait(ticket) => waiting.push((client, ticket)),
+                            AdmissionDecision::Refuse(_) => {}
                         }
                     }
                 }
@@ -674,7 +679,7 @@ proptest! {
     fn an_agent_in_a_loop_delays_no_other_by_more_than_what_it_had_before_and_has_none_refused(
         steps in proptest::collection::vec((1..8usize, 0..3usize), 1..60)
     ) {
-        let limits = Limits { queue_max: 20, client_max: 2, client_queue_max: Some(4) };
+        let limits = QueueLimits { queue_max: 20, client_max: 2, client_queue_max: Some(4) };
         let mut site = Site::new(&[1, 1], 8, limits);
         let (mut running, mut waiting) = (Vec::<Busy>::new(), Vec::<Waiting>::new());
         let mut overtaken = [0; 8];
@@ -685,13 +690,13 @@ proptest! {
             for of in [0; 10].into_iter().chain(is_idle.then_some(client)) {
                 let request = site.request(of, Work::Catalog);
                 match site.offer(request) {
-                    Decision::Run(busy) => running.push((of, busy)),
-                    Decision::Wait(ticket) => {
+                    AdmissionDecision::Run(busy) => running.push((of, busy)),
+                    AdmissionDecision::Wait(ticket) => {
                         overtaken[of] = 0;
                         waiting.push((of, ticket));
                     }
-                    Decision::Refuse(refusal) => {
-                        prop_assert_eq!((of, refusal), (0, Refusal::ClientQueueFull));
+                    AdmissionDecision::Refuse(refusal) => {
+                        prop_assert_eq!((of, refusal), (0, AdmissionRefusal::ClientQueueFull));
                     }
                 }
             }
@@ -769,7 +774,7 @@ impl Wake for Unpark {
 
 #[test]
 fn no_wake_up_is_lost_between_threads() {
-    let limits = Limits {
+    let limits = QueueLimits {
         client_max: 2,
         ..NO_LIMITS
     };
@@ -783,9 +788,9 @@ fn no_wake_up_is_lost_between_threads() {
                         site.admission
                             .offer(request, || site.limits, &site.picker, site.now);
                     let mut ticket = match decision {
-                        Decision::Run(_) => continue,
-                        Decision::Wait(ticket) => ticket,
-                        Decision::Refuse(refusal) => panic!("{refusal}"),
+                        AdmissionDecision::Run(_) => continue,
+                        AdmissionDecision::Wait(ticket) => ticket,
+                        AdmissionDecision::Refuse(refusal) => panic!("{refusal}"),
                     };
                     if turn % 7 == 0 {
                         continue;
@@ -821,7 +826,7 @@ impl<F: Fn(&Offer) -> Result<Slot, PickError> + Send + Sync> Picker<Slot> for By
 
 #[test]
 fn a_request_that_is_refused_leaves_none_behind_that_waits_for_its_client() {
-    let limits = Limits {
+    let limits = QueueLimits {
         client_max: 1,
         ..NO_LIMITS
     };
@@ -838,9 +843,12 @@ fn a_request_that_is_refused_leaves_none_behind_that_waits_for_its_client() {
     });
     let request = site.request(0, Work::Catalog);
     let first = admission.offer(request, limits, &races, Duration::ZERO);
-    assert!(matches!(first, Decision::Refuse(Refusal::NoneAvailable)));
+    assert!(matches!(
+        first,
+        AdmissionDecision::Refuse(AdmissionRefusal::NoneAvailable)
+    ));
     let second = second.lock().expect("no test panics with it").take();
-    let Some(Decision::Wait(mut second)) = second else {
+    let Some(AdmissionDecision::Wait(mut second)) = second else {
         panic!("{second:?}");
     };
     drop(granted(&mut second));
@@ -853,7 +861,7 @@ fn a_write_that_only_one_member_may_serve_holds_up_no_other_write() {
     // While the first member is down, the second one serves writes, except those that are for the first alone.
     let all = site.picker.clone();
     let picker = By(move |request: &Offer| match request.target {
-        Target::WriterAlone => Err(PickError::NoneAvailable),
+        EligibleMembers::WriterAlone => Err(PickError::NoneAvailable),
         _ => all.pick(request),
     });
     site.admission.adopt(Arc::new(picker));
@@ -861,8 +869,8 @@ fn a_write_that_only_one_member_may_serve_holds_up_no_other_write() {
         target,
         ..site.request(client, Work::Other)
     };
-    let mut renewal = site.wait(write(&site, 2, Target::WriterAlone));
-    let mut enrolment = site.wait(write(&site, 3, Target::Write));
+    let mut renewal = site.wait(write(&site, 2, EligibleMembers::WriterAlone));
+    let mut enrolment = site.wait(write(&site, 3, EligibleMembers::Write));
     let [first, second] = _busy;
     drop(first);
     drop(granted(&mut enrolment));
@@ -884,7 +892,7 @@ fn requests_of_one_kind_at_the_front_are_tried_once_and_not_each() {
     let (on_first, mut held): (Vec<_>, Vec<_>) = running
         .into_iter()
         .partition(|admitted| admitted.lease.1 == 0);
-    while let Decision::Run(one) = site.offer(site.request(41, Work::Catalog)) {
+    while let AdmissionDecision::Run(one) = site.offer(site.request(41, Work::Catalog)) {
         held.push(one);
     }
     let count = on_first.len();
@@ -896,7 +904,7 @@ fn requests_of_one_kind_at_the_front_are_tried_once_and_not_each() {
                 ..site.request(0, Work::Catalog)
             };
             match site.again(admitted, offer) {
-                Decision::Wait(ticket) => ticket,
+                AdmissionDecision::Wait(ticket) => ticket,
                 other => panic!("{other:?}"),
             }
         })

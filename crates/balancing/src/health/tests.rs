@@ -139,7 +139,7 @@ fn a_changed_check_keeps_an_up_member_and_asks_a_down_one_anew() {
     let change = evidence.replace(&old).expect("health is reset");
     assert_eq!(
         (change.to, change.cause),
-        (Health::Unknown, Cause::CheckChanged)
+        (Health::Unknown, HealthCause::CheckChanged)
     );
     assert_eq!(walk(&mut evidence, &old, &[Good]), [Health::Up]);
 }

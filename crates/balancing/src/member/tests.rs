@@ -3,7 +3,7 @@
 use std::sync::{Barrier, atomic::AtomicBool};
 
 use super::*;
-use crate::health::Cause;
+use crate::health::HealthCause;
 use crate::settings::CheckKind;
 
 fn need(task: Task) -> Need {
@@ -13,8 +13,8 @@ fn need(task: Task) -> Need {
     }
 }
 
-fn limits(in_flight_max: u32) -> Limits {
-    Limits::new(in_flight_max, u32::MAX)
+fn limits(in_flight_max: u32) -> SlotLimits {
+    SlotLimits::new(in_flight_max, u32::MAX)
 }
 
 const START: Duration = Duration::ZERO;
@@ -86,7 +86,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
         let change = member.administer(leave);
         assert_eq!(
             change.map(|change| (change.to, change.cause)),
-            Some((Health::Down, Cause::MaintenanceEnded))
+            Some((Health::Down, HealthCause::MaintenanceEnded))
         );
         // Neither a failure nor a refused connection makes it come back sooner.
         member.probe_failed(&check);

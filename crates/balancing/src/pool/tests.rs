@@ -61,18 +61,18 @@ fn weights(algorithm: Algorithm, weights: &[u32]) -> Pool {
 }
 
 /// Led by nothing but chance, a new number each time.
-fn any() -> Lead {
+fn any() -> PickCriteria {
     thread_local!(static RANDOM: Cell<u64> = const { Cell::new(1) });
     let random = mix(RANDOM.replace(RANDOM.get() + 1));
-    Lead {
+    PickCriteria {
         random,
-        ..Lead::default()
+        ..PickCriteria::default()
     }
 }
 
 /// Led by a key, if there is one.
-fn keyed(hash: Option<u64>) -> Lead {
-    Lead { key: hash, ..any() }
+fn keyed(hash: Option<u64>) -> PickCriteria {
+    PickCriteria { key: hash, ..any() }
 }
 
 fn picked(pool: &Pool) -> Lease {
@@ -522,7 +522,7 @@ fn a_client_stays_with_its_member_and_losing_another_does_not_move_it() {
     let pool = weights(Algorithm::SourceHash, &[1, 1, 2]);
     let home = |n: u32| {
         let source = Some(key_hash(&n.to_be_bytes()));
-        let lead = Lead { source, ..any() };
+        let lead = PickCriteria { source, ..any() };
         pool.pick(&[], lead, NOW).expect("up").index()
     };
     let before: Vec<usize> = (0..4_000).map(home).collect();
@@ -541,7 +541,7 @@ fn a_client_stays_with_its_member_and_losing_another_does_not_move_it() {
 
 #[test]
 fn a_key_goes_before_the_clients_address_and_other_algorithms_do_not_look_at_that() {
-    let lead = |key, source| Lead {
+    let lead = |key, source| PickCriteria {
         key,
         source,
         ..any()
@@ -551,7 +551,7 @@ fn a_key_goes_before_the_clients_address_and_other_algorithms_do_not_look_at_tha
         .filter(|algorithm| *algorithm != Algorithm::First);
     for algorithm in others {
         let pool = weights(algorithm, &[1, 1, 1, 1]);
-        let picks = |lead: &dyn Fn() -> Lead| -> usize {
+        let picks = |lead: &dyn Fn() -> PickCriteria| -> usize {
             let pick = |_| pool.pick(&[], lead(), NOW).expect("up").index();
             shares(&(0..60).map(pick).collect::<Vec<_>>()).len()
         };
@@ -718,7 +718,7 @@ fn simulate(seed: u64) {
                 drop(leases.swap_remove(random.below(leases.len() as u64) as usize))
             }
             _ => {
-                // Numbers of members are their places: they have a registry of their own.
+                // Numbers of members are their slots: they have a registry of their own.
                 let tried: Vec<u64> = (0..random.below(3))
                     .map(|_| random.below(members.len() as u64))
                     .collect();
@@ -809,7 +809,7 @@ fn capacity_for_work_that_holds_jrubies_is_what_these_can_run() {
 
 /// The same question asked in another way, from what can be seen outside.
 fn expected_refusal(pool: &Pool, tried: &[u64]) -> PickError {
-    let up: Vec<(usize, &Entry)> = pool
+    let up: Vec<(usize, &PoolEntry)> = pool
         .entries()
         .iter()
         .enumerate()
@@ -820,7 +820,7 @@ fn expected_refusal(pool: &Pool, tried: &[u64]) -> PickError {
         .iter()
         .filter(|(_, entry)| !tried.contains(&entry.member.id()))
         .collect();
-    let is_full = |entry: &Entry| entry.member.in_flight() >= entry.in_flight_max;
+    let is_full = |entry: &PoolEntry| entry.member.in_flight() >= entry.in_flight_max;
     assert!(
         untried.iter().all(|(_, entry)| is_full(entry)),
         "somebody could have been picked"
@@ -955,7 +955,7 @@ fn a_lowered_weight_lowers_the_share_and_none_keeps_requests_away() {
         lowered.set_weight_percent(WeightSource::AgentCheck, 0);
         assert!(sequence(&pool, 100).iter().all(|index| *index == 1));
         let order = pool.order(any(), NOW);
-        assert_eq!((order[1].index, order[1].why), (0, Why::NoWeight));
+        assert_eq!((order[1].index, order[1].why), (0, RankReason::NoWeight));
     }
 }
 
@@ -1124,14 +1124,14 @@ fn jrubies(algorithm: Algorithm, members: &[(u32, u32)]) -> Pool {
     Pool::new(&settings, CONNECTIONS_MAX, &Registry::default())
 }
 
-fn of_work(work: Work) -> Lead {
-    Lead {
+fn of_work(work: Work) -> PickCriteria {
+    PickCriteria {
         task: Task::of(work),
         ..any()
     }
 }
 
-const STATIC_FILE: Lead = Lead {
+const STATIC_FILE: PickCriteria = PickCriteria {
     key: None,
     source: None,
     certname: None,
@@ -1140,7 +1140,7 @@ const STATIC_FILE: Lead = Lead {
         work: Work::File,
         without_jruby: true,
     },
-    stay: Stay::No,
+    stay: MemberPersistence::No,
 };
 
 #[test]
@@ -1249,7 +1249,7 @@ fn busy_jrubies_make_requests_wait_and_those_without_a_jruby_run() {
     let file = pool.pick(&[], STATIC_FILE, NOW).expect("it needs no JRuby");
     assert_eq!((file.index(), file.member().working()), (0, 3));
     let why = pool.order(any(), NOW)[1].why;
-    assert_eq!(why, Why::Working { working: 3, max: 3 });
+    assert_eq!(why, RankReason::Working { working: 3, max: 3 });
     drop((held, file));
     assert_eq!(pool.entries()[0].member.working(), 0);
 }
@@ -1299,13 +1299,13 @@ fn first_takes_the_first_below_its_limit_in_the_configured_order() {
     let held: Vec<Lease> = (0..5).map(|_| picked(&pool)).collect();
     let indexes: Vec<usize> = held.iter().map(Lease::index).collect();
     assert_eq!(indexes, [0, 0, 1, 2, 2]);
-    assert_eq!(pool.order(any(), NOW)[0].why, Why::First);
+    assert_eq!(pool.order(any(), NOW)[0].why, RankReason::First);
 }
 
 #[test]
 fn a_certname_stays_on_its_member_while_that_is_within_the_bound() {
     let pool = jrubies(Algorithm::CertnameHash, &[(2, 1), (4, 1), (6, 2)]);
-    let lead = |certname: usize| Lead {
+    let lead = |certname: usize| PickCriteria {
         certname: Some(key_hash(format!("web{certname}").as_bytes())),
         ..any()
     };
@@ -1336,7 +1336,7 @@ fn certname_hash_keeps_every_member_within_its_bound() {
     let total: u32 = members.iter().sum();
     let mut held = Vec::new();
     for certname in 0..u64::from(total) {
-        let lead = Lead {
+        let lead = PickCriteria {
             // Half of the requests are of one agent.
             certname: Some(mix(certname / 2 * (certname % 2))),
             ..any()
@@ -1374,7 +1374,7 @@ fn shares_are_within_two_percent_of_weights_over_ten_thousand_picks() {
         jrubies(Algorithm::LeastLoad, &[(1, 1), (1, 2), (3, 1), (5, 2)]),
     )]) {
         let pick = |n: u64| {
-            let lead = Lead {
+            let lead = PickCriteria {
                 source: Some(mix(n ^ 0xabcd)),
                 certname: Some(mix(n ^ 0xabcd)),
                 ..any()
@@ -1393,7 +1393,7 @@ fn shares_are_within_two_percent_of_weights_over_ten_thousand_picks() {
 #[test]
 fn a_member_more_takes_its_share_of_the_keys_and_no_other_key_moves() {
     for algorithm in [Algorithm::SourceHash, Algorithm::CertnameHash] {
-        let lead = |n: u64| Lead {
+        let lead = |n: u64| PickCriteria {
             source: Some(mix(n)),
             certname: Some(mix(n)),
             ..any()
@@ -1429,7 +1429,7 @@ fn two_sites() -> Pool {
 #[test]
 fn a_later_priority_is_asked_only_while_no_member_of_an_earlier_one_is_up() {
     let pool = two_sites();
-    let pick = |tried: &[u64]| pool.pick(tried, Lead::default(), Duration::ZERO);
+    let pick = |tried: &[u64]| pool.pick(tried, PickCriteria::default(), Duration::ZERO);
     let held: Vec<_> = (0..2).map(|_| pick(&[]).expect("site A")).collect();
     assert!(held.iter().all(|lease| lease.index() < 2));
     // Full is not down: another site would cost more than the wait.
@@ -1450,7 +1450,7 @@ fn a_later_priority_is_asked_only_while_no_member_of_an_earlier_one_is_up() {
 
 #[test]
 fn the_order_shows_an_earlier_priority_first() {
-    let order = two_sites().order(Lead::default(), Duration::ZERO);
+    let order = two_sites().order(PickCriteria::default(), Duration::ZERO);
     let indexes: Vec<_> = order.iter().map(|place| place.index).collect();
     assert_eq!(indexes, [0, 1, 2, 3]);
 }
@@ -1530,7 +1530,7 @@ fn ejected_members_are_used_again_in_time_and_where_no_other_is_left() {
     assert!(
         order
             .iter()
-            .any(|place| place.index == 0 && place.why == Why::Ejected)
+            .any(|place| place.index == 0 && place.why == RankReason::Ejected)
     );
     let later = NOW + EjectionSettings::default().eject_time;
     let picked_later = pool.pick(&[pool.entries()[1].member.id()], any(), later);
@@ -1585,8 +1585,11 @@ fn a_client_stays_with_its_member_while_that_is_available_and_not_full() {
         let pool = pool(algorithm, &[(1, Some(1)), (1, Some(1)), (1, Some(1))]);
         let home = &pool.entries()[1].member;
         let hash = (0..).find(|hash| pool.first_choice(*hash) == Some(1));
-        for stay in [Stay::Member(home.id()), Stay::Hash(hash.expect("a hash"))] {
-            let lead = Lead { stay, ..any() };
+        for stay in [
+            MemberPersistence::Member(home.id()),
+            MemberPersistence::Hash(hash.expect("a hash")),
+        ] {
+            let lead = PickCriteria { stay, ..any() };
             let pick = |tried: &[u64]| pool.pick(tried, lead, NOW);
             let held = pick(&[]).expect("free");
             assert_eq!(held.index(), 1, "{stay:?}");
@@ -1608,11 +1611,11 @@ fn a_client_stays_with_its_member_while_that_is_available_and_not_full() {
         }
         assert!(eject(&pool, 1, NOW));
         assert!(!pool.keeps_clients(1, NOW), "it is ejected");
-        let stay = Stay::Member(home.id());
-        let moved = pool.pick(&[], Lead { stay, ..any() }, NOW);
+        let stay = MemberPersistence::Member(home.id());
+        let moved = pool.pick(&[], PickCriteria { stay, ..any() }, NOW);
         assert_ne!(moved.expect("another").index(), 1);
-        let stay = Stay::Member(u64::MAX);
-        assert!(pool.pick(&[], Lead { stay, ..any() }, NOW).is_ok());
+        let stay = MemberPersistence::Member(u64::MAX);
+        assert!(pool.pick(&[], PickCriteria { stay, ..any() }, NOW).is_ok());
     }
 }
 
@@ -1623,9 +1626,9 @@ fn a_client_that_stays_asks_its_member_again_after_a_kept_connection_broke() {
     let client = ClientKey::Address("127.0.0.1".parse().expect("an address"));
     let offer = |tries: usize, after_reuse| Offer {
         account: Arc::new(Holdings::default()).of(&"p".into(), client.clone()),
-        target: Target::Any,
-        lead: Lead {
-            stay: Stay::Member(home),
+        target: EligibleMembers::Any,
+        lead: PickCriteria {
+            stay: MemberPersistence::Member(home),
             ..any()
         },
         tried: vec![home; tries],
@@ -1661,7 +1664,7 @@ fn the_word_of_a_member_agrees_with_a_closer_look_after_whatever_happened() {
             pool.refresh();
             for entry in pool.entries() {
                 for task in [Task::default(), STATIC_FILE.task] {
-                    let (places, why) = (entry.member.places.get(), entry.obstacle(task, now));
+                    let (places, why) = (entry.member.slots.get(), entry.obstacle(task, now));
                     let open = why.is_none() && entry.member.ejected_for(now).is_none();
                     assert_eq!(
                         entry.is_open(task, now),

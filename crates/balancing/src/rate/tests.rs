@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::{Rate, RateLimiter, RateOf, Rates, SOURCES_MAX, TooSoon};
+use super::{Rate, RateExceeded, RateLimiter, RateScope, Rates, SOURCES_MAX};
 use crate::rendezvous::mix;
 
 const WIDE: Rate = Rate {
@@ -79,10 +79,10 @@ fn the_total_holds_for_all_and_costs_a_refused_address_nothing() {
     };
     assert_eq!(ask(v4(1), 0), Ok(()));
     assert_eq!(ask(v4(1), 0), Ok(()));
-    assert_eq!(ask(v4(1), 0), Err(RateOf::Address));
+    assert_eq!(ask(v4(1), 0), Err(RateScope::Address));
     assert_eq!(ask(v4(2), 0), Ok(()));
-    assert_eq!(ask(v4(2), 0), Err(RateOf::Total));
-    assert_eq!(ask(v4(3), 0), Err(RateOf::Total));
+    assert_eq!(ask(v4(2), 0), Err(RateScope::Total));
+    assert_eq!(ask(v4(3), 0), Err(RateScope::Total));
     // What was refused by the total was not counted against the address.
     assert_eq!(ask(v4(2), 1), Ok(()));
 }
@@ -128,8 +128,8 @@ fn those_who_come_too_soon_come_again_spread() {
     let mut by_second: BTreeMap<u64, u32> = BTreeMap::new();
     for n in 0..5000_u64 {
         let refused = limiter.count(&rates, v4(1), seconds(0), mix(n));
-        let TooSoon { of, retry_after } = refused.expect_err("too soon");
-        assert_eq!(of, RateOf::Address);
+        let RateExceeded { of, retry_after } = refused.expect_err("too soon");
+        assert_eq!(of, RateScope::Address);
         assert!(
             retry_after >= seconds(1) && retry_after <= seconds(131),
             "{retry_after:?}"
@@ -200,7 +200,7 @@ fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u3
         chance += 1;
         let agent = &mut fleet[index];
         let next = match limiter.count(&rates, v4(0x0a00_0001), now, mix(chance)) {
-            Err(TooSoon { retry_after, .. }) => {
+            Err(RateExceeded { retry_after, .. }) => {
                 agent.refused += 1;
                 // An agent sleeps whole seconds, at most a hundred times.
                 now + seconds(retry_after.as_secs().max(1))

@@ -13,36 +13,36 @@ const FRESH: Progress = Progress {
     late: false,
 };
 
-fn again(failure: Failure, progress: Progress) -> bool {
-    POLICY.judge(&failure, &progress) == RetryVerdict::Again
+fn again(failure: AttemptFailure, progress: Progress) -> bool {
+    POLICY.decide(&failure, &progress) == RetryVerdict::Again
 }
 
-fn failure(stage: Stage) -> Failure {
-    Failure {
+fn failure(stage: AttemptStage) -> AttemptFailure {
+    AttemptFailure {
         stage,
         reused: false,
         unsent: false,
     }
 }
 
-const STAGES: [Stage; 6] = [
-    Stage::Resolve,
-    Stage::Connect,
-    Stage::Handshake,
-    Stage::SendHead,
-    Stage::SendBody,
-    Stage::ReceiveHead,
+const STAGES: [AttemptStage; 6] = [
+    AttemptStage::Resolve,
+    AttemptStage::Connect,
+    AttemptStage::Handshake,
+    AttemptStage::SendHead,
+    AttemptStage::SendBody,
+    AttemptStage::ReceiveHead,
 ];
 
 #[test]
 fn what_a_member_cannot_have_seen_goes_again_and_the_rest_only_if_safe() {
     for (stage, catalog, file, ca_write) in [
-        (Stage::Resolve, true, true, false),
-        (Stage::Connect, true, true, false),
-        (Stage::Handshake, true, true, false),
-        (Stage::SendHead, false, true, false),
-        (Stage::SendBody, false, true, false),
-        (Stage::ReceiveHead, false, true, false),
+        (AttemptStage::Resolve, true, true, false),
+        (AttemptStage::Connect, true, true, false),
+        (AttemptStage::Handshake, true, true, false),
+        (AttemptStage::SendHead, false, true, false),
+        (AttemptStage::SendBody, false, true, false),
+        (AttemptStage::ReceiveHead, false, true, false),
     ] {
         let safe = Progress {
             safe: true,
@@ -53,7 +53,7 @@ fn what_a_member_cannot_have_seen_goes_again_and_the_rest_only_if_safe() {
             ..FRESH
         };
         for reused in [false, true] {
-            let failure = Failure {
+            let failure = AttemptFailure {
                 reused,
                 ..failure(stage)
             };
@@ -67,8 +67,12 @@ fn what_a_member_cannot_have_seen_goes_again_and_the_rest_only_if_safe() {
 #[test]
 fn a_message_that_came_back_unsent_goes_again_whatever_it_is() {
     for single_member in [false, true] {
-        for stage in [Stage::SendHead, Stage::SendBody, Stage::ReceiveHead] {
-            let unsent = Failure {
+        for stage in [
+            AttemptStage::SendHead,
+            AttemptStage::SendBody,
+            AttemptStage::ReceiveHead,
+        ] {
+            let unsent = AttemptFailure {
                 stage,
                 reused: true,
                 unsent: true,
@@ -87,7 +91,7 @@ fn a_message_that_came_back_unsent_goes_again_whatever_it_is() {
 fn nothing_goes_again_once_it_cannot_be_repeated_whole() {
     for stage in STAGES {
         for unsent in [false, true] {
-            let failure = Failure {
+            let failure = AttemptFailure {
                 unsent,
                 ..failure(stage)
             };

@@ -53,7 +53,7 @@ fn a_client_that_is_revoked_while_its_request_waits_is_refused() {
 }
 
 /// Routes with these settings beside the built-in ones, to the pools of an estate.
-fn routes(settings: routing::Settings) -> Arc<RouteTable> {
+fn routes(settings: routing::RoutingSettings) -> Arc<RouteTable> {
     let table = RouteTable::new(&settings, &["compilers".into(), "ca".into()]);
     Arc::new(table.expect("routes"))
 }
@@ -81,9 +81,9 @@ fn a_request_that_waits_is_refused_by_a_rule_of_access_that_came_meanwhile() {
             certname: vec!["web02".to_owned()],
             ..AccessRuleSettings::default()
         };
-        let table = routes(routing::Settings {
+        let table = routes(routing::RoutingSettings {
             access: vec![rule],
-            ..routing::Settings::default()
+            ..routing::RoutingSettings::default()
         });
         let counted = estate.shared.metrics.access_rule("not-web02");
         estate.apply(|generation| {
@@ -119,9 +119,9 @@ fn a_request_that_waits_runs_in_its_pool_although_others_go_elsewhere_by_now() {
             pool: "ca".to_owned(),
             ..RouteSettings::default()
         };
-        let table = routes(routing::Settings {
+        let table = routes(routing::RoutingSettings {
             routes: vec![elsewhere],
-            ..routing::Settings::default()
+            ..routing::RoutingSettings::default()
         });
         estate.apply(|generation| generation.routes = table);
         member.answer(200, "first").await;

@@ -7,9 +7,9 @@ use http::{HeaderMap, Method};
 use identity::{Agent, Certname, ClientIdentity, Reason, Refusal, extension_oid};
 
 use crate::settings::{
-    AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RuleAction, Settings,
+    AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RoutingSettings, RuleAction,
 };
-use crate::{CanonicalPath, Class, Decision, Question, RouteTable};
+use crate::{CanonicalPath, Class, RouteDecision, RouteTable, RoutingRequest};
 
 const POOLS: &[&str] = &["compilers", "ca", "forge"];
 const CATALOG: &str = "POST /puppet/v3/catalog/web01";
@@ -79,15 +79,15 @@ fn allow(name: &str) -> AccessRuleSettings {
     rule(name, RuleAction::Allow)
 }
 
-fn settings(access: Vec<AccessRuleSettings>) -> Settings {
-    Settings {
+fn settings(access: Vec<AccessRuleSettings>) -> RoutingSettings {
+    RoutingSettings {
         access,
         extension_names: vec![("site".to_owned(), OWN_OID.to_owned())],
-        ..Settings::default()
+        ..RoutingSettings::default()
     }
 }
 
-fn build(settings: &Settings) -> Result<RouteTable, Vec<String>> {
+fn build(settings: &RoutingSettings) -> Result<RouteTable, Vec<String>> {
     let pools: Vec<Arc<str>> = POOLS.iter().map(|name| Arc::from(*name)).collect();
     RouteTable::new(settings, &pools)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect())
@@ -95,11 +95,11 @@ fn build(settings: &Settings) -> Result<RouteTable, Vec<String>> {
 
 /// "passes", "passes, observed by RULE", or the reason with the rule that refuses.
 #[track_caller]
-fn check(settings: &Settings, request: &str, who: &Who, expected: &str) {
+fn check(settings: &RoutingSettings, request: &str, who: &Who, expected: &str) {
     let table = build(settings).expect("a table");
     let (method, path) = request.split_once(' ').expect("method and path");
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
-    let question = Question {
+    let question = RoutingRequest {
         method: &method,
         path: CanonicalPath::check(path).expect("a path"),
         query: None,
@@ -115,9 +115,9 @@ fn check(settings: &Settings, request: &str, who: &Who, expected: &str) {
         Some(rule) => format!("passes, observed by {}", rule.name),
     };
     let outcome = match table.find(&question) {
-        Decision::Forward(plan) => passes(plan.observed),
-        Decision::Status(observed) => passes(observed),
-        Decision::Refuse(refusal) => match refusal.rule {
+        RouteDecision::Forward(plan) => passes(plan.observed),
+        RouteDecision::Status(observed) => passes(observed),
+        RouteDecision::Refuse(refusal) => match refusal.rule {
             None => refusal.reason.as_str().to_owned(),
             Some(index) => {
                 let name = &table.rules()[index].name;
@@ -425,7 +425,7 @@ fn a_rule_that_observes_changes_nothing_and_tells_what_it_would_refuse() {
 
 #[test]
 fn all_rules_observe_where_the_whole_does() {
-    let rules = Settings {
+    let rules = RoutingSettings {
         access_observe: true,
         ..settings(vec![
             refuse("one"),
@@ -450,13 +450,13 @@ fn all_rules_observe_where_the_whole_does() {
 #[test]
 fn what_no_rule_can_be_made_of_is_told_whole() {
     let texts = |text: &str| vec![text.to_owned()];
-    let wrong = Settings {
+    let wrong = RoutingSettings {
         extension_names: vec![
             ("site".to_owned(), OWN_OID.to_owned()),
             ("pp_role".to_owned(), OWN_OID.to_owned()),
             ("alt".to_owned(), "2.5.29.17".to_owned()),
         ],
-        ..Settings::default()
+        ..RoutingSettings::default()
     };
     let told = build(&wrong).expect_err("refused");
     assert_eq!(told.len(), 2, "{told:?}");

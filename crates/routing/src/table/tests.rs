@@ -8,7 +8,7 @@ use identity::{Agent, ChainVerified, ClientIdentity, Reason, Refusal, SubjectRul
 
 use super::*;
 use crate::settings::{ClientRule, PathPattern, RouteSettings};
-use crate::{CanonicalPath, Condition, Layouts};
+use crate::{CanonicalPath, Layouts, RouteCondition};
 
 const POOLS: &[&str] = &["compilers", "ca", "filebucket", "forge"];
 
@@ -39,9 +39,9 @@ impl<'a> Ask<'a> {
     /// `GET /path` by `who`: "POOL via ROUTE", "status", or "CODE reason".
     fn outcome(&self, request: &str, who: &str) -> String {
         self.decide(request, who, |decision| match decision {
-            Decision::Forward(plan) => format!("{} via {}", POOLS[plan.pool], plan.route.name),
-            Decision::Status(_) => "status".to_owned(),
-            Decision::Refuse(refusal) => {
+            RouteDecision::Forward(plan) => format!("{} via {}", POOLS[plan.pool], plan.route.name),
+            RouteDecision::Status(_) => "status".to_owned(),
+            RouteDecision::Refuse(refusal) => {
                 assert!(
                     refusal
                         .text
@@ -64,7 +64,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    fn decide<T>(&self, request: &str, who: &str, look: impl FnOnce(Decision<'_>) -> T) -> T {
+    fn decide<T>(&self, request: &str, who: &str, look: impl FnOnce(RouteDecision<'_>) -> T) -> T {
         let (method, path) = request.split_once(' ').expect("method and path");
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut headers = HeaderMap::new();
@@ -78,7 +78,7 @@ impl<'a> Ask<'a> {
                 HeaderValue::from_str(value).expect("value"),
             );
         }
-        let question = Question {
+        let question = RoutingRequest {
             method: &method,
             path: CanonicalPath::check(path).expect("a path"),
             query: self.query,
@@ -155,21 +155,21 @@ fn pools(names: &[&str]) -> Vec<Arc<str>> {
 }
 
 fn table(routes: Vec<RouteSettings>) -> RouteTable {
-    table_of(Settings {
+    table_of(RoutingSettings {
         routes,
-        ..Settings::default()
+        ..RoutingSettings::default()
     })
 }
 
 fn renewing(routes: Vec<RouteSettings>) -> RouteTable {
-    table_of(Settings {
+    table_of(RoutingSettings {
         routes,
         renewal: true,
-        ..Settings::default()
+        ..RoutingSettings::default()
     })
 }
 
-fn table_of(settings: Settings) -> RouteTable {
+fn table_of(settings: RoutingSettings) -> RouteTable {
     RouteTable::new(&settings, &pools(POOLS)).expect("a table")
 }
 
@@ -327,7 +327,7 @@ fn a_failed_verdict_is_forwarded_on_enrolment_and_any_routes_only() {
         assert_eq!(ask.outcome(request, "refused"), expected, "{request}");
     }
     let text = ask.decide("GET /priv/x", "refused", |decision| match decision {
-        Decision::Refuse(refusal) => refusal.text,
+        RouteDecision::Refuse(refusal) => refusal.text,
         _ => String::new(),
     });
     assert!(
@@ -447,9 +447,9 @@ fn renewal_is_configured_in_one_place_and_led_by_a_route_or_the_built_in_one() {
         }
     }
     // A route alone opens nothing: what has to hold of a renewal is said where it is configured.
-    let settings = Settings {
+    let settings = RoutingSettings {
         routes: vec![opens],
-        ..Settings::default()
+        ..RoutingSettings::default()
     };
     let problems = RouteTable::new(&settings, &pools(POOLS)).expect_err("refused");
     assert_eq!((problems[0].route, problems[0].key), (Some(0), "classes"));
@@ -457,20 +457,20 @@ fn renewal_is_configured_in_one_place_and_led_by_a_route_or_the_built_in_one() {
 
 #[test]
 fn documents_of_the_ca_are_open_in_both_layouts_where_they_are_answered_here() {
-    let edge = table_of(Settings {
+    let edge = table_of(RoutingSettings {
         edge_answers: true,
         routes: vec![RouteSettings {
             unguarded: true,
             host: strings(&["other.example"]),
             ..route("other", "/")
         }],
-        ..Settings::default()
+        ..RoutingSettings::default()
     });
     let document = |ask: &Ask<'_>, request: &str| {
         ask.decide(request, "anonymous", |decision| match decision {
-            Decision::Forward(plan) => Ok(plan.document()),
-            Decision::Refuse(refusal) => Err(refusal.status),
-            Decision::Status(_) => panic!("{request}"),
+            RouteDecision::Forward(plan) => Ok(plan.document()),
+            RouteDecision::Refuse(refusal) => Err(refusal.status),
+            RouteDecision::Status(_) => panic!("{request}"),
         })
     };
     let (ca, crl) = (Ok(Some(Document::Ca)), Ok(Some(Document::Crl)));
@@ -505,7 +505,7 @@ fn documents_of_the_ca_are_open_in_both_layouts_where_they_are_answered_here() {
     };
     let modern = "GET /puppet-ca/v1/certificate/ca";
     let plan = unguarded.decide(modern, "web01", |decision| match decision {
-        Decision::Forward(plan) => plan.document(),
+        RouteDecision::Forward(plan) => plan.document(),
         other => panic!("{other:?}"),
     });
     assert_eq!(plan, None);
@@ -515,7 +515,7 @@ fn documents_of_the_ca_are_open_in_both_layouts_where_they_are_answered_here() {
 fn a_certificate_goes_to_the_ca_with_a_renewal_alone() {
     let plan_of = |ask: &Ask<'_>, request: &str| {
         ask.decide(request, "web01", |decision| match decision {
-            Decision::Forward(plan) => (plan.with_certificate_class, plan.is_renewal()),
+            RouteDecision::Forward(plan) => (plan.with_certificate_class, plan.is_renewal()),
             other => panic!("{request}: {other:?}"),
         })
     };
@@ -782,7 +782,7 @@ fn the_plan_says_how_to_forward() {
             ..Ask::of(&table)
         };
         ask.decide(request, "web01", |decision| match decision {
-            Decision::Forward(plan) => {
+            RouteDecision::Forward(plan) => {
                 let found = (
                     plan.with_certificate_class,
                     plan.retry,
@@ -880,7 +880,7 @@ fn a_wrong_method_is_told_what_would_be_right() {
         "OPTIONS /puppet-ca/v1/certificate_request/a",
         "anonymous",
         |decision| match decision {
-            Decision::Refuse(refusal) => {
+            RouteDecision::Refuse(refusal) => {
                 assert_eq!(
                     (refusal.status, refusal.allow),
                     (405, Some("GET, HEAD, PUT"))
@@ -897,10 +897,10 @@ fn a_wrong_method_is_told_what_would_be_right() {
 
 #[test]
 fn without_built_in_routes_only_the_configured_ones_are_there() {
-    let settings = Settings {
+    let settings = RoutingSettings {
         routes: vec![route("a", "/a")],
         builtin_routes: false,
-        ..Settings::default()
+        ..RoutingSettings::default()
     };
     let table = RouteTable::new(&settings, &pools(&["forge", "x", "y", "forge"]))
         .expect("no ca pool is needed");
@@ -920,8 +920,8 @@ fn without_built_in_routes_only_the_configured_ones_are_there() {
 
 #[test]
 fn without_a_bucket_pool_buckets_go_to_the_compilers() {
-    let table =
-        RouteTable::new(&Settings::default(), &pools(&["compilers", "ca"])).expect("a table");
+    let table = RouteTable::new(&RoutingSettings::default(), &pools(&["compilers", "ca"]))
+        .expect("a table");
     let outcome = Ask::of(&table).outcome("HEAD /puppet/v3/file_bucket_file/md5/a", "web01");
     assert_eq!(outcome, "compilers via builtin:filebucket");
 }
@@ -952,9 +952,9 @@ fn all_that_is_wrong_with_the_settings_is_said_at_once() {
         ..route("r", "/a")
     };
     let relative = route("builtin:x", "a");
-    let settings = Settings {
+    let settings = RoutingSettings {
         routes: vec![bad, unnamed, relative],
-        ..Settings::default()
+        ..RoutingSettings::default()
     };
     let problems =
         RouteTable::new(&settings, &pools(&["compilers", "forge"])).expect_err("all wrong");
@@ -1000,7 +1000,7 @@ fn explain_tells_each_step() {
         },
     ]);
     let (method, headers, identity) = (Method::POST, HeaderMap::new(), identity("web01"));
-    let question = Question {
+    let question = RoutingRequest {
         method: &method,
         path: CanonicalPath::check("/puppet/v3/catalog/web02").expect("a path"),
         query: None,
@@ -1014,8 +1014,8 @@ fn explain_tells_each_step() {
     let explanation = table.explain(&question);
     assert!(matches!(
         explanation.steps[1],
-        Step::Tried {
-            failed: Some(Condition::Host),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Host),
             ..
         }
     ));
@@ -1048,7 +1048,7 @@ fn a_tunnel_is_for_what_no_puppet_server_serves() {
         }]);
         let ask = Ask::of(&table);
         ask.decide(request, "web01", |decision| match decision {
-            Decision::Forward(plan) => plan.upgrade().to_vec(),
+            RouteDecision::Forward(plan) => plan.upgrade().to_vec(),
             other => panic!("{other:?}"),
         })
     };
@@ -1056,12 +1056,12 @@ fn a_tunnel_is_for_what_no_puppet_server_serves() {
     assert_eq!(upgrade(false, "GET /chat"), both);
     assert_eq!(upgrade(true, "GET /puppet/v3/environments"), both);
     assert!(upgrade(false, "GET /puppet/v3/environments").is_empty());
-    let settings = Settings {
+    let settings = RoutingSettings {
         routes: vec![RouteSettings {
             upgrade: strings(&["h2c", "websocket"]),
             ..route("carries-requests", "/")
         }],
-        ..Settings::default()
+        ..RoutingSettings::default()
     };
     let problems = RouteTable::new(&settings, &pools(POOLS)).expect_err("h2c carries requests");
     let keys: Vec<_> = problems.iter().map(|problem| problem.key).collect();
@@ -1071,9 +1071,9 @@ fn a_tunnel_is_for_what_no_puppet_server_serves() {
 #[test]
 fn names_of_routes_are_present_and_their_own() {
     let problems = |names: [&str; 2]| {
-        let settings = Settings {
+        let settings = RoutingSettings {
             routes: names.map(|name| route(name, "/a")).to_vec(),
-            ..Settings::default()
+            ..RoutingSettings::default()
         };
         let problems = RouteTable::new(&settings, &pools(POOLS))
             .err()
@@ -1145,24 +1145,24 @@ fn steps_are_told_by_the_names_that_records_have() {
         assert_eq!((step.as_str(), step.is_granted()), (name, granted));
         let word = if granted { "granted" } else { "denied" };
         assert_eq!(
-            Step::Access(step).to_string(),
+            RoutingStep::Access(step).to_string(),
             format!("access: {word} ({name})")
         );
     }
-    assert_eq!(Step::NoRoute.to_string(), "no route");
+    assert_eq!(RoutingStep::NoRoute.to_string(), "no route");
     assert_eq!(
-        Step::Method { known: true }.to_string(),
+        RoutingStep::Method { known: true }.to_string(),
         "method: known to the endpoint"
     );
     assert_eq!(
-        Step::Method { known: false }.to_string(),
+        RoutingStep::Method { known: false }.to_string(),
         "method: not known to the endpoint"
     );
 }
 
 #[test]
 fn conditions_are_told_by_their_keys() {
-    use Condition as C;
+    use RouteCondition as C;
     let all = [
         (C::Host, "host"),
         (C::Path, "path"),
@@ -1204,22 +1204,22 @@ fn extensions_and_issuer_of_a_verified_certificate_choose_a_route() {
         (verified(ours, vec![role("batch-7")]), None),
         (
             verified(ours, vec![role("web")]),
-            Some(Condition::Extension),
+            Some(RouteCondition::Extension),
         ),
-        (verified(ours, vec![]), Some(Condition::Extension)),
+        (verified(ours, vec![]), Some(RouteCondition::Extension)),
         // Given twice, it cannot be read for certain.
         (
             verified(ours, vec![role("batch"), role("batch")]),
-            Some(Condition::Extension),
+            Some(RouteCondition::Extension),
         ),
         (
             verified("CN=b", vec![role("batch")]),
-            Some(Condition::Issuer),
+            Some(RouteCondition::Issuer),
         ),
-        (identity("anonymous"), Some(Condition::Issuer)),
-        (identity("refused"), Some(Condition::Issuer)),
+        (identity("anonymous"), Some(RouteCondition::Issuer)),
+        (identity("refused"), Some(RouteCondition::Issuer)),
     ] {
-        let question = Question {
+        let question = RoutingRequest {
             method: &Method::GET,
             path: CanonicalPath::check("/a").unwrap(),
             query: None,
@@ -1289,12 +1289,12 @@ fn a_client_keeps_its_side_of_a_share_and_a_larger_share_only_takes_clients_in()
 #[test]
 fn a_share_of_none_or_of_more_than_all_is_refused() {
     for share in [0, 101] {
-        let settings = Settings {
+        let settings = RoutingSettings {
             routes: vec![RouteSettings {
                 share: Some(share),
                 ..route("r", "/a")
             }],
-            ..Settings::default()
+            ..RoutingSettings::default()
         };
         let problems = RouteTable::new(&settings, &pools(POOLS)).expect_err("a problem");
         assert_eq!(problems[0].key, "share");
@@ -1347,7 +1347,7 @@ fn the_index_of_a_large_table_finds_what_trying_every_route_finds() {
             if CanonicalPath::check(&path).is_ok() {
                 // Compares it with the explanation, which tries every route.
                 Ask::of(&table).decide(&format!("GET {path}"), "web01", |decision| {
-                    found += u32::from(matches!(decision, Decision::Forward(_)));
+                    found += u32::from(matches!(decision, RouteDecision::Forward(_)));
                 });
             }
         }

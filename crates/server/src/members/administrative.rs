@@ -11,7 +11,7 @@ use admin::{
     MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus, PoolMemberStatus,
     Timestamp,
 };
-use balancing::{Administrative, Change, Instruction, MemberAddress, MemberName, Registry};
+use balancing::{Administrative, HealthChange, Instruction, MemberAddress, MemberName, Registry};
 use proxy::PoolRuntime;
 use serde::{Deserialize, Serialize};
 use telemetry::{Alarm, Alarms};
@@ -200,7 +200,7 @@ impl App {
         Ok(names)
     }
 
-    fn state_changed(&self, pool: &str, member: &str, change: Option<Change>) {
+    fn state_changed(&self, pool: &str, member: &str, change: Option<HealthChange>) {
         match change {
             Some(change) => self.shared.health_changed(pool, member, &change),
             None => self.shared.assess_pool(pool),

@@ -5,10 +5,10 @@ use crate::{
     compiler::CompilerSettings,
     fleet::{FleetSettings, Requests},
     haproxy::HaproxySettings,
-    ours::OurSettings,
-    outcome::Outcome,
+    outcome::SimulationOutcome,
+    proscenium::ProsceniumSettings,
     report::compare,
-    scenario::{self, Event, Goals, P99, Scenario},
+    scenario::{self, Goals, P99, Scenario, ScenarioEvent},
 };
 
 /// One compiler under Poisson-like arrivals of single requests at this load.
@@ -32,7 +32,7 @@ fn single_queue(jrubies: u32, load: f64, requests: Requests) -> Scenario {
             queue_max: 0,
             ..CompilerSettings::new(jrubies)
         }],
-        event: Event::Nothing,
+        event: ScenarioEvent::Nothing,
         from: 500.0,
         until: interval,
         counts: true,
@@ -43,7 +43,7 @@ fn single_queue(jrubies: u32, load: f64, requests: Requests) -> Scenario {
     }
 }
 
-fn mean_wait(outcome: &Outcome, service: f64) -> f64 {
+fn mean_wait(outcome: &SimulationOutcome, service: f64) -> f64 {
     let total: f64 = outcome.to_catalog.iter().map(|time| f64::from(*time)).sum();
     total / outcome.to_catalog.len() as f64 - service
 }
@@ -62,7 +62,7 @@ fn erlang(servers: u32, load: f64, service: f64) -> f64 {
 }
 
 fn columns() -> Vec<Column> {
-    column::all(OurSettings::default()).expect("the files of bench/simulate")
+    column::all(ProsceniumSettings::default()).expect("the files of bench/simulate")
 }
 
 fn is_near(found: f64, expected: f64) -> bool {
@@ -75,7 +75,7 @@ fn waits_are_those_of_erlangs_formula_by_us_and_by_others() {
     let expected = erlang(4, 0.7, 0.5);
     for column in &columns()[..2] {
         let outcomes: Vec<_> = (1..=2).map(|seed| column.run(&scenario, seed)).collect();
-        let found = mean_wait(&Outcome::merged(&outcomes), 0.5);
+        let found = mean_wait(&SimulationOutcome::merged(&outcomes), 0.5);
         assert!(
             is_near(found, expected),
             "{}: {found}, not {expected}",
@@ -91,7 +91,7 @@ fn waits_for_requests_of_one_length_are_those_of_pollaczek_and_khinchin() {
     let outcomes: Vec<_> = (1..=2)
         .map(|seed| columns()[0].run(&scenario, seed))
         .collect();
-    let found = mean_wait(&Outcome::merged(&outcomes), 0.4);
+    let found = mean_wait(&SimulationOutcome::merged(&outcomes), 0.4);
     assert!(is_near(found, expected), "{found}, not {expected}");
 }
 

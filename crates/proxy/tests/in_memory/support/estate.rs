@@ -44,7 +44,7 @@ pub struct Setup {
     /// What of the CA is for clients without a certificate.
     pub ca: CaSettings,
     /// Where requests go.
-    pub routes: routing::Settings,
+    pub routes: routing::RoutingSettings,
     /// Most requests in flight of each compiler.
     pub in_flight_max: Option<u32>,
     /// Bytes that a connection to a client holds unread, each way.
@@ -66,7 +66,7 @@ impl Default for Setup {
             listener: listener::ListenerSettings::new("agents", ([127, 0, 0, 1], 8140).into()),
             exchange: proxy::ProxySettings::default(),
             ca: CaSettings::default(),
-            routes: routing::Settings::default(),
+            routes: routing::RoutingSettings::default(),
             in_flight_max: None,
             client_buffer: 64 << 10,
             member_buffer: 64 << 10,

@@ -6,11 +6,11 @@ use super::*;
 use crate::settings::{AccessRuleSettings, RuleAction};
 
 fn with_legacy(routes: Vec<RouteSettings>, access: Vec<AccessRuleSettings>) -> RouteTable {
-    table_of(Settings {
+    table_of(RoutingSettings {
         routes,
         access,
         legacy_routes: true,
-        ..Settings::default()
+        ..RoutingSettings::default()
     })
 }
 
@@ -182,7 +182,7 @@ fn a_refusal_says_whether_legacy_routes_would_serve_the_request() {
     let on = with_legacy(Vec::new(), Vec::new());
     let needed = |table: &RouteTable, request: &str, who: &str| {
         Ask::of(table).decide(request, who, |decision| match decision {
-            Decision::Refuse(refusal) => refusal.needs_legacy_routes,
+            RouteDecision::Refuse(refusal) => refusal.needs_legacy_routes,
             _ => false,
         })
     };
@@ -322,12 +322,12 @@ fn tables() -> impl Strategy<Value = RouteTable> {
         any::<bool>(),
     )
         .prop_map(|(routes, access, edge_answers)| {
-            table_of(Settings {
+            table_of(RoutingSettings {
                 routes,
                 access,
                 edge_answers,
                 legacy_routes: true,
-                ..Settings::default()
+                ..RoutingSettings::default()
             })
         })
 }
@@ -347,14 +347,14 @@ proptest! {
         let ask = Ask { source, forward, ..Ask::of(&table) };
         for who in ["anonymous", "refused", "web01", "web02"] {
             let facts = |request: &str| ask.decide(request, who, |decision| match decision {
-                Decision::Forward(plan) => Ok((
+                RouteDecision::Forward(plan) => Ok((
                     plan.pool, plan.route.name.to_string(), plan.endpoint.class,
                     plan.endpoint.task, plan.endpoint.ca_write, plan.retry,
                     plan.with_certificate_class, plan.document(), plan.body_bytes_max,
                     plan.certificate_request().map(str::to_owned), plan.bucket_key.map(str::to_owned),
                 )),
-                Decision::Refuse(refusal) => Err((refusal.status, refusal.reason, refusal.allow)),
-                Decision::Status(_) => panic!("{request}"),
+                RouteDecision::Refuse(refusal) => Err((refusal.status, refusal.reason, refusal.allow)),
+                RouteDecision::Status(_) => panic!("{request}"),
             });
             prop_assert_eq!(facts(&legacy), facts(&modern), "{} and {} by {}", legacy, modern, who);
         }

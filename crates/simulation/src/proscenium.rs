@@ -10,21 +10,24 @@ use std::{
 };
 
 use balancing::{
-    Administrative, Admission, Admitted, ClientKey, Decision, Failure, Hold, Holding, Holdings,
-    Lead, Lease, Limits, Offer, PickError, Picker, Pool, Refusal, Registry, Stage, Target, Task,
-    Ticket, key_hash,
+    Administrative, Admission, AdmissionDecision, AdmissionRefusal, Admitted, AttemptFailure,
+    AttemptStage, ClientKey, ClientSlot, EligibleMembers, Holding, Holdings, Lease, Offer,
+    PickCriteria, PickError, Picker, Pool, QueueLimits, Registry, Task, Ticket, key_hash,
     settings::{Algorithm, CheckSettings, GuardSettings, MemberSettings, PoolSettings},
 };
 
 use crate::{
-    balancer::{Answer, Ask, Balancer, MemberReply, Order, RequestId, may_repeat},
+    balancer::{
+        Balancer, BalancerDecision, MemberReply, OperatorOrder, RequestId, SimulatedRequest,
+        may_repeat,
+    },
     random::Random,
     time::Micros,
 };
 
 /// What an operator may set. A test of xtask compares the defaults with those of the program.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OurSettings {
+pub struct ProsceniumSettings {
     /// `algorithm`.
     pub algorithm: Algorithm,
     /// `max` of each member as a multiple of its JRubies; none: `connections_max` alone.
@@ -51,7 +54,7 @@ pub struct OurSettings {
     pub guards: GuardSettings,
 }
 
-impl Default for OurSettings {
+impl Default for ProsceniumSettings {
     fn default() -> Self {
         Self {
             algorithm: Algorithm::default(),
@@ -71,8 +74,8 @@ impl Default for OurSettings {
 }
 
 /// The proxy's balancing, and the little of `proxy` around it that decides on attempts.
-pub struct Ours {
-    settings: OurSettings,
+pub struct Proscenium {
+    settings: ProsceniumSettings,
     shared: Arc<Shared>,
     shares: Arc<Holdings>,
     resource: Arc<str>,
@@ -136,9 +139,9 @@ impl Shared {
 
 #[derive(Default)]
 struct Request {
-    ask: Option<Ask>,
+    ask: Option<SimulatedRequest>,
     account: Option<Arc<Holding>>,
-    hold: Option<Hold<MemberLease>>,
+    hold: Option<ClientSlot<MemberLease>>,
     lease: Option<MemberLease>,
     ticket: Option<Ticket<MemberLease>>,
     tried: Vec<u64>,
@@ -173,9 +176,9 @@ impl Wake for WakeOne {
     }
 }
 
-impl Ours {
+impl Proscenium {
     /// A pool of members with so many JRubies each.
-    pub fn new(settings: OurSettings, jrubies: &[u32], seed: u64) -> Self {
+    pub fn new(settings: ProsceniumSettings, jrubies: &[u32], seed: u64) -> Self {
         let members = jrubies
             .iter()
             .enumerate()
@@ -247,15 +250,15 @@ impl Ours {
         });
         Offer {
             account: Arc::clone(account),
-            target: Target::Any,
-            lead: Lead {
+            target: EligibleMembers::Any,
+            lead: PickCriteria {
                 task: Task {
                     work: ask.work,
                     without_jruby: false,
                 },
                 random,
                 certname: by_certname.then(|| key_hash(certname(ask.certname).as_bytes())),
-                ..Lead::default()
+                ..PickCriteria::default()
             },
             tried: request.tried.clone(),
             after_reuse,
@@ -264,7 +267,7 @@ impl Ours {
     }
 
     /// Offers a request, or an attempt of it after the first.
-    fn attempt(&mut self, id: RequestId, after_reuse: bool) -> Answer {
+    fn attempt(&mut self, id: RequestId, after_reuse: bool) -> BalancerDecision {
         let offer = self.offer_of(id, after_reuse);
         let hold = self.request(id).hold.take();
         let now = self.shared.now();
@@ -277,15 +280,15 @@ impl Ours {
             Some(hold) => hold.again(offer, limits, &self.shared, now),
         };
         match decision {
-            Decision::Run(admitted) => Answer::Send(self.runs(id, admitted)),
-            Decision::Refuse(refusal) => self.refused(id, refusal),
-            Decision::Wait(ticket) => {
+            AdmissionDecision::Run(admitted) => BalancerDecision::Send(self.runs(id, admitted)),
+            AdmissionDecision::Refuse(refusal) => self.refused(id, refusal),
+            AdmissionDecision::Wait(ticket) => {
                 self.waiting += 1;
                 let request = self.request(id);
                 request.ticket = Some(ticket);
                 request.waits_since = Some(now);
                 match self.look(id) {
-                    None => Answer::Wait,
+                    None => BalancerDecision::Wait,
                     Some(answer) => answer,
                 }
             }
@@ -293,7 +296,7 @@ impl Ours {
     }
 
     /// Polls a request that waits.
-    fn look(&mut self, id: RequestId) -> Option<Answer> {
+    fn look(&mut self, id: RequestId) -> Option<BalancerDecision> {
         let wake = WakeOne {
             id,
             woken: Arc::clone(&self.woken),
@@ -310,7 +313,7 @@ impl Ours {
         request.ticket = None;
         request.waited += now - request.waits_since.take().unwrap_or(now);
         Some(match outcome {
-            Ok(admitted) => Answer::Send(self.runs(id, admitted)),
+            Ok(admitted) => BalancerDecision::Send(self.runs(id, admitted)),
             Err(refusal) => self.refused(id, refusal),
         })
     }
@@ -326,14 +329,14 @@ impl Ours {
         index
     }
 
-    fn refused(&mut self, id: RequestId, refusal: Refusal) -> Answer {
+    fn refused(&mut self, id: RequestId, refusal: AdmissionRefusal) -> BalancerDecision {
         let retry_after = match refusal {
-            Refusal::NoneAvailable | Refusal::AllTried => Some(self.soon()),
-            Refusal::QueueFull | Refusal::MadeRoom => self.sent_away(id),
-            Refusal::ClientQueueFull => None,
+            AdmissionRefusal::NoneAvailable | AdmissionRefusal::AllTried => Some(self.soon()),
+            AdmissionRefusal::QueueFull | AdmissionRefusal::MadeRoom => self.sent_away(id),
+            AdmissionRefusal::ClientQueueFull => None,
         };
         self.end(id);
-        Answer::Refuse(retry_after)
+        BalancerDecision::Refuse(retry_after)
     }
 
     /// `Retry-After` of a proxy that has no member.
@@ -351,8 +354,8 @@ impl Ours {
     }
 
     /// Every request of a run needs a JRuby, so all of them count for the agent's fair share.
-    fn limits(&self) -> Limits {
-        Limits {
+    fn limits(&self) -> QueueLimits {
+        QueueLimits {
             queue_max: self.settings.queue_max,
             client_max: self.settings.agent_max,
             client_queue_max: Some(self.settings.agent_queue_max),
@@ -413,8 +416,8 @@ impl Ours {
     }
 }
 
-impl Balancer for Ours {
-    fn offer(&mut self, id: RequestId, ask: Ask, now: Micros) -> Answer {
+impl Balancer for Proscenium {
+    fn offer(&mut self, id: RequestId, ask: SimulatedRequest, now: Micros) -> BalancerDecision {
         self.at(now);
         self.request(id).ask = Some(ask);
         let budget = self.settings.guards.retry_budget;
@@ -422,7 +425,12 @@ impl Balancer for Ours {
         self.attempt(id, false)
     }
 
-    fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer> {
+    fn replied(
+        &mut self,
+        id: RequestId,
+        reply: MemberReply,
+        now: Micros,
+    ) -> Option<BalancerDecision> {
         self.at(now);
         self.member_answered(id, reply);
         let attempts_max = self.settings.attempts_max;
@@ -447,7 +455,9 @@ impl Balancer for Ours {
                 match self.shared.pick(&offer) {
                     Ok(lease) => {
                         let hold = self.request(id).hold.take()?;
-                        return Some(Answer::Send(self.runs(id, Admitted { lease, hold })));
+                        return Some(BalancerDecision::Send(
+                            self.runs(id, Admitted { lease, hold }),
+                        ));
                     }
                     Err(PickError::Full) => {
                         self.request(id).lease = None;
@@ -462,11 +472,16 @@ impl Balancer for Ours {
         match reply {
             MemberReply::Served | MemberReply::QueueFull(_) => None,
             // A member's 503 without `Retry-After` gets one.
-            MemberReply::Unavailable => Some(Answer::Refuse(Some(self.soon()))),
+            MemberReply::Unavailable => Some(BalancerDecision::Refuse(Some(self.soon()))),
         }
     }
 
-    fn failed(&mut self, id: RequestId, failure: &Failure, now: Micros) -> Option<Answer> {
+    fn failed(
+        &mut self,
+        id: RequestId,
+        failure: &AttemptFailure,
+        now: Micros,
+    ) -> Option<BalancerDecision> {
         self.at(now);
         let attempts_max = self.settings.attempts_max;
         let since_start = self.shared.now();
@@ -483,7 +498,7 @@ impl Balancer for Ours {
             .attempt_failed(index, client, &ejection, since_start);
         let member = lease.lease.member();
         let changed =
-            failure.stage == Stage::Connect && member.connect_refused(since_start).is_some();
+            failure.stage == AttemptStage::Connect && member.connect_refused(since_start).is_some();
         if failure.blames_member() {
             request.tried.push(member.id());
         }
@@ -517,17 +532,17 @@ impl Balancer for Ours {
         }
     }
 
-    fn order(&mut self, member: usize, order: Order, now: Micros) {
+    fn order(&mut self, member: usize, order: OperatorOrder, now: Micros) {
         self.at(now);
         let state = match order {
-            Order::Drain => Administrative::Drain,
-            Order::Ready => Administrative::Ready,
+            OperatorOrder::Drain => Administrative::Drain,
+            OperatorOrder::Ready => Administrative::Ready,
         };
         self.shared.pool.entries()[member].member.administer(state);
         self.shared.admission.members_changed();
     }
 
-    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, Answer)>) {
+    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, BalancerDecision)>) {
         self.at(now);
         for id in self.woken.take() {
             if let Some(answer) = self.look(id) {

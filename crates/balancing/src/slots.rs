@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// From the lowest bit: what closes the member, 13 bits and a spare one; how many hold a JRuby, 24 and a spare one; how
 /// many are in flight, the same.
 #[derive(Debug)]
-pub(crate) struct Places(AtomicU64);
+pub(crate) struct Slots(AtomicU64);
 
 /// What the word was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Occupancy(u64);
 /// What a member may hold: for each part of its word what it takes for the spare bit to be reached, which no value that
 /// leaves a place does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits(u64);
+pub(crate) struct SlotLimits(u64);
 
 /// Reasons why a member is not asked, or is asked only after a closer look: some of them end with time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,17 +70,17 @@ impl Occupancy {
     }
 }
 
-/// Limits that change while picks read them.
+/// SlotLimits that change while picks read them.
 #[derive(Debug, Default)]
-pub(crate) struct AtomicLimits(AtomicU64);
+pub(crate) struct AtomicSlotLimits(AtomicU64);
 
-impl AtomicLimits {
+impl AtomicSlotLimits {
     #[inline]
-    pub(crate) fn get(&self) -> Limits {
-        Limits(self.0.load(Ordering::Relaxed))
+    pub(crate) fn get(&self) -> SlotLimits {
+        SlotLimits(self.0.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set(&self, limits: Limits) {
+    pub(crate) fn set(&self, limits: SlotLimits) {
         self.0.store(limits.0, Ordering::Relaxed);
     }
 }
@@ -129,7 +129,7 @@ impl Tally {
     }
 }
 
-impl Limits {
+impl SlotLimits {
     /// At least one place of either sort.
     pub(crate) fn new(in_flight_max: u32, working_max: u32) -> Self {
         let missing = |max: u32| COUNT_MAX + 1 - u64::from(max).clamp(1, COUNT_MAX);
@@ -152,7 +152,7 @@ impl Limits {
     }
 }
 
-impl Places {
+impl Slots {
     pub(crate) const fn new(closures: Closures) -> Self {
         Self(AtomicU64::new(closures.0))
     }
@@ -166,7 +166,7 @@ impl Places {
     pub(crate) fn take(
         &self,
         holds_jruby: bool,
-        limits: Limits,
+        limits: SlotLimits,
         heeded: Closures,
     ) -> Option<Occupancy> {
         let heeded = heeded.0 | !CLOSURES;
@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn each_limit_and_each_closure_alone_keeps_a_request_away() {
-        let places = Places::new(Closures::default());
-        let limits = Limits::new(3, 2);
+        let places = Slots::new(Closures::default());
+        let limits = SlotLimits::new(3, 2);
         let take = |holds_jruby: bool| {
             let limits = if holds_jruby {
                 limits
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn limits_larger_than_the_word_counts_to_hold_as_its_largest() {
         let counts = (COUNT_MAX - 1) << IN_FLIGHT_SHIFT | (COUNT_MAX - 1) << WORKING_SHIFT;
-        let places = Places(AtomicU64::new(counts));
-        let limits = Limits::new(u32::MAX, u32::MAX);
+        let places = Slots(AtomicU64::new(counts));
+        let limits = SlotLimits::new(u32::MAX, u32::MAX);
         assert!(places.take(true, limits, Closures::default()).is_some());
         assert!(places.take(true, limits, Closures::default()).is_none());
     }

@@ -6,14 +6,14 @@
 
 use identity::is_authorization_oid;
 
-use crate::settings::{AccessRuleSettings, RouteSettings, RuleAction, Settings};
+use crate::settings::{AccessRuleSettings, RouteSettings, RoutingSettings, RuleAction};
 use crate::{Class, oid_of};
 
 /// What opens classes by what agents choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct AgentControlledAccess {
     /// What opens them.
-    pub opener: Opener,
+    pub opener: AccessOpener,
     /// Its name.
     pub name: String,
     /// What it opens, of the classes that are opened to named agents only.
@@ -24,21 +24,21 @@ pub struct Chosen {
 
 /// A table of the configuration, by its place among its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opener {
+pub enum AccessOpener {
     /// `[[access]]`
     Rule(usize),
     /// `[[routes]]`
     Route(usize),
 }
 
-impl Settings {
+impl RoutingSettings {
     /// All that opens a guarded class so.
-    pub fn opened_by_choice(&self) -> Vec<Chosen> {
+    pub fn opened_by_choice(&self) -> Vec<AgentControlledAccess> {
         let rules = self.access.iter().enumerate();
         let rules = rules.filter_map(|(index, rule)| {
             let (classes, by) = self.chosen_by_rule(rule)?;
-            let (opener, name) = (Opener::Rule(index), rule.name.clone());
-            Some(Chosen {
+            let (opener, name) = (AccessOpener::Rule(index), rule.name.clone());
+            Some(AgentControlledAccess {
                 opener,
                 name,
                 classes,
@@ -48,8 +48,8 @@ impl Settings {
         let routes = self.routes.iter().enumerate();
         let routes = routes.filter_map(|(index, route)| {
             let (classes, by) = self.chosen_by_route(route)?;
-            let (opener, name) = (Opener::Route(index), route.name.clone());
-            Some(Chosen {
+            let (opener, name) = (AccessOpener::Route(index), route.name.clone());
+            Some(AgentControlledAccess {
                 opener,
                 name,
                 classes,
@@ -114,7 +114,7 @@ fn names(key: &str, names: &[String]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn rule(change: impl Fn(&mut AccessRuleSettings)) -> Option<Chosen> {
+    fn rule(change: impl Fn(&mut AccessRuleSettings)) -> Option<AgentControlledAccess> {
         let mut rule = AccessRuleSettings {
             name: "ops".to_owned(),
             action: RuleAction::Allow,
@@ -122,13 +122,13 @@ mod tests {
             ..AccessRuleSettings::default()
         };
         change(&mut rule);
-        let settings = Settings {
+        let settings = RoutingSettings {
             access: vec![rule],
             extension_names: vec![
                 ("site".to_owned(), "1.3.6.1.4.1.34380.1.2.7".to_owned()),
                 ("right".to_owned(), "1.3.6.1.4.1.34380.1.3.99".to_owned()),
             ],
-            ..Settings::default()
+            ..RoutingSettings::default()
         };
         settings.opened_by_choice().pop()
     }
@@ -190,14 +190,14 @@ mod tests {
             ..RouteSettings::default()
         };
         let by_choice = |route: &RouteSettings| {
-            let settings = Settings {
+            let settings = RoutingSettings {
                 routes: vec![route.clone()],
-                ..Settings::default()
+                ..RoutingSettings::default()
             };
             settings.opened_by_choice().pop()
         };
         let chosen = by_choice(&route).expect("a pattern");
-        assert_eq!(chosen.opener, Opener::Route(0));
+        assert_eq!(chosen.opener, AccessOpener::Route(0));
         route.extension = extension("pp_role");
         assert!(by_choice(&route).is_some(), "agents choose that too");
         route.extension = extension("pp_auth_role");
