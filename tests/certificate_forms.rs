@@ -129,7 +129,7 @@ const END: &str = "<!-- end of verdicts -->";
 
 fn table(rows: &[Row]) -> String {
     let mut text =
-        "| a certificate | judged by | `subject = \"puppet\"` | `subject = \"single-cn\"` |\n\
+        "| certificate | CA bundle, CRLs | `subject = \"puppet\"` | `subject = \"single-cn\"` |\n\
                     | --- | --- | --- | --- |\n"
             .to_owned();
     for row in rows {
