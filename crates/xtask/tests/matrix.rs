@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 fn each_row_has_a_line_and_none_of_ours_is_wrong() {
     for (only, rows) in [
         ("two CNs", 4),
-        ("blocked, on a live", 2),
-        ("another CA's list", 1),
+        ("blocked, on an open", 2),
+        ("another CA's CRL", 1),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
             .args(["matrix", "--only", only])

@@ -108,7 +108,7 @@ fn states(rows: &mut Rows<'_>) {
         ("a certificate of another CA", |_| {
             Ca::other().agent("web01")
         }),
-        ("a certificate of another CA of the same name", |ca| {
+        ("a certificate of another CA with the same name", |ca| {
             ca.namesake().agent("web01")
         }),
         ("a stolen certificate without its key", |ca| {
@@ -145,7 +145,7 @@ fn states(rows: &mut Rows<'_>) {
     for (name, make) in states {
         rows.add(name, move |scene| never(scene, &make(&scene.ca)));
     }
-    rows.add("a certificate revoked before", |scene| {
+    rows.add("a certificate that was revoked before", |scene| {
         let agent = scene.ca.agent("web01");
         scene.revoke(&agent);
         never(scene, &agent).and(|| good(scene, "web02"))
@@ -186,15 +186,15 @@ enum Change {
 
 fn changes(rows: &mut Rows<'_>) {
     let changes = [
-        ("revoked by a file", Change::Revoked),
-        ("revoked by a list that is fetched", Change::Fetched),
+        ("revoked by a CRL file", Change::Revoked),
+        ("revoked by a fetched CRL", Change::Fetched),
         ("blocked", Change::Blocked),
-        ("over", Change::Expired),
+        ("expired", Change::Expired),
     ];
     let ways = [
         ("on a new connection", Way::Full),
         ("on a resumed session", Way::Resumed),
-        ("on a live connection", Way::Live),
+        ("on an open connection", Way::Live),
     ];
     for (change_name, change) in changes {
         for (way_name, way) in ways {
@@ -282,22 +282,25 @@ fn lies(rows: &mut Rows<'_>) {
         ),
     ];
     for (name, fields) in LIES {
-        rows.add(&format!("an agent says {name}"), move |scene| {
+        rows.add(&format!("an agent sends {name}"), move |scene| {
             let agent = scene.ca.agent("web01");
             let _ = scene
                 .client(&agent)
                 .try_request("GET", CATALOG, fields, b"");
             told_as(&scene.arrived(), "web01")
         });
-        rows.add(&format!("nobody says {name}"), move |scene| {
-            let _ = scene.anonymous().try_request("GET", CATALOG, fields, b"");
-            let target = "/puppet-ca/v1/certificate/ca";
-            let _ = scene.anonymous().try_request("GET", target, fields, b"");
-            nobody_verified(&scene.arrived())
-        });
+        rows.add(
+            &format!("a client without a certificate sends {name}"),
+            move |scene| {
+                let _ = scene.anonymous().try_request("GET", CATALOG, fields, b"");
+                let target = "/puppet-ca/v1/certificate/ca";
+                let _ = scene.anonymous().try_request("GET", target, fields, b"");
+                nobody_verified(&scene.arrived())
+            },
+        );
     }
     if rows.protocol == Protocol::Http1 {
-        rows.add("an agent nominates our fields away", |scene| {
+        rows.add("an agent names identity headers in Connection", |scene| {
             let agent = scene.ca.agent("web01");
             let fields = [("Connection", "X-Client-Verify, X-Client-DN, X-Client-Cert")];
             let _ = scene
@@ -310,16 +313,13 @@ fn lies(rows: &mut Rows<'_>) {
 
 /// Who may ask for what.
 fn classes(rows: &mut Rows<'_>) {
-    rows.add(
-        "enrolment without a certificate passes as nobody",
-        |scene| {
-            let target = "/puppet-ca/v1/certificate/ca";
-            match scene.anonymous().try_request("GET", target, &[], b"") {
-                Ok(answer) if answer.status == 200 => nobody_verified(&scene.arrived()),
-                answer => Outcome::Wrong(format!("refused: {answer:?}")),
-            }
-        },
-    );
+    rows.add("enrolment without a certificate has no identity", |scene| {
+        let target = "/puppet-ca/v1/certificate/ca";
+        match scene.anonymous().try_request("GET", target, &[], b"") {
+            Ok(answer) if answer.status == 200 => nobody_verified(&scene.arrived()),
+            answer => Outcome::Wrong(format!("refused: {answer:?}")),
+        }
+    });
     let administration = [
         ("GET", "/puppet-ca/v1/certificate_statuses/all"),
         ("PUT", "/puppet-ca/v1/certificate_status/web02"),
@@ -356,13 +356,13 @@ fn classes(rows: &mut Rows<'_>) {
         "/puppet/v3/%2e%2e/%2e%2e/puppet-ca/v1/sign/all",
     ];
     for target in tricks {
-        rows.add(&format!("a path in disguise: {target}"), move |scene| {
+        rows.add(&format!("an obfuscated path: {target}"), move |scene| {
             let agent = scene.ca.agent("web01");
             let _ = scene.client(&agent).try_request("POST", target, &[], b"");
             nothing(&scene.arrived())
         });
     }
-    rows.add("an agent asks for another's catalog", |scene| {
+    rows.add("an agent requests another agent's catalog", |scene| {
         let agent = scene.ca.agent("web02");
         let _ = scene.client(&agent).try_request("GET", CATALOG, &[], b"");
         match scene.front.is_ours() {
@@ -395,18 +395,18 @@ fn faults(rows: &mut Rows<'_>) {
         ("garbage", |_, _| Some("garbage\n".to_owned())),
         ("an empty file", |_, _| Some(String::new())),
         ("no file", |_, _| None),
-        ("half a list", |ca, _| {
+        ("half a CRL", |ca, _| {
             let whole = ca.crl_pem();
             Some(whole[..whole.len() / 3].to_owned())
         }),
-        ("an older list", |_, before| Some(before.to_owned())),
-        ("another CA's list", |_, _| Some(Ca::other().crl_pem())),
-        ("a list of another CA of the same name", |ca, _| {
+        ("an older CRL", |_, before| Some(before.to_owned())),
+        ("another CA's CRL", |_, _| Some(Ca::other().crl_pem())),
+        ("a CRL of another CA with the same name", |ca, _| {
             Some(ca.namesake().crl_pem())
         }),
     ];
     for (name, text) in faults {
-        rows.add(&format!("{name} in the place of the lists"), move |scene| {
+        rows.add(&format!("{name} instead of the CRLs"), move |scene| {
             let before = scene.ca.crl_pem();
             let out = scene.ca.agent("web01");
             scene.revoke(&out);
