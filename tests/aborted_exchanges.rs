@@ -9,7 +9,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_client_that_goes_before_the_answer_is_a_499_and_no_member_is_blamed() {
+fn a_client_that_disconnects_before_the_response_is_a_499_and_no_failure_of_the_member() {
     let estate = one_compiler().start();
     for end in [
         Connection::reset as fn(Connection),
@@ -50,7 +50,7 @@ fn a_client_that_goes_before_the_answer_is_a_499_and_no_member_is_blamed() {
 }
 
 #[test]
-fn a_client_that_goes_within_its_body_is_a_499_and_the_member_gets_no_whole_body() {
+fn a_client_that_disconnects_within_its_body_is_a_499_and_the_member_gets_no_complete_body() {
     let estate = streaming().start();
     for chunked in [false, true] {
         estate.forget();
@@ -84,7 +84,7 @@ fn a_client_that_goes_within_its_body_is_a_499_and_the_member_gets_no_whole_body
 }
 
 #[test]
-fn a_client_that_goes_within_the_answer_is_told_of_and_the_member_let_go() {
+fn a_client_that_disconnects_within_the_response_is_logged_and_the_member_released() {
     let estate = one_compiler().start();
     estate.compilers[0].answer(|_| Some(Reply::stream(256 << 20)));
     let mut connection = connection(&estate);
@@ -107,7 +107,7 @@ fn a_client_that_goes_within_the_answer_is_told_of_and_the_member_let_go() {
 }
 
 #[test]
-fn a_member_that_goes_within_the_answer_never_makes_a_whole_one() {
+fn a_response_that_the_member_cuts_off_is_never_passed_on_as_complete() {
     let estate = one_compiler().start();
     for reply in [
         Reply::ok("0123456789").close_after(4),

@@ -36,7 +36,7 @@ fn check(estate: &Estate, client: &Client, (method, target): (&str, &str), passe
 }
 
 #[test]
-fn a_rule_refuses_those_it_is_about_and_says_whom_to_ask() {
+fn a_rule_refuses_the_clients_that_it_matches_and_names_a_contact() {
     let rule = |condition: &str| {
         format!("[[access]]\nname = \"closed\"\naction = \"refuse\"\n{condition}\n")
     };
@@ -112,7 +112,7 @@ fn a_rule_refuses_those_it_is_about_and_says_whom_to_ask() {
 }
 
 #[test]
-fn a_rule_tells_issuers_and_networks_apart() {
+fn a_rule_matches_by_issuer_and_by_network() {
     let (ours, theirs) = (Ca::new(), Ca::other());
     let bundle = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
     let crl = format!("{}{}", ours.crl_pem(), theirs.crl_pem());
@@ -145,7 +145,7 @@ fn a_rule_tells_issuers_and_networks_apart() {
 }
 
 #[test]
-fn t11_the_administration_of_the_ca_is_open_to_whom_a_rule_names_and_to_nobody_else() {
+fn t11_only_clients_that_a_rule_names_may_administer_the_ca() {
     let estate = estate(
         "[[access]]\nname = \"hush\"\naction = \"refuse\"\nobserve = true\n\
          [[access]]\nname = \"admins\"\naction = \"allow\"\nclass = [\"ca-administration\"]\n\
@@ -193,7 +193,7 @@ fn t11_the_administration_of_the_ca_is_open_to_whom_a_rule_names_and_to_nobody_e
 }
 
 #[test]
-fn t16_documents_are_each_agents_own_but_for_exceptions_that_a_rule_names() {
+fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
     let estate = estate(
         "[[access]]\nname = \"octocatalog\"\naction = \"allow\"\nclass = [\"own-documents\"]\n\
          certname = [\"diff.example.com\"]",
@@ -247,7 +247,7 @@ fn t16_documents_are_each_agents_own_but_for_exceptions_that_a_rule_names() {
 }
 
 #[test]
-fn the_first_rule_whose_conditions_hold_decides() {
+fn the_first_rule_whose_conditions_match_decides() {
     let estate = estate(
         "[[access]]\nname = \"production\"\naction = \"allow\"\nextension = { pp_environment = \"production\" }\n\
          [[access]]\nname = \"rest\"\naction = \"refuse\"\nclass = [\"files\", \"own-documents\"]",
@@ -269,7 +269,7 @@ fn the_first_rule_whose_conditions_hold_decides() {
 }
 
 #[test]
-fn an_extension_that_cannot_be_read_allows_nothing_and_meets_every_refusal() {
+fn an_unreadable_extension_matches_no_rule_that_allows_and_every_rule_that_refuses() {
     let estate = estate(
         "[[access]]\nname = \"web\"\naction = \"allow\"\nclass = [\"services\"]\nextension = { pp_role = \"*\" }\n\
          [[access]]\nname = \"no-db\"\naction = \"refuse\"\nclass = [\"files\"]\nextension = { pp_role = \"db\" }",
@@ -293,7 +293,7 @@ fn an_extension_that_cannot_be_read_allows_nothing_and_meets_every_refusal() {
 }
 
 #[test]
-fn a_rule_that_observes_lets_pass_and_tells_what_it_would_refuse() {
+fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
     let estate = estate(
         "[[access]]\nname = \"maybe\"\naction = \"refuse\"\nclass = [\"files\"]\nobserve = true\n\
          [[access]]\nname = \"sure\"\naction = \"refuse\"\ncertname = [\"bad*\"]",
@@ -355,7 +355,7 @@ fn a_rule_that_observes_lets_pass_and_tells_what_it_would_refuse() {
 }
 
 #[test]
-fn with_access_observe_no_rule_refuses_and_every_guard_holds() {
+fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| {
@@ -433,7 +433,7 @@ fn rules_change_for_live_connections_at_their_next_request() {
 }
 
 #[test]
-fn explain_tells_which_rule_decides() {
+fn explain_shows_which_rule_decides() {
     let ca = Ca::new();
     let member = StandIn::start("all");
     let pool = |name: &str| {
@@ -547,7 +547,7 @@ fn explain_tells_which_rule_decides() {
 }
 
 #[test]
-fn check_says_which_rules_open_a_class_by_what_agents_write_themselves() {
+fn check_names_rules_that_open_a_class_by_values_that_agents_choose_themselves() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy.with(

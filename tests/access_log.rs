@@ -21,7 +21,7 @@ use crate::support::{
 };
 
 #[test]
-fn an_exchange_is_told_from_handshake_to_last_byte() {
+fn a_record_describes_an_exchange_from_handshake_to_last_byte() {
     let estate = Estate::builder().compilers(1).start();
     let agent = estate.ca.agent("web01");
     let mut connection = estate.client(&agent).connect().expect("connects");
@@ -97,7 +97,7 @@ fn an_exchange_is_told_from_handshake_to_last_byte() {
 }
 
 #[test]
-fn a_refused_request_is_told_with_its_reason() {
+fn a_refused_request_is_recorded_with_its_reason() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let expired = estate.ca.leaf("old01").expired().issue();
@@ -142,7 +142,7 @@ fn a_refused_request_is_told_with_its_reason() {
 }
 
 #[test]
-fn a_refused_handshake_is_told_with_its_reason_and_no_status() {
+fn a_refused_handshake_is_recorded_with_its_reason_and_no_status() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy.listener(
@@ -194,7 +194,7 @@ fn a_refused_handshake_is_told_with_its_reason_and_no_status() {
 }
 
 #[test]
-fn combined_is_apaches_with_the_certname_as_user() {
+fn combined_is_apaches_format_with_the_certname_as_user() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| with_log(proxy, "path = \"{dir}/combined.log\""))
@@ -231,7 +231,7 @@ fn combined_is_apaches_with_the_certname_as_user() {
 }
 
 #[test]
-fn standard_output_is_where_records_go_by_default() {
+fn records_go_to_standard_output_by_default() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| with_log(proxy, ""))
@@ -251,7 +251,7 @@ fn standard_output_is_where_records_go_by_default() {
 }
 
 #[test]
-fn nothing_a_client_says_forges_a_line_or_a_field() {
+fn nothing_a_client_sends_forges_a_line_or_a_field() {
     let estate = Estate::start();
     let forger = estate
         .ca
@@ -295,7 +295,7 @@ fn nothing_a_client_says_forges_a_line_or_a_field() {
 }
 
 #[test]
-fn a_log_renamed_and_reloaded_goes_on_in_a_new_file() {
+fn after_a_rename_and_a_reload_records_go_to_a_new_file() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -326,7 +326,7 @@ fn a_log_renamed_and_reloaded_goes_on_in_a_new_file() {
 }
 
 #[test]
-fn logs_are_opened_again_without_reading_the_configuration() {
+fn logs_are_reopened_without_reading_the_configuration() {
     let estate = Estate::start();
     let proxy = &estate.proxy;
     let log = proxy.directory().join("access.json");
@@ -374,7 +374,7 @@ fn logs_are_opened_again_without_reading_the_configuration() {
 }
 
 #[test]
-fn signals_that_ask_for_nothing_do_nothing() {
+fn ignored_signals_change_nothing() {
     let estate = Estate::start();
     let proxy = &estate.proxy;
     for signal in [
@@ -400,7 +400,7 @@ fn signals_that_ask_for_nothing_do_nothing() {
 }
 
 #[test]
-fn format_and_place_change_with_a_reload() {
+fn a_reload_changes_the_format_and_path_of_the_log() {
     let estate = Estate::builder().compilers(1).start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -423,7 +423,7 @@ fn format_and_place_change_with_a_reload() {
 }
 
 #[test]
-fn a_log_that_stands_still_delays_nobody_and_its_drops_are_counted() {
+fn a_log_that_blocks_delays_no_request_and_its_drops_are_counted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let fifo = directory.path().join("log");
     let made = Command::new("mkfifo")
@@ -482,7 +482,7 @@ fn a_log_that_stands_still_delays_nobody_and_its_drops_are_counted() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_counted_and_told_once() {
+fn a_log_that_cannot_be_written_is_counted_and_reported_once() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| with_log(proxy, "path = \"/dev/full\""))
@@ -511,7 +511,7 @@ fn a_log_that_cannot_be_written_is_counted_and_told_once() {
 }
 
 #[test]
-fn a_client_that_goes_away_is_499_and_a_member_that_breaks_off_is_named() {
+fn a_client_that_disconnects_is_a_499_and_a_member_that_disconnects_is_named() {
     let estate = Estate::builder().compilers(1).start();
     let agent = estate.ca.agent("web01");
     estate.compilers[0].hold();

@@ -14,14 +14,14 @@ use testkit::{Ca, Client, Proxy, Response};
 use crate::support;
 
 #[test]
-fn the_admin_socket_is_its_owners_alone() {
+fn only_the_owner_may_use_the_admin_socket() {
     let proxy = started(&Ca::new(), "127.0.0.1:1");
     let metadata = fs::metadata(proxy.admin_socket()).unwrap();
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
-fn a_socket_that_another_process_answers_on_stays_its_own() {
+fn a_start_does_not_take_over_a_socket_that_another_process_serves() {
     let first = started(&Ca::new(), "127.0.0.1:1");
     let port = first.address().port().to_string();
     let second = support::proxy(&Ca::new())
@@ -42,7 +42,7 @@ fn a_socket_that_another_process_answers_on_stays_its_own() {
 }
 
 #[test]
-fn a_file_in_the_place_of_the_admin_socket_is_left_alone() {
+fn a_file_at_the_path_of_the_admin_socket_is_not_removed() {
     let outcome = support::proxy(&Ca::new())
         .file("admin.sock", "not to be lost", 0o600)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
@@ -69,7 +69,7 @@ fn a_stopping_process_leaves_the_socket_of_its_successor() {
 }
 
 #[test]
-fn callers_that_say_nothing_do_not_hold_up_the_others() {
+fn silent_callers_do_not_delay_other_callers() {
     let proxy = started(&Ca::new(), "127.0.0.1:1");
     let _silent: Vec<UnixStream> = (0..20)
         .map(|_| UnixStream::connect(proxy.admin_socket()).unwrap())
@@ -78,7 +78,7 @@ fn callers_that_say_nothing_do_not_hold_up_the_others() {
 }
 
 #[test]
-fn status_tells_listeners_pools_and_the_crls_in_force() {
+fn status_shows_listeners_pools_and_the_active_crls() {
     let ca = Ca::new();
     let proxy = started(&ca, "127.0.0.1:1");
     let status = proxy.status();
@@ -142,7 +142,7 @@ fn a_refused_reload_is_422_with_every_problem_in_its_report() {
 }
 
 #[test]
-fn what_the_api_does_not_know_is_refused_with_what_it_knows() {
+fn unknown_api_requests_are_refused_with_a_list_of_the_known_ones() {
     let proxy = started(&Ca::new(), "127.0.0.1:1");
     for (method, target, status, expected) in [
         ("GET", "/v2/status", 404, "GET /v1/status"),

@@ -9,7 +9,7 @@ use crate::support::{
 
 /// Caddy: names that a CGI-like server folds into `HTTP_X_CLIENT_DN` passed the list of what a client may not say.
 #[test]
-fn ghsa_f59h_q822_g45g_no_alias_of_a_trusted_header_arrives() {
+fn ghsa_f59h_q822_g45g_no_alias_of_a_trusted_header_reaches_a_member() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     for name in [
@@ -57,7 +57,7 @@ fn cve_2016_5385_no_client_chooses_a_members_proxy() {
 /// N. Davison, "Abusing HTTP hop-by-hop request headers": `Connection` named what the proxy itself had added, and a
 /// proxy further on took it out.
 #[test]
-fn davison_2019_no_client_nominates_our_headers_away() {
+fn davison_2019_no_client_removes_the_proxys_headers_by_connection() {
     http1_alone!("HTTP/2 has no Connection field");
     let estate = Estate::builder()
         .compiler_pool("forward_cert = true")
@@ -153,7 +153,7 @@ fn cve_2025_23419_no_session_outlives_a_stricter_policy() {
 
 /// OpenVox pull request 568 has agents look whether a catalog is theirs, since front ends gave out others'.
 #[test]
-fn openvox_568_no_answer_is_given_to_two_agents() {
+fn openvox_568_no_response_goes_to_two_agents() {
     let estate = Estate::builder().compilers(1).start();
     estate.compilers[0].answer(|request| {
         (!request.is_probe()).then(|| {

@@ -12,7 +12,7 @@ use crate::support::{
 const SIGN: &str = "/puppet-ca/v1/certificate_request/web03";
 
 #[test]
-fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
+fn writes_to_the_ca_go_to_the_first_ca_server_only() {
     let second = StandIn::builder("ca2").ca(&Ca::new()).start();
     let address = second.address();
     // Two CA servers, the first of which is the estate's own.
@@ -60,7 +60,7 @@ fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
 }
 
 #[test]
-fn a_backup_is_asked_only_while_no_other_member_is_available() {
+fn a_backup_gets_requests_only_while_no_other_member_is_available() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .compilers(3)
@@ -99,7 +99,7 @@ fn a_backup_is_asked_only_while_no_other_member_is_available() {
 }
 
 #[test]
-fn a_backup_takes_what_the_others_have_no_place_for() {
+fn a_backup_gets_the_requests_that_exceed_the_slots_of_the_other_members() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .compiler(1, "max = 2")
@@ -115,7 +115,7 @@ fn a_backup_takes_what_the_others_have_no_place_for() {
 }
 
 #[test]
-fn a_member_that_broke_off_is_still_there_and_its_backup_is_not_asked() {
+fn a_member_that_breaks_a_connection_stays_up_and_its_backup_gets_nothing() {
     let estate = Estate::builder().compiler(2, "backup = true").start();
     estate.compilers[0].answer(|request| (!request.is_probe()).then(Reply::reset));
     let mut connection = connection(&estate);
@@ -145,7 +145,7 @@ fn write_to_ca(estate: &Estate, n: usize) -> Response {
 }
 
 #[test]
-fn a_second_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
+fn a_backup_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
     let (estate, second) = backed_up();
     let read = || {
         estate
@@ -186,7 +186,7 @@ fn a_second_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
 }
 
 #[test]
-fn no_second_ca_server_gets_a_write_that_may_have_arrived() {
+fn a_write_that_may_have_arrived_is_not_sent_to_the_backup_ca_server() {
     let (estate, second) = backed_up();
     for fault in [Reply::reset, Reply::hang_up] {
         estate.ca_server.forget();
@@ -217,7 +217,7 @@ fn no_second_ca_server_gets_a_write_that_may_have_arrived() {
 }
 
 #[test]
-fn a_ca_server_that_is_there_and_cannot_be_trusted_is_not_passed_by() {
+fn a_ca_server_that_answers_but_cannot_be_verified_does_not_lose_its_writes_to_the_backup() {
     let (ca, other) = (Ca::new(), Ca::other());
     let first = StandIn::builder("ca1")
         .tls(&ca, &other.server("ca1"))
@@ -239,7 +239,7 @@ fn a_ca_server_that_is_there_and_cannot_be_trusted_is_not_passed_by() {
 }
 
 #[test]
-fn a_ca_server_taken_out_by_the_operator_leaves_the_writes_to_its_backup() {
+fn a_ca_server_in_maintenance_leaves_the_writes_to_its_backup() {
     let (estate, second) = backed_up();
     let first = estate.ca_server.address();
     for (n, verb) in [(0, "drain"), (2, "maintenance")] {

@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[test]
-fn the_member_with_the_fewest_requests_in_flight_for_its_weight_is_asked() {
+fn least_connections_picks_the_member_with_the_fewest_requests_in_flight_for_its_weight() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .compilers(3)
@@ -24,7 +24,7 @@ fn the_member_with_the_fewest_requests_in_flight_for_its_weight_is_asked() {
 }
 
 #[test]
-fn least_connections_follows_what_is_in_flight_and_not_what_was() {
+fn least_connections_counts_requests_in_flight_and_not_past_ones() {
     let estate = Estate::builder()
         .compiler_pool("algorithm = \"least-connections\"")
         .start();
@@ -44,7 +44,7 @@ fn least_connections_follows_what_is_in_flight_and_not_what_was() {
 }
 
 #[test]
-fn round_robin_goes_by_weight_and_smoothly() {
+fn round_robin_interleaves_members_by_weight() {
     let estate = one_worker(Estate::builder())
         .compilers(3)
         .compiler_pool("algorithm = \"round-robin\"")
@@ -69,7 +69,7 @@ fn round_robin_goes_by_weight_and_smoothly() {
 }
 
 #[test]
-fn random_shares_by_weight_and_in_no_order() {
+fn random_shares_by_weight_without_a_fixed_order() {
     let estate = one_worker(Estate::builder())
         .compilers(3)
         .compiler_pool("algorithm = \"random\"")
@@ -95,7 +95,7 @@ fn random_shares_by_weight_and_in_no_order() {
 }
 
 #[test]
-fn random_keeps_away_from_a_member_that_is_busy() {
+fn random_avoids_a_busy_member() {
     let estate = Estate::builder()
         .compiler_pool("algorithm = \"random\"")
         .start();
@@ -124,7 +124,7 @@ fn homes(estate: &Estate) -> BTreeMap<u8, String> {
 }
 
 #[test]
-fn a_client_stays_with_its_member_and_one_that_leaves_moves_its_own_alone() {
+fn source_hash_keeps_clients_on_their_member_and_moves_only_those_of_a_member_that_leaves() {
     let estate = Estate::builder()
         .compilers(3)
         .compiler_pool("algorithm = \"source-hash\"")
@@ -160,7 +160,7 @@ fn a_client_stays_with_its_member_and_one_that_leaves_moves_its_own_alone() {
 }
 
 #[test]
-fn a_clients_requests_go_on_where_its_member_refuses() {
+fn source_hash_uses_another_member_where_a_clients_member_refuses_connections() {
     let estate = Estate::builder()
         .compiler_pool("algorithm = \"source-hash\"")
         .compiler_pool(UNPROBED)
@@ -171,7 +171,7 @@ fn a_clients_requests_go_on_where_its_member_refuses() {
 }
 
 #[test]
-fn explain_tells_the_member_that_a_clients_address_leads_to() {
+fn explain_shows_the_member_that_a_clients_address_leads_to() {
     let estate = Estate::builder()
         .compilers(3)
         .compiler_pool("algorithm = \"source-hash\"\ncheck = { type = \"none\" }")
@@ -192,7 +192,7 @@ fn explain_tells_the_member_that_a_clients_address_leads_to() {
 }
 
 #[test]
-fn a_member_gets_no_more_than_its_max_and_a_full_queue_is_a_503() {
+fn a_member_gets_no_more_requests_than_its_max_and_a_full_queue_is_a_503() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .compiler(1, "max = 1")
@@ -235,7 +235,7 @@ fn a_filebuckets_file_is_found_where_it_was_put() {
 }
 
 #[test]
-fn a_pool_called_filebucket_takes_the_filebuckets_files() {
+fn a_pool_named_filebucket_gets_the_filebuckets_files() {
     let bucket = StandIn::start("bucket");
     let table = format!(
         "[pools.filebucket]\nscheme = \"http\"\nmembers = [\"{}\"]",

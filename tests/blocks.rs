@@ -14,7 +14,7 @@ const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const WEB02: &str = "/puppet/v3/catalog/web02?environment=production";
 
 #[test]
-fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_it_is_lifted() {
+fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_unblocked() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
         .start();
@@ -89,7 +89,7 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
 }
 
 #[test]
-fn a_block_that_is_lifted_closes_nobody_whose_turn_had_not_come() {
+fn unblocking_keeps_the_connections_open_that_were_not_closed_yet() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy
@@ -122,7 +122,7 @@ fn a_block_that_is_lifted_closes_nobody_whose_turn_had_not_come() {
 }
 
 #[test]
-fn no_path_is_looked_for_for_idle_clients_of_a_blocked_ca_before_their_turn() {
+fn blocking_a_ca_verifies_no_chain_of_an_idle_client_before_its_turn_to_be_closed() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy
@@ -151,7 +151,7 @@ fn no_path_is_looked_for_for_idle_clients_of_a_blocked_ca_before_their_turn() {
 }
 
 #[test]
-fn a_certificate_is_blocked_by_serial_and_issuer_or_by_fingerprint_and_its_successor_is_not() {
+fn a_block_by_serial_or_fingerprint_does_not_block_the_renewed_certificate() {
     let estate = Estate::start();
     let issuer = format!("CN={}", estate.ca.name());
     for by_fingerprint in [false, true] {
@@ -172,7 +172,7 @@ fn a_certificate_is_blocked_by_serial_and_issuer_or_by_fingerprint_and_its_succe
 }
 
 #[test]
-fn a_block_of_a_ca_by_its_serial_is_one_of_all_that_it_issued() {
+fn blocking_a_ca_by_its_serial_blocks_every_certificate_that_it_issued() {
     let estate = Estate::start();
     let ca = estate.ca.issuing_pem();
     let serial = serial_of(&ca);
@@ -186,7 +186,7 @@ fn a_block_of_a_ca_by_its_serial_is_one_of_all_that_it_issued() {
 }
 
 #[test]
-fn a_block_ends_when_it_is_said_to() {
+fn a_block_ends_at_its_time() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let why = ["web01", "--why", "for a moment", "--until", "2s"];
@@ -205,7 +205,7 @@ fn a_block_ends_when_it_is_said_to() {
 }
 
 #[test]
-fn neither_a_reload_nor_a_new_list_nor_a_restart_lifts_a_block() {
+fn neither_a_reload_nor_a_new_crl_nor_a_restart_lifts_a_block() {
     let state = TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state.path());
     let started = |ca: &Ca| {
@@ -243,7 +243,7 @@ fn neither_a_reload_nor_a_new_list_nor_a_restart_lifts_a_block() {
 }
 
 #[test]
-fn a_block_waits_for_no_member_that_a_reload_asks_in_vain() {
+fn a_block_applies_while_a_reload_waits_for_a_member() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let (silent, never) = (StandIn::start("silent"), Gate::new());
@@ -268,7 +268,7 @@ fn a_block_waits_for_no_member_that_a_reload_asks_in_vain() {
 }
 
 #[test]
-fn a_block_that_was_over_at_the_start_is_kept_until_the_clock_is_certain() {
+fn a_block_that_has_expired_at_the_start_stays_until_the_clock_is_certain() {
     let state = TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state.path());
     // What a start finds whose clock is ahead, of a block for a month.
@@ -299,7 +299,7 @@ fn a_block_that_was_over_at_the_start_is_kept_until_the_clock_is_certain() {
 }
 
 #[test]
-fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
+fn an_unreadable_deny_list_prevents_a_start() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let table = format!("[state]\ndirectory = {:?}", state.path());
@@ -337,7 +337,7 @@ fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
 }
 
 #[test]
-fn a_block_that_cannot_be_kept_is_in_force_and_says_so() {
+fn a_block_that_cannot_be_stored_is_active_with_a_warning() {
     let place = TempDir::new().expect("a directory");
     let file = place.path().join("file");
     fs::write(&file, "no directory").expect("is written");
@@ -356,7 +356,7 @@ fn a_block_that_cannot_be_kept_is_in_force_and_says_so() {
 }
 
 #[test]
-fn where_refused_certificates_end_the_handshake_so_do_blocked_ones() {
+fn blocked_certificates_end_the_handshake_where_refused_certificates_do() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("on_invalid = \"abort\""))
         .start();
@@ -371,7 +371,7 @@ fn where_refused_certificates_end_the_handshake_so_do_blocked_ones() {
 }
 
 #[test]
-fn a_tunnel_of_who_is_blocked_is_cut() {
+fn blocking_a_client_closes_its_tunnel() {
     http1_alone!("a websocket begins with an upgrade");
     let estate = Estate::builder()
         .proxy(|proxy| {
@@ -404,7 +404,7 @@ fn a_tunnel_of_who_is_blocked_is_cut() {
 }
 
 #[test]
-fn a_member_whose_certificate_is_blocked_is_spoken_to_no_more_until_it_is_lifted() {
+fn a_member_whose_certificate_is_blocked_gets_no_requests_until_it_is_unblocked() {
     let ca = Ca::new();
     let own = [ca.server("c1"), ca.server("c2")];
     let [c1, c2] = own
@@ -447,7 +447,7 @@ fn a_member_whose_certificate_is_blocked_is_spoken_to_no_more_until_it_is_lifted
 }
 
 #[test]
-fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
+fn an_invalid_block_is_refused_with_the_valid_forms() {
     let estate = Estate::start();
     let issuer = format!("CN={}", estate.ca.name());
     for (arguments, code, expected) in [

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn dns_does_not_move_the_writes_of_a_ca_that_answers() {
+fn dns_does_not_move_the_writes_from_a_ca_server_that_answers() {
     let ca = Ca::new();
     let [first, second] = ["ca1", "ca2"].map(|name| StandIn::builder(name).ca(&ca).start());
     let server = NameServer::start(&targets(&[(0, 1, &first), (1, 1, &second)]));
@@ -73,7 +73,7 @@ fn dns_does_not_move_the_writes_of_a_ca_that_answers() {
 }
 
 #[test]
-fn writes_move_soon_after_their_ca_is_gone_and_not_by_its_agent_check() {
+fn writes_move_soon_after_their_ca_server_is_gone_and_not_by_its_agent_check() {
     let ca = Ca::new();
     let [first, second] = ["ca1", "ca2"].map(|name| StandIn::builder(name).ca(&ca).start());
     let agent = CheckAgent::start();
@@ -109,7 +109,7 @@ fn writes_move_soon_after_their_ca_is_gone_and_not_by_its_agent_check() {
 }
 
 #[test]
-fn a_restart_moves_no_writes_of_a_ca_that_answers() {
+fn a_restart_does_not_move_the_writes_from_a_ca_server_that_answers() {
     let ca = Ca::new();
     let [first, second] = ["ca1", "ca2"].map(|name| StandIn::builder(name).ca(&ca).start());
     let server = NameServer::start(&targets(&[(0, 1, &first), (1, 1, &second)]));
@@ -160,7 +160,7 @@ fn a_restart_moves_no_writes_of_a_ca_that_answers() {
 }
 
 #[test]
-fn a_ca_with_another_address_keeps_its_writes_and_raises_no_alarm() {
+fn a_ca_server_with_a_new_address_keeps_its_writes_without_an_alarm() {
     let ca = Ca::new();
     let first = StandIn::builder("ca1").ca(&ca).start();
     let port = first.socket_address().port();

@@ -43,7 +43,7 @@ fn refusals(estate: &Estate, reason: &str) -> f64 {
 // What reaches the CA.
 
 #[test]
-fn t11_no_verb_of_an_administrator_reaches_the_ca() {
+fn t11_no_request_to_administer_the_ca_reaches_it() {
     let estate = Estate::start();
     let agent = estate.client(&estate.ca.agent("web01"));
     for (method, path) in [
@@ -73,7 +73,7 @@ fn t11_no_verb_of_an_administrator_reaches_the_ca() {
 }
 
 #[test]
-fn t11_a_request_for_rights_on_the_servers_never_reaches_the_ca() {
+fn t11_a_certificate_request_for_rights_on_the_servers_never_reaches_the_ca() {
     let estate = Estate::start();
     let (name, body) = of_an_agent("cli-auth");
     let agent = estate.client(&estate.ca.agent("web01"));
@@ -114,7 +114,7 @@ fn t11_a_request_for_rights_on_the_servers_never_reaches_the_ca() {
 }
 
 #[test]
-fn t11_a_client_that_waits_to_be_told_to_send_is_judged_as_well() {
+fn t11_a_certificate_request_behind_expect_100_continue_is_checked_too() {
     let estate = Estate::start();
     for (kind, status) in [("cli-auth", 403), ("attributes", 200)] {
         let (name, body) = of_an_agent(kind);
@@ -131,7 +131,7 @@ fn t11_a_client_that_waits_to_be_told_to_send_is_judged_as_well() {
 }
 
 #[test]
-fn t11_however_it_is_sent_a_request_for_rights_never_reaches_the_ca() {
+fn t11_no_encoding_of_a_certificate_request_for_rights_reaches_the_ca() {
     let estate = Estate::start();
     let (name, body) = of_an_agent("cli-auth");
     let path = target(&name);
@@ -166,7 +166,7 @@ fn t11_however_it_is_sent_a_request_for_rights_never_reaches_the_ca() {
 }
 
 #[test]
-fn what_agents_send_arrives_byte_for_byte() {
+fn certificate_requests_of_agents_arrive_byte_for_byte() {
     let estate = Estate::start();
     for kind in ["plain", "attributes"] {
         let (name, body) = of_an_agent(kind);
@@ -252,7 +252,7 @@ fn each_rule_refuses_with_its_reason() {
 }
 
 #[test]
-fn keys_of_other_kinds_and_sizes_are_refused_where_it_is_said() {
+fn other_types_and_sizes_of_keys_are_refused_where_configured() {
     let estate = with("[csr]\nkeys = [\"rsa\"]\nrsa_bits_min = 3072");
     let refused = put(&estate, "web01", &certificate_request("web01"));
     assert_refused(&refused, 403, &["ECDSA P-256", "not accepted"]);
@@ -269,7 +269,7 @@ fn keys_of_other_kinds_and_sizes_are_refused_where_it_is_said() {
 }
 
 #[test]
-fn a_rule_is_lifted_for_those_who_are_named_and_no_other_rule() {
+fn an_exception_lifts_one_rule_for_the_certnames_that_it_names() {
     let estate = with("[[csr.allow]]\ncertname = [\"altnames.*\"]\nskip_rules = [\"altnames\"]");
     let (altnames, wants_names) = of_an_agent("altnames");
     let (cli_auth, wants_rights) = of_an_agent("cli-auth");
@@ -297,7 +297,7 @@ fn a_rule_is_lifted_for_those_who_are_named_and_no_other_rule() {
 }
 
 #[test]
-fn rules_that_observe_pass_everything_on_and_tell_of_it() {
+fn rules_that_observe_forward_everything_and_log_it() {
     let estate = with("[csr]\nobserve = true");
     let (name, body) = of_an_agent("cli-auth");
     assert_eq!(put(&estate, &name, &body).status, 200);
@@ -315,7 +315,7 @@ fn rules_that_observe_pass_everything_on_and_tell_of_it() {
 }
 
 #[test]
-fn requests_on_legacy_paths_are_judged_too_where_a_route_opens_them() {
+fn certificate_requests_on_legacy_paths_are_checked_too_where_a_route_opens_them() {
     let estate = with(
         "[[routes]]\nname = \"legacy\"\npool = \"ca\"\nallow = [\"admin.*\"]\nclasses = [\"ca-administration\"]\n\
          path = { regex = \"/[a-z]+/certificate_request/.*\" }",
@@ -355,7 +355,7 @@ fn requests_on_legacy_paths_are_judged_too_where_a_route_opens_them() {
 }
 
 #[test]
-fn explain_says_that_a_certificate_request_is_judged() {
+fn explain_shows_that_a_certificate_request_is_checked() {
     let estate = Estate::start();
     let told = |method| {
         let arguments = [
@@ -394,7 +394,7 @@ fn assert_unavailable(response: &Response, status: u16) -> u64 {
 }
 
 #[test]
-fn t12_a_flood_from_one_address_is_told_to_come_again() {
+fn t12_a_flood_from_one_address_is_answered_with_retry_after() {
     let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 5");
     let mut flood = estate.anonymous().connect().expect("connects");
     let (passed, refused) = until_refused(&mut flood);
@@ -427,7 +427,7 @@ fn t12_a_flood_from_one_address_is_told_to_come_again() {
 }
 
 #[test]
-fn t12_those_who_are_told_to_come_again_are_spread() {
+fn t12_clients_over_the_rate_are_spread_by_retry_after() {
     let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 1");
     let mut flood = estate.anonymous().connect().expect("connects");
     let (_, first) = until_refused(&mut flood);
@@ -444,7 +444,7 @@ fn t12_those_who_are_told_to_come_again_are_spread() {
 }
 
 #[test]
-fn t12_strangers_at_many_addresses_have_a_rate_together() {
+fn t12_strangers_at_many_addresses_share_one_rate() {
     let estate = with("[ca]\nanonymous_rate = 1\nanonymous_burst = 3");
     let ask = |n: u8| {
         let source: IpAddr = [127, 0, 1, n].into();
@@ -510,7 +510,7 @@ fn assert_served(estate: &Estate) {
 }
 
 #[test]
-fn t12_strangers_who_take_their_time_leave_room_for_agents() {
+fn t12_slow_strangers_leave_slots_for_agents() {
     let estate = with("[ca]\nanonymous_in_flight_max = 3");
     slow_strangers(&estate, 3, || {
         let csr = certificate_request("web09");
@@ -535,7 +535,7 @@ fn t12_strangers_who_take_their_time_leave_room_for_agents() {
 }
 
 #[test]
-fn t12_one_address_leaves_half_of_the_places_to_strangers_elsewhere() {
+fn t12_one_address_leaves_half_of_the_slots_to_strangers_at_other_addresses() {
     let estate = with("[ca]\nanonymous_in_flight_max = 4");
     let here: IpAddr = [127, 0, 0, 1].into();
     slow_strangers_at(&estate, &[here, here], || {
@@ -555,7 +555,7 @@ fn t12_one_address_leaves_half_of_the_places_to_strangers_elsewhere() {
 }
 
 #[test]
-fn t12_two_addresses_leave_a_place_to_strangers_elsewhere() {
+fn t12_two_addresses_leave_a_slot_to_strangers_at_other_addresses() {
     let estate = with("[ca]\nanonymous_in_flight_max = 4");
     let [one, other, third] = [1, 2, 3].map(|n| IpAddr::from([127, 0, 0, n]));
     slow_strangers_at(&estate, &[one, one, other], || {
@@ -567,7 +567,7 @@ fn t12_two_addresses_leave_a_place_to_strangers_elsewhere() {
 }
 
 #[test]
-fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
+fn t12_a_quarter_of_the_cas_slots_is_for_agents_whatever_is_configured() {
     let estate = Estate::builder()
         .ca_pool("connections_max = 4")
         .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1000"))
@@ -591,7 +591,7 @@ fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
 }
 
 #[test]
-fn t12_a_stranger_that_sends_slowly_takes_no_place_at_the_ca() {
+fn t12_a_stranger_that_sends_slowly_takes_no_slot_at_the_ca() {
     http1_alone!("the body is held back by its connection; of streams see http2.rs");
     let estate = with("[ca]\nanonymous_in_flight_max = 1");
     let csr = certificate_request("web01");
@@ -613,7 +613,7 @@ fn t12_a_stranger_that_sends_slowly_takes_no_place_at_the_ca() {
 }
 
 #[test]
-fn t12_a_stranger_that_waits_to_be_told_to_send_takes_no_place_at_the_ca() {
+fn t12_a_stranger_that_waits_for_100_continue_takes_no_slot_at_the_ca() {
     let estate = with("[ca]\nanonymous_in_flight_max = 1");
     let expect = [("Expect", "100-continue")];
     let mut waiting = estate.anonymous().connect().expect("connects");
@@ -635,7 +635,7 @@ fn wait_for_a_place(estate: &Estate) {
 }
 
 #[test]
-fn t12_strangers_that_go_away_leave_their_places() {
+fn t12_strangers_that_disconnect_free_their_slots() {
     let estate = with("[ca]\nanonymous_in_flight_max = 4");
     estate.ca_server.answer(move |request| {
         let slow = request.path() == SLOW;
@@ -657,7 +657,7 @@ fn t12_strangers_that_go_away_leave_their_places() {
 }
 
 #[test]
-fn t12_a_share_of_a_backup_is_for_agents_while_it_has_its_turn() {
+fn t12_a_share_of_a_backup_is_for_agents_while_it_is_used() {
     let estate = Estate::start();
     let address = estate.ca_server.address();
     let gone = HeldPort::take();
@@ -679,7 +679,7 @@ fn t12_a_share_of_a_backup_is_for_agents_while_it_has_its_turn() {
 }
 
 #[test]
-fn t12_a_rate_that_is_raised_holds_from_the_reload_on() {
+fn t12_a_reload_applies_a_raised_rate_at_once() {
     let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 190");
     let mut client = estate.anonymous().connect().expect("connects");
     let (_, refused) = until_refused(&mut client);

@@ -16,7 +16,7 @@ const CATALOG: &str =
 const JETTY_HEAD_MAX: usize = 8192;
 
 #[test]
-fn a_certificate_too_large_for_a_server_is_refused_in_words_and_nobody_sees_it() {
+fn a_certificate_too_large_for_a_server_is_refused_with_an_explanation_and_reaches_no_member() {
     let estate = Estate::start();
     let agent = with_names(&estate.ca, 200);
     let client = estate.client(&agent);
@@ -71,7 +71,7 @@ fn a_pool_can_have_large_certificates_left_out_and_counted() {
 }
 
 #[test]
-fn a_pool_whose_servers_read_larger_heads_is_told_larger_certificates() {
+fn a_pool_whose_servers_read_larger_heads_gets_larger_certificates() {
     let estate = Estate::builder()
         .compiler_pool("forward_cert_max = \"16KiB\"")
         .start();
@@ -112,7 +112,7 @@ fn what_is_forwarded_by_default_fits_the_head_that_jetty_reads() {
 
 /// docs/certificates.md has the whole table, in words.
 #[test]
-fn the_page_of_certificates_tells_each_verdict_of_the_table() {
+fn the_page_about_certificates_lists_each_verdict_of_the_table() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/certificates.md");
     let page = std::fs::read_to_string(page).expect("docs/certificates.md");
     let between = |(_, rest): (&str, &str)| rest.split_once(END).map(|(table, _)| table.to_owned());

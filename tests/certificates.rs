@@ -8,7 +8,7 @@ use testkit::{Ca, Client, Credential, HeldPort, Proxy, ProxyBuilder};
 use crate::support::{self, Estate, fixtures};
 
 #[test]
-fn a_name_is_answered_with_its_certificate_and_an_unknown_one_with_the_first() {
+fn a_server_name_gets_its_certificate_and_an_unknown_one_the_first() {
     let ca = Ca::new();
     let first = ca.server("front.example.com");
     let wild = ca.leaf("sites").dns("*.sites.example.com").issue();
@@ -47,7 +47,7 @@ fn a_name_is_answered_with_its_certificate_and_an_unknown_one_with_the_first() {
 }
 
 #[test]
-fn for_one_name_the_clients_signature_algorithms_decide() {
+fn the_clients_signature_algorithms_decide_between_certificates_of_one_name() {
     let ca = Ca::new();
     let ecdsa = ca.leaf("puppet.lab.test").issue();
     let rsa = rsa();
@@ -77,7 +77,7 @@ fn for_one_name_the_clients_signature_algorithms_decide() {
 }
 
 #[test]
-fn a_strict_listener_refuses_names_that_it_does_not_know() {
+fn a_strict_listener_refuses_unknown_server_names() {
     let ca = Ca::new();
     let proxy = estate(&ca).listener("sni_strict = true").start();
     for version in [Client::tls12, Client::tls13] {
@@ -124,7 +124,7 @@ fn a_strict_listener_refuses_names_that_it_does_not_know() {
 }
 
 #[test]
-fn serving_by_name_alone_without_a_name_is_an_error() {
+fn sni_strict_without_a_certificate_that_has_a_name_is_an_error() {
     let ca = Ca::new();
     let nameless = ca.leaf("puppet").without_san().issue();
     let refused = estate(&ca)
@@ -138,7 +138,7 @@ fn serving_by_name_alone_without_a_name_is_an_error() {
 }
 
 #[test]
-fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
+fn check_lists_each_certificate_with_its_names_and_type_of_key() {
     let ca = Ca::new();
     let (ecdsa, rsa, nameless) = (
         ca.leaf("a.example.com").dns("b.example.com").issue(),
@@ -174,7 +174,7 @@ fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
 }
 
 #[test]
-fn a_certificate_of_another_ca_than_the_agents_is_a_warning() {
+fn a_certificate_from_another_ca_than_that_of_the_agents_is_a_warning() {
     let ca = Ca::new();
     let strange = Ca::named("another").server("puppet");
     let words = "ssl/certs/puppet.pem (CN=puppet): agents that trust the same CAs refuse it";
@@ -346,7 +346,7 @@ fn a_certificate_that_expires_soon_is_an_alarm_until_it_is_renewed() {
 }
 
 #[test]
-fn a_certificate_that_expires_is_an_alarm_at_once_and_a_valid_one_takes_its_place() {
+fn an_expired_certificate_is_an_alarm_at_once_and_a_valid_one_is_served_instead() {
     let ca = Ca::new();
     let ending = ca.leaf("puppet").valid_seconds(-60, 3).issue();
     let watching = "watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"\nsettle_max = \"1h\"";
@@ -457,7 +457,7 @@ const RSA: &[SignatureScheme] = &[
 ];
 
 #[test]
-fn an_agent_whose_clock_is_wrong_is_found_by_what_it_says_of_our_certificate() {
+fn an_agent_whose_clock_is_wrong_is_found_by_its_alert_about_the_proxys_certificate() {
     let estate = Estate::start();
     let examined = |list: &str| {
         let outcome = estate.proxy.command(&["doctor"], &["--json"]);

@@ -5,7 +5,7 @@ use testkit::Credential;
 use crate::support::{Estate, LIMIT, assert_refused, assert_told, paths::CATALOG};
 
 #[test]
-fn an_agents_next_connection_finds_its_chain_and_every_verdict_is_todays() {
+fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocation_again() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(lookups(&estate), (0.0, 0.0, 0.0));
@@ -37,7 +37,7 @@ fn an_agents_next_connection_finds_its_chain_and_every_verdict_is_todays() {
 }
 
 #[test]
-fn a_certificate_that_ends_is_refused_though_its_chain_is_remembered() {
+fn an_expired_certificate_is_refused_although_its_chain_is_cached() {
     let estate = Estate::start();
     let agent = estate.ca.leaf("web01").valid_seconds(-60, 8).issue();
     assert_accepted(&estate, &agent);
@@ -52,7 +52,7 @@ fn a_certificate_that_ends_is_refused_though_its_chain_is_remembered() {
 }
 
 #[test]
-fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
+fn a_changed_bundle_or_policy_clears_the_cache_and_size_zero_disables_it() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.with("[trust]\ndepth = 6"))
         .start();

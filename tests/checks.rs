@@ -35,7 +35,7 @@ fn wait_for(estate: &Estate, health: &str) {
 }
 
 #[test]
-fn a_check_by_http_requests_its_path_and_one_failed_service_beside_it_does_not_count() {
+fn an_http_check_requests_its_path_and_ignores_a_failed_service_elsewhere() {
     let estate = checked("path = \"/status/v1/simple/server\"");
     let answered = |text: &'static str| {
         estate.compilers[0].answer(move |request| match request.path() {
@@ -61,7 +61,7 @@ fn a_check_by_http_requests_its_path_and_one_failed_service_beside_it_does_not_c
 }
 
 #[test]
-fn a_check_by_http_accepts_the_status_and_the_body_that_it_names() {
+fn an_http_check_accepts_the_status_and_the_body_that_it_names() {
     for (check, good, bad) in [
         (
             "path = \"/health?full=1\", expect_status = [\"204\", \"300-399\"]",
@@ -95,7 +95,7 @@ fn a_check_by_http_accepts_the_status_and_the_body_that_it_names() {
 }
 
 #[test]
-fn a_plain_port_is_asked_for_the_path_and_read_for_the_body_that_the_check_names() {
+fn a_check_on_a_plain_port_requests_its_path_and_expects_its_body() {
     let agent = StandIn::start("agent");
     let port = agent.socket_address().port();
     let estate = checked(&format!(
@@ -113,7 +113,7 @@ fn a_plain_port_is_asked_for_the_path_and_read_for_the_body_that_the_check_names
 }
 
 #[test]
-fn an_answer_with_the_expected_text_passes_although_the_connection_stays_open() {
+fn a_response_with_the_expected_body_passes_although_the_connection_stays_open() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     thread::spawn(move || {
@@ -128,7 +128,7 @@ fn an_answer_with_the_expected_text_passes_although_the_connection_stays_open() 
 }
 
 #[test]
-fn a_check_over_tls_on_another_port_verifies_the_member_there_by_its_name() {
+fn a_check_over_tls_on_another_port_verifies_the_members_name() {
     let ca = Ca::new();
     let name = |name: &str| ca.leaf(name).dns(name).issue();
     // The broker has no status service; the server beside it has.
@@ -214,7 +214,7 @@ fn probes_come_at_the_fast_interval_while_health_changes() {
 }
 
 #[test]
-fn a_check_that_contradicts_itself_is_refused_with_the_key() {
+fn a_contradictory_check_is_refused_with_the_key() {
     for (check, words) in [
         ("type = \"tcp\", path = \"/x\"", "path"),
         ("type = \"legacy\", expect_body = \"x\"", "expect_body"),

@@ -125,7 +125,7 @@ fn help_ends_with_the_exit_codes_of_the_verb() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_exits_64() {
+fn an_invalid_command_line_exits_64() {
     for (arguments, expected) in [
         (&[][..], "Usage: proscenium"),
         (&["chek"], "a similar subcommand exists: 'check'"),
@@ -189,7 +189,7 @@ fn an_unknown_key_is_refused_by_every_verb_that_reads_the_configuration() {
 }
 
 #[test]
-fn a_configuration_that_is_not_there_exits_78() {
+fn a_missing_configuration_exits_78() {
     let outcome = proscenium(&["check", "--config", "/nonexistent/proscenium.toml"]);
     assert_eq!(outcome.code, Some(78));
     assert!(
@@ -200,7 +200,7 @@ fn a_configuration_that_is_not_there_exits_78() {
 }
 
 #[test]
-fn verbs_that_ask_say_what_to_do_where_no_proxy_runs() {
+fn verbs_that_query_the_proxy_print_what_to_do_where_none_runs() {
     let directory = TempDir::new().unwrap();
     let socket = directory.path().join("admin.sock");
     let config = directory.path().join("proscenium.toml");
@@ -235,7 +235,7 @@ fn verbs_that_ask_say_what_to_do_where_no_proxy_runs() {
 }
 
 #[test]
-fn check_tells_the_certificate_names_and_the_crls_in_force() {
+fn check_lists_the_names_of_certificates_and_the_active_crls() {
     let ca = Ca::new();
     let good = configured(&ca, "127.0.0.1:1").check();
     assert_eq!(good.code, Some(0), "{}", good.stderr);
@@ -252,7 +252,7 @@ fn check_tells_the_certificate_names_and_the_crls_in_force() {
 }
 
 #[test]
-fn check_and_run_report_everything_that_the_host_lacks_at_once() {
+fn check_and_run_report_all_that_the_host_lacks_at_once() {
     let ca = Ca::new();
     let lacking = || {
         configured(&ca, "127.0.0.1:1")
@@ -284,7 +284,7 @@ fn check_and_run_report_everything_that_the_host_lacks_at_once() {
 }
 
 #[test]
-fn an_address_in_use_exits_75_since_a_restart_may_help() {
+fn an_address_in_use_exits_75_because_a_restart_may_help() {
     let ca = Ca::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();
@@ -299,7 +299,7 @@ fn an_address_in_use_exits_75_since_a_restart_may_help() {
 }
 
 #[test]
-fn check_accepts_what_the_running_proxy_holds_and_creates_nothing() {
+fn check_accepts_addresses_of_the_running_proxy_and_creates_nothing() {
     let ca = Ca::new();
     let proxy = configured(&ca, "127.0.0.1:1").start();
     let good = proxy.command(&["check"], &[]);
@@ -318,7 +318,7 @@ fn check_accepts_what_the_running_proxy_holds_and_creates_nothing() {
 }
 
 #[test]
-fn check_is_strict_about_warnings_where_asked_and_prints_json() {
+fn check_strict_fails_on_warnings_and_json_is_printed() {
     let ca = Ca::new();
     // A start goes on without a state directory, with an alarm.
     let warned = || {
@@ -356,7 +356,7 @@ fn check_is_strict_about_warnings_where_asked_and_prints_json() {
 }
 
 #[test]
-fn check_refuses_what_would_serve_and_lock_agents_out() {
+fn check_refuses_a_configuration_that_would_lock_agents_out() {
     let ca = Ca::new();
     for (credential, expected) in [
         (
@@ -421,7 +421,7 @@ fn check_tests_the_rights_of_another_account() {
 }
 
 #[test]
-fn the_help_fits_the_mistake_in_a_file() {
+fn the_help_about_a_file_fits_the_mistake_in_it() {
     let ca = Ca::new();
     let own = ca.server("puppet");
     let place = TempDir::new().unwrap();
@@ -469,7 +469,7 @@ fn the_help_fits_the_mistake_in_a_file() {
 }
 
 #[test]
-fn reload_waits_and_exits_by_the_outcome() {
+fn reload_waits_and_its_exit_code_shows_the_outcome() {
     let ca = Ca::new();
     let proxy = configured(&ca, "127.0.0.1:1").start();
 
@@ -506,7 +506,7 @@ fn reload_waits_and_exits_by_the_outcome() {
 }
 
 #[test]
-fn an_unknown_member_exits_1_and_names_those_there_are() {
+fn an_unknown_member_exits_1_and_lists_the_members() {
     let ca = Ca::new();
     let proxy = configured(&ca, "127.0.0.1:1").start();
     for (pool, member, expected) in [
@@ -520,7 +520,7 @@ fn an_unknown_member_exits_1_and_names_those_there_are() {
 }
 
 #[test]
-fn explain_tells_pool_and_access_without_a_running_proxy() {
+fn explain_shows_pool_and_access_without_a_running_proxy() {
     let ca = Ca::new();
     let proxy = configured(&ca, "127.0.0.1:1").start();
     for (arguments, expected) in [

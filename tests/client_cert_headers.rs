@@ -18,7 +18,7 @@ const OTHER_NAMES: [&str; 3] = [
 ];
 
 #[test]
-fn rfc_9440_and_envoys_header_tell_a_verified_client_and_puppets_headers_are_left_out() {
+fn rfc_9440_and_envoys_header_identify_a_verified_client_without_puppets_headers() {
     let estate = told_as(OTHERS, "puppet").start();
     let agent = estate.ca.leaf("web01").without_san().issue();
     let headers = told(&estate, &agent);
@@ -88,7 +88,7 @@ fn forged_copies_of_rfc_9440s_and_envoys_headers_are_removed_whatever_the_form()
 }
 
 #[test]
-fn what_members_say_by_rfc_9440s_and_envoys_headers_is_not_said_downstream() {
+fn rfc_9440s_and_envoys_headers_in_responses_are_removed() {
     let estate = told_as(OTHERS, "puppet").start();
     for compiler in &estate.compilers {
         compiler.answer(|_| {
@@ -102,7 +102,7 @@ fn what_members_say_by_rfc_9440s_and_envoys_headers_is_not_said_downstream() {
 }
 
 #[test]
-fn a_certificate_that_is_too_large_in_all_headers_together_is_refused_or_left_out() {
+fn a_certificate_too_large_for_all_headers_together_is_refused_or_left_out() {
     for (rule, names, status) in [
         ("refuse", 0, 200),
         ("refuse", 60, 431),
@@ -157,7 +157,8 @@ fn explain_names_rfc_9440s_and_envoys_headers() {
 }
 
 #[test]
-fn check_refuses_headers_that_say_nothing_and_warns_of_a_puppet_pool_without_its_own() {
+fn check_refuses_headers_without_an_identity_and_warns_about_a_puppet_pool_without_puppets_headers()
+{
     for (identity, expected) in [
         ("headers = []", "an empty list"),
         (

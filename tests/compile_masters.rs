@@ -110,7 +110,7 @@ impl Sites {
 }
 
 #[test]
-fn site_a_shares_by_weight_and_site_b_serves_while_site_a_is_down() {
+fn site_a_shares_requests_by_weight_and_site_b_serves_while_site_a_is_down() {
     let sites = start();
     assert_eq!(sites.catalogs(40), [30, 10, 0], "75 to 25, none to site B");
     sites.stop(0);
@@ -122,7 +122,7 @@ fn site_a_shares_by_weight_and_site_b_serves_while_site_a_is_down() {
 }
 
 #[test]
-fn one_name_and_one_certificate_at_the_front_serve_every_agent() {
+fn one_name_and_one_certificate_of_the_proxy_serve_every_agent() {
     let sites = start();
     let agent = sites.ca.agent("web01");
     // The compile masters' certificates have no name but their own, and the agent asks for the front's.

@@ -212,7 +212,7 @@ const MISTAKES: &[Mistake] = &[
 ];
 
 #[test]
-fn each_mistake_is_told_alike_by_check_run_and_reload() {
+fn check_run_and_reload_report_each_mistake_alike() {
     let ca = Ca::new();
     let proxy = good(&ca).start();
     let right = proxy.config_text();
@@ -278,7 +278,7 @@ fn each_mistake_is_told_alike_by_check_run_and_reload() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let ca = Ca::new();
     let text = r#"
 ssldir = "{dir}/ssl"
@@ -344,7 +344,7 @@ path = { prefix = "/a", exact = "/b" }
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_no_mistake() {
+fn a_name_that_does_not_resolve_is_not_a_mistake() {
     let ca = Ca::new();
     let text = GOOD
         .replace("scheme = \"http\"\n", "")
@@ -355,7 +355,7 @@ fn a_name_that_does_not_resolve_is_no_mistake() {
 }
 
 #[test]
-fn a_credential_with_rights_on_members_is_refused_with_the_command_for_another() {
+fn a_credential_with_rights_on_members_is_refused_with_the_command_for_a_new_one() {
     let ca = Ca::new();
     // pp_cli_auth, as the CA host's own certificate carries it.
     let own = ca
@@ -387,7 +387,7 @@ fn a_credential_with_rights_on_members_is_refused_with_the_command_for_another()
 }
 
 #[test]
-fn where_the_agent_has_no_certificate_yet_the_command_for_one_is_told() {
+fn a_missing_certificate_of_the_agent_is_reported_with_the_command_for_one() {
     let ca = Ca::new();
     let empty = TempDir::new().expect("a temporary directory");
     let ssldir = empty.path().display().to_string();
@@ -411,7 +411,7 @@ fn where_the_agent_has_no_certificate_yet_the_command_for_one_is_told() {
 }
 
 #[test]
-fn a_key_that_the_service_may_not_read_is_told_with_the_command_that_opens_it() {
+fn a_key_that_the_service_may_not_read_is_reported_with_the_command_to_fix_it() {
     let ca = Ca::new();
     let directory = TempDir::new().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name);
@@ -458,7 +458,7 @@ fn a_key_that_the_service_may_not_read_is_told_with_the_command_that_opens_it() 
 }
 
 #[test]
-fn the_command_lines_ssldir_and_certname_go_before_the_files() {
+fn ssldir_and_certname_of_the_command_line_override_the_file() {
     let ca = Ca::new();
     let elsewhere = TempDir::new().expect("a temporary directory");
     let ssldir = elsewhere.path().display().to_string();
@@ -503,7 +503,7 @@ fn the_command_lines_ssldir_and_certname_go_before_the_files() {
 }
 
 #[test]
-fn while_the_agents_own_copy_of_the_crl_is_in_force_everyone_says_how_old_it_is() {
+fn while_the_agents_copy_of_the_crl_is_active_every_output_shows_its_age() {
     let ca = Ca::new();
     let ssl = TempDir::new().expect("a temporary directory");
     let ssldir = ssl.path().display().to_string();

@@ -22,7 +22,7 @@ const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 const FETCHES: &str = "proscenium_crl_fetches_total";
 
 #[test]
-fn jitter_makes_the_next_fetch_come_sooner_and_never_at_once() {
+fn jitter_makes_the_next_fetch_earlier_and_never_immediate() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let times = Arc::clone(&asked);
     let estate = Estate::builder()
@@ -44,7 +44,7 @@ fn jitter_makes_the_next_fetch_come_sooner_and_never_at_once() {
 }
 
 #[test]
-fn t08_a_fetched_list_ends_what_a_revoked_agent_has_and_lets_nobody_in_again() {
+fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_then_on() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.fetch(WHEN_ASKED).listener("idle_timeout = \"10m\""))
         .start();
@@ -108,7 +108,7 @@ fn t08_a_fetched_list_ends_what_a_revoked_agent_has_and_lets_nobody_in_again() {
 }
 
 #[test]
-fn without_lists_by_name_the_ca_is_asked_at_the_start_and_each_interval() {
+fn without_configured_crls_one_is_fetched_at_the_start_and_each_interval() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.fetch(EACH_SECOND))
         .start();
@@ -127,7 +127,7 @@ fn without_lists_by_name_the_ca_is_asked_at_the_start_and_each_interval() {
 }
 
 #[test]
-fn lists_by_name_are_all_there_is_unless_both_are_wanted() {
+fn configured_crls_disable_fetching_unless_both_are_configured() {
     for (fetch, asks) in [
         ("", false),
         ("enabled = true\n", true),
@@ -182,7 +182,7 @@ fn lists_by_name_are_all_there_is_unless_both_are_wanted() {
 }
 
 #[test]
-fn where_there_is_no_ca_to_ask_that_is_told() {
+fn a_configuration_without_a_ca_to_fetch_from_is_reported() {
     let outcome = proxy(&Ca::new())
         .top("builtin_routes = false")
         .fetch("enabled = true")
@@ -200,7 +200,7 @@ fn where_there_is_no_ca_to_ask_that_is_told() {
 }
 
 #[test]
-fn a_list_is_asked_for_by_its_date_only_while_that_can_hide_no_change() {
+fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
     const MODIFIED: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
     const LATER: &str = "Sat, 21 Nov 2026 10:00:07 GMT";
     const AT_ONCE: &str = "Sat, 21 Nov 2026 10:00:03 GMT";
@@ -261,7 +261,7 @@ fn a_list_is_asked_for_by_its_date_only_while_that_can_hide_no_change() {
 }
 
 #[test]
-fn a_reload_while_a_list_is_on_its_way_loses_neither() {
+fn a_reload_during_a_fetch_loses_neither() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
     let estate = fetching(&ca, WHEN_ASKED).start();
@@ -297,7 +297,7 @@ fn a_reload_while_a_list_is_on_its_way_loses_neither() {
 }
 
 #[test]
-fn however_many_wait_for_a_ca_that_says_nothing_the_operator_is_answered() {
+fn the_operator_is_answered_while_many_wait_for_a_silent_ca() {
     let ca = Ca::new();
     let estate = fetching(&ca, WHEN_ASKED).start();
     wait_for_answer(&estate.proxy);
@@ -327,7 +327,7 @@ fn however_many_wait_for_a_ca_that_says_nothing_the_operator_is_answered() {
 }
 
 #[test]
-fn a_list_is_fetched_over_mutual_tls_where_the_pool_speaks_that() {
+fn a_crl_is_fetched_over_mutual_tls_where_the_pool_uses_it() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
     let estate = fetching(&ca, WHEN_ASKED).tls_members().start();

@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[test]
-fn members_are_asked_in_order_and_a_backup_last() {
+fn ca_servers_are_queried_in_order_and_a_backup_last() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
     let file = ca.crl_pem();
@@ -60,7 +60,7 @@ fn members_are_asked_in_order_and_a_backup_last() {
 }
 
 #[test]
-fn t08_a_member_whom_a_fetched_list_revokes_is_spoken_to_no_more() {
+fn t08_a_member_that_a_fetched_crl_revokes_gets_no_more_requests() {
     let ca = Ca::new();
     let (file, web01) = (ca.crl_pem(), ca.agent("web01"));
     let (bad, good) = (ca.server("c1"), ca.server("c2"));
@@ -112,7 +112,7 @@ fn t08_a_member_whom_a_fetched_list_revokes_is_spoken_to_no_more() {
 }
 
 #[test]
-fn where_a_member_answers_what_is_of_no_use_the_next_is_asked() {
+fn after_an_unusable_response_the_next_ca_server_is_queried() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
     let file = ca.crl_pem();

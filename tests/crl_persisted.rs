@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn t09_a_start_without_the_ca_judges_by_the_list_that_was_kept_and_never_by_an_older_one() {
+fn t09_a_start_without_the_ca_uses_the_stored_crl_and_never_an_older_one() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let (bad, late) = (ca.agent("web01"), ca.agent("web01"));
@@ -59,7 +59,7 @@ fn t09_a_start_without_the_ca_judges_by_the_list_that_was_kept_and_never_by_an_o
 }
 
 #[test]
-fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
+fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm() {
     let ca = Ca::new();
     let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);
@@ -124,7 +124,7 @@ fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
 }
 
 #[test]
-fn a_fetched_list_that_cannot_be_kept_is_in_force_and_says_so() {
+fn a_fetched_crl_that_cannot_be_stored_is_active_with_an_alarm() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
     let estate = fetching(&ca, WHEN_ASKED)
@@ -148,7 +148,7 @@ fn a_fetched_list_that_cannot_be_kept_is_in_force_and_says_so() {
 
 /// Longer than what may come ahead of an answer's head, as lists of 20,000 entries are.
 #[test]
-fn a_list_of_some_megabytes_is_fetched_and_kept() {
+fn a_crl_of_several_megabytes_is_fetched_and_stored() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     let (state, small) = (TempDir::new().expect("a directory"), ca.crl_pem());
@@ -169,7 +169,7 @@ fn a_list_of_some_megabytes_is_fetched_and_kept() {
 }
 
 #[test]
-fn t08_a_ca_that_leaves_the_bundle_and_comes_back_has_the_list_that_was_fetched() {
+fn t08_a_ca_that_leaves_the_bundle_and_returns_has_its_fetched_crl() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     // A bundle without any CRL is refused.

@@ -20,7 +20,7 @@ use crate::support::{
 const LACKING: &str = "proscenium_crl_refused_missing_revocations";
 
 #[test]
-fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_good() {
+fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
     let state = TempDir::new().expect("a directory");
     let (ca, table) = (Ca::new(), state_in(state.path()));
     let agent = ca.agent("web01");
@@ -127,7 +127,7 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
 }
 
 #[test]
-fn t10_an_infrastructure_list_in_the_place_of_the_full_one_is_refused_with_the_count() {
+fn t10_an_infrastructure_crl_instead_of_the_full_one_is_refused_with_the_count() {
     let ca = Ca::new();
     let (agents, compiler) = (["a", "b", "c"].map(|name| ca.agent(name)), ca.agent("c1"));
     agents
@@ -179,7 +179,7 @@ fn t10_an_infrastructure_list_in_the_place_of_the_full_one_is_refused_with_the_c
 }
 
 #[test]
-fn t09_whatever_else_comes_keeps_the_last_good_list_with_an_alarm_until_it_is_right() {
+fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     let ca = Ca::new();
     let (good, bad) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);
@@ -300,7 +300,7 @@ fn t09_whatever_else_comes_keeps_the_last_good_list_with_an_alarm_until_it_is_ri
 }
 
 #[test]
-fn a_list_of_an_unknown_key_spoils_no_other_of_the_same_answer() {
+fn a_crl_with_an_unknown_key_does_not_affect_the_other_crls_of_the_response() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
     let estate = fetching(&ca, WHEN_ASKED).start();
@@ -315,7 +315,7 @@ fn a_list_of_an_unknown_key_spoils_no_other_of_the_same_answer() {
 }
 
 #[test]
-fn t10_where_members_disagree_the_list_that_takes_nothing_back_counts_and_the_other_is_told() {
+fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_other_is_an_alarm() {
     let ca = Ca::new();
     let (lost, bad) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
@@ -369,7 +369,7 @@ fn t10_where_members_disagree_the_list_that_takes_nothing_back_counts_and_the_ot
 }
 
 #[test]
-fn t10_a_list_that_the_ca_answers_no_more_is_told() {
+fn t10_a_crl_that_the_ca_no_longer_returns_is_an_alarm() {
     let ca = Ca::new();
     let estate = fetching(&ca, WHEN_ASKED).start();
     wait_for_answer(&estate.proxy);
@@ -386,7 +386,7 @@ fn t10_a_list_that_the_ca_answers_no_more_is_told() {
 }
 
 #[test]
-fn a_refusal_ends_with_the_ca_whose_list_it_was() {
+fn the_alarm_about_a_refused_crl_ends_with_its_ca() {
     let ca = Ca::new();
     let old = ca.crl_pem();
     ca.renew_crl();
@@ -415,7 +415,7 @@ fn a_refusal_ends_with_the_ca_whose_list_it_was() {
 }
 
 #[test]
-fn t10_nothing_is_accepted_that_takes_back_more_than_was_told() {
+fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
     let ca = Ca::new();
     let (bad, worse) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
@@ -448,7 +448,7 @@ fn t10_nothing_is_accepted_that_takes_back_more_than_was_told() {
 }
 
 #[test]
-fn what_cannot_be_accepted_is_refused_with_what_could() {
+fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     let ca = Ca::new();
     let estate = fetching(&ca, WHEN_ASKED).start();
     wait_for_answer(&estate.proxy);

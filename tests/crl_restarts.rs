@@ -19,7 +19,7 @@ use crate::support::{
 const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 #[test]
-fn t10_a_list_that_an_operator_has_replaced_is_neither_kept_nor_answered_with() {
+fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let (lost, bad) = (ca.agent("web01"), ca.agent("web01"));
@@ -66,7 +66,7 @@ fn t10_a_list_that_an_operator_has_replaced_is_neither_kept_nor_answered_with() 
 }
 
 #[test]
-fn t09_what_could_not_be_kept_is_kept_as_soon_as_it_can_though_nobody_asks_again() {
+fn t09_a_failed_store_is_repeated_until_it_succeeds() {
     let place = TempDir::new().expect("a directory");
     let state = place.path().join("state");
     fs::write(&state, "no directory").expect("is written");
@@ -106,7 +106,7 @@ fn t09_what_could_not_be_kept_is_kept_as_soon_as_it_can_though_nobody_asks_again
 }
 
 #[test]
-fn the_alarm_lasts_until_all_is_kept_whatever_else_is_written() {
+fn the_alarm_about_the_state_lasts_until_everything_is_stored() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");
     let bad = ca.agent("web01");
@@ -137,7 +137,7 @@ fn the_alarm_lasts_until_all_is_kept_whatever_else_is_written() {
 }
 
 #[test]
-fn t10_the_agents_copy_takes_nothing_back_of_what_was_fetched_now_and_at_the_next_start() {
+fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");
     let bad = ca.agent("web01");
@@ -188,7 +188,7 @@ fn t10_the_agents_copy_takes_nothing_back_of_what_was_fetched_now_and_at_the_nex
 }
 
 #[test]
-fn t09_a_start_judges_by_what_was_kept_where_the_file_is_older_whomever_it_names() {
+fn t09_a_start_uses_the_stored_crl_where_the_file_is_older() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
@@ -208,7 +208,7 @@ fn t09_a_start_judges_by_what_was_kept_where_the_file_is_older_whomever_it_names
 }
 
 #[test]
-fn t10_a_pruned_list_that_was_accepted_stays_so_over_a_restart() {
+fn t10_an_accepted_crl_stays_accepted_after_a_restart() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");
     let gone = ca.agent("web01");

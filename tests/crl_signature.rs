@@ -16,7 +16,7 @@ use crate::support::{self, LIMIT, paths::CATALOG};
 const CA_NAME: &str = "/CN=Puppet CA: puppet.example.com";
 
 #[test]
-fn the_crl_of_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
+fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
     if !is_there("apache2", "-v") || !is_there("openssl", "version") {
         return;
     }
@@ -49,7 +49,7 @@ fn the_crl_of_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
 }
 
 #[test]
-fn the_crl_of_a_former_ca_of_the_same_name_changes_nothing_here_and_the_log_says_what_it_is() {
+fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() {
     if !is_there("openssl", "version") {
         return;
     }

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_site_shares_by_weight_and_another_takes_over_while_it_is_down() {
+fn srv_weights_share_requests_within_a_site_and_the_next_priority_takes_over_while_it_is_down() {
     let ca = Ca::new();
     let [big, small, site_b] = ["big", "small", "site-b"].map(StandIn::start);
     let server = NameServer::start(&targets(&[(0, 75, &big), (0, 25, &small), (1, 5, &site_b)]));
@@ -48,7 +48,7 @@ fn a_site_shares_by_weight_and_another_takes_over_while_it_is_down() {
 }
 
 #[test]
-fn a_changed_record_moves_no_request_in_flight_and_makes_no_new_generation() {
+fn a_changed_dns_record_moves_no_request_in_flight_and_makes_no_new_generation() {
     let ca = Ca::new();
     let [old, new] = ["old", "new"].map(StandIn::start);
     let server = NameServer::start(&targets(&[(0, 1, &old)]));
@@ -121,7 +121,7 @@ fn a_name_with_several_addresses_is_a_member_for_each() {
 }
 
 #[test]
-fn over_tls_a_target_must_have_an_allowed_name_and_the_certificate_of_it() {
+fn an_srv_target_over_tls_needs_an_allowed_name_and_a_certificate_for_it() {
     let ca = Ca::new();
     let tls = |name: &str, certname: &str| {
         let credential = ca.server(certname);
@@ -160,7 +160,7 @@ fn over_tls_a_target_must_have_an_allowed_name_and_the_certificate_of_it() {
 }
 
 #[test]
-fn a_dns_server_that_fails_or_lies_changes_nothing() {
+fn failed_and_invalid_dns_answers_change_nothing() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let good = targets(&[(0, 1, &compiler)]);
@@ -233,7 +233,7 @@ fn members_join_when_dns_comes_up_after_the_proxy() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_a_datagram_is_fetched_by_tcp() {
+fn a_dns_answer_that_does_not_fit_a_datagram_is_fetched_over_tcp() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let port = compiler.socket_address().port();
@@ -249,7 +249,7 @@ fn an_answer_that_does_not_fit_a_datagram_is_fetched_by_tcp() {
 }
 
 #[test]
-fn check_and_explain_work_without_dns_and_show_what_it_names() {
+fn check_and_explain_work_without_dns_and_show_the_members_that_it_names() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let server = NameServer::start(&targets(&[(3, 75, &compiler)]));
@@ -298,7 +298,7 @@ fn check_and_explain_work_without_dns_and_show_what_it_names() {
 }
 
 #[test]
-fn a_proxy_starts_whatever_dns_says() {
+fn the_proxy_starts_whatever_dns_answers() {
     let ca = Ca::new();
     let bad = srv_records(SERVICE, &[(0, 1, 8140, "c1-")]) + "c1- A 127.0.0.1\n";
     let services: Vec<_> = (0..5).map(|n| format!("_s{n}._tcp")).collect();
@@ -328,7 +328,7 @@ fn a_proxy_starts_whatever_dns_says() {
 }
 
 #[test]
-fn the_status_shows_when_and_how_each_name_was_looked_up() {
+fn the_status_shows_when_and_how_each_name_was_resolved() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let good = targets(&[(0, 1, &compiler)])
@@ -380,7 +380,7 @@ fn the_status_shows_when_and_how_each_name_was_looked_up() {
 }
 
 #[test]
-fn what_waits_in_the_queue_goes_to_a_member_that_dns_adds() {
+fn queued_requests_go_to_a_member_that_dns_adds() {
     let ca = Ca::new();
     let [old, new] = ["old", "new"].map(StandIn::start);
     let server = NameServer::start(&targets(&[(0, 1, &old)]));
@@ -413,7 +413,7 @@ fn what_waits_in_the_queue_goes_to_a_member_that_dns_adds() {
 }
 
 #[test]
-fn members_that_dns_has_removed_leave_nothing_behind() {
+fn members_removed_by_dns_leave_no_state_behind() {
     let ca = Ca::new();
     let compiler = StandIn::start("c");
     let port = compiler.socket_address().port();

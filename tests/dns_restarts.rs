@@ -17,7 +17,7 @@ fn dns_once(server: &NameServer) -> String {
 }
 
 #[test]
-fn a_name_that_the_configuration_allows_no_longer_is_no_member() {
+fn a_name_that_the_configuration_no_longer_allows_is_removed_from_the_pool() {
     let ca = Ca::new();
     let tls = |name: &str| {
         let credential = ca.server(&format!("{name}.example.com"));
@@ -45,7 +45,7 @@ fn a_name_that_the_configuration_allows_no_longer_is_no_member() {
 }
 
 #[test]
-fn a_reload_asks_what_a_pool_does_not_know_and_asks_other_servers_all() {
+fn a_reload_queries_only_new_names_and_all_names_if_the_dns_servers_changed() {
     let ca = Ca::new();
     let [compiler, other] = ["c1", "c2"].map(StandIn::start);
     let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
@@ -150,7 +150,7 @@ fn the_last_valid_answer_survives_a_restart_without_dns() {
 }
 
 #[test]
-fn a_drained_member_stays_drained_whatever_dns_makes_of_its_name() {
+fn a_drained_member_stays_drained_across_dns_changes() {
     let ca = Ca::new();
     let [compiler, other] = ["c1", "c2"].map(StandIn::start);
     let port = compiler.socket_address().port();
@@ -232,7 +232,7 @@ fn a_drained_member_stays_drained_whatever_dns_makes_of_its_name() {
 }
 
 #[test]
-fn a_reload_while_dns_is_asked_puts_the_new_servers_in_force() {
+fn a_reload_during_a_dns_query_applies_the_new_servers() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let server = NameServer::start(&targets(&[(0, 1, &compiler)]));

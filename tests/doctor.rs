@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[test]
-fn an_estate_that_is_closed_has_no_findings() {
+fn a_secure_estate_has_no_findings() {
     let clinic = Clinic::new();
     let (proof, code) = clinic.examined(&[]);
     let findings: Vec<_> = proof["findings"]
@@ -65,7 +65,7 @@ fn an_estate_that_is_closed_has_no_findings() {
 }
 
 #[test]
-fn a_member_that_drips_is_waited_for_so_long_and_no_longer() {
+fn a_member_that_answers_byte_by_byte_is_given_up_at_the_timeout() {
     let clinic = Clinic::new();
     clinic.compiler.answer(|_| {
         let slow = Reply::ok("running").dribble(1, std::time::Duration::from_secs(3));
@@ -79,7 +79,7 @@ fn a_member_that_drips_is_waited_for_so_long_and_no_longer() {
 }
 
 #[test]
-fn no_text_of_a_member_moves_the_cursor() {
+fn control_characters_from_a_member_are_not_printed() {
     let odd = |ca: &Ca, front: &Ca| {
         let odd = ca.leaf("c9").without_san().dns("c9\u{1b}[2J\u{7f}").issue();
         StandIn::builder("c1").tls(front, &odd).start()
@@ -104,7 +104,7 @@ fn no_text_of_a_member_moves_the_cursor() {
 }
 
 #[test]
-fn no_line_of_a_key_is_said_or_sent() {
+fn no_part_of_a_key_is_printed_or_sent() {
     let clinic = Clinic::new();
     let lines = |key: &str| -> Vec<String> {
         let body = key.lines().filter(|line| !line.starts_with("-----"));
@@ -137,7 +137,7 @@ fn no_line_of_a_key_is_said_or_sent() {
 }
 
 #[test]
-fn what_the_running_proxy_says_is_told_too() {
+fn alarms_of_the_running_proxy_are_findings_too() {
     let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let down = estate.compilers[0].address();
     estate.compilers[0].kill();
@@ -154,7 +154,7 @@ fn what_the_running_proxy_says_is_told_too() {
 }
 
 #[test]
-fn a_pool_of_which_nobody_takes_requests_is_found_and_maintenance_is_no_fault() {
+fn a_pool_without_an_available_member_is_found_and_maintenance_is_not_a_fault() {
     let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let running = || {
         let outcome = estate.proxy.command(&["doctor"], &["--json"]);
@@ -184,7 +184,7 @@ fn a_pool_of_which_nobody_takes_requests_is_found_and_maintenance_is_no_fault() 
 }
 
 #[test]
-fn a_file_that_is_examined_and_not_in_force_yet_is_told() {
+fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
     let estate = Estate::start();
     let told = |state: Option<PathBuf>| {
         let mut doctor = std::process::Command::new(BINARY);
@@ -221,7 +221,7 @@ fn a_file_that_is_examined_and_not_in_force_yet_is_told() {
 }
 
 #[test]
-fn whoever_else_listens_on_the_admin_socket_is_told_with_what_helps() {
+fn another_process_on_the_admin_socket_is_found_with_a_remedy() {
     let clinic = Clinic::new();
     let socket = clinic.path("admin.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
@@ -240,7 +240,7 @@ fn whoever_else_listens_on_the_admin_socket_is_told_with_what_helps() {
 }
 
 #[test]
-fn the_guide_says_what_each_check_proves() {
+fn the_guide_describes_each_check() {
     let guide = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../docs/operating/doctor.md"
@@ -255,7 +255,7 @@ fn the_guide_says_what_each_check_proves() {
 }
 
 #[test]
-fn the_help_of_doctor_says_what_its_exit_codes_mean() {
+fn the_help_of_doctor_explains_its_exit_codes() {
     let help = command_line(&PathBuf::from(BINARY), &["doctor", "--help"]);
     let words: Vec<_> = help.stdout.split_whitespace().collect();
     let help = words.join(" ");

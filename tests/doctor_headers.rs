@@ -7,7 +7,7 @@ use testkit::{Ca, Manner, Reply, StandIn};
 use crate::support::doctor::{Clinic, assert_not_passed};
 
 #[test]
-fn t05_a_compiler_that_believes_whoever_shows_no_certificate_is_found() {
+fn t05_a_compiler_that_believes_headers_without_a_client_certificate_is_found() {
     let compiler = |ca: &Ca, front: &Ca| {
         StandIn::builder("c1")
             .tls_wanting(front, &ca.server("c1"))
@@ -35,7 +35,7 @@ fn t05_a_compiler_that_believes_whoever_shows_no_certificate_is_found() {
 }
 
 #[test]
-fn t05_a_compiler_that_believes_any_agent_is_found() {
+fn t05_a_compiler_that_believes_headers_from_any_agent_is_found() {
     let compiler = |ca: &Ca, _: &Ca| StandIn::builder("c1").tls(ca, &ca.server("c1")).start();
     let clinic = Clinic::with_compiler(compiler);
     clinic.write_credential("to-compilers", &clinic.ca.agent("proscenium"));
@@ -77,7 +77,7 @@ fn t05_a_plain_port_that_believes_headers_is_found() {
 }
 
 #[test]
-fn t05_the_tls_port_of_a_compiler_that_is_spoken_to_in_plain_http_is_found() {
+fn t05_the_tls_port_of_a_compiler_reached_in_plain_http_is_found() {
     let mut clinic = Clinic::with_compiler(|_, _| StandIn::start("c1"));
     clinic.pool = Clinic::plain_pool;
     clinic.assert_found("outside-plain", "note", &["plain HTTP on loopback"]);
@@ -120,7 +120,7 @@ fn t05_another_tls_port_of_a_compilers_host_that_believes_headers_is_found() {
 }
 
 #[test]
-fn a_compiler_that_goes_by_our_own_certificate_is_found() {
+fn a_compiler_that_ignores_the_headers_and_uses_the_proxys_certificate_is_found() {
     let clinic = Clinic::new();
     clinic.compiler.behave(Manner::peer());
     clinic.assert_found(
@@ -139,7 +139,7 @@ fn a_compiler_that_goes_by_our_own_certificate_is_found() {
 }
 
 #[test]
-fn a_compiler_that_gives_an_agent_what_is_anothers_is_found() {
+fn a_compiler_that_gives_an_agent_the_documents_of_another_is_found() {
     let clinic = Clinic::new();
     clinic.compiler.answer(|request| {
         let known = request.headers.get("x-client-verify") == Some("SUCCESS");
@@ -166,7 +166,7 @@ fn t07_a_ca_server_that_believes_headers_is_found() {
 }
 
 #[test]
-fn a_ca_server_that_lets_us_administer_it_is_found() {
+fn a_ca_server_that_the_proxy_may_administer_is_found() {
     let clinic = Clinic::new();
     clinic.ca_server.answer(|request| {
         let status = request.path().contains("/certificate_status/");
@@ -180,7 +180,7 @@ fn a_ca_server_that_lets_us_administer_it_is_found() {
 }
 
 #[test]
-fn an_agents_certificate_that_is_no_ordinary_agents_is_not_proved_by() {
+fn a_certificate_that_is_not_an_ordinary_agents_proves_nothing() {
     let clinic = Clinic::new();
     let pp_cli_auth = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
     for (agent, words) in [
@@ -204,7 +204,7 @@ fn an_agents_certificate_that_is_no_ordinary_agents_is_not_proved_by() {
 }
 
 #[test]
-fn what_a_status_that_is_not_served_says_of_headers_is_nothing() {
+fn a_status_that_is_not_served_proves_nothing_about_headers() {
     let clinic = Clinic::new();
     for status in [400, 404] {
         clinic.compiler.answer(move |request| {
@@ -221,14 +221,14 @@ fn what_a_status_that_is_not_served_says_of_headers_is_nothing() {
 }
 
 #[test]
-fn a_pool_that_reads_other_headers_is_told_what_is_not_proved() {
+fn a_pool_with_other_headers_is_reported_as_not_proved() {
     let mut clinic = Clinic::new();
     clinic.more = "[pools.compilers.identity]\nverify_header = \"X-Front-Verify\"\n".to_owned();
     clinic.assert_found("headers-read", "note", &["in pool compilers", "not tested"]);
 }
 
 #[test]
-fn no_other_name_is_read_out_of_our_own() {
+fn an_own_name_that_could_be_read_as_another_is_not_sent() {
     let mut clinic = Clinic::new();
     clinic.more = "[identity]\nsubject = \"single-cn\"\n".to_owned();
     for name in ["web01?x=", "web01#", "web01%2f", "a b"] {
@@ -258,7 +258,7 @@ fn passing(member: &StandIn) -> String {
 }
 
 #[test]
-fn t18_forged_headers_are_sent_through_each_passthrough_pool() {
+fn t18_forged_headers_are_tested_through_each_passthrough_pool() {
     let mut clinic = Clinic::new();
     let broker = StandIn::builder("b1")
         .tls_wanting(&clinic.ca, &clinic.ca.server("b1"))
@@ -297,7 +297,7 @@ fn t18_forged_headers_are_sent_through_each_passthrough_pool() {
 }
 
 #[test]
-fn a_passthrough_member_that_cannot_be_verified_is_not_called_safe() {
+fn a_passthrough_member_that_cannot_be_verified_is_not_reported_as_safe() {
     let mut clinic = Clinic::new();
     let elsewhere = Ca::new();
     let broker = StandIn::builder("b1")

@@ -28,14 +28,14 @@ fn a_key_that_everyone_may_read_is_found() {
 }
 
 #[test]
-fn a_list_that_everyone_may_write_is_found() {
+fn a_crl_that_everyone_may_write_is_found() {
     let clinic = Clinic::new();
     clinic.chmod("crl.pem", 0o666);
     clinic.assert_found("files", "failure", &["crl.pem", "every user", "0666"]);
 }
 
 #[test]
-fn a_directory_in_which_everyone_may_put_another_file_is_found() {
+fn a_directory_that_everyone_may_write_is_found() {
     let clinic = Clinic::new();
     clinic.chmod("ssl/certs", 0o777);
     clinic.assert_found(
@@ -46,7 +46,7 @@ fn a_directory_in_which_everyone_may_put_another_file_is_found() {
 }
 
 #[test]
-fn a_directory_further_up_or_behind_a_link_in_which_everyone_may_write_is_found() {
+fn a_parent_or_linked_directory_that_everyone_may_write_is_found() {
     let clinic = Clinic::new();
     clinic.chmod("ssl", 0o777);
     let ssl = clinic.path("ssl").display().to_string();
@@ -68,7 +68,7 @@ fn a_directory_further_up_or_behind_a_link_in_which_everyone_may_write_is_found(
 }
 
 #[test]
-fn what_a_start_would_find_in_the_state_directory_is_found() {
+fn faults_of_the_state_directory_are_found() {
     let clinic = Clinic::new();
     std::fs::create_dir(clinic.path("state")).expect("a directory of the test's own");
     clinic.chmod("state", 0o700);
@@ -100,7 +100,7 @@ fn what_a_start_would_find_in_the_state_directory_is_found() {
 }
 
 #[test]
-fn a_certificate_of_ours_that_has_ended_or_is_about_to_is_found() {
+fn an_expired_or_expiring_certificate_of_the_proxy_is_found() {
     let clinic = Clinic::new();
     clinic.write_own(&clinic.ca.leaf("puppet").expired().issue());
     clinic.assert_found(
@@ -113,7 +113,7 @@ fn a_certificate_of_ours_that_has_ended_or_is_about_to_is_found() {
 }
 
 #[test]
-fn a_certificate_of_ours_with_rights_on_members_is_found() {
+fn a_certificate_of_the_proxy_with_rights_on_members_is_found() {
     let clinic = Clinic::new();
     let pp_cli_auth = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
     clinic.write_own(
@@ -127,7 +127,7 @@ fn a_certificate_of_ours_with_rights_on_members_is_found() {
 }
 
 #[test]
-fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
+fn an_expired_crl_and_an_expiring_one_are_found() {
     let clinic = Clinic::new();
     clinic.ca.crl_next_update_days(-1);
     clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
@@ -139,7 +139,7 @@ fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
 }
 
 #[test]
-fn a_ca_that_has_ended_is_found_and_told_by_check_and_one_that_was_renewed_harms_nobody() {
+fn an_expired_ca_is_found_by_doctor_and_check_and_a_renewed_one_is_harmless() {
     let clinic = Clinic::new();
     let bundle = |cas: &[&str]| {
         let text = clinic.ca.bundle_pem() + &cas.concat();
@@ -184,7 +184,7 @@ fn ca_pem(name: &str, until: i32) -> String {
 }
 
 #[test]
-fn a_ca_without_a_list_is_found() {
+fn a_ca_without_a_crl_is_found() {
     let clinic = Clinic::new();
     clinic.write("crl.pem", &clinic.ca.issuing_crl_pem(), 0o644);
     let proof = clinic.assert_found("crl", "failure", &["no CRL of this CA"]);
@@ -199,7 +199,7 @@ fn a_ca_without_a_list_is_found() {
 }
 
 #[test]
-fn a_list_that_revokes_ourselves_is_found() {
+fn a_crl_that_revokes_the_proxy_is_found() {
     let clinic = Clinic::new();
     let own = clinic.ca.server("puppet");
     clinic.write_own(&own);
@@ -209,7 +209,7 @@ fn a_list_that_revokes_ourselves_is_found() {
 }
 
 #[test]
-fn a_list_older_than_the_cas_own_is_found() {
+fn a_crl_older_than_the_cas_own_is_found() {
     let clinic = Clinic::new();
     clinic.ca.revoke(&clinic.ca.agent("web09"));
     clinic.assert_found(

@@ -6,7 +6,7 @@ use testkit::{Ca, Manner, Recorded, Reply, StandIn};
 use crate::support::doctor::{Clinic, assert_not_passed, remedies};
 
 #[test]
-fn a_pool_of_something_else_is_reached_and_asked_for_nothing_more() {
+fn a_pool_of_other_servers_is_only_connected_to() {
     let mut clinic = Clinic::new();
     let database = StandIn::builder("db")
         .tls(&clinic.front, &clinic.ca.server("db"))
@@ -48,7 +48,7 @@ fn a_member_that_is_down_is_found() {
 }
 
 #[test]
-fn t05_a_member_that_is_down_and_open_elsewhere_is_found_for_both() {
+fn t05_a_member_that_is_down_with_another_port_open_is_found_for_both() {
     let clinic = Clinic::new();
     clinic.compiler.kill();
     let open = StandIn::start("c1");
@@ -66,7 +66,7 @@ fn t05_a_member_that_is_down_and_open_elsewhere_is_found_for_both() {
 }
 
 #[test]
-fn the_ports_of_a_member_that_is_down_are_not_called_closed() {
+fn the_ports_of_a_member_that_is_down_are_not_reported_as_closed() {
     let clinic = Clinic::new();
     clinic.compiler.kill();
     let proof = clinic.assert_found("member-reached", "failure", &["cannot connect"]);
@@ -76,7 +76,7 @@ fn the_ports_of_a_member_that_is_down_are_not_called_closed() {
 }
 
 #[test]
-fn a_member_that_speaks_another_protocol_than_its_pool_is_found_by_that() {
+fn a_member_with_another_protocol_than_its_pool_is_found() {
     let clinic = Clinic::with_compiler(|_, _| StandIn::start("c1"));
     let found = &["it uses plain HTTP there, but this pool uses TLS"];
     clinic.assert_found("member-reached", "failure", found);
@@ -89,7 +89,7 @@ fn a_member_that_speaks_another_protocol_than_its_pool_is_found_by_that() {
 }
 
 #[test]
-fn a_member_with_another_name_or_an_old_certificate_is_found() {
+fn a_member_with_another_name_or_an_expired_certificate_is_found() {
     let other = |ca: &Ca, front: &Ca| {
         StandIn::builder("c1")
             .tls(front, &ca.agent("c9.example.com"))
@@ -123,7 +123,7 @@ fn a_member_with_another_name_or_an_old_certificate_is_found() {
 }
 
 #[test]
-fn a_member_that_refuses_our_certificate_is_found() {
+fn a_member_that_refuses_the_proxys_certificate_is_found() {
     let compiler = |ca: &Ca, _: &Ca| {
         StandIn::builder("c1")
             .tls(&Ca::named("Another proxy's"), &ca.server("c1"))
@@ -134,7 +134,7 @@ fn a_member_that_refuses_our_certificate_is_found() {
 }
 
 #[test]
-fn a_compiler_in_the_cas_place_and_a_ca_in_a_compilers_are_found() {
+fn a_compiler_in_the_ca_pool_and_a_ca_in_the_compiler_pool_are_found() {
     let clinic = Clinic::new();
     clinic.ca_server.answer(|request| {
         request
@@ -170,7 +170,7 @@ fn a_clock_that_differs_is_found() {
 }
 
 #[test]
-fn a_status_that_makes_no_sense_is_found() {
+fn an_invalid_status_is_found() {
     let clinic = Clinic::new();
     for (reply, words) in [
         (
@@ -195,7 +195,7 @@ fn a_status_that_makes_no_sense_is_found() {
 }
 
 #[test]
-fn a_compiler_that_reads_short_heads_alone_is_found() {
+fn a_compiler_that_reads_only_short_heads_is_found() {
     let clinic = Clinic::new();
     clinic
         .compiler
@@ -212,7 +212,7 @@ fn a_compiler_that_reads_short_heads_alone_is_found() {
 }
 
 #[test]
-fn t07_a_ca_server_whose_status_is_not_served_is_not_called_good() {
+fn t07_a_ca_server_whose_status_is_not_served_is_not_reported_as_good() {
     let clinic = Clinic::new();
     clinic.ca_server.behave(Manner::headers());
     // Nothing stands there, so no header is read there; its other endpoints read them.
@@ -229,7 +229,7 @@ fn t07_a_ca_server_whose_status_is_not_served_is_not_called_good() {
 }
 
 #[test]
-fn t07_a_ca_server_in_a_pool_of_any_name_is_asked_as_a_ca_server() {
+fn t07_a_ca_server_in_a_pool_of_any_name_is_examined_as_a_ca_server() {
     let mut clinic = Clinic::new();
     let issuing = StandIn::builder("issuing")
         .ca(&clinic.ca)
@@ -254,7 +254,7 @@ fn t07_a_ca_server_in_a_pool_of_any_name_is_asked_as_a_ca_server() {
 }
 
 #[test]
-fn t05_a_door_that_has_answered_once_is_not_called_closed() {
+fn t05_a_port_that_has_answered_once_is_not_reported_as_closed() {
     let broken = |request: &Recorded| request.headers.get("x-client-cert") == Some("%zz");
     let compiler = |ca: &Ca, front: &Ca| {
         let wanting = StandIn::builder("c1").tls_wanting(front, &ca.server("c1"));
@@ -292,7 +292,7 @@ fn t05_a_door_that_has_answered_once_is_not_called_closed() {
 }
 
 #[test]
-fn a_compiler_that_says_nothing_about_nodes_is_asked_all_the_same() {
+fn a_compiler_that_hangs_up_on_node_requests_is_examined_all_the_same() {
     let mut clinic = Clinic::new();
     let batch = StandIn::builder("batch")
         .tls(&clinic.front, &clinic.ca.server("batch"))
@@ -330,7 +330,7 @@ fn a_compiler_that_forbids_its_jruby_counts_is_found_with_the_rule_for_its_auth_
 }
 
 #[test]
-fn a_ca_server_that_gives_nobody_its_lists_is_found() {
+fn a_ca_server_that_refuses_to_serve_its_crls_is_found() {
     let clinic = Clinic::new();
     clinic.ca_server.answer(|request| {
         let lists = request.path().contains("/certificate_revocation_list/");

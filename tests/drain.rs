@@ -19,7 +19,7 @@ use crate::support::{
 const SILENCE: Duration = Duration::from_secs(5);
 
 #[test]
-fn every_response_from_then_on_says_that_it_is_the_last() {
+fn every_response_after_the_stop_closes_its_connection() {
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let requests = [
@@ -53,7 +53,7 @@ fn every_response_from_then_on_says_that_it_is_the_last() {
 }
 
 #[test]
-fn idle_connections_and_fresh_handshakes_get_their_silence() {
+fn idle_connections_and_new_handshakes_stay_open_for_seconds_after_a_stop() {
     http1_alone!("an HTTP/2 client is told (GOAWAY), nobody waits for its silence");
     let estate = patient();
     let agent = estate.ca.agent("web01");
@@ -92,7 +92,7 @@ fn a_post_in_flight_is_answered_and_the_process_ends_with_it() {
 }
 
 #[test]
-fn an_answer_that_had_begun_arrives_whole() {
+fn a_response_that_has_begun_arrives_complete() {
     http1_alone!("an HTTP/2 client is told (GOAWAY) and asks no more on that connection");
     let estate = patient();
     let agent = estate.ca.agent("web01");
@@ -121,7 +121,7 @@ fn an_answer_that_had_begun_arrives_whole() {
 }
 
 #[test]
-fn a_connection_whose_answer_had_begun_is_closed_after_its_silence() {
+fn a_connection_whose_response_has_begun_stays_open_for_seconds_after_a_stop() {
     http1_alone!("an HTTP/2 client is told (GOAWAY), nobody waits for its silence");
     let estate = patient();
     let agent = estate.ca.agent("web01");
@@ -145,7 +145,7 @@ fn a_connection_whose_answer_had_begun_is_closed_after_its_silence() {
 }
 
 #[test]
-fn what_waits_in_the_accept_queue_is_served() {
+fn connections_in_the_accept_queue_are_served() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| {
@@ -182,7 +182,7 @@ fn what_waits_in_the_accept_queue_is_served() {
 }
 
 #[test]
-fn what_waits_in_a_queue_is_served_while_the_grace_lasts_and_then_answered_503() {
+fn queued_requests_are_served_during_the_grace_and_then_get_503() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)
@@ -242,7 +242,7 @@ fn what_waits_in_a_queue_is_served_while_the_grace_lasts_and_then_answered_503()
 }
 
 #[test]
-fn the_grace_limit_cuts_what_is_left_and_tells_how_much() {
+fn the_grace_limit_cuts_the_remaining_exchanges_and_logs_their_number() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| proxy.top("drain_grace = \"1s\""))
@@ -251,7 +251,7 @@ fn the_grace_limit_cuts_what_is_left_and_tells_how_much() {
 }
 
 #[test]
-fn a_second_signal_cuts_at_once() {
+fn a_second_signal_cuts_all_exchanges_at_once() {
     let estate = patient();
     assert_cut(&estate, || estate.proxy.terminate());
 }
@@ -295,7 +295,7 @@ fn assert_cut(estate: &Estate, then: impl FnOnce()) {
 }
 
 #[test]
-fn a_process_without_connections_ends_at_once_and_takes_its_socket_along() {
+fn a_process_without_connections_ends_at_once_and_removes_its_socket() {
     let estate = patient();
     let socket = estate.proxy.admin_socket();
     estate.proxy.terminate();
@@ -304,7 +304,7 @@ fn a_process_without_connections_ends_at_once_and_takes_its_socket_along() {
 }
 
 #[test]
-fn nobody_new_is_let_in_and_nothing_is_reloaded() {
+fn a_draining_process_accepts_no_connections_and_no_reload() {
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let mut open = estate.client(&agent).connect().expect("connects");
@@ -318,7 +318,7 @@ fn nobody_new_is_let_in_and_nothing_is_reloaded() {
 }
 
 #[test]
-fn a_reload_that_is_under_way_when_the_stop_comes_changes_nothing() {
+fn a_stop_during_a_reload_cancels_the_reload() {
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let mut open = estate.client(&agent).connect().expect("connects");
@@ -349,7 +349,7 @@ fn a_reload_that_is_under_way_when_the_stop_comes_changes_nothing() {
 }
 
 #[test]
-fn a_drained_member_keeps_what_it_has_and_is_picked_no_more() {
+fn a_drained_member_finishes_its_requests_and_is_not_picked() {
     let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -389,7 +389,7 @@ fn a_drained_member_keeps_what_it_has_and_is_picked_no_more() {
 }
 
 #[test]
-fn a_draining_member_finishes_what_it_has() {
+fn a_draining_member_finishes_its_requests() {
     let estate = Estate::builder().compilers(1).start();
     let [compiler] = &estate.compilers[..] else {
         unreachable!("one compiler")

@@ -76,7 +76,7 @@ fn fixed_lists(estate: &Estate) -> String {
 }
 
 #[test]
-fn both_documents_are_the_cas_own_bytes_whoever_asks_and_in_either_layout() {
+fn both_documents_are_the_cas_own_bytes_for_every_client_and_layout() {
     let estate = started(edge(WHEN_ASKED, ""));
     let agent = estate.client(&estate.ca.agent("web01"));
     let (bundle, lists) = (estate.ca.bundle_pem(), fixed_lists(&estate));
@@ -122,7 +122,7 @@ fn both_documents_are_the_cas_own_bytes_whoever_asks_and_in_either_layout() {
 }
 
 #[test]
-fn who_has_it_already_is_told_so() {
+fn a_client_that_has_the_current_copy_gets_304() {
     let estate = edge(WHEN_ASKED, "").start();
     let bundle = estate.ca.bundle_pem();
     answer(&estate.ca_server, CA, move || {
@@ -161,7 +161,7 @@ fn who_has_it_already_is_told_so() {
 }
 
 #[test]
-fn t08_an_agent_that_got_the_list_before_is_never_told_that_it_has_the_next() {
+fn t08_an_agent_with_the_previous_crl_never_gets_304_for_the_next() {
     let estate = started(edge(WHEN_ASKED, ""));
     // It is refreshed at this time, and tells it the next time; the CA has made another list by then, which nobody had
     // fetched yet.
@@ -181,7 +181,7 @@ fn t08_an_agent_that_got_the_list_before_is_never_told_that_it_has_the_next() {
 }
 
 #[test]
-fn a_date_counts_once_nobody_can_have_been_given_an_older_copy_at_it() {
+fn a_date_is_accepted_once_no_client_can_have_an_older_copy_of_that_date() {
     let estate = started(edge(EACH_SECOND, "edge_answers_age_max = \"2s\""));
     let client = estate.anonymous();
     let began = SystemTime::now() - Duration::from_secs(1);
@@ -205,7 +205,7 @@ fn a_date_counts_once_nobody_can_have_been_given_an_older_copy_at_it() {
 }
 
 #[test]
-fn while_the_ca_is_down_a_new_agent_still_begins_and_is_told_how_old_that_is() {
+fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
     let estate = started(edge(EACH_SECOND, ""));
     estate.ca_server.kill();
     let old = wait_until(LIMIT, || {
@@ -229,7 +229,7 @@ fn while_the_ca_is_down_a_new_agent_still_begins_and_is_told_how_old_that_is() {
 }
 
 #[test]
-fn a_copy_that_nobody_confirms_is_answered_with_for_a_bounded_time() {
+fn a_copy_that_the_ca_does_not_confirm_is_served_for_a_limited_time() {
     let estate = started(edge(WHEN_ASKED, "edge_answers_age_max = \"2s\""));
     estate.ca_server.kill();
     for path in [CA, CRL] {
@@ -248,7 +248,7 @@ fn a_copy_that_nobody_confirms_is_answered_with_for_a_bounded_time() {
 }
 
 #[test]
-fn however_many_ask_the_ca_is_asked_once_an_interval() {
+fn the_ca_gets_one_request_per_interval_however_many_clients_there_are() {
     let estate = started(edge(
         WHEN_ASKED,
         "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 1",
@@ -267,7 +267,7 @@ fn however_many_ask_the_ca_is_asked_once_an_interval() {
 }
 
 #[test]
-fn a_new_list_is_answered_with_as_soon_as_it_is_in_force() {
+fn a_new_crl_is_served_as_soon_as_it_is_active() {
     let estate = started(edge(WHEN_ASKED, ""));
     let client = estate.anonymous();
     let before = client.get(CRL);
@@ -284,7 +284,7 @@ fn a_new_list_is_answered_with_as_soon_as_it_is_in_force() {
 }
 
 #[test]
-fn t10_a_list_that_takes_something_back_is_not_answered_with() {
+fn t10_a_crl_that_drops_revocations_is_not_served() {
     let ca = Ca::new();
     let bad = ca.agent("web01");
     let before = ca.crl_pem();
@@ -305,7 +305,7 @@ fn t10_a_list_that_takes_something_back_is_not_answered_with() {
 }
 
 #[test]
-fn t10_a_list_that_only_agents_would_find_in_the_answer_is_not_answered_with() {
+fn t10_a_crl_that_only_agents_would_read_from_the_response_is_not_served() {
     let ca = Ca::new();
     let hidden = ca.crl_pem();
     ca.revoke(&ca.agent("web01"));
@@ -332,7 +332,7 @@ fn t10_a_list_that_only_agents_would_find_in_the_answer_is_not_answered_with() {
 }
 
 #[test]
-fn a_list_that_an_operator_accepts_is_answered_with_at_once() {
+fn a_crl_that_the_operator_accepts_is_served_at_once() {
     let ca = Ca::new();
     let bad = ca.agent("web01");
     let before = ca.crl_pem();
@@ -356,7 +356,7 @@ fn a_list_that_an_operator_accepts_is_answered_with_at_once() {
 }
 
 #[test]
-fn a_ca_that_leaves_the_bundle_is_not_answered_with_from_that_moment_on() {
+fn the_documents_of_a_ca_that_leaves_the_bundle_are_no_longer_served() {
     let estate = started(edge(EACH_SECOND, ""));
     // The next fetch waits, and whoever looks at copies after a reload waits for it.
     let gate = testkit::Gate::new();
@@ -384,7 +384,7 @@ fn a_ca_that_leaves_the_bundle_is_not_answered_with_from_that_moment_on() {
 }
 
 #[test]
-fn certificates_that_are_not_trusted_here_are_never_answered_with() {
+fn untrusted_certificates_are_never_served() {
     let ca = Ca::new();
     let (own, other) = (ca.bundle_pem(), Ca::named("another").bundle_pem());
     for strange in [
@@ -445,7 +445,7 @@ fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
 }
 
 #[test]
-fn nothing_is_answered_from_a_copy_unless_it_is_said() {
+fn no_copy_is_served_unless_configured() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.fetch(WHEN_ASKED))
         .start();
@@ -475,7 +475,7 @@ fn nothing_is_answered_from_a_copy_unless_it_is_said() {
 }
 
 #[test]
-fn what_nobody_fetches_cannot_be_answered_with() {
+fn serving_copies_without_fetching_is_an_error() {
     let refused = Estate::builder()
         .proxy(|proxy| {
             proxy
@@ -491,7 +491,7 @@ fn what_nobody_fetches_cannot_be_answered_with() {
 }
 
 #[test]
-fn explain_tells_what_is_answered_from_a_copy() {
+fn explain_shows_requests_that_are_answered_from_a_copy() {
     let estate = started(edge(WHEN_ASKED, "edge_answers_age_max = \"2h\""));
     let explained = |path: &str| {
         let told = estate.proxy.command(&["explain"], &[path]);
@@ -512,7 +512,7 @@ fn explain_tells_what_is_answered_from_a_copy() {
 }
 
 #[test]
-fn only_reading_the_two_documents_is_opened() {
+fn only_reading_the_two_documents_is_open_to_any_client() {
     let estate = started(edge(WHEN_ASKED, ""));
     let client = estate.anonymous();
     for (method, path, status) in [
@@ -539,7 +539,7 @@ fn only_reading_the_two_documents_is_opened() {
 }
 
 #[test]
-fn another_ca_behind_a_route_of_its_own_answers_for_itself() {
+fn another_ca_behind_its_own_route_serves_its_own_documents() {
     let other = StandIn::builder("other").ca(&Ca::named("another")).start();
     let route = format!(
         "[pools.other]\nscheme = \"http\"\nmembers = [{:?}]\n[[routes]]\nname = \"other\"\npool = \"other\"\n\

@@ -143,7 +143,7 @@ fn a_single_host_serves_over_loopback() {
 }
 
 #[test]
-fn the_mongrel_masters_serve() {
+fn the_example_for_mongrel_serves() {
     // A CA of that age signs agents itself.
     let ca = Ca::single("Puppet CA: puppet.example.com");
     let front = ca.server("puppet.example.com");
@@ -270,7 +270,7 @@ pub(crate) fn of_clients(member: &StandIn) -> Vec<Recorded> {
 }
 
 #[test]
-fn the_sessions_of_an_application_serve() {
+fn the_example_for_sessions_of_an_application_serves() {
     let ca = Ca::new();
     let names = ["ca", "c1", "c2", "app1", "app2"];
     let members = names.map(|name| member(&ca, &ca, name));

@@ -51,7 +51,7 @@ fn a_get_with_a_body_in_chunks_keeps_its_framing() {
 }
 
 #[test]
-fn an_answer_arrives_as_it_was_given_by_length_by_chunks_and_by_the_end() {
+fn a_response_arrives_as_it_was_sent_by_length_by_chunks_and_by_close() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for (reply, framing) in [
@@ -76,7 +76,7 @@ fn an_answer_arrives_as_it_was_given_by_length_by_chunks_and_by_the_end() {
 }
 
 #[test]
-fn trailers_of_a_request_go_no_further() {
+fn trailers_of_a_request_are_not_forwarded() {
     http1_alone!("trailers are frames; see http2.rs");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
@@ -106,7 +106,7 @@ fn trailers_of_a_request_go_no_further() {
 }
 
 #[test]
-fn trailers_of_an_answer_go_no_further() {
+fn trailers_of_a_response_are_not_forwarded() {
     let estate = one_compiler().start();
     let reply = Reply::status(200)
         .header("Trailer", "X-Sum")
@@ -119,7 +119,7 @@ fn trailers_of_an_answer_go_no_further() {
 }
 
 #[test]
-fn framing_that_reads_two_ways_is_refused_and_the_connection_ends() {
+fn ambiguous_framing_is_refused_and_the_connection_closed() {
     http1_alone!("HTTP/2 has one framing");
     let estate = one_compiler().start();
     for (fields, body) in [
@@ -151,7 +151,7 @@ fn framing_that_reads_two_ways_is_refused_and_the_connection_ends() {
 }
 
 #[test]
-fn a_length_beside_chunks_goes_no_further_and_the_connection_ends() {
+fn a_length_with_chunks_is_not_forwarded_and_the_connection_closed() {
     http1_alone!("HTTP/2 has no chunks");
     // hyper drops the length (RFC 9112, 6.1); what must not be is that a member or a next request sees it.
     let estate = one_compiler().start();
@@ -172,7 +172,7 @@ fn a_length_beside_chunks_goes_no_further_and_the_connection_ends() {
 }
 
 #[test]
-fn a_broken_chunk_is_an_error_of_the_client_and_never_a_whole_body() {
+fn a_broken_chunk_is_a_client_error_and_never_a_complete_body() {
     http1_alone!("HTTP/2 has no chunks");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
@@ -197,7 +197,7 @@ fn a_broken_chunk_is_an_error_of_the_client_and_never_a_whole_body() {
 }
 
 #[test]
-fn host_is_there_once_and_is_a_host() {
+fn a_request_needs_one_valid_host() {
     http1_alone!("HTTP/2 has an authority; see http2.rs");
     let estate = one_compiler().start();
     for hosts in [
@@ -218,7 +218,7 @@ fn host_is_there_once_and_is_a_host() {
 }
 
 #[test]
-fn requests_sent_at_once_are_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let heads: Vec<u8> = (0..5)
@@ -232,7 +232,7 @@ fn requests_sent_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn a_body_behind_a_pipelined_request_stays_its_own() {
+fn a_body_after_a_pipelined_request_belongs_to_its_own_request() {
     http1_alone!("streams run at the same time and in no order");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
@@ -255,7 +255,7 @@ fn a_body_behind_a_pipelined_request_stays_its_own() {
 // Versions, forms of the target, methods.
 
 #[test]
-fn a_client_of_http_1_0_gets_an_answer_it_can_read() {
+fn a_client_with_http_1_0_gets_a_response_it_can_read() {
     http1_alone!("clients of HTTP/1.0");
     let estate = one_compiler().start();
     estate.compilers[0].answer(|_| Some(Reply::status(200).chunked(&[b"hel", b"lo"])));
@@ -274,7 +274,7 @@ fn a_client_of_http_1_0_gets_an_answer_it_can_read() {
 }
 
 #[test]
-fn a_client_of_http_1_0_may_keep_its_connection_and_say_no_host() {
+fn a_client_with_http_1_0_may_reuse_its_connection_and_omit_host() {
     http1_alone!("clients of HTTP/1.0");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
@@ -296,7 +296,7 @@ fn a_client_of_http_1_0_may_keep_its_connection_and_say_no_host() {
 }
 
 #[test]
-fn a_member_of_http_1_0_is_understood_and_answers_as_1_1() {
+fn responses_of_a_member_with_http_1_0_are_passed_on_as_1_1() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for answer in [
@@ -316,7 +316,7 @@ fn a_member_of_http_1_0_is_understood_and_answers_as_1_1() {
 }
 
 #[test]
-fn the_absolute_form_is_taken_where_it_names_the_host_and_goes_on_as_a_path() {
+fn the_absolute_form_is_accepted_for_the_same_host_and_forwarded_as_a_path() {
     http1_alone!("HTTP/2 has one form");
     let estate = one_compiler().start();
     for (authority, host, status) in [
@@ -345,7 +345,7 @@ fn the_absolute_form_is_taken_where_it_names_the_host_and_goes_on_as_a_path() {
 }
 
 #[test]
-fn the_asterisk_is_for_options_and_answered_here() {
+fn the_asterisk_form_is_for_options_and_answered_by_the_proxy() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let response = connection.request("OPTIONS", "*", &[], b"");
@@ -356,7 +356,7 @@ fn the_asterisk_is_for_options_and_answered_here() {
 }
 
 #[test]
-fn an_answer_to_head_has_the_fields_and_no_body() {
+fn a_response_to_head_has_the_fields_and_no_body() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     estate.compilers[0].answer(|_| Some(Reply::ok("hello")));
@@ -387,7 +387,7 @@ fn a_refusal_of_head_has_no_body() {
 }
 
 #[test]
-fn answers_without_a_body_have_none_and_the_connection_goes_on() {
+fn responses_without_a_body_leave_the_connection_open() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for (status, reply) in [
@@ -409,7 +409,7 @@ fn answers_without_a_body_have_none_and_the_connection_goes_on() {
 }
 
 #[test]
-fn escapes_and_double_slashes_go_on_as_they_came() {
+fn escapes_and_double_slashes_are_forwarded_unchanged() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for target in [
@@ -429,7 +429,7 @@ fn escapes_and_double_slashes_go_on_as_they_came() {
 // Fields.
 
 #[test]
-fn a_query_holds_no_byte_that_no_request_target_may_hold() {
+fn a_query_with_a_byte_that_request_targets_must_not_have_is_refused() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let response = raw(
@@ -447,7 +447,7 @@ fn a_query_holds_no_byte_that_no_request_target_may_hold() {
 }
 
 #[test]
-fn puppets_own_fields_pass_both_ways() {
+fn puppets_own_fields_pass_in_both_directions() {
     let estate = one_compiler().start();
     let reply = Reply::ok("")
         .header("X-Puppet-Version", "8.7.0")
@@ -473,7 +473,7 @@ fn puppets_own_fields_pass_both_ways() {
 }
 
 #[test]
-fn every_answer_carries_the_request_id_of_its_record() {
+fn every_response_has_the_request_id_of_its_record() {
     let estate = one_compiler().start();
     let reply = Reply::ok("")
         .header("X-Request-Id", "a member's own")
@@ -500,7 +500,7 @@ fn every_answer_carries_the_request_id_of_its_record() {
 }
 
 #[test]
-fn fields_of_one_hop_stay_on_it() {
+fn hop_by_hop_fields_are_not_forwarded() {
     http1_alone!("HTTP/2 has no such fields; what members say of them see http2.rs");
     let estate = one_compiler().start();
     let reply = Reply::ok("")
@@ -535,7 +535,7 @@ fn fields_of_one_hop_stay_on_it() {
 }
 
 #[test]
-fn host_is_the_clients_or_the_members_as_the_pool_says() {
+fn the_pool_decides_whether_host_is_the_clients_or_the_members() {
     for (line, of_member) in [("host = \"keep\"", false), ("host = \"member\"", true)] {
         let estate = one_compiler().compiler_pool(line).start();
         let agent = estate.ca.agent("web01");
@@ -553,7 +553,7 @@ fn host_is_the_clients_or_the_members_as_the_pool_says() {
 }
 
 #[test]
-fn a_filebuckets_put_is_found_again() {
+fn a_file_put_into_the_filebucket_is_found_again() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     assert_eq!(connection.request("PUT", BUCKET, &[], b"motd").status, 200);

@@ -82,7 +82,7 @@ fn all_attempts_share_the_time_to_the_first_byte() {
 }
 
 #[test]
-fn a_member_that_stops_within_its_answer_is_given_up() {
+fn a_member_that_stalls_within_its_response_is_given_up() {
     with_setting(
         "idle_timeout = \"150ms\"",
         "idle_timeout = \"10m\"",
@@ -110,7 +110,7 @@ fn a_member_that_stops_within_its_answer_is_given_up() {
 }
 
 #[test]
-fn a_client_that_stops_within_its_body_is_given_up() {
+fn a_client_that_stalls_within_its_body_is_given_up() {
     with_setting(
         "idle_timeout = \"150ms\"",
         "idle_timeout = \"10m\"",
@@ -157,7 +157,7 @@ fn an_enrolment_request_that_never_ends_takes_no_connection_to_the_ca() {
 }
 
 #[test]
-fn a_member_that_takes_nothing_of_a_body_is_given_up() {
+fn a_member_that_reads_nothing_of_a_body_is_given_up() {
     with_setting(
         "idle_timeout = \"1s\"",
         "idle_timeout = \"10m\"",
@@ -185,7 +185,7 @@ fn a_member_that_takes_nothing_of_a_body_is_given_up() {
 }
 
 #[test]
-fn a_member_that_takes_no_handshake_in_time_is_given_up() {
+fn a_member_that_does_not_answer_the_handshake_in_time_is_given_up() {
     // Connections are taken by the system and stand there.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();

@@ -10,7 +10,7 @@ use crate::support::{self, Estate, certificate_request, done};
 const REQUESTS: usize = 150;
 
 #[test]
-fn explain_says_what_becomes_of_every_generated_request() {
+fn explain_predicts_the_result_of_every_generated_request() {
     let ca = Ca::new();
     let members = ["ca", "compilers", "compilers", "forge"].map(member);
     let [authority, first, second, forge] = &members;
@@ -53,7 +53,7 @@ fn explain_says_what_becomes_of_every_generated_request() {
 }
 
 #[test]
-fn explain_follows_what_a_listener_does_with_a_certificate_that_is_refused() {
+fn explain_follows_the_listeners_policy_for_refused_certificates() {
     for (policy, catalog, enrolment, told) in [
         ("on_invalid = \"explain\"", 403, 403, ""),
         ("on_invalid = \"forward\"", 403, 200, "FAILED:revoked"),
@@ -103,7 +103,7 @@ fn explain_follows_what_a_listener_does_with_a_certificate_that_is_refused() {
 }
 
 #[test]
-fn explain_says_where_a_client_without_a_certificate_comes_no_further() {
+fn explain_shows_where_a_client_without_a_certificate_is_stopped() {
     let ca = Ca::new();
     let outcome = support::proxy(&ca)
         .listener("client_cert = \"required\"")
@@ -140,7 +140,7 @@ fn explain_obeys_the_blocks_by_name_of_the_running_proxy() {
 }
 
 #[test]
-fn explain_of_a_question_that_makes_no_sense_exits_64() {
+fn explain_with_contradictory_options_exits_64() {
     let estate = Estate::start();
     for arguments in [
         ["/x", "--method", "A B"],
@@ -154,7 +154,7 @@ fn explain_of_a_question_that_makes_no_sense_exits_64() {
 }
 
 #[test]
-fn explain_says_what_it_was_not_told() {
+fn explain_names_the_options_that_are_not_set() {
     let ca = Ca::new();
     let outcome = |arguments: &[&str]| {
         let routes = "[[routes]]\nname = \"a\"\npool = \"ca\"\nsource = [\"10.0.0.0/8\"]\n\
@@ -186,7 +186,7 @@ fn explain_says_what_it_was_not_told() {
 }
 
 #[test]
-fn explain_says_in_which_order_members_are_asked_that_nobody_has_probed() {
+fn explain_shows_the_order_of_members_without_probes() {
     let ca = Ca::new();
     let proxy = support::proxy(&ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")

@@ -49,7 +49,7 @@ fn assert_answered(connection: &mut Connection) {
 }
 
 #[test]
-fn a_waiting_get_moves_when_its_member_fails_and_a_catalog_stays() {
+fn a_waiting_get_moves_when_its_member_fails_and_a_catalog_does_not() {
     type Failure = fn(&Estate);
     let failures: [(&str, Failure); 3] = [
         ("down", |estate| fail_probes(&estate.compilers[0])),
@@ -119,7 +119,7 @@ fn a_request_moves_once() {
 }
 
 #[test]
-fn a_request_stays_once_a_byte_of_its_answer_has_come() {
+fn a_request_stays_once_a_byte_of_its_response_has_arrived() {
     let estate = estate(2);
     let [hung, other] = &estate.compilers[..] else {
         unreachable!("two compilers")

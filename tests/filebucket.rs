@@ -89,7 +89,7 @@ fn a_file_stored_while_its_compiler_was_away_is_found_once_it_is_back() {
 }
 
 #[test]
-fn a_file_that_is_nowhere_is_asked_for_at_three_members_at_most() {
+fn a_missing_file_is_requested_from_at_most_three_members() {
     for (lines, expected) in [
         ("", [1, 1, 1, 0]),
         ("[upstream]\nattempts_max = 9", [1, 1, 1, 0]),
@@ -105,7 +105,7 @@ fn a_file_that_is_nowhere_is_asked_for_at_three_members_at_most() {
 }
 
 #[test]
-fn the_first_answer_stands_where_others_fail() {
+fn the_first_response_is_used_where_other_members_fail() {
     let failures: [fn() -> Reply; 3] = [Reply::reset, || Reply::status(503), || Reply::status(403)];
     for fail in failures {
         let (estate, order) = estate(3, "");
@@ -128,7 +128,7 @@ fn the_first_answer_stands_where_others_fail() {
 }
 
 #[test]
-fn a_404_that_no_puppet_server_gave_says_nothing_about_the_file() {
+fn a_404_that_is_not_from_a_puppet_server_does_not_mean_that_the_file_is_missing() {
     let (estate, order) = estate(2, "");
     let answers = [
         (Reply::status(404), 404),

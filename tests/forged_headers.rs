@@ -142,7 +142,7 @@ fn t02_a_header_with_an_underscore_is_dropped_whatever_its_name() {
 }
 
 #[test]
-fn t19_forwarded_fields_have_one_value_and_it_is_ours() {
+fn t19_forwarded_fields_have_one_value_set_by_the_proxy() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);

@@ -8,24 +8,24 @@ use crate::support::{
 };
 
 #[test]
-fn a_thousand_generated_subjects_by_rfc_2253_are_read_as_nobody_else() {
-    generated_subjects_are_read_as_nobody_else("rfc2253");
+fn no_generated_subject_in_the_form_of_rfc_2253_is_read_as_another_name() {
+    assert_no_generated_subject_is_read_as_another_name("rfc2253");
 }
 
 #[test]
-fn a_thousand_generated_subjects_in_openssls_form_are_read_as_nobody_else() {
-    generated_subjects_are_read_as_nobody_else("openssl");
+fn no_generated_subject_in_the_form_of_openssl_is_read_as_another_name() {
+    assert_no_generated_subject_is_read_as_another_name("openssl");
 }
 
 #[test]
-fn a_thousand_generated_subjects_with_the_cn_last_are_read_as_nobody_else() {
-    generated_subjects_are_read_as_nobody_else("cn-last");
+fn no_generated_subject_with_the_cn_last_is_read_as_another_name() {
+    assert_no_generated_subject_is_read_as_another_name("cn-last");
 }
 
 /// 1,000 subjects that try to be read as another: each is refused, or every reader of any form reads the one CN that
 /// was verified, or nobody, or, but for Puppet Server, what no accepted certificate can be called; the readers of this
 /// form read plain subjects.
-fn generated_subjects_are_read_as_nobody_else(format: &'static str) {
+fn assert_no_generated_subject_is_read_as_another_name(format: &'static str) {
     let mut seed = Seed::from_env_or_random();
     let estate = told_as(&format!("dn_format = {format:?}"), "single-cn").start();
     let (mut accepted, mut exact) = (0, 0);

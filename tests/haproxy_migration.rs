@@ -238,7 +238,7 @@ impl Estate {
 }
 
 #[test]
-fn a_script_takes_its_master_out_by_503_and_when_it_is_stopped() {
+fn a_check_script_takes_its_master_down_by_503_and_by_stopping() {
     let estate = start();
     let homes = estate.homes("web01");
     for master in ["m1", "m2"] {
@@ -268,7 +268,7 @@ fn a_script_takes_its_master_out_by_503_and_when_it_is_stopped() {
 }
 
 #[test]
-fn the_status_of_old_masters_is_requested_as_the_documents_script_does() {
+fn the_status_of_old_masters_is_requested_as_by_the_documents_script() {
     let estate = start();
     let probe = estate.puppetca.probes().remove(0);
     assert_eq!(
@@ -284,7 +284,7 @@ fn the_status_of_old_masters_is_requested_as_the_documents_script_does() {
 }
 
 #[test]
-fn a_master_is_upgraded_and_tested_while_it_gets_no_agents() {
+fn a_master_without_agents_is_upgraded_and_tested() {
     let estate = start();
     let [first, second] = estate.addresses.each_ref().map(String::as_str);
     let homes = estate.homes("web01");

@@ -158,7 +158,7 @@ fn each_server_reads_the_certname_of_an_external_cas_subject() {
 }
 
 #[test]
-fn a_cn_that_a_format_cannot_tell_is_refused_on_every_pool_and_told_why() {
+fn a_cn_that_the_format_cannot_express_is_refused_with_the_reason() {
     for (format, status) in [("rfc2253", 200), ("openssl", 403), ("cn-last", 403)] {
         let estate = told_as(&format!("dn_format = {format:?}"), "single-cn").start();
         let agent = estate
@@ -176,7 +176,7 @@ fn a_cn_that_a_format_cannot_tell_is_refused_on_every_pool_and_told_why() {
 }
 
 #[test]
-fn a_cn_that_is_not_ascii_is_refused_since_puppet_server_would_read_another() {
+fn a_cn_that_is_not_ascii_is_refused_because_puppet_server_would_read_another() {
     let estate = told_as("", "single-cn").start();
     let agent = estate
         .ca
@@ -187,7 +187,7 @@ fn a_cn_that_is_not_ascii_is_refused_since_puppet_server_would_read_another() {
 }
 
 #[test]
-fn a_pools_form_goes_before_the_general_one_and_other_pools_keep_that() {
+fn a_pools_form_overrides_the_general_one_for_that_pool_only() {
     let estate = Estate::builder()
         .compiler_pool("forward_cert = true")
         .proxy(|proxy| {
@@ -221,7 +221,7 @@ fn a_pools_form_goes_before_the_general_one_and_other_pools_keep_that() {
 /// What some Bouncy Castle throws at, Puppet Server reads in another form: `foo,O=.example.com` in place of `foo`, which
 /// a rule for `*.example.com` lets in.
 #[test]
-fn a_subject_that_a_server_would_read_in_another_form_is_told_so_that_it_cannot_or_refused() {
+fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
     let estate = told_as("", "single-cn").start();
     let agent = |beside: Attribute, cn: &str| {
         let rdns = [

@@ -77,7 +77,7 @@ fn a_thousand_generated_forgeries_of_configured_names_change_nothing() {
 }
 
 #[test]
-fn what_is_said_upstream_under_any_name_is_not_said_downstream() {
+fn identity_headers_under_any_name_are_removed_from_responses() {
     let estate = renamed().start();
     let agent = estate.ca.agent("web01");
     for compiler in &estate.compilers {
@@ -96,7 +96,7 @@ fn what_is_said_upstream_under_any_name_is_not_said_downstream() {
 }
 
 #[test]
-fn a_name_with_another_work_is_refused_at_start() {
+fn a_name_with_another_meaning_is_refused_at_start() {
     for name in [
         "Host",
         "Content-Length",

@@ -93,7 +93,7 @@ fn converse(mut stream: TcpStream, answer: &dyn Fn(&str, &mut TcpStream)) {
 }
 
 #[test]
-fn bytes_that_follow_an_answer_are_nobodys_answer() {
+fn bytes_after_a_response_are_never_used_as_a_response() {
     let cases = [
         (
             "length",
@@ -158,7 +158,7 @@ fn bytes_that_follow_an_answer_are_nobodys_answer() {
 }
 
 #[test]
-fn an_answer_that_comes_unasked_is_nobodys_answer() {
+fn an_unsolicited_response_is_never_used() {
     let (done, closed) = mpsc::channel();
     let done = Mutex::new(done);
     let member = RawMember::start(move |target, stream| {
@@ -186,7 +186,7 @@ fn an_answer_that_comes_unasked_is_nobodys_answer() {
 }
 
 #[test]
-fn an_answer_whose_length_is_said_twice_is_passed_on_with_one_framing() {
+fn a_response_with_two_lengths_is_passed_on_with_one_framing() {
     let member = RawMember::start(|target, stream| {
         let bytes: &[u8] = match target {
             "/raw/short" => b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n",
@@ -223,7 +223,7 @@ fn an_answer_whose_length_is_said_twice_is_passed_on_with_one_framing() {
 }
 
 #[test]
-fn a_member_that_answers_early_and_takes_no_more_keeps_no_place() {
+fn a_member_that_answers_early_and_stops_reading_holds_no_slot() {
     let turn = Arc::new(Barrier::new(2));
     let members_turn = Arc::clone(&turn);
     let member = RawMember::start(move |target, stream| {
@@ -254,7 +254,7 @@ fn a_member_that_answers_early_and_takes_no_more_keeps_no_place() {
 }
 
 #[test]
-fn those_who_waited_in_vain_cost_nobody_a_connection_later() {
+fn requests_that_waited_in_vain_leave_no_connection_reserved() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("connections_max = 1")
@@ -284,7 +284,7 @@ fn those_who_waited_in_vain_cost_nobody_a_connection_later() {
 }
 
 #[test]
-fn the_rest_of_a_refused_body_makes_no_busy_connection_idle() {
+fn the_rest_of_a_refused_body_does_not_make_a_busy_connection_idle() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| proxy.top("workers = 1").listener("idle_timeout = \"5s\""))
@@ -309,7 +309,7 @@ fn the_rest_of_a_refused_body_makes_no_busy_connection_idle() {
 }
 
 #[test]
-fn nothing_of_ours_can_be_nominated_away() {
+fn connection_cannot_remove_fields_of_the_proxy() {
     http1_alone!("HTTP/2 has no Connection field");
     let estate = Estate::builder().compilers(1).start();
     let mut connection = connection(&estate);
@@ -358,7 +358,7 @@ fn nothing_of_ours_can_be_nominated_away() {
 }
 
 #[test]
-fn a_member_that_never_comes_to_its_answer_is_left() {
+fn a_member_that_sends_interim_responses_forever_is_given_up() {
     for noise in [
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n",
@@ -387,7 +387,7 @@ fn a_member_that_never_comes_to_its_answer_is_left() {
 }
 
 #[test]
-fn a_member_whose_head_has_no_end_is_left() {
+fn a_member_whose_head_never_ends_is_given_up() {
     for (begin, noise) in [
         ("HTTP/1.1 200 OK\r\n", "X-Noise: 1\r\n"),
         ("HTTP/1.1 200 OK\r\nX-Noise: ", "nnnnnnnn"),
@@ -421,7 +421,7 @@ fn a_member_whose_head_has_no_end_is_left() {
 }
 
 #[test]
-fn a_lower_connections_max_leaves_nobody_waiting_beside_idle_connections() {
+fn a_lower_connections_max_leaves_no_request_waiting_while_connections_are_idle() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .compilers(1)
@@ -453,7 +453,7 @@ fn a_lower_connections_max_leaves_nobody_waiting_beside_idle_connections() {
 // Clients.
 
 #[test]
-fn a_client_whose_request_has_no_end_is_left() {
+fn a_client_whose_request_never_ends_is_disconnected() {
     http1_alone!("a head without an end is bytes; of frames see http2.rs");
     let estate = Estate::builder()
         .compilers(1)
@@ -511,7 +511,7 @@ fn a_client_whose_request_has_no_end_is_left() {
 }
 
 #[test]
-fn a_certificate_revoked_since_meets_what_the_listener_says_of_resumed_sessions() {
+fn a_certificate_revoked_later_is_handled_on_resumption_as_the_listener_configures() {
     for (on_invalid, open, closes) in [
         ("explain", 403, false),
         ("abort", 403, true),
@@ -541,7 +541,7 @@ fn a_certificate_revoked_since_meets_what_the_listener_says_of_resumed_sessions(
 }
 
 #[test]
-fn a_certificate_revoked_under_a_request_is_refused_at_the_next_whatever_the_listener_says() {
+fn a_certificate_revoked_during_a_request_is_refused_at_the_next_one() {
     for on_invalid in ["explain", "abort", "forward"] {
         let estate = modes(on_invalid);
         for (path, _) in paths(200) {

@@ -17,7 +17,7 @@ fn answer(estate: &Estate, reply: impl Fn() -> Reply + Send + Sync + 'static) {
 }
 
 #[test]
-fn requests_are_those_of_http_1_0_with_the_length_of_every_body() {
+fn requests_to_an_http_1_0_member_have_the_length_of_every_body() {
     let estate = http10().start();
     let mut agent = connection(&estate);
     assert_eq!(agent.get(FILE).status, 200);
@@ -85,7 +85,7 @@ fn a_body_of_unknown_length_that_is_larger_than_the_buffer_is_refused_with_411()
 }
 
 #[test]
-fn a_connection_is_reused_only_where_the_member_says_so_and_its_answer_has_a_length() {
+fn a_connection_is_reused_only_where_the_member_allows_it_and_its_response_has_a_length() {
     for (reply, reused) in [
         (Reply::ok("x").header("Connection", "keep-alive"), true),
         (Reply::ok("x").header("Connection", "Keep-Alive"), true),
@@ -113,7 +113,7 @@ fn a_connection_is_reused_only_where_the_member_says_so_and_its_answer_has_a_len
 }
 
 #[test]
-fn an_answer_that_http_1_0_does_not_have_is_a_502() {
+fn a_response_that_http_1_0_does_not_allow_is_a_502() {
     for reply in [
         Reply::status(200).chunked(&[b"x"]),
         Reply::ok("x").interim(103, &[("Link", "</x>")]),
@@ -131,7 +131,7 @@ fn an_answer_that_http_1_0_does_not_have_is_a_502() {
 }
 
 #[test]
-fn answers_of_http_1_0_come_whole_and_one_cut_short_ends_unfinished() {
+fn responses_of_http_1_0_arrive_complete_and_a_truncated_one_stays_incomplete() {
     let estate = http10().start();
     answer(&estate, || {
         Reply::raw("HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nuntil the end")
@@ -161,7 +161,7 @@ fn answers_of_http_1_0_come_whole_and_one_cut_short_ends_unfinished() {
 }
 
 #[test]
-fn without_keepalive_every_request_has_a_connection_of_its_own() {
+fn without_keepalive_every_request_has_its_own_connection() {
     for version in ["1.0", "1.1"] {
         let estate = Estate::builder()
             .compilers(1)
@@ -186,7 +186,7 @@ fn without_keepalive_every_request_has_a_connection_of_its_own() {
 }
 
 #[test]
-fn urls_of_members_in_responses_become_the_proxys_where_that_is_configured() {
+fn urls_of_members_in_responses_become_the_proxys_where_configured() {
     for (setting, is_rewritten) in [("proxy_pass_reverse = true", true), ("", false)] {
         let estate = Estate::builder()
             .compilers(1)

@@ -11,7 +11,7 @@ use crate::support::{
 };
 
 #[test]
-fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
+fn http2_is_used_for_clients_that_offer_it_and_not_where_it_is_off() {
     let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let answer = estate.client(&agent).protocol(Protocol::Http2).get(CATALOG);
@@ -44,7 +44,7 @@ fn http2_is_a_setting_of_the_listener() {
 }
 
 #[test]
-fn streams_beyond_streams_max_are_refused_and_may_come_again() {
+fn streams_beyond_streams_max_are_refused_and_may_be_retried() {
     let (estate, mut connection) = begin(with_listener("streams_max = 3"));
     connection.settle().expect("the limit is told");
     estate.compilers.iter().for_each(StandIn::hold);
@@ -65,7 +65,7 @@ fn streams_beyond_streams_max_are_refused_and_may_come_again() {
 }
 
 #[test]
-fn many_requests_share_a_connection_and_each_has_its_own_answer() {
+fn many_requests_share_a_connection_and_each_gets_its_own_response() {
     let (estate, mut connection) = begin(Estate::builder());
     for member in &estate.compilers {
         member.answer(|request| Some(Reply::status(200).body(request.target.as_bytes())));
@@ -85,7 +85,7 @@ fn many_requests_share_a_connection_and_each_has_its_own_answer() {
 }
 
 #[test]
-fn bodies_go_both_ways_and_a_length_that_is_a_lie_ends_the_stream() {
+fn bodies_pass_in_both_directions_and_a_wrong_length_resets_the_stream() {
     let (estate, mut connection) = begin(Estate::builder());
     let body = vec![b'x'; 300_000];
     let answer = connection.request("PUT", REPORT, &[], &body);
@@ -116,7 +116,7 @@ fn bodies_go_both_ways_and_a_length_that_is_a_lie_ends_the_stream() {
 }
 
 #[test]
-fn what_http2_calls_malformed_is_refused_before_a_member_is_asked() {
+fn requests_that_http2_calls_malformed_never_reach_a_member() {
     let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let with = |name: &str, value: &str| {
@@ -254,7 +254,7 @@ fn a_head_that_http2_refuses_leaves_a_record_too() {
 }
 
 #[test]
-fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are() {
+fn cookies_are_joined_and_trailers_and_connection_fields_are_not_forwarded() {
     let estate = Estate::builder().one_agent_for_many().start();
     for member in &estate.compilers {
         member.answer(|_| {
@@ -304,7 +304,7 @@ fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are()
 }
 
 #[test]
-fn pseudo_fields_in_trailers_end_their_stream_and_no_member_gets_the_request() {
+fn pseudo_fields_in_trailers_reset_the_stream_and_never_reach_a_member() {
     let estate = Estate::builder().one_agent_for_many().start();
     let mut connection = connect(&estate, &estate.ca.agent("web01"));
     let flags = flag::END_HEADERS | flag::END_STREAM;
@@ -342,7 +342,7 @@ fn pseudo_fields_in_trailers_end_their_stream_and_no_member_gets_the_request() {
 }
 
 #[test]
-fn an_early_answer_ends_its_stream_and_the_connection_goes_on() {
+fn an_early_response_ends_its_stream_and_the_connection_stays_open() {
     let (estate, mut connection) = begin(Estate::builder());
     let head = connection.head("PUT", "/puppet/v3/report/other", &[], Some(1 << 20));
     connection.send_raw(&head).expect("sends");
@@ -361,7 +361,7 @@ fn an_early_answer_ends_its_stream_and_the_connection_goes_on() {
 
 /// Nobody has read what came with the requests, and the connection's window is that of all its streams.
 #[test]
-fn bodies_that_nobody_wanted_use_up_no_window() {
+fn discarded_bodies_do_not_use_up_the_window() {
     let (_estate, mut connection) = begin(Estate::builder());
     let fields = put("/puppet/v3/report/other");
     let piece = vec![b'x'; 16 << 10];
@@ -380,7 +380,7 @@ fn bodies_that_nobody_wanted_use_up_no_window() {
 
 /// As many as there may be, less one, and their members take nothing of them.
 #[test]
-fn uploads_that_stand_still_leave_the_next_its_room() {
+fn stalled_uploads_leave_a_window_to_the_next_one() {
     let (estate, mut connection) = begin(with_listener("streams_max = 10"));
     let gate = Gate::new();
     for member in &estate.compilers {
@@ -442,7 +442,7 @@ fn connect_and_extended_connect_are_refused() {
 }
 
 #[test]
-fn a_certificate_request_in_padded_pieces_is_judged_and_sent_as_one_text() {
+fn a_certificate_request_in_padded_frames_is_checked_and_sent_as_one_body() {
     let estate = Estate::builder().one_agent_for_many().start();
     let mut connection = estate
         .anonymous()
@@ -475,7 +475,7 @@ fn a_certificate_request_in_padded_pieces_is_judged_and_sent_as_one_text() {
 const PADDED: u8 = 8;
 
 #[test]
-fn t12_streams_of_strangers_that_send_slowly_take_no_place_at_the_ca() {
+fn t12_slow_streams_of_strangers_take_no_slot_at_the_ca() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1"))
@@ -511,7 +511,7 @@ fn t12_streams_of_strangers_that_send_slowly_take_no_place_at_the_ca() {
 
 /// Of a stream without a window nothing goes to the client, though the CA has long said it all.
 #[test]
-fn t12_answers_that_a_stranger_does_not_take_keep_no_place_at_the_ca() {
+fn t12_responses_that_a_stranger_does_not_read_hold_no_slot_at_the_ca() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1"))
@@ -539,7 +539,7 @@ fn t12_answers_that_a_stranger_does_not_take_keep_no_place_at_the_ca() {
 }
 
 #[test]
-fn a_hundred_downloads_in_small_windows_are_no_flood() {
+fn a_hundred_downloads_in_small_windows_are_not_a_flood() {
     let (estate, mut connection) = begin(Estate::builder());
     for member in &estate.compilers {
         member.answer(|request| {

@@ -26,7 +26,7 @@ fn take_back(
 }
 
 #[test]
-fn cve_2023_44487_requests_taken_back_at_once_end_the_connection() {
+fn cve_2023_44487_requests_reset_at_once_end_the_connection() {
     let (estate, mut connection) = begin(Estate::builder());
     estate.compilers.iter().for_each(StandIn::hold);
     let sent = take_back(&mut connection, |_| Ok(()));
@@ -38,7 +38,7 @@ fn cve_2023_44487_requests_taken_back_at_once_end_the_connection() {
 }
 
 #[test]
-fn cve_2023_44487_requests_taken_back_one_by_one_end_the_connection() {
+fn cve_2023_44487_requests_reset_one_by_one_end_the_connection() {
     let (estate, mut connection) = begin(Estate::builder());
     estate.compilers.iter().for_each(StandIn::hold);
     let sent = take_back(&mut connection, Connection::settle);
@@ -52,7 +52,7 @@ fn cve_2023_44487_requests_taken_back_one_by_one_end_the_connection() {
 // CVE-2025-8671: the client has the server take its requests back, each by a mistake of its own.
 
 #[test]
-fn cve_2025_8671_streams_ended_by_a_clients_mistakes_end_the_connection() {
+fn cve_2025_8671_streams_reset_because_of_client_errors_end_the_connection() {
     let (estate, mut connection) = begin(Estate::builder());
     estate.compilers.iter().for_each(StandIn::hold);
     let too_much = 0x7fff_ffff_u32.to_be_bytes();
@@ -110,7 +110,7 @@ fn cve_2024_27316_a_flood_of_continuations_ends_the_connection() {
 // CVE-2019-9511, -9517: answers that nobody makes room for.
 
 #[test]
-fn cve_2019_9517_answers_that_the_client_makes_no_room_for_take_no_memory_and_end() {
+fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
     let estate = with_listener("write_timeout = \"1s\"").start();
     for member in &estate.compilers {
         member.answer(|request| {
@@ -196,7 +196,7 @@ fn cve_2019_9518_a_flood_of_empty_data_ends_the_connection() {
 }
 
 #[test]
-fn floods_of_frames_that_say_nothing_end_the_connection() {
+fn floods_of_meaningless_frames_end_the_connection() {
     let room = frame(kind::WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes());
     let unknown = frame(0xbe, 0, 0, &[]);
     for nothing in [room, unknown] {
@@ -209,7 +209,7 @@ fn floods_of_frames_that_say_nothing_end_the_connection() {
 }
 
 #[test]
-fn keep_alive_and_room_for_large_answers_are_no_flood() {
+fn pings_and_window_updates_for_large_responses_are_not_a_flood() {
     let (estate, mut connection) = begin(Estate::builder());
     for member in &estate.compilers {
         member.answer(|request| {
@@ -266,7 +266,7 @@ fn cve_2019_9516_fields_without_a_name_are_refused() {
 // CVE-2016-6581: a small block that names a large field again and again.
 
 #[test]
-fn cve_2016_6581_a_block_that_unpacks_to_much_takes_no_memory() {
+fn cve_2016_6581_a_header_block_that_expands_greatly_takes_no_memory() {
     let (estate, mut connection) = begin(Estate::builder());
     let stream = connection.reserve_stream();
     // :method GET, :scheme https, :path /, a literal of 4,000 bytes that is remembered, and it 12,000 times again.

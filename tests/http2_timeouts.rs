@@ -12,7 +12,7 @@ use testkit::{
 use crate::support::{Estate, LIMIT, http2::*};
 
 #[test]
-fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last() {
+fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the_reason() {
     let estate = Estate::builder().one_agent_for_many().start();
     let bad = estate.ca.agent("web01");
     let mut connection = connect(&estate, &bad);
@@ -43,7 +43,7 @@ fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last()
 
 /// A client that reads nothing of ours, and so never answers the ping of our goodbye either.
 #[test]
-fn a_client_that_does_not_hear_our_goodbye_starts_nothing_once_its_time_is_over() {
+fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
     let estate = Estate::builder().compilers(1).start();
     let bad = estate.ca.agent("web01");
     let mut deaf = connect(&estate, &bad);
@@ -67,7 +67,7 @@ fn a_client_that_does_not_hear_our_goodbye_starts_nothing_once_its_time_is_over(
 }
 
 #[test]
-fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
+fn a_draining_proxy_sends_goaway_and_finishes_the_open_streams() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .proxy(|proxy| proxy.top("drain_grace = \"20s\""))
@@ -91,7 +91,7 @@ fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
 
 /// A client that never answers our pings and never closes.
 #[test]
-fn an_idle_connection_ends_though_its_client_only_pings() {
+fn pings_do_not_extend_the_idle_timeout() {
     let (estate, mut connection) = begin(with_listener("idle_timeout = \"5s\""));
     assert_eq!(connection.get(CATALOG).status, 200);
     let ended = wait_until(LIMIT, || {
@@ -104,7 +104,7 @@ fn an_idle_connection_ends_though_its_client_only_pings() {
 
 /// A client that agreed on HTTP/2 and says nothing.
 #[test]
-fn a_connection_on_which_http2_never_begins_ends_with_its_idle_time() {
+fn a_connection_on_which_http2_never_begins_is_closed_after_the_idle_timeout() {
     let estate = with_listener("idle_timeout = \"5s\"").start();
     let client = estate.client(&estate.ca.agent("web01"));
     let mut mute = client.protocol(Protocol::Http2).agree().expect("agrees");
@@ -115,7 +115,7 @@ fn a_connection_on_which_http2_never_begins_ends_with_its_idle_time() {
 const HALF_HEADS: &str = "head_timeout = \"1s\"\nidle_timeout = \"10m\"";
 
 #[test]
-fn a_head_has_its_time_from_its_first_byte() {
+fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     let (estate, mut connection) = begin(with_listener(HALF_HEADS));
     assert_eq!(connection.get(CATALOG).status, 200);
     let stream = connection.reserve_stream();
@@ -143,7 +143,7 @@ fn a_head_has_its_time_from_its_first_byte() {
 }
 
 #[test]
-fn what_http2_begins_with_has_the_time_of_a_head() {
+fn the_http2_preface_has_the_time_limit_of_a_head() {
     let estate = with_listener(HALF_HEADS).start();
     let client = estate.client(&estate.ca.agent("web01"));
     let client = client.protocol(Protocol::Http2);
@@ -158,7 +158,7 @@ fn what_http2_begins_with_has_the_time_of_a_head() {
 }
 
 #[test]
-fn a_head_has_no_more_time_where_another_request_is_being_answered() {
+fn a_head_has_its_time_limit_while_another_request_is_answered() {
     let (estate, mut connection) = begin(with_listener(HALF_HEADS));
     estate.compilers.iter().for_each(StandIn::hold);
     let busy = connection.open(&get(CATALOG), true).expect("opens");
@@ -177,7 +177,7 @@ fn a_head_has_no_more_time_where_another_request_is_being_answered() {
 }
 
 #[test]
-fn an_answered_request_leaves_one_record_whatever_its_answer() {
+fn an_answered_request_leaves_one_record_whatever_its_response() {
     let estate = Estate::builder().one_agent_for_many().start();
     for member in &estate.compilers {
         member.answer(|request| match request.target.contains("none") {
@@ -208,7 +208,7 @@ fn an_answered_request_leaves_one_record_whatever_its_answer() {
 
 /// Each answer is small enough to be let go of at once; together they are more than sockets take.
 #[test]
-fn answers_on_their_way_to_a_slow_client_have_its_time_when_the_proxy_stops() {
+fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .proxy(|proxy| {

@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[test]
-fn an_agent_is_told_by_its_certificate() {
+fn an_agent_is_identified_by_its_certificate() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -26,7 +26,7 @@ fn an_agent_is_told_by_its_certificate() {
 }
 
 #[test]
-fn t03_no_certificate_is_told_as_none() {
+fn t03_a_client_without_a_certificate_is_forwarded_as_none() {
     let estate = Estate::start();
     assert_eq!(
         estate.anonymous().get(CA_CERTIFICATE).text(),
@@ -36,7 +36,7 @@ fn t03_no_certificate_is_told_as_none() {
 }
 
 #[test]
-fn the_certificate_goes_to_compilers_and_never_to_the_ca() {
+fn the_certificate_is_forwarded_to_compilers_and_never_to_the_ca() {
     // Once as it is by itself, once asked for in words.
     for builder in [
         Estate::builder(),
@@ -49,7 +49,7 @@ fn the_certificate_goes_to_compilers_and_never_to_the_ca() {
 }
 
 #[test]
-fn a_pool_can_do_without_the_certificate() {
+fn a_pool_can_be_configured_without_the_certificate() {
     let estate = Estate::builder()
         .compiler_pool("forward_cert = false")
         .start();
@@ -117,7 +117,7 @@ fn t04_only_enrolment_and_status_pass_without_a_certificate() {
 }
 
 #[test]
-fn nothing_passes_with_a_refused_certificate_and_every_answer_says_why() {
+fn every_request_with_a_refused_certificate_is_refused_with_the_reason() {
     let estate = Estate::start();
     let agent = estate.ca.leaf("web01").expired().issue();
     for case in CLASSES {
@@ -145,7 +145,7 @@ fn nothing_passes_with_a_refused_certificate_and_every_answer_says_why() {
 }
 
 #[test]
-fn an_agent_gets_its_own_documents_and_no_others() {
+fn an_agent_gets_only_its_own_documents() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let mut connection = estate.client(&agent).connect().expect("connects");
@@ -169,7 +169,7 @@ fn an_agent_gets_its_own_documents_and_no_others() {
 }
 
 #[test]
-fn t06_certificates_of_the_field_are_told_as_their_table_says() {
+fn t06_real_certificates_get_the_verdict_of_their_table() {
     let mut groups: BTreeMap<JudgedBy, Vec<Row>> = BTreeMap::new();
     for row in fixtures::verdicts() {
         groups.entry(row.judged_by.clone()).or_default().push(row);
@@ -202,7 +202,7 @@ fn a_stolen_certificate_ends_the_handshake() {
 }
 
 #[test]
-fn refused_certificates_meet_what_the_listener_says() {
+fn refused_certificates_are_handled_as_the_listener_configures() {
     for (on_invalid, enrolment, catalog) in [
         ("explain", Expected::Status(403), Expected::Status(403)),
         ("abort", Expected::Alert, Expected::Alert),
@@ -262,7 +262,7 @@ fn a_listener_that_requires_a_certificate_ends_handshakes_without_one() {
 }
 
 #[test]
-fn a_revoked_agent_is_refused_on_a_connection_that_was_busy_at_the_swap() {
+fn a_revoked_agent_is_refused_on_a_connection_that_was_busy_at_the_crl_swap() {
     let estate = Estate::builder().compilers(1).start();
     for version in [Client::tls12, Client::tls13] {
         let agent = estate.ca.agent("web01");
@@ -326,7 +326,7 @@ fn a_revoked_agent_is_refused_on_a_resumed_session() {
 }
 
 #[test]
-fn a_certificate_that_ends_on_a_live_connection_is_refused_from_then_on() {
+fn a_certificate_that_expires_on_a_live_connection_is_refused_from_then_on() {
     let estate = Estate::start();
     let agent = estate.ca.leaf("web01").valid_seconds(-60, 3).issue();
     let mut connection = estate.client(&agent).connect().expect("connects");
@@ -342,7 +342,7 @@ fn a_certificate_that_ends_on_a_live_connection_is_refused_from_then_on() {
 }
 
 #[test]
-fn certificates_of_another_ca_are_refused_though_the_name_is_the_same() {
+fn certificates_from_another_ca_of_the_same_name_are_refused() {
     let estate = Estate::start();
     for ca in [Ca::other(), Ca::named("test"), Ca::single("test")] {
         let response = estate.client(&ca.agent("web01")).get(CATALOG);
@@ -364,7 +364,7 @@ fn agents_of_a_single_self_signed_ca_are_verified() {
 }
 
 #[test]
-fn a_revoked_intermediate_takes_its_agents_with_it() {
+fn agents_below_a_revoked_intermediate_are_refused() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -374,7 +374,7 @@ fn a_revoked_intermediate_takes_its_agents_with_it() {
 }
 
 #[test]
-fn of_several_certificates_the_first_is_shown_that_the_client_can_check() {
+fn the_client_gets_the_first_certificate_that_it_can_verify() {
     let ca = Ca::new();
     let ecdsa = ca.server("puppet");
     let rsa = Credential::from_pem(
@@ -420,7 +420,7 @@ certificates = [
 }
 
 #[test]
-fn members_over_mutual_tls_see_our_certificate_and_the_agents_name() {
+fn members_over_mutual_tls_get_the_proxys_certificate_and_the_agents_name() {
     let estate = Estate::builder().tls_members().start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);

@@ -43,7 +43,7 @@ fn jrubies(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[test]
-fn jruby_counts_are_read_over_one_kept_connection_without_any_identity() {
+fn jruby_counts_are_read_over_one_persistent_connection_without_an_identity() {
     for members in [Estate::builder(), Estate::builder().tls_members()] {
         let estate = members.compilers(1).compiler_pool(QUICK_CHECK).start();
         let compiler = &estate.compilers[0];
@@ -121,7 +121,7 @@ fn a_member_that_forbids_its_counts_works_and_the_status_shows_the_rule_for_auth
 }
 
 #[test]
-fn a_count_that_cannot_be_is_ignored_with_an_alarm() {
+fn an_impossible_count_is_ignored_with_an_alarm() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(QUICK_CHECK)
@@ -150,7 +150,7 @@ fn a_count_that_cannot_be_is_ignored_with_an_alarm() {
 }
 
 #[test]
-fn an_answer_without_end_or_without_counts_changes_nothing_else() {
+fn an_endless_response_or_one_without_counts_changes_nothing_else() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(QUICK_CHECK)
@@ -175,7 +175,7 @@ fn an_answer_without_end_or_without_counts_changes_nothing_else() {
 }
 
 #[test]
-fn a_count_is_forgotten_when_it_is_no_longer_read() {
+fn a_count_is_dropped_when_it_is_no_longer_read() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(QUICK_CHECK)
@@ -195,7 +195,7 @@ fn a_count_is_forgotten_when_it_is_no_longer_read() {
 }
 
 #[test]
-fn counts_are_not_read_where_the_check_says_so_and_agents_never_reach_the_service() {
+fn counts_are_not_read_where_disabled_and_agents_never_reach_the_status_service() {
     let line = "check = { interval = \"20ms\", read_jrubies = false }";
     let estate = Estate::builder().compilers(1).compiler_pool(line).start();
     let compiler = &estate.compilers[0];

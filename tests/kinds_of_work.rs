@@ -107,7 +107,7 @@ fn records_metrics_and_status_show_the_kind_of_work() {
 }
 
 #[test]
-fn least_load_is_the_default_and_goes_by_jrubies_and_kinds_of_work() {
+fn least_load_is_the_default_and_considers_jrubies_and_kinds_of_work() {
     let estate = pool_of("jrubies = 6").compiler(1, "jrubies = 2").start();
     let members = explained(&estate, "web01");
     let why = "shortest expected wait (0 ms of work in flight, JRubies 6, weight 1)";
@@ -178,7 +178,7 @@ fn first_fills_members_in_their_order() {
 }
 
 #[test]
-fn members_of_the_next_priority_are_asked_while_no_better_one_is_available() {
+fn members_of_the_next_priority_are_used_while_no_better_one_is_available() {
     let estate = pool_of("check = { type = \"none\" }")
         .compiler(1, "priority = 10")
         .compiler(2, "priority = 5")
@@ -198,7 +198,7 @@ fn members_of_the_next_priority_are_asked_while_no_better_one_is_available() {
 }
 
 #[test]
-fn a_count_of_jrubies_outside_its_bounds_is_an_error_of_the_configuration() {
+fn a_count_of_jrubies_outside_its_bounds_is_a_configuration_error() {
     for line in ["jrubies = 0", "jrubies = 1001", "jruby_load_max = \"9%\""] {
         let estate = pool_of("jrubies = 4").start();
         let edited = estate.proxy.config_text().replace("jrubies = 4", line);

@@ -172,7 +172,7 @@ fn old_and_new_agents_are_served_through_one_port() {
 }
 
 #[test]
-fn each_legacy_row_is_for_the_clients_of_its_class() {
+fn each_legacy_path_is_for_the_clients_of_its_class() {
     let estate = legacy("");
     let other = estate.client(&estate.ca.agent("web02"));
     for (method, target, class, _, _) in ROWS {
@@ -220,7 +220,7 @@ fn each_legacy_row_is_for_the_clients_of_its_class() {
 }
 
 #[test]
-fn a_legacy_certificate_request_is_judged_by_the_policy() {
+fn a_legacy_certificate_request_is_checked_by_the_policy() {
     let estate = legacy("");
     let body = fixtures::text("request-cli-auth.pem").into_bytes();
     let target = "/production/certificate_request/cli-auth.lab.test";
@@ -240,7 +240,7 @@ fn a_legacy_certificate_request_is_judged_by_the_policy() {
 }
 
 #[test]
-fn access_rules_and_routes_hold_for_legacy_paths_too() {
+fn access_rules_and_routes_apply_to_legacy_paths_too() {
     let estate = legacy(
         "[[access]]\nname = \"no-reports\"\naction = \"refuse\"\nclass = [\"own-documents\"]\ncertname = [\"web02\"]\n\
          [[access]]\nname = \"admin\"\naction = \"allow\"\nclass = [\"ca-administration\"]\ncertname = [\"admin\"]\n\
@@ -268,7 +268,7 @@ fn access_rules_and_routes_hold_for_legacy_paths_too() {
 }
 
 #[test]
-fn documents_of_the_ca_come_from_the_copy_on_legacy_paths_too() {
+fn documents_of_the_ca_are_served_from_copies_on_legacy_paths_too() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             let proxy = proxy.top("legacy_routes = true").fetch("");
@@ -326,7 +326,7 @@ fn explain_shows_the_class_of_a_legacy_path() {
 }
 
 #[test]
-fn the_operator_is_told_that_agents_use_legacy_paths_while_they_are_off() {
+fn the_use_of_legacy_paths_is_logged_while_they_are_off() {
     let estate = Estate::start();
     let agent = estate.client(&estate.ca.agent("web01"));
     for target in [

@@ -7,7 +7,7 @@ use testkit::{Ca, Client, ClientError, Credential, ProxyBuilder, StandIn};
 use crate::support::{self, Estate, LIMIT, assert_refused, fixtures};
 
 #[test]
-fn chains_of_a_named_ca_pass_and_those_of_others_do_not() {
+fn chains_of_a_named_ca_are_accepted_and_those_of_other_cas_refused() {
     for (named, passing) in [
         ("", &[][..]),
         (OLD, &["old-agent", "old-sub-agent"]),
@@ -36,7 +36,7 @@ fn chains_of_a_named_ca_pass_and_those_of_others_do_not() {
 }
 
 #[test]
-fn a_sha1_list_of_a_named_ca_counts() {
+fn a_sha1_crl_of_a_named_ca_is_used() {
     let estate = Estate::builder()
         .proxy(|proxy| trusting(proxy, OLD, "old-crl-revoked.pem"))
         .start();
@@ -51,7 +51,7 @@ fn a_sha1_list_of_a_named_ca_counts() {
 }
 
 #[test]
-fn a_name_taken_out_again_turns_away_live_connections_and_resumed_sessions() {
+fn removing_the_name_refuses_live_connections_and_resumed_sessions() {
     let estate = estate(OLD);
     let client = estate.client(&credential("old-agent"));
     let mut live = client.connect().expect("connects");
@@ -70,7 +70,7 @@ fn a_name_taken_out_again_turns_away_live_connections_and_resumed_sessions() {
 }
 
 #[test]
-fn small_keys_pass_by_a_named_ca_in_tls_12_alone() {
+fn small_keys_of_a_named_ca_are_accepted_in_tls_1_2_only() {
     let (old, lab) = (credential("old-small"), credential("rsa1024"));
     for (named, agent, told_of) in [
         (OLD, &old, Some("SUCCESS")),
@@ -106,7 +106,7 @@ fn a_stolen_certificate_of_a_small_key_ends_the_handshake() {
 }
 
 #[test]
-fn members_of_a_named_ca_are_spoken_to_and_those_of_others_are_not() {
+fn members_of_a_named_ca_get_requests_and_those_of_other_cas_do_not() {
     let (old, small) = (credential("old-server"), credential("small-server"));
     let ca = Ca::new();
     let old = StandIn::builder("old").tls(&ca, &old).start();
@@ -142,7 +142,7 @@ fn members_of_a_named_ca_are_spoken_to_and_those_of_others_are_not() {
 }
 
 #[test]
-fn check_tells_whose_signatures_of_another_time_are_admitted() {
+fn check_lists_the_cas_whose_legacy_signatures_are_accepted() {
     let ca = Ca::new();
     let checked = trusting(proxy(&ca), OLD, "old-crl.pem").check();
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);

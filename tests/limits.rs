@@ -21,7 +21,7 @@ const HANDSHAKES: &str = "proscenium_handshakes_total";
 const HALF_A_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 
 #[test]
-fn whoever_connects_beyond_connections_max_waits_for_a_place() {
+fn a_connection_beyond_connections_max_waits_for_a_slot() {
     let estate = with_listener("connections_max = 2");
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -47,7 +47,7 @@ fn whoever_connects_beyond_connections_max_waits_for_a_place() {
 }
 
 #[test]
-fn the_last_place_is_for_whoever_comes_whichever_thread_takes_them() {
+fn the_last_slot_serves_one_connection_after_another_on_any_thread() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.top("workers = 4").listener("connections_max = 1"))
         .start();
@@ -57,7 +57,7 @@ fn the_last_place_is_for_whoever_comes_whichever_thread_takes_them() {
 }
 
 #[test]
-fn workers_is_how_many_threads_serve() {
+fn workers_sets_the_number_of_threads() {
     for workers in [1, 3] {
         let estate = Estate::builder()
             .proxy(move |proxy| proxy.top(&format!("workers = {workers}")))
@@ -73,7 +73,7 @@ fn workers_is_how_many_threads_serve() {
 }
 
 #[test]
-fn handshakes_beyond_handshakes_max_wait_for_a_place() {
+fn handshakes_beyond_handshakes_max_wait_for_a_slot() {
     let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
     let mut slow = begun(&estate.proxy);
@@ -95,7 +95,7 @@ fn handshakes_beyond_handshakes_max_wait_for_a_place() {
 }
 
 #[test]
-fn whoever_says_nothing_takes_no_handshakes_place() {
+fn a_silent_connection_takes_no_handshake_slot() {
     let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
     let _silent: Vec<_> = (0..5).map(|_| connected(&estate.proxy)).collect();
     assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
@@ -122,7 +122,7 @@ fn a_probe_that_only_connects_is_counted_and_leaves_no_record() {
 }
 
 #[test]
-fn a_handshake_has_its_time_and_no_more() {
+fn a_handshake_that_exceeds_its_timeout_is_closed() {
     let estate = with_listener("handshake_timeout = \"500ms\"");
     let longer = default_listener(&estate);
     let mut longer = TcpStream::connect(longer.address()).expect("connects");
@@ -147,7 +147,7 @@ fn a_handshake_has_its_time_and_no_more() {
 }
 
 #[test]
-fn a_head_has_its_time_from_its_first_byte() {
+fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     http1_alone!("a head is frames; see http2.rs");
     let estate = with_listener("head_timeout = \"1s\"\nidle_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
@@ -179,7 +179,7 @@ fn a_head_has_its_time_from_its_first_byte() {
 }
 
 #[test]
-fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
+fn an_idle_connection_is_closed_after_the_idle_timeout_and_a_head_is_not_idle() {
     let estate = with_listener("idle_timeout = \"5s\"\nhead_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
     let longer = default_listener(&estate);
@@ -212,7 +212,7 @@ fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
 }
 
 #[test]
-fn an_idle_time_below_five_seconds_is_refused() {
+fn an_idle_timeout_below_five_seconds_is_refused() {
     for (time, code) in [("4999ms", Some(78)), ("5s", Some(0))] {
         let outcome = support::proxy(&Ca::new())
             .listener(&format!("idle_timeout = \"{time}\""))
@@ -251,7 +251,7 @@ fn a_head_beyond_head_max_is_431_with_a_record() {
 }
 
 #[test]
-fn a_head_with_more_than_100_fields_is_431_and_a_members_is_502() {
+fn a_request_with_more_than_100_fields_is_431_and_such_a_response_is_502() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -281,7 +281,7 @@ fn a_head_with_more_than_100_fields_is_431_and_a_members_is_502() {
 }
 
 #[test]
-fn a_client_that_takes_no_byte_of_its_answer_is_cut() {
+fn a_client_that_reads_nothing_of_its_response_is_disconnected() {
     let estate = with_listener("write_timeout = \"500ms\"\nidle_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
     for compiler in &estate.compilers {
@@ -302,7 +302,7 @@ fn a_client_that_takes_no_byte_of_its_answer_is_cut() {
 }
 
 #[test]
-fn clients_that_hang_hold_up_nobody_else() {
+fn stalled_clients_do_not_delay_other_clients() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .proxy(|proxy| proxy.top("workers = 1"))
@@ -350,7 +350,7 @@ fn clients_that_hang_hold_up_nobody_else() {
 }
 
 #[test]
-fn bytes_that_are_no_tls_end_their_own_connection_alone() {
+fn bytes_that_are_not_tls_end_only_their_own_connection() {
     let estate = with_listener("handshake_timeout = \"500ms\"");
     let mut seed = Seed::from_env_or_random();
     for _ in 0..300 {
@@ -420,7 +420,7 @@ fn plain_http_on_the_tls_port_gets_a_readable_400() {
 }
 
 #[test]
-fn bytes_that_are_no_request_end_their_own_connection_alone() {
+fn bytes_that_are_not_a_request_end_only_their_own_connection() {
     http1_alone!("spoiled bytes; of frames see http2.rs");
     let estate = Estate::start();
     let mut seed = Seed::from_env_or_random();
@@ -554,7 +554,7 @@ fn heads(estate: &Estate, n: usize) {
 }
 
 #[test]
-fn one_address_has_its_connections_and_others_have_theirs() {
+fn the_connection_limit_applies_to_each_address_separately() {
     let estate = with_listener("connections_max_per_address = 1");
     let agent = estate.ca.agent("web01");
     let mut first = estate.client(&agent).connect().expect("connects");
@@ -582,7 +582,7 @@ fn an_exempt_network_has_no_limit_per_address() {
 }
 
 #[test]
-fn handshakes_of_one_address_wait_for_each_other_and_for_no_other_address() {
+fn handshakes_of_one_address_do_not_delay_other_addresses() {
     let estate = with_listener("handshakes_max_per_address = 1\nhandshake_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
     let slow = begun(&estate.proxy);

@@ -108,7 +108,7 @@ fn either_all_addresses_are_bound_or_none() {
 }
 
 #[test]
-fn an_ipv4_address_beside_the_ipv6_wildcard_takes_ipv4_from_it() {
+fn an_ipv4_address_with_the_ipv6_wildcard_receives_the_ipv4_connections() {
     let port = HeldPort::take();
     let one = format!("\"[::]:{port}\"");
     let estate = estate(&one);
@@ -134,7 +134,7 @@ fn by(interface: &str, port: &HeldPort) -> String {
 }
 
 #[test]
-fn a_listener_on_an_interface_accepts_only_what_comes_in_by_it() {
+fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
     let port = HeldPort::take();
     let lines = by("lo", &port);
     let estate = Estate::builder()

@@ -100,7 +100,7 @@ fn events_go_to_syslog_by_their_severity() {
 }
 
 #[test]
-fn events_go_to_the_journal_with_their_lines_and_fields() {
+fn events_go_to_the_journal_with_all_lines_and_fields() {
     let journal = Daemon::start();
     let events = format!("[events]\npath = \"journal:{}\"", journal.path());
     let estate = estate(move |proxy| proxy.with(&events));
@@ -202,7 +202,7 @@ fn the_log_level_changes_while_the_proxy_runs() {
 }
 
 #[test]
-fn nothing_a_client_says_forges_a_record_or_a_field_of_a_log_daemon() {
+fn nothing_a_client_sends_forges_a_record_or_field_for_a_log_daemon() {
     let (syslog, journal) = (Daemon::start(), Daemon::start());
     let outputs = [
         format!("syslog:{}", syslog.path()),
@@ -252,7 +252,7 @@ fn nothing_a_client_says_forges_a_record_or_a_field_of_a_log_daemon() {
 }
 
 #[test]
-fn a_record_too_long_for_syslog_is_cut_and_shows_it() {
+fn a_record_too_long_for_syslog_is_truncated_and_marked() {
     let syslog = Daemon::start();
     let lines = format!("path = \"syslog:{}\"", syslog.path());
     let estate = estate(move |proxy| proxy.access_log_alone(&lines));
@@ -272,7 +272,7 @@ fn a_record_too_long_for_syslog_is_cut_and_shows_it() {
 }
 
 #[test]
-fn a_daemon_that_is_absent_costs_counted_records_and_is_found_when_it_comes() {
+fn records_for_an_absent_daemon_are_counted_and_delivery_resumes_when_it_starts() {
     for kind in ["syslog", "journal"] {
         let mut daemon = Daemon::start();
         daemon.stop();
@@ -310,7 +310,7 @@ fn a_daemon_that_is_absent_costs_counted_records_and_is_found_when_it_comes() {
 }
 
 #[test]
-fn a_daemon_that_reads_nothing_delays_nobody_and_what_it_did_not_take_is_counted() {
+fn a_daemon_that_reads_nothing_delays_no_request_and_its_drops_are_counted() {
     let syslog = Daemon::start();
     let lines = format!("path = \"syslog:{}\"", syslog.path());
     let estate = estate(move |proxy| proxy.access_log_alone(&lines));
@@ -403,7 +403,7 @@ fn a_reload_changes_where_records_and_events_go() {
 }
 
 #[test]
-fn events_of_which_no_daemon_hears_stand_on_standard_error() {
+fn events_that_no_daemon_receives_go_to_standard_error() {
     let mut journal = Daemon::start();
     let events = format!("[events]\npath = \"journal:{}\"", journal.path());
     let estate = estate(move |proxy| proxy.with(&events));

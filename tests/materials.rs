@@ -29,7 +29,7 @@ const STORM_LEAST: usize = 2000;
 const STORM_MAX: usize = 2_000_000;
 
 #[test]
-fn a_storm_of_writes_beside_a_list_keeps_it_from_nobody_and_costs_few_looks() {
+fn many_writes_of_other_files_do_not_delay_a_crl_and_cause_few_checks() {
     let estate = estate(NOTIFY).start();
     let bad = estate.ca.agent("web01");
     assert_eq!(estate.client(&bad).get(CATALOG).status, 200);
@@ -72,7 +72,7 @@ fn a_storm_of_writes_beside_a_list_keeps_it_from_nobody_and_costs_few_looks() {
 }
 
 #[test]
-fn a_list_written_just_now_ends_the_connections_of_whom_it_revokes() {
+fn a_crl_closes_connections_of_revoked_clients_as_soon_as_it_is_written() {
     for watching in [
         NOTIFY.to_owned(),
         "watch = \"poll\"\ninterval = \"20ms\"\nsettle = \"20ms\"".to_owned(),
@@ -100,7 +100,7 @@ fn a_list_written_just_now_ends_the_connections_of_whom_it_revokes() {
 }
 
 #[test]
-fn a_file_that_is_written_in_halves_is_waited_out() {
+fn a_file_that_is_written_in_two_steps_is_loaded_once_complete() {
     let estate = estate(&[NOTIFY, PATIENT].join("\n")).start();
     // Cut within a list, and between the two: that one reads well, but an issuer's list is gone.
     let within = |list: &str| list.find("-----END").map(|end| end - 100);
@@ -125,7 +125,7 @@ fn a_file_that_is_written_in_halves_is_waited_out() {
 }
 
 #[test]
-fn a_file_that_never_stands_still_is_read_all_the_same() {
+fn a_file_that_changes_all_the_time_is_loaded_all_the_same() {
     let estate =
         estate("watch = \"notify\"\ninterval = \"1h\"\nsettle = \"1h\"\nsettle_max = \"50ms\"")
             .start();
@@ -143,7 +143,7 @@ fn a_file_that_never_stands_still_is_read_all_the_same() {
 }
 
 #[test]
-fn a_certificate_is_taken_when_its_key_has_come_too_in_either_order() {
+fn a_certificate_and_its_key_are_loaded_together_whichever_is_written_first() {
     let estate = estate(&[NOTIFY, PATIENT].join("\n")).start();
     for turn in 1..=2 {
         let renewed = estate.ca.server("puppet");
@@ -168,7 +168,7 @@ fn a_certificate_is_taken_when_its_key_has_come_too_in_either_order() {
 
 /// Reading a pipe would wait for a writer, with every reload behind it.
 #[test]
-fn what_is_no_file_is_refused_and_keeps_no_reload_waiting() {
+fn a_pipe_instead_of_a_file_is_refused_and_blocks_no_reload() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
     let list = estate.proxy.ssldir().join("crl.pem");
     let pipe = list.with_extension("pipe");
@@ -187,7 +187,7 @@ fn what_is_no_file_is_refused_and_keeps_no_reload_waiting() {
 
 /// As a ConfigMap or Secret is mounted: the files are links through `..data`, which is a link that is swapped.
 #[test]
-fn links_that_are_swapped_under_the_files_are_followed() {
+fn swapped_symbolic_links_are_followed() {
     let ca = Ca::new();
     let list = ca.crl_pem();
     let estate = Estate::builder()
@@ -221,7 +221,7 @@ fn links_that_are_swapped_under_the_files_are_followed() {
 
 /// As certbot keeps its certificates: `live/NAME/chain.pem` is a link into an archive, and the parent may be replaced.
 #[test]
-fn a_directory_on_the_way_may_be_replaced() {
+fn a_parent_directory_may_be_replaced() {
     let estate = estate(&[NOTIFY, PATIENT].join("\n")).start();
     let ssl = estate.proxy.ssldir();
     for turn in 0..3 {
@@ -241,7 +241,7 @@ fn a_directory_on_the_way_may_be_replaced() {
 }
 
 #[test]
-fn what_is_more_than_the_kernel_watches_is_seen_by_looking_and_said_so() {
+fn without_enough_watches_of_the_kernel_files_are_polled_and_an_event_is_logged() {
     let looking = "watch = \"notify\"\ninterval = \"20ms\"\nsettle = \"20ms\"";
     let estate = estate(looking).start();
     let root = estate.proxy.directory();
@@ -272,7 +272,7 @@ fn what_is_more_than_the_kernel_watches_is_seen_by_looking_and_said_so() {
 }
 
 #[test]
-fn a_configuration_that_is_being_edited_does_not_go_live_with_a_list() {
+fn loading_a_crl_does_not_apply_an_edited_configuration() {
     let estate = estate(NOTIFY).start();
     let agent = estate.ca.agent("web01");
     let text = estate.proxy.config_text();
@@ -299,7 +299,7 @@ fn a_configuration_that_is_being_edited_does_not_go_live_with_a_list() {
 }
 
 #[test]
-fn a_log_that_cannot_be_opened_keeps_no_list_from_being_taken() {
+fn a_log_that_cannot_be_opened_does_not_prevent_loading_a_crl() {
     let estate = estate(NOTIFY).start();
     let log = estate.proxy.directory().join("access.json");
     let away = estate.proxy.directory().join("away.json");
@@ -313,7 +313,7 @@ fn a_log_that_cannot_be_opened_keeps_no_list_from_being_taken() {
 }
 
 #[test]
-fn credential_and_lists_towards_members_are_taken_too() {
+fn credential_and_crls_towards_members_are_loaded_too() {
     let ca = Ca::new();
     let (credential, bundle, list) = (ca.agent("front"), ca.bundle_pem(), ca.crl_pem());
     let estate = Estate::builder()
@@ -404,7 +404,7 @@ fn twenty_swaps_under_load_lose_no_request() {
 }
 
 #[test]
-fn the_agents_copy_written_again_unchanged_is_young_again_and_no_reload() {
+fn rewriting_the_agents_copy_unchanged_resets_its_age_without_a_reload() {
     let estate = estate(NOTIFY).start();
     let age = || {
         estate
@@ -434,7 +434,7 @@ fn the_agents_copy_written_again_unchanged_is_young_again_and_no_reload() {
 }
 
 #[test]
-fn watching_begins_and_ends_with_a_reload() {
+fn a_reload_starts_and_stops_watching() {
     let estate = Estate::start();
     assert_eq!(estate.proxy.status()["materials"]["watch"], "off");
     assert_eq!(inotify_watches(&estate.proxy), 0);

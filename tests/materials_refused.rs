@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 #[test]
-fn what_is_not_right_keeps_the_last_good_with_an_alarm_until_it_is() {
+fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
     let (agent, bad) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
     estate.ca.revoke(&bad);
@@ -101,7 +101,7 @@ fn what_is_not_right_keeps_the_last_good_with_an_alarm_until_it_is() {
 }
 
 #[test]
-fn a_certificate_that_agents_refuse_does_not_take_the_place_of_a_valid_one() {
+fn a_certificate_that_agents_refuse_does_not_replace_a_valid_one() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
     let old = served(&estate.anonymous());
     let expired = estate.ca.leaf("puppet").expired().issue();
@@ -122,7 +122,7 @@ fn a_certificate_that_agents_refuse_does_not_take_the_place_of_a_valid_one() {
 
 /// Also before the wait for the rest of the change is over.
 #[test]
-fn a_revocation_is_active_whatever_other_file_of_the_same_change_is_refused() {
+fn a_revocation_applies_even_if_another_file_of_the_same_change_is_refused() {
     for waiting in [IMPATIENT, PATIENT] {
         let estate = estate(&[NOTIFY, waiting].join("\n")).start();
         let agent = estate.ca.agent("web01");
@@ -155,7 +155,7 @@ fn a_revocation_is_active_whatever_other_file_of_the_same_change_is_refused() {
 
 /// One CRL of a directory that cannot be read keeps no other one from being active.
 #[test]
-fn each_file_of_a_directory_is_accepted_or_refused_by_itself() {
+fn each_file_of_a_directory_is_accepted_or_refused_separately() {
     let ca = Ca::new();
     let list = ca.crl_pem();
     let estate = Estate::builder()
@@ -212,7 +212,7 @@ fn a_key_pair_for_another_name_is_not_active_until_a_reload_accepts_it() {
 
 /// Nobody has connected yet: the proxy's own certificate is reason enough.
 #[test]
-fn what_a_reload_has_applied_meanwhile_is_never_refused_later() {
+fn files_that_a_reload_has_applied_are_not_refused_later() {
     let waiting = "settle_max = \"20s\"";
     let estate = estate(&[NOTIFY, waiting].join("\n")).start();
     let strange = Ca::other();
@@ -244,7 +244,7 @@ fn what_a_reload_has_applied_meanwhile_is_never_refused_later() {
 }
 
 #[test]
-fn the_last_reload_is_the_one_that_was_requested() {
+fn last_reload_in_the_status_is_the_requested_one() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
     let success = || {
         let name = "proscenium_last_reload_success";
@@ -311,7 +311,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
 }
 
 #[test]
-fn a_ca_whose_agents_were_seen_in_the_last_day_stays_in_the_bundle_over_a_restart() {
+fn a_ca_with_recently_seen_agents_stays_in_the_bundle_after_a_restart() {
     let state = tempfile::TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state.path());
     let (ours, theirs, third) = (Ca::new(), Ca::other(), Ca::named("third"));
@@ -405,7 +405,7 @@ fn a_bundle_that_does_not_verify_the_members_is_not_active_until_a_reload_accept
 }
 
 #[test]
-fn a_list_older_than_the_one_in_force_is_not_taken_and_raises_its_alarm() {
+fn a_crl_older_than_the_active_one_is_not_loaded_and_raises_an_alarm() {
     let estate = estate(NOTIFY).start();
     let bad = estate.ca.agent("web01");
     let old = estate.ca.crl_pem();
@@ -421,7 +421,7 @@ fn a_list_older_than_the_one_in_force_is_not_taken_and_raises_its_alarm() {
 }
 
 #[test]
-fn a_list_that_went_away_stays_in_force_until_a_reload_says_that_it_is_meant() {
+fn a_removed_crl_stays_active_until_a_reload() {
     let ca = Ca::new();
     let (issuing, root) = (ca.issuing_crl_pem(), root_alone(&ca.crl_pem()));
     let estate = Estate::builder()

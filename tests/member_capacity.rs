@@ -32,7 +32,7 @@ fn compiler(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
 }
 
 #[test]
-fn an_agent_check_takes_capacity_away_and_nothing_else() {
+fn an_agent_check_reduces_capacity_and_nothing_else() {
     let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\", rise = 1, fall = 1 }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
@@ -86,7 +86,7 @@ fn an_agent_check_takes_capacity_away_and_nothing_else() {
 }
 
 #[test]
-fn an_answer_of_an_agent_that_is_cut_or_too_long_changes_nothing() {
+fn a_truncated_or_too_long_reply_to_an_agent_check_changes_nothing() {
     let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\" }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
@@ -104,7 +104,7 @@ fn an_answer_of_an_agent_that_is_cut_or_too_long_changes_nothing() {
 }
 
 #[test]
-fn a_weight_of_zero_is_out_of_service_for_the_alarm_a_drain_and_the_operator() {
+fn a_member_of_weight_zero_counts_as_unavailable_for_alarms_and_drains() {
     let agent = CheckAgent::start();
     let lines = format!(
         "check = {{ interval = \"20ms\" }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
@@ -211,7 +211,7 @@ fn ejections(estate: &Estate) -> f64 {
 }
 
 #[test]
-fn a_member_at_which_requests_fail_is_ejected_although_its_check_passes() {
+fn a_member_with_failing_requests_is_ejected_although_its_check_passes() {
     let estate = failing(
         "ejection = { consecutive_failures = 3, eject_time = \"1h\", eject_time_max = \"2h\" }",
     );
@@ -287,7 +287,7 @@ fn no_client_alone_ejects_a_member_by_requests_that_make_it_hang_up() {
 }
 
 #[test]
-fn what_puppet_itself_answers_ejects_nothing() {
+fn error_responses_of_puppet_server_eject_no_member() {
     let estate = failing("ejection = { consecutive_failures = 1 }");
     for reply in [
         Reply::status(500),
@@ -366,7 +366,7 @@ fn is_warming(estate: &Estate) -> Value {
 }
 
 #[test]
-fn a_restart_shows_in_jetty_s_404_and_in_counters_that_begin_again() {
+fn a_restart_is_detected_by_jettys_404_and_by_reset_counters() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("check = { interval = \"20ms\" }")

@@ -17,7 +17,7 @@ use crate::support::{
 const NOWHERE: &str = "no-such-member.invalid:8140";
 
 #[test]
-fn connections_are_kept_and_used_again() {
+fn connections_to_members_are_reused() {
     let estate = one_worker(Estate::builder()).compilers(1).start();
     let probes = estate.compilers[0].connections_accepted();
     let mut connection = connection(&estate);
@@ -36,7 +36,7 @@ fn connections_are_kept_and_used_again() {
 }
 
 #[test]
-fn a_kept_connection_is_closed_before_the_member_would_do_it() {
+fn an_idle_connection_is_closed_before_the_member_closes_it() {
     for by_pool in [false, true] {
         let mut estate = one_worker(Estate::builder())
             .compilers(1)
@@ -66,7 +66,7 @@ fn a_kept_connection_is_closed_before_the_member_would_do_it() {
 }
 
 #[test]
-fn nobody_starves_at_a_member_with_one_connection() {
+fn no_request_starves_at_a_member_with_one_connection() {
     let estate = Estate::builder()
         .one_agent_for_many()
         .compilers(1)
@@ -135,7 +135,7 @@ fn no_more_connections_than_connections_max_over_all_workers() {
 }
 
 #[test]
-fn a_worker_at_the_limit_gets_an_idle_connection_of_another_closed() {
+fn a_worker_at_the_limit_has_an_idle_connection_of_another_worker_closed() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("check = { interval = \"1h\" }")
@@ -150,7 +150,7 @@ fn a_worker_at_the_limit_gets_an_idle_connection_of_another_closed() {
 }
 
 #[test]
-fn a_request_that_has_waited_for_queue_wait_max_is_answered_503() {
+fn a_request_that_has_waited_for_queue_wait_max_gets_503() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("connections_max = 1")
@@ -167,7 +167,7 @@ fn a_request_that_has_waited_for_queue_wait_max_is_answered_503() {
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_a_member_that_is_down_and_others_serve() {
+fn a_member_whose_name_does_not_resolve_is_down_and_the_others_serve() {
     for check in ["check = { interval = \"20ms\" }", UNPROBED] {
         let good = StandIn::start("good");
         let estate = odd(&format!(
@@ -185,7 +185,7 @@ fn a_name_that_does_not_resolve_is_a_member_that_is_down_and_others_serve() {
 }
 
 #[test]
-fn nobody_resolved_is_nobody_available() {
+fn a_pool_in_which_no_name_resolves_has_no_available_member() {
     let estate = odd(&format!("members = [\"{NOWHERE}\"]\n{UNPROBED}")).start();
     assert_unavailable(&connection(&estate).get(FILE));
     let record = estate
@@ -212,7 +212,7 @@ fn own_address() -> Option<SocketAddr> {
 }
 
 #[test]
-fn plain_http_to_another_machine_is_refused_by_the_configuration_unless_it_says_so() {
+fn plain_http_to_another_machine_is_refused_unless_allowed_by_the_configuration() {
     let lines = |plaintext: &str| {
         format!("[pools.ca]\nscheme = \"http\"\nmembers = [\"192.0.2.1:8140\"]\n{plaintext}")
     };
@@ -229,7 +229,7 @@ fn plain_http_to_another_machine_is_refused_by_the_configuration_unless_it_says_
 }
 
 #[test]
-fn plain_http_to_another_address_goes_out_only_where_the_network_is_trusted() {
+fn plain_http_to_another_machine_is_sent_only_to_trusted_networks() {
     let Some(address) = own_address() else {
         eprintln!("this machine has no address but loopback: nothing to show");
         return;

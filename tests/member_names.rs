@@ -75,7 +75,7 @@ fn texts_and_redirects_get_the_configured_name_and_never_the_clients_host() {
 }
 
 #[test]
-fn a_name_is_found_however_the_text_is_cut() {
+fn a_name_is_found_wherever_the_response_is_cut() {
     let estate = estate();
     for size in [1, 2, 5, 13] {
         let response = answered(&estate, INSTALLER, move || {
@@ -94,7 +94,7 @@ fn a_name_is_found_however_the_text_is_cut() {
 }
 
 #[test]
-fn a_text_in_which_names_are_not_found_is_refused() {
+fn a_response_in_an_encoding_that_cannot_be_searched_is_refused() {
     let estate = estate();
     for reply in [
         || text().header("Content-Encoding", "gzip").body(b"x"),
@@ -112,7 +112,7 @@ fn a_text_in_which_names_are_not_found_is_refused() {
 }
 
 #[test]
-fn packages_heads_and_other_routes_stay_as_they_are() {
+fn packages_heads_and_other_routes_are_unchanged() {
     let estate = estate();
     let bytes = b"\x1f c1.example.com";
     for kind in [Some("application/gzip"), None] {

@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 #[test]
-fn interim_answers_of_a_member_do_not_disturb_the_final_one() {
+fn interim_responses_of_a_member_do_not_affect_the_final_one() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for status in [100, 102, 103] {
@@ -26,7 +26,7 @@ fn interim_answers_of_a_member_do_not_disturb_the_final_one() {
 }
 
 #[test]
-fn a_member_that_switches_protocols_unasked_is_a_502() {
+fn a_member_that_switches_protocols_without_an_upgrade_request_is_a_502() {
     http1_alone!("HTTP/2 has no Upgrade field");
     let estate = one_compiler().start();
     estate.compilers[0].answer(|_| {
@@ -57,7 +57,7 @@ fn a_member_that_switches_protocols_unasked_is_a_502() {
 }
 
 #[test]
-fn an_answer_that_is_none_is_a_502_that_says_who() {
+fn a_malformed_response_is_a_502_that_names_the_member() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for answer in [
@@ -85,7 +85,7 @@ fn an_answer_that_is_none_is_a_502_that_says_who() {
 }
 
 #[test]
-fn a_members_503_says_when_to_come_back() {
+fn a_members_503_gets_a_retry_after() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     estate.compilers[0].answer(|_| Some(Reply::status(503)));
@@ -108,7 +108,7 @@ fn a_members_503_says_when_to_come_back() {
 }
 
 #[test]
-fn a_starting_servers_404_is_not_passed_on() {
+fn a_404_of_a_starting_server_is_not_passed_on() {
     let estate = one_compiler().start();
     let jetty = || {
         Reply::status(404)
@@ -136,7 +136,7 @@ fn a_starting_servers_404_is_not_passed_on() {
 }
 
 #[test]
-fn a_puppet_servers_own_404_is_passed_on() {
+fn a_404_of_a_puppet_server_itself_is_passed_on() {
     let estate = one_compiler().start();
     let own = |text: &'static str| {
         move |_: &testkit::Recorded| {

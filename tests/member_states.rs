@@ -17,7 +17,7 @@ use crate::support::{
 const FORCE: &str = "--force";
 
 #[test]
-fn a_rolling_restart_drained_one_by_one_fails_no_request() {
+fn a_rolling_restart_with_drained_members_fails_no_request() {
     let estate = Estate::builder().compilers(3).start();
     let agent = estate.ca.agent("web01");
     let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -65,7 +65,7 @@ fn a_rolling_restart_drained_one_by_one_fails_no_request() {
 }
 
 #[test]
-fn a_wait_ends_with_the_last_request_and_shows_what_is_left() {
+fn drain_wait_ends_with_the_last_request_and_shows_the_remaining_ones() {
     let (estate, held) = holding();
     let address = estate.compilers[held].address();
     let agent = estate.ca.agent("web01");
@@ -105,7 +105,7 @@ fn a_wait_ends_with_the_last_request_and_shows_what_is_left() {
 }
 
 #[test]
-fn a_wait_for_a_member_that_is_made_ready_has_no_end_and_says_so() {
+fn drain_wait_for_a_member_that_is_made_ready_fails() {
     let (estate, held) = holding();
     let address = estate.compilers[held].address();
     let agent = estate.ca.agent("web01");
@@ -128,7 +128,7 @@ fn a_wait_for_a_member_that_is_made_ready_has_no_end_and_says_so() {
 }
 
 #[test]
-fn a_wait_counts_tunnels_and_names_their_clients() {
+fn drain_wait_counts_tunnels_and_names_their_clients() {
     http1_alone!("HTTP/2 has no Upgrade");
     let route = "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\n\
                  upgrade = [\"websocket\"]\n";
@@ -170,7 +170,7 @@ fn a_wait_counts_tunnels_and_names_their_clients() {
 }
 
 #[test]
-fn a_member_becomes_ready_by_itself_when_its_time_has_come() {
+fn a_member_becomes_ready_again_at_its_time() {
     let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let address = estate.compilers[0].address();
     let proxy = &estate.proxy;
@@ -214,7 +214,7 @@ fn a_member_becomes_ready_by_itself_when_its_time_has_come() {
 }
 
 #[test]
-fn a_host_is_drained_in_all_its_pools_or_in_none() {
+fn a_host_is_drained_in_all_its_pools_or_in_none_of_them() {
     let (one, two) = (StandIn::start("c1"), StandIn::start("c2"));
     let port = |member: &StandIn| member.socket_address().port();
     let pool = |name: &str| {
@@ -301,7 +301,7 @@ fn of_two_drains_at_once_the_last_available_member_stays() {
 }
 
 #[test]
-fn a_state_survives_a_restart_and_the_removal_of_its_member() {
+fn an_administrative_state_survives_a_restart_and_the_removal_of_its_member() {
     let state_directory = TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state_directory.path());
     let (ca, one, two) = (Ca::new(), StandIn::start("c1"), StandIn::start("c2"));
@@ -365,7 +365,7 @@ fn a_state_survives_a_restart_and_the_removal_of_its_member() {
 }
 
 #[test]
-fn a_state_that_cannot_be_stored_is_active_and_the_operator_hears_of_it() {
+fn an_administrative_state_that_cannot_be_stored_is_active_with_a_warning() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy

@@ -40,7 +40,7 @@ fn assert_untrusted(answer: &(Response, Value), words: &[&str]) {
 }
 
 #[test]
-fn a_member_must_carry_the_name_it_is_called_by() {
+fn a_members_certificate_must_have_its_configured_name() {
     let ca = Ca::new();
     let member = tls(
         &ca,
@@ -58,7 +58,7 @@ fn a_member_must_carry_the_name_it_is_called_by() {
 }
 
 #[test]
-fn a_member_without_a_subject_alt_name_is_told_of_as_such() {
+fn a_member_without_a_subject_alt_name_is_reported_as_such() {
     let ca = Ca::new();
     let member = tls(&ca, &ca.leaf("localhost").without_san().issue());
     assert_untrusted(
@@ -68,7 +68,7 @@ fn a_member_without_a_subject_alt_name_is_told_of_as_such() {
 }
 
 #[test]
-fn a_member_without_a_subject_alt_name_is_good_for_its_cn_where_the_pool_says_so() {
+fn a_member_without_a_subject_alt_name_is_accepted_by_its_cn_where_configured() {
     let ca = Ca::new();
     let from_cn = |lines: &str| format!("{lines}\ntls = {{ name_from_cn = true }}");
     let named = |name: &str| {
@@ -117,7 +117,7 @@ fn a_member_without_a_subject_alt_name_is_good_for_its_cn_where_the_pool_says_so
 }
 
 #[test]
-fn a_pool_says_for_itself_whether_a_cn_is_a_name() {
+fn name_from_cn_of_a_pool_overrides_the_general_setting() {
     let ca = Ca::new();
     let member = tls(&ca, &ca.leaf("localhost").without_san().issue());
     let port = member.socket_address().port();
@@ -141,7 +141,7 @@ fn a_pool_says_for_itself_whether_a_cn_is_a_name() {
 }
 
 #[test]
-fn a_revoked_member_is_not_spoken_to() {
+fn a_revoked_member_gets_no_requests() {
     let ca = Ca::new();
     let credential = ca.server("c1");
     let member = tls(&ca, &credential);
@@ -154,7 +154,7 @@ fn a_revoked_member_is_not_spoken_to() {
 }
 
 #[test]
-fn a_member_of_another_ca_is_not_spoken_to_unless_its_pool_trusts_that_ca() {
+fn a_member_of_another_ca_gets_no_requests_unless_its_pool_trusts_that_ca() {
     let (ca, other) = (Ca::new(), Ca::other());
     let member = StandIn::builder("tls")
         .tls(&ca, &other.server("c1"))
@@ -184,7 +184,7 @@ fn a_member_of_another_ca_is_not_spoken_to_unless_its_pool_trusts_that_ca() {
 }
 
 #[test]
-fn members_see_the_credential_that_is_set_for_them() {
+fn members_get_the_credential_that_is_configured_for_them() {
     let ca = Ca::new();
     let member = tls(&ca, &ca.server("c1"));
     let port = member.socket_address().port();
@@ -214,7 +214,7 @@ fn members_see_the_credential_that_is_set_for_them() {
 }
 
 #[test]
-fn a_member_that_speaks_no_tls_is_a_502_and_sees_no_request() {
+fn a_member_without_tls_is_a_502_and_gets_no_request() {
     let plain = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = plain.local_addr().expect("bound");
     thread::spawn(move || {

@@ -86,7 +86,7 @@ const FAMILIES: &[&str] = &[
 ];
 
 #[test]
-fn there_are_these_families_and_no_others() {
+fn the_metric_families_are_exactly_these() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -96,7 +96,7 @@ fn there_are_these_families_and_no_others() {
 }
 
 #[test]
-fn promtool_finds_nothing_to_complain_about() {
+fn promtool_reports_no_problem() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -161,7 +161,7 @@ fn known_series_start_at_zero_and_a_refused_certificate_counts_by_its_verdict() 
 }
 
 #[test]
-fn connections_and_handshakes_are_counted_as_they_come_and_go() {
+fn connections_and_handshakes_are_counted() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let listener = [("listener", "agents")];
@@ -192,7 +192,7 @@ fn connections_and_handshakes_are_counted_as_they_come_and_go() {
 }
 
 #[test]
-fn a_handshake_that_we_refuse_is_told_apart() {
+fn handshakes_that_the_proxy_refuses_are_counted_separately() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy.listener(
@@ -287,7 +287,7 @@ fn requests_and_members_are_counted() {
 }
 
 #[test]
-fn attempts_are_told_by_how_they_ended() {
+fn attempts_are_counted_by_their_result() {
     let estate = Estate::builder()
         .compilers(2)
         .compiler_pool("first_byte_timeout = \"300ms\"\ncheck = { type = \"none\" }")
@@ -342,7 +342,7 @@ fn attempts_are_told_by_how_they_ended() {
 }
 
 #[test]
-fn a_members_tls_that_fails_is_told_apart_and_a_retry_is_counted() {
+fn a_members_failed_tls_handshake_and_a_retry_are_counted_separately() {
     let estate = Estate::builder()
         .tls_members()
         .compiler_pool("algorithm = \"round-robin\"\ncheck = { type = \"none\" }")
@@ -421,7 +421,7 @@ fn limits_of_bodies_are_counted() {
 }
 
 #[test]
-fn trust_and_generation_are_told_as_they_stand() {
+fn metrics_show_the_trust_store_and_the_generation() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
         .start();
@@ -475,7 +475,7 @@ fn trust_and_generation_are_told_as_they_stand() {
 }
 
 #[test]
-fn no_client_can_make_more_series() {
+fn no_client_can_create_more_series() {
     let estate = Estate::start();
     let mut seed = Seed::from_env_or_random();
     strange_requests(&estate, &mut seed, 0..20);

@@ -11,7 +11,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 const EXPOSURE_MAX: &str = "20";
 
 #[test]
-fn systemd_accepts_the_unit_and_finds_it_closed() {
+fn systemd_accepts_the_unit_and_rates_it_as_hardened() {
     match Command::new("systemd-analyze").arg("--version").output() {
         Ok(_) => {}
         // Where the lab is required, so is this.
@@ -54,7 +54,7 @@ fn the_package_creates_the_directories_of_the_service_with_their_modes() {
 }
 
 #[test]
-fn the_service_waits_for_the_drain_and_is_not_restarted_in_vain() {
+fn the_unit_allows_the_drain_to_finish_and_does_not_restart_in_vain() {
     assert_eq!(setting("Type"), Some("notify"));
     assert_eq!(setting("RestartPreventExitStatus"), Some("78"));
     let stop: u64 = setting("TimeoutStopSec")

@@ -22,7 +22,7 @@ fn metric(proxy: &Proxy, name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 #[test]
-fn bytes_go_both_ways_as_they_are_and_are_counted() {
+fn bytes_pass_unchanged_in_both_directions_and_are_counted() {
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], ""));
     let mut client = connect(pcp);
@@ -90,7 +90,7 @@ fn bytes_go_both_ways_as_they_are_and_are_counted() {
 }
 
 #[test]
-fn a_member_that_speaks_first_is_not_waited_for_in_vain() {
+fn a_member_that_sends_first_is_passed_on_at_once() {
     let broker = Broker::start(|stream, _| {
         let _ = stream.write_all(b"220 ready\r\n");
         let _ = stream.read(&mut [0; 16]);
@@ -103,7 +103,7 @@ fn a_member_that_speaks_first_is_not_waited_for_in_vain() {
 }
 
 #[test]
-fn an_end_of_one_direction_is_passed_on_and_the_other_goes_on() {
+fn a_half_close_is_passed_on_and_the_other_direction_stays_open() {
     // Answers only when its peer has said all.
     let broker = Broker::start(|stream, keep| {
         let mut all = Vec::new();
@@ -178,7 +178,7 @@ fn a_reset_is_passed_on_as_a_reset() {
 }
 
 #[test]
-fn a_tunnel_that_is_silent_for_too_long_is_closed_and_the_default_is_an_hour() {
+fn an_idle_tunnel_is_closed_and_the_default_is_an_hour() {
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], "tunnel_idle_timeout = \"300ms\""));
     let mut client = connect(pcp);
@@ -212,7 +212,7 @@ fn a_tunnel_that_is_silent_for_too_long_is_closed_and_the_default_is_an_hour() {
 }
 
 #[test]
-fn the_system_looks_after_both_sides() {
+fn tcp_keepalive_is_on_for_both_sides() {
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], ""));
     let mut client = connect(pcp);
@@ -247,7 +247,7 @@ fn has_keepalive(table: &str, peer_port: u16) -> bool {
 }
 
 #[test]
-fn another_member_is_asked_where_one_cannot_be_reached() {
+fn another_member_is_used_where_one_cannot_be_reached() {
     let (gone, broker) = (testkit::HeldPort::take(), Broker::echo());
     let members = [gone.address().to_string(), broker.address()];
     let tables = format!(
@@ -329,7 +329,7 @@ fn a_member_gets_no_more_connections_than_its_maximum() {
 }
 
 #[test]
-fn a_check_takes_a_broker_out_and_may_speak_tls_at_another_port() {
+fn a_check_takes_a_broker_down_and_may_use_tls_on_another_port() {
     let ca = Ca::new();
     let status = StandIn::builder("status")
         .tls(&ca, &ca.server("localhost"))
@@ -442,7 +442,7 @@ fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_o
 }
 
 #[test]
-fn a_stop_closes_all_tunnels_in_their_order_before_the_grace_ends() {
+fn a_stop_closes_all_tunnels_oldest_first_before_the_grace_ends() {
     let broker = Broker::echo();
     let builder = passing(&[&broker], "tunnel_close_rate = 1")
         .proxy(|proxy| proxy.top("drain_grace = \"4s\"\nworkers = 1"));
@@ -456,7 +456,7 @@ fn a_stop_closes_all_tunnels_in_their_order_before_the_grace_ends() {
 }
 
 #[test]
-fn maintenance_closes_tunnels_in_turn_and_drain_leaves_them_open() {
+fn maintenance_closes_tunnels_one_by_one_and_drain_leaves_them_open() {
     let broker = Broker::echo();
     let builder = passing(
         &[&broker],
@@ -483,7 +483,7 @@ fn maintenance_closes_tunnels_in_turn_and_drain_leaves_them_open() {
 }
 
 #[test]
-fn a_reload_that_leaves_the_way_as_it_is_leaves_tunnels_alone() {
+fn a_reload_that_does_not_concern_a_tunnel_leaves_it_open() {
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], ""));
     let mut client = connect(pcp);
@@ -507,7 +507,7 @@ fn a_reload_that_leaves_the_way_as_it_is_leaves_tunnels_alone() {
 }
 
 #[test]
-fn a_side_that_does_not_read_takes_no_memory() {
+fn a_side_that_does_not_read_uses_no_memory() {
     // Sends without end, as fast as it is taken.
     let broker = Broker::start(|stream, _| {
         let piece = vec![b'x'; 1 << 20];

@@ -25,7 +25,7 @@ fn assert_refused_at_start(tables: &str, words: &str) {
 }
 
 #[test]
-fn no_member_with_identity_headers_is_reached_without_its_guards() {
+fn passthrough_to_a_host_that_gets_identity_headers_is_refused() {
     let tables = |member: &str, lines: &str| {
         format!(
             "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
@@ -56,7 +56,7 @@ fn no_member_with_identity_headers_is_reached_without_its_guards() {
 }
 
 #[test]
-fn a_pool_gets_requests_or_connections() {
+fn a_pool_gets_either_requests_or_connections() {
     let listener = "[listeners.pcp]\naddress = \"127.0.0.1:0\"\n";
     let brokers = "[pools.brokers]\nmembers = [\"192.0.2.1:8142\"]\n";
     for (tables, words) in [
@@ -104,7 +104,7 @@ fn a_pool_gets_requests_or_connections() {
 }
 
 #[test]
-fn a_member_that_dns_moves_to_a_guarded_host_is_not_used_and_is_an_alarm() {
+fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an_alarm() {
     // All of 127.0.0.0/8 is one host, which the CA and the compilers are on.
     let zone = |address: &str| format!("broker A {address}\n");
     let server = NameServer::start(&zone("192.0.2.1"));
@@ -148,7 +148,7 @@ fn a_member_that_dns_moves_to_a_guarded_host_is_not_used_and_is_an_alarm() {
 }
 
 #[test]
-fn a_name_that_stands_for_a_guarded_host_is_refused_at_the_start() {
+fn a_name_of_a_host_with_identity_headers_is_refused_at_the_start() {
     let server = NameServer::start("broker A 127.0.0.1\n");
     let tables = format!(
         "[dns]\nservers = [\"{}\"]\n\

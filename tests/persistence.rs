@@ -129,7 +129,7 @@ fn cookie(answer: &Response) -> Option<String> {
 }
 
 #[test]
-fn a_cookie_keeps_a_client_on_its_member_and_only_values_of_ours_count() {
+fn a_cookie_keeps_a_client_on_its_member_and_foreign_values_are_ignored() {
     let site = site("{ cookie = \"PROXY\" }");
     let first = site.client().get(APP);
     let set = first.headers.only("set-cookie");
@@ -315,7 +315,7 @@ fn explain_shows_the_member_that_a_cookie_or_a_header_leads_to() {
 }
 
 #[test]
-fn a_cookie_is_valid_over_a_restart_and_unknown_to_a_proxy_with_another_key() {
+fn a_cookie_is_valid_after_a_restart_and_invalid_with_another_key() {
     let (ca, state, other) = (Ca::new(), TempDir::new(), TempDir::new());
     let (state, other) = (state.expect("a directory"), other.expect("a directory"));
     let persistence = "{ cookie = \"PROXY\" }";

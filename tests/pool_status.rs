@@ -12,7 +12,7 @@ use crate::support::{
 
 /// What status says to a load balancer in front of us.
 #[test]
-fn status_is_answered_by_us_as_compilers_are_available() {
+fn the_proxy_answers_status_by_the_availability_of_compilers() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(QUICK_CHECK)
@@ -109,7 +109,7 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
 }
 
 #[test]
-fn a_clock_that_differs_from_those_of_most_members_is_an_alarm_until_they_agree() {
+fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     let check = QUICK_CHECK;
     let estate = Estate::builder()
         .compilers(3)
@@ -214,7 +214,7 @@ fn answer_all(answer: &'static [u8]) -> String {
 }
 
 #[test]
-fn the_status_says_why_a_probe_failed_in_words_of_ours() {
+fn the_status_shows_why_a_probe_failed_in_plain_words() {
     let (ca, other) = (Ca::new(), Ca::other());
     let credential = ca.server("c1");
     let replying = |reply: Reply| {

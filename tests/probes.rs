@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_check_by_http_wants_200_and_running() {
+fn an_http_check_expects_200_and_running() {
     let estate = probed("type = \"http\", rise = 1, fall = 1");
     for bad in [
         Reply::ok("starting"),
@@ -48,7 +48,7 @@ fn a_check_by_http_wants_200_and_running() {
 }
 
 #[test]
-fn a_check_by_tcp_asks_for_a_connection_only() {
+fn a_tcp_check_only_connects() {
     let estate = probed("type = \"tcp\", rise = 1, fall = 1");
     assert!(estate.compilers[0].probes().is_empty());
     estate.compilers[0].kill();
@@ -70,7 +70,7 @@ fn answered_for(agent: &StandIn, estate: EstateBuilder, check: &str) -> Estate {
 }
 
 #[test]
-fn a_check_on_a_port_of_its_own_is_up_with_200_and_down_with_anything_else() {
+fn a_check_on_another_port_is_up_with_200_and_down_with_any_other_status() {
     for estate in [Estate::builder(), Estate::builder().tls_members()] {
         let agent = StandIn::start("agent");
         agent.answer(|_| Some(Reply::ok("whatever it says")));
@@ -111,7 +111,7 @@ fn a_check_on_a_port_of_its_own_is_up_with_200_and_down_with_anything_else() {
 }
 
 #[test]
-fn a_member_on_a_unix_socket_is_answered_for_on_this_machine() {
+fn a_member_on_a_unix_socket_can_be_checked_on_a_port_of_this_machine() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("c1.sock");
     let (member, agent) = (
@@ -136,7 +136,7 @@ fn a_member_on_a_unix_socket_is_answered_for_on_this_machine() {
 }
 
 #[test]
-fn a_script_that_answers_without_reading_and_closes_is_understood() {
+fn a_check_script_that_responds_without_reading_is_understood() {
     let script = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = script.local_addr().expect("bound").port();
     let well = Arc::new(AtomicBool::new(true));
@@ -167,7 +167,7 @@ fn a_script_that_answers_without_reading_and_closes_is_understood() {
 }
 
 #[test]
-fn a_check_by_tcp_on_a_port_of_its_own_asks_for_a_connection_there() {
+fn a_tcp_check_on_another_port_only_connects_there() {
     let agent = StandIn::start("agent");
     let estate = answered_for(&agent, Estate::builder().tls_members(), "type = \"tcp\"");
     agent.kill();
@@ -179,7 +179,7 @@ fn a_check_by_tcp_on_a_port_of_its_own_asks_for_a_connection_there() {
 }
 
 #[test]
-fn a_legacy_check_asks_as_masters_of_old_are_asked() {
+fn a_legacy_check_requests_the_status_of_old_masters() {
     for members in [Estate::builder(), Estate::builder().tls_members()] {
         let estate = members
             .compilers(1)
@@ -220,7 +220,7 @@ fn a_legacy_check_asks_as_masters_of_old_are_asked() {
 }
 
 #[test]
-fn without_a_check_a_member_is_up_until_it_refuses_and_back_when_it_answers() {
+fn without_a_check_a_member_is_up_until_it_refuses_connections_and_up_again_when_it_answers() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(UNPROBED)
@@ -239,7 +239,7 @@ fn without_a_check_a_member_is_up_until_it_refuses_and_back_when_it_answers() {
 }
 
 #[test]
-fn a_member_goes_down_after_fall_bad_probes_and_up_after_rise_good_ones() {
+fn a_member_goes_down_after_fall_failed_probes_and_up_after_rise_successful_ones() {
     for (rise, fall) in [(1, 1), (40, 30)] {
         let estate = probed(&format!("rise = {rise}, fall = {fall}"));
         let bad = answer_probes(&estate.compilers[0], Reply::status(503));
@@ -254,7 +254,7 @@ fn a_member_goes_down_after_fall_bad_probes_and_up_after_rise_good_ones() {
 }
 
 #[test]
-fn fewer_bad_probes_than_fall_change_nothing() {
+fn fewer_failed_probes_than_fall_change_nothing() {
     let estate = probed("rise = 1, fall = 5");
     let turn = Arc::new(AtomicUsize::new(0));
     let turns = Arc::clone(&turn);
@@ -276,7 +276,7 @@ fn fewer_bad_probes_than_fall_change_nothing() {
 }
 
 #[test]
-fn a_probe_has_its_timeout() {
+fn a_probe_without_a_response_fails_after_its_timeout() {
     let estate = probed("timeout = \"50ms\", rise = 1, fall = 1");
     let gate = testkit::Gate::new();
     answer_probes(&estate.compilers[0], Reply::ok("running").gate(&gate));
@@ -288,7 +288,7 @@ fn a_probe_has_its_timeout() {
 }
 
 #[test]
-fn probes_come_at_their_interval() {
+fn probes_are_sent_at_their_interval() {
     // With the default of 5 s there would be two in the first ten seconds; the second one says that it is not.
     let (often, never) = (
         probed("rise = 1"),
@@ -305,7 +305,7 @@ fn probes_come_at_their_interval() {
 }
 
 #[test]
-fn a_member_never_probed_is_not_asked_and_comes_up_on_its_first_good_probe() {
+fn a_member_that_was_never_probed_gets_no_requests_until_its_first_successful_probe() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("check = { interval = \"20ms\", rise = 50, fall = 1 }")

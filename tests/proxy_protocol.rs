@@ -46,7 +46,7 @@ fn estate() -> EstateBuilder {
 }
 
 #[test]
-fn the_header_changes_the_clients_address_and_nothing_else() {
+fn the_proxy_header_changes_the_clients_address_and_nothing_else() {
     let estate = estate()
         .proxy(|proxy| {
             proxy.with(
@@ -93,7 +93,7 @@ fn the_header_changes_the_clients_address_and_nothing_else() {
 }
 
 #[test]
-fn a_load_balancer_that_speaks_for_itself_keeps_its_own_address() {
+fn a_load_balancers_own_connection_keeps_its_own_address() {
     let estate = estate().start();
     let agent = estate.ca.agent("web01");
     for header in [
@@ -132,7 +132,7 @@ fn say(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_connection_must_begin_with_a_header_and_none_is_guessed() {
+fn a_connection_without_a_valid_proxy_header_is_refused() {
     let estate = estate()
         .proxy(|proxy| proxy.listener("handshake_timeout = \"500ms\""))
         .start();
@@ -174,7 +174,7 @@ fn every_connection_must_begin_with_a_header_and_none_is_guessed() {
 }
 
 #[test]
-fn a_peer_that_is_no_load_balancer_is_refused_with_a_header_and_without() {
+fn a_peer_that_is_not_a_load_balancer_is_refused_with_or_without_a_header() {
     let from = "proxy_protocol = { from = [\"192.0.2.0/24\", \"2001:db8::1\"] }";
     let estate = Estate::builder()
         .compilers(1)
@@ -201,7 +201,7 @@ fn a_peer_that_is_no_load_balancer_is_refused_with_a_header_and_without() {
 }
 
 #[test]
-fn a_listener_without_it_takes_no_header() {
+fn a_listener_without_proxy_protocol_accepts_no_header() {
     let estate = Estate::builder().compilers(1).start();
     let agent = estate.ca.agent("web01");
     for header in [V1.to_vec(), v2()] {
@@ -216,7 +216,7 @@ fn a_listener_without_it_takes_no_header() {
 }
 
 #[test]
-fn limits_per_address_count_clients_and_not_load_balancers() {
+fn limits_per_address_apply_to_clients_and_not_to_load_balancers() {
     let estate = estate()
         .proxy(|proxy| proxy.listener("connections_max_per_address = 1"))
         .start();
@@ -338,7 +338,7 @@ fn a_member_gets_a_header_of_version_2_with_the_clients_address_and_no_tlv_of_th
 }
 
 #[test]
-fn version_2_names_the_server_name_that_decided() {
+fn version_2_contains_the_server_name_that_chose_the_pool() {
     let broker = keeping();
     let tables = format!(
         "[pools.brokers]\nmembers = [{:?}]\ntrusted_headers_off = true\nsend_proxy = \"v2\"\n",
@@ -368,7 +368,7 @@ fn version_2_names_the_server_name_that_decided() {
 }
 
 #[test]
-fn what_follows_the_header_in_its_segment_is_not_lost() {
+fn bytes_in_the_same_segment_as_the_header_are_not_lost() {
     let broker = Broker::echo();
     let (_estate, pcp) = passing(&broker, FROM, "");
     let mut client = connect(pcp);

@@ -179,7 +179,7 @@ fn the_example_passes_pcp_through_and_checks_brokers_over_tls_on_8140() {
 }
 
 #[test]
-fn the_example_gives_the_installer_to_everyone_with_the_name_of_the_front() {
+fn the_example_serves_the_installer_to_every_client_with_the_proxys_name() {
     let site = site();
     for compiler in &site.compilers {
         let name = compiler.name().to_owned();

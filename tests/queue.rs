@@ -77,7 +77,7 @@ fn compilers(status: &Value) -> &Value {
 }
 
 #[test]
-fn the_queue_and_what_it_refuses_are_visible() {
+fn the_queue_and_its_refusals_are_visible() {
     const LONGEST: &str = "proscenium_pool_queue_longest_wait_seconds";
     let estate = Estate::builder()
         .compiler(1, "max = 1")
@@ -122,7 +122,7 @@ const RETRIES: &str = "8.10.0";
 const FAILS: &str = "7.23.0";
 
 #[test]
-fn agents_that_come_back_make_room_in_a_full_queue_and_only_then_is_one_refused_that_fails() {
+fn agents_that_retry_are_refused_first_when_the_queue_is_full() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)
@@ -166,7 +166,7 @@ fn agents_that_come_back_make_room_in_a_full_queue_and_only_then_is_one_refused_
 }
 
 #[test]
-fn agents_that_are_sent_away_come_back_spread_by_their_certnames() {
+fn retry_after_is_spread_by_certname() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)
@@ -241,7 +241,7 @@ fn wait_for_refusals(estate: &Estate, reason: &str, requests: f64) {
 }
 
 #[test]
-fn an_agent_in_a_loop_neither_slows_others_nor_fills_the_queue() {
+fn an_agent_in_a_loop_does_not_delay_other_agents_or_fill_the_queue() {
     let (estate, gate) = with_looping("[upstream]\nqueue_max = 10");
     let agent = estate.ca.agent("looping");
     let mut looping = connect(&estate, &agent);
@@ -304,7 +304,7 @@ fn a_request_beyond_agent_max_and_agent_queue_max_gets_429_whatever_the_agents_v
 }
 
 #[test]
-fn requests_that_hold_no_jruby_and_excepted_agents_are_not_limited_by_agent_max() {
+fn agent_max_does_not_limit_requests_without_a_jruby_or_exempt_agents() {
     const EXCEPT: &str = "agent_max_except = [\"ci*\"]";
     let (estate, gate) = with_looping(
         "[upstream]\nclient_share = \"100%\"\nagent_max = 1\nagent_queue_max = 0\nagent_max_except = [\"ci*\"]",
@@ -335,7 +335,7 @@ fn requests_that_hold_no_jruby_and_excepted_agents_are_not_limited_by_agent_max(
 }
 
 #[test]
-fn an_excepted_agent_holds_its_share_of_the_jrubies_and_no_more() {
+fn an_exempt_agent_is_limited_to_its_share_of_the_jrubies() {
     let estate = Estate::builder()
         .compiler(1, "jrubies = 8")
         .compilers(1)
@@ -397,7 +397,7 @@ fn a_client_that_disconnects_leaves_the_queue_at_once() {
 }
 
 #[test]
-fn bodies_of_requests_that_wait_take_no_more_than_body_buffers_max() {
+fn bodies_of_queued_requests_use_no_more_than_body_buffers_max() {
     const BUFFERED: &str = "proscenium_body_buffer_bytes";
     let estate = Estate::builder()
         .compiler(1, "max = 1")
@@ -450,7 +450,7 @@ fn overload_once(estate: &Estate, paths: &[String]) {
 }
 
 #[test]
-fn a_members_own_full_queue_is_waited_out_for_agents_that_would_fail_on_its_answer() {
+fn a_members_503_for_a_full_queue_is_retried_for_agents_that_would_fail_on_it() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| proxy.with("[upstream]\nbody_buffer_max = \"64KiB\""))
@@ -490,7 +490,7 @@ fn a_members_own_full_queue_is_waited_out_for_agents_that_would_fail_on_its_answ
 }
 
 #[test]
-fn no_body_is_kept_for_a_second_attempt_while_half_of_body_buffers_max_is_taken() {
+fn no_body_is_buffered_for_a_retry_while_half_of_body_buffers_max_is_used() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compilers(1)

@@ -84,7 +84,7 @@ fn every_request_is_redirected_to_the_configured_name() {
 }
 
 #[test]
-fn what_cannot_be_redirected_is_refused() {
+fn requests_that_cannot_be_redirected_are_refused() {
     let (estate, http) = estate("head_max = \"8KiB\"\n");
     let long = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(8 << 10));
     for (request, status, reason) in [
@@ -129,7 +129,7 @@ fn the_limits_of_the_listener_apply() {
 }
 
 #[test]
-fn a_head_that_does_not_end_has_a_time_limit() {
+fn an_endless_head_is_closed_after_the_time_limit() {
     let (estate, http) = estate("handshake_timeout = \"200ms\"\n");
     assert_eq!(say(http, b"GET / HTTP/1.1\r\nHost: puppet\r\n"), "");
     estate
@@ -138,7 +138,7 @@ fn a_head_that_does_not_end_has_a_time_limit() {
 }
 
 #[test]
-fn check_says_what_a_redirecting_listener_needs() {
+fn check_reports_what_a_redirecting_listener_needs() {
     let ca = Ca::new();
     let check = |lines: &str| {
         let tables = format!("[listeners.http]\naddress = \"127.0.0.1:0\"\n{lines}\n");

@@ -154,7 +154,7 @@ fn ask_to_reload(estate: &Estate, turn: usize) -> String {
 }
 
 #[test]
-fn whatever_is_wrong_keeps_the_old_one_serving_and_is_told_everywhere() {
+fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhere() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let taking = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
@@ -220,7 +220,7 @@ fn whatever_is_wrong_keeps_the_old_one_serving_and_is_told_everywhere() {
 }
 
 #[test]
-fn equal_input_is_a_recorded_no_op() {
+fn a_reload_without_changes_is_recorded_as_such() {
     let estate = Estate::start();
     let before = estate.proxy.status()["generation"].clone();
     let outcome = estate.proxy.reload();
@@ -313,7 +313,7 @@ fn both_are_answered(estate: &Estate, requests: [Connection; 2]) {
 }
 
 #[test]
-fn a_request_that_waits_goes_to_no_server_that_reads_other_identity_headers() {
+fn a_queued_request_never_goes_to_a_server_that_reads_other_identity_headers() {
     let estate = Estate::builder()
         .compilers(2)
         .compiler_pool("connections_max = 1")
@@ -343,7 +343,7 @@ fn a_request_that_waits_goes_to_no_server_that_reads_other_identity_headers() {
 }
 
 #[test]
-fn a_request_that_waits_is_served_after_its_pool_was_removed() {
+fn a_queued_request_is_served_after_its_pool_was_removed() {
     let estate = Estate::builder().compilers(1).start();
     let odd = StandIn::start("odd");
     odd.answer(|request| request.path().starts_with("/odd").then(|| Reply::ok("odd")));
@@ -382,7 +382,7 @@ fn a_request_that_waits_is_served_after_its_pool_was_removed() {
 }
 
 #[test]
-fn reloads_asked_for_at_once_are_done_one_after_the_other() {
+fn concurrent_reloads_run_one_after_another() {
     let estate = Estate::start();
     estate.ca.renew_crl();
     estate.proxy.write_crl();
@@ -406,7 +406,7 @@ fn reloads_asked_for_at_once_are_done_one_after_the_other() {
 }
 
 #[test]
-fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
+fn a_listener_is_added_moved_and_removed_and_then_its_address_is_free() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let config = estate.proxy.config_text();
@@ -452,7 +452,7 @@ fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
 }
 
 #[test]
-fn a_listener_widens_and_narrows_on_its_port() {
+fn a_listener_changes_between_one_address_and_all_on_the_same_port() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let narrow = estate.proxy.address().to_string();
@@ -469,7 +469,7 @@ fn a_listener_widens_and_narrows_on_its_port() {
 }
 
 #[test]
-fn an_exchange_on_a_removed_listener_is_waited_for_when_the_process_stops() {
+fn a_stop_waits_for_an_exchange_of_a_removed_listener() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
         .start();
@@ -539,7 +539,7 @@ fn limits_of_a_listener_change_with_a_reload() {
 }
 
 #[test]
-fn what_is_known_of_members_survives_a_reload() {
+fn health_and_state_of_members_survive_a_reload() {
     let estate = Estate::builder()
         .compilers(3)
         .compiler_pool(QUICK_CHECK)

@@ -35,7 +35,7 @@ fn a_certificate_renewed_under_its_name_is_served_after_a_reload() {
 }
 
 #[test]
-fn a_crl_older_than_the_one_in_force_is_not_taken_and_raises_an_alarm() {
+fn a_reload_refuses_a_crl_older_than_the_active_one_with_an_alarm() {
     // Where another list comes with it, and where nothing else has changed.
     for ca in [Ca::new(), Ca::single("alone")] {
         let estate = Estate::builder().ca(&ca).start();
@@ -65,7 +65,7 @@ fn a_crl_older_than_the_one_in_force_is_not_taken_and_raises_an_alarm() {
 }
 
 #[test]
-fn a_configuration_that_is_a_pipe_by_now_is_refused_and_nothing_waits_for_its_writer() {
+fn a_configuration_replaced_by_a_pipe_is_refused_without_waiting_for_a_writer() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let (path, text) = (estate.proxy.config_path(), estate.proxy.config_text());
@@ -122,7 +122,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
 
 /// With one worker, so that whoever waited for the list to be read would not be served before it is.
 #[test]
-fn no_handshake_and_no_request_waits_for_a_list_to_be_read() {
+fn no_handshake_and_no_request_waits_while_a_crl_is_read() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.top("workers = 1"))
         .start();
@@ -151,7 +151,7 @@ fn no_handshake_and_no_request_waits_for_a_list_to_be_read() {
 }
 
 #[test]
-fn a_reload_that_would_refuse_all_agents_of_a_ca_for_want_of_its_list_is_refused() {
+fn a_reload_without_the_crl_of_a_ca_is_refused() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy.with("[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\ncrl = \"{dir}/ssl/crl.pem\"")

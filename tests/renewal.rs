@@ -78,7 +78,7 @@ fn assert_who_may_renew(estate: &Estate, certname: &str, may: bool) {
 }
 
 #[test]
-fn it_is_404_until_it_is_configured() {
+fn renewal_is_404_unless_configured() {
     let estate = Estate::builder().tls_members().start();
     estate.ca_server.renew(inventory());
     let agent = estate.ca.agent("web01");
@@ -97,7 +97,7 @@ fn it_is_404_until_it_is_configured() {
 }
 
 #[test]
-fn an_agent_of_the_inventory_rule_gets_its_next_certificate() {
+fn an_agent_gets_its_next_certificate_from_a_ca_that_renews_by_inventory() {
     let estate = with(inventory());
     let agent = estate
         .ca
@@ -128,7 +128,7 @@ fn an_agent_of_the_inventory_rule_gets_its_next_certificate() {
 }
 
 #[test]
-fn a_route_leads_renewals_elsewhere_and_alone_opens_nothing() {
+fn a_route_can_redirect_renewals_but_does_not_enable_them() {
     let other = StandIn::builder("other").ca(&testkit::Ca::new()).start();
     other.renew(Renewing::Header);
     let tables = format!(
@@ -162,7 +162,7 @@ fn a_route_leads_renewals_elsewhere_and_alone_opens_nothing() {
 }
 
 #[test]
-fn what_the_ca_renews_serves_as_the_agents_certificate() {
+fn a_renewed_certificate_is_accepted_as_the_agents() {
     let estate = with(inventory());
     let agent = estate.ca.agent("web01");
     let response = renew(&estate.client(&agent));
@@ -176,7 +176,7 @@ fn what_the_ca_renews_serves_as_the_agents_certificate() {
 }
 
 #[test]
-fn a_ca_that_believes_headers_renews_the_agents_too() {
+fn renewal_works_with_a_ca_that_trusts_headers() {
     let estate = with(Renewing::Header);
     let agent = estate.ca.agent("web01");
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
@@ -184,7 +184,7 @@ fn a_ca_that_believes_headers_renews_the_agents_too() {
 }
 
 #[test]
-fn a_ca_on_loopback_in_plain_http_is_told_of_with_a_warning() {
+fn a_ca_on_loopback_in_plain_http_gets_the_identity_with_a_warning() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
         .start();
@@ -196,7 +196,7 @@ fn a_ca_on_loopback_in_plain_http_is_told_of_with_a_warning() {
 }
 
 #[test]
-fn a_ca_that_does_not_list_the_proxy_says_so_itself() {
+fn a_ca_that_does_not_allow_the_proxy_answers_for_itself() {
     let estate = with(Renewing::Inventory(vec!["other".to_owned()]));
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.client(&agent)), 400, &["infra inventory"]);
@@ -208,7 +208,7 @@ fn a_ca_that_does_not_list_the_proxy_says_so_itself() {
 }
 
 #[test]
-fn a_ca_without_renewal_says_404_itself() {
+fn the_404_of_a_ca_without_renewal_is_passed_on() {
     let estate = with(Renewing::Unknown);
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.client(&agent)), 404, &["Not Found"]);
@@ -359,7 +359,7 @@ fn t07_only_a_verified_agent_renews() {
 
 /// Answers of a CA gone wrong; each must end in 502, and in an alarm where a certificate may have been made.
 #[test]
-fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
+fn t07_only_the_agents_own_certificate_is_passed_on() {
     let estate = with(inventory());
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -436,7 +436,7 @@ fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
 }
 
 #[test]
-fn a_renewal_goes_to_no_backup_and_is_never_sent_again() {
+fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     let backup = StandIn::builder("ca2").ca(&testkit::Ca::new()).start();
     backup.renew(Renewing::Header);
     let estate = Estate::builder()
@@ -484,7 +484,7 @@ fn answer_renewals(ca: &StandIn, reply: Reply) {
 }
 
 #[test]
-fn a_ca_that_breaks_off_or_sends_elsewhere_is_a_502_and_no_alarm() {
+fn a_ca_that_disconnects_or_redirects_is_a_502_without_an_alarm() {
     let estate = with(inventory());
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -508,7 +508,7 @@ fn a_ca_that_breaks_off_or_sends_elsewhere_is_a_502_and_no_alarm() {
 }
 
 #[test]
-fn t07_an_agent_that_goes_away_hides_nothing_of_what_the_ca_has_renewed() {
+fn t07_a_wrong_renewal_is_detected_although_the_agent_disconnected() {
     let estate = with(inventory());
     let agent = estate.ca.agent("web01");
     let other = estate.ca.agent("web02").cert_pem;
@@ -543,7 +543,7 @@ fn t07_an_agent_that_goes_away_hides_nothing_of_what_the_ca_has_renewed() {
 }
 
 #[test]
-fn a_ca_that_stands_still_within_its_answer_is_given_up() {
+fn a_ca_that_stalls_within_its_response_is_given_up() {
     let estate = renewing().ca_pool("idle_timeout = \"300ms\"").start();
     let agent = estate.ca.agent("web01");
     let renewed = estate.ca.renew(&agent.cert_der).expect("renews").cert_pem;
@@ -558,7 +558,7 @@ fn a_ca_that_stands_still_within_its_answer_is_given_up() {
 }
 
 #[test]
-fn explain_says_that_a_renewal_tells_the_certificate_whatever_its_pool_says() {
+fn explain_shows_that_a_renewal_forwards_the_certificate() {
     let estate = Estate::builder()
         .ca_pool("forward_cert = false")
         .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))

@@ -18,7 +18,7 @@ const ENROLMENT_BYTES_MAX: usize = 16 << 10;
 // Expect, early answers, what is left unread.
 
 #[test]
-fn continue_is_sent_once_access_has_passed_and_the_member_is_not_asked_for_it() {
+fn continue_is_sent_after_access_and_before_a_member_is_picked() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let head = connection.head("PUT", REPORT, &[("Expect", "100-continue")], Some(2));
@@ -35,7 +35,7 @@ fn continue_is_sent_once_access_has_passed_and_the_member_is_not_asked_for_it() 
 }
 
 #[test]
-fn who_expects_to_be_told_and_has_nothing_to_send_keeps_its_connection() {
+fn expect_100_continue_without_a_body_keeps_the_connection_open() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let expect = [("Expect", "100-continue")];
@@ -50,7 +50,7 @@ fn who_expects_to_be_told_and_has_nothing_to_send_keeps_its_connection() {
 }
 
 #[test]
-fn no_continue_comes_with_a_refusal() {
+fn a_refusal_sends_no_100_continue() {
     let estate = one_compiler().start();
     let expect = [("Expect", "100-continue")];
     for (target, status) in [
@@ -89,7 +89,7 @@ fn no_continue_comes_with_a_refusal() {
 }
 
 #[test]
-fn an_early_answer_arrives_and_the_rest_of_the_body_is_dropped() {
+fn an_early_response_arrives_and_the_rest_of_the_body_is_discarded() {
     let estate = streaming().start();
     let body = vec![b'x'; 1 << 20];
     // Ours, and a member's.
@@ -114,7 +114,7 @@ fn an_early_answer_arrives_and_the_rest_of_the_body_is_dropped() {
 }
 
 #[test]
-fn no_more_of_a_refused_body_is_dropped_than_discard_max() {
+fn no_more_than_discard_max_of_a_refused_body_is_discarded() {
     http1_alone!("a stream ends and nothing need be dropped");
     for (most, taken) in [("64KiB", false), ("2MiB", true)] {
         let estate = one_compiler()
@@ -141,7 +141,7 @@ fn no_more_of_a_refused_body_is_dropped_than_discard_max() {
 }
 
 #[test]
-fn no_longer_is_a_refused_body_waited_for_than_discard_timeout() {
+fn a_refused_body_is_read_no_longer_than_discard_timeout() {
     http1_alone!("a stream ends and nothing need be dropped");
     let estate = one_compiler()
         .proxy(|proxy| proxy.with("[upstream]\ndiscard_timeout = \"50ms\""))
@@ -216,7 +216,7 @@ fn an_enrolment_request_has_at_most_16_kib() {
 }
 
 #[test]
-fn a_verified_agents_body_has_no_limit_but_that_of_its_route() {
+fn only_its_route_limits_the_body_of_a_verified_agent() {
     let estate = one_compiler()
         .proxy(|proxy| {
             proxy.with("[[routes]]\nname = \"reports\"\npath = { prefix = \"/puppet/v3/report\" }\npool = \"compilers\"\nbody_max = \"1KiB\"")
@@ -234,7 +234,7 @@ fn a_verified_agents_body_has_no_limit_but_that_of_its_route() {
 }
 
 #[test]
-fn a_route_can_allow_enrolment_less_and_a_certificate_request_never_more() {
+fn a_route_can_lower_the_limit_of_enrolment_but_never_raise_it() {
     let estate = one_compiler()
         .proxy(|proxy| {
             proxy.with("[[routes]]\nname = \"ca\"\npath = { prefix = \"/puppet-ca\" }\npool = \"ca\"\nbody_max = \"32KiB\"")

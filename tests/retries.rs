@@ -45,7 +45,7 @@ fn a_request_goes_to_the_other_member_when_one_refuses() {
 }
 
 #[test]
-fn no_more_members_are_tried_than_attempts_max() {
+fn no_request_has_more_attempts_than_attempts_max() {
     for most in [1, 2, 4] {
         let estate = Estate::builder()
             .compilers(5)
@@ -65,7 +65,7 @@ fn no_more_members_are_tried_than_attempts_max() {
 }
 
 #[test]
-fn a_get_goes_again_after_a_reset_before_the_first_byte() {
+fn a_get_is_retried_after_a_reset_before_the_first_byte() {
     let estate = one_worker(Estate::builder()).start();
     let mut connection = connection(&estate);
     // Both members have a connection that is kept.
@@ -98,7 +98,7 @@ fn a_get_goes_again_after_a_reset_before_the_first_byte() {
 }
 
 #[test]
-fn a_get_goes_again_to_the_only_member_where_a_kept_connection_broke() {
+fn a_get_is_retried_on_the_only_member_where_a_reused_connection_broke() {
     let estate = one_worker(Estate::builder()).compilers(1).start();
     let mut connection = connection(&estate);
     assert_eq!(connection.get(FILE).status, 200);
@@ -122,7 +122,7 @@ fn a_get_goes_again_to_the_only_member_where_a_kept_connection_broke() {
 }
 
 #[test]
-fn a_connection_that_closes_just_then_loses_no_get_and_doubles_no_post() {
+fn a_closing_connection_loses_no_get_and_doubles_no_post() {
     let estate = one_worker(Estate::builder()).compilers(1).start();
     let mut connection = connection(&estate);
     let mut answered = 0;
@@ -146,7 +146,7 @@ fn a_connection_that_closes_just_then_loses_no_get_and_doubles_no_post() {
 }
 
 #[test]
-fn a_get_does_not_go_again_once_a_byte_of_an_answer_has_come() {
+fn a_get_is_not_retried_once_a_byte_of_the_response_has_arrived() {
     for answer in ["HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 abc\r\n\r\n", "H"] {
         let estate = Estate::start();
         for compiler in &estate.compilers {
@@ -162,7 +162,7 @@ fn a_get_does_not_go_again_once_a_byte_of_an_answer_has_come() {
 }
 
 #[test]
-fn what_may_have_been_acted_on_is_never_sent_twice() {
+fn a_request_that_a_member_may_have_processed_is_never_sent_twice() {
     for fault in [Reply::reset, Reply::hang_up] {
         let estate = Estate::builder().start();
         for compiler in estate.members() {
@@ -191,7 +191,7 @@ fn what_may_have_been_acted_on_is_never_sent_twice() {
 }
 
 #[test]
-fn what_is_safe_goes_to_another_when_a_compiler_says_that_it_is_stopping() {
+fn a_safe_request_is_retried_when_a_compiler_answers_that_it_is_stopping() {
     let estate = Estate::start();
     let stopping = |reply: fn() -> Reply| {
         estate.compilers[0].answer(move |request| (!request.is_probe()).then(reply));
@@ -224,7 +224,7 @@ fn what_is_safe_goes_to_another_when_a_compiler_says_that_it_is_stopping() {
 }
 
 #[test]
-fn a_compiler_killed_during_a_catalog_is_a_clear_502_and_no_other_sees_it() {
+fn a_compiler_killed_during_a_catalog_is_a_502_and_the_catalog_is_not_retried() {
     let estate = Estate::start();
     estate.compilers.iter().for_each(StandIn::hold);
     let mut waiting = connection(&estate);
@@ -262,7 +262,7 @@ fn a_compiler_killed_during_a_catalog_is_a_clear_502_and_no_other_sees_it() {
 }
 
 #[test]
-fn a_request_that_met_a_closing_connection_unsent_is_sent_on_a_new_one() {
+fn a_request_not_yet_sent_on_a_closed_connection_is_sent_on_a_new_one() {
     let estate = one_worker(Estate::builder()).compilers(1).start();
     let mut connection = connection(&estate);
     for _ in 0..40 {

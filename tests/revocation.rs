@@ -50,7 +50,7 @@ fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
 }
 
 #[test]
-fn idle_clients_that_are_refused_anyway_take_no_turn_of_those_that_are_revoked() {
+fn idle_clients_that_were_already_refused_do_not_delay_closing_revoked_ones() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy
@@ -74,7 +74,7 @@ fn idle_clients_that_are_refused_anyway_take_no_turn_of_those_that_are_revoked()
 }
 
 #[test]
-fn a_ca_taken_out_of_the_bundle_takes_its_live_connections_with_it() {
+fn removing_a_ca_from_the_bundle_refuses_its_clients_on_live_connections() {
     let (ours, theirs) = (Ca::new(), Ca::other());
     let both = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
     let crls = format!("{}{}", ours.crl_pem(), theirs.crl_pem());
@@ -110,7 +110,7 @@ fn a_ca_taken_out_of_the_bundle_takes_its_live_connections_with_it() {
 }
 
 #[test]
-fn lists_that_follow_a_change_of_the_bundle_do_not_put_off_who_waits_for_its_turn() {
+fn crls_after_a_change_of_the_bundle_do_not_delay_closing_connections() {
     let (ours, theirs) = (Ca::new(), Ca::other());
     let both = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
     let crls = || format!("{}{}", ours.crl_pem(), theirs.crl_pem());
@@ -133,7 +133,7 @@ fn lists_that_follow_a_change_of_the_bundle_do_not_put_off_who_waits_for_its_tur
 }
 
 #[test]
-fn an_expired_crl_is_judged_by_with_an_alarm_or_refuses() {
+fn an_expired_crl_is_used_with_an_alarm_or_refuses_its_clients() {
     for (policy, status) in [
         ("", 200),
         ("crl_expired = \"warn\"", 200),
@@ -216,7 +216,7 @@ fn depth_counts_the_intermediates_of_a_verified_path() {
 }
 
 #[test]
-fn of_several_crls_of_one_issuer_the_newest_counts_in_whatever_order() {
+fn the_newest_of_several_crls_of_one_issuer_is_used_in_any_order() {
     for newest_first in [true, false] {
         let ca = Ca::new();
         let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
@@ -231,7 +231,7 @@ fn of_several_crls_of_one_issuer_the_newest_counts_in_whatever_order() {
 }
 
 #[test]
-fn t10_a_list_that_is_not_the_whole_is_not_judged_by_and_it_is_said_why() {
+fn t10_an_incomplete_crl_is_not_used_and_the_reason_is_logged() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);
@@ -255,7 +255,7 @@ fn t10_a_list_that_is_not_the_whole_is_not_judged_by_and_it_is_said_why() {
 }
 
 #[test]
-fn every_crl_of_a_directory_counts_whatever_its_name() {
+fn every_crl_of_a_directory_is_used_whatever_its_name() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);
@@ -287,7 +287,7 @@ fn every_crl_of_a_directory_counts_whatever_its_name() {
 }
 
 #[test]
-fn a_crl_whose_issuer_is_not_in_the_bundle_counts_once_a_client_brings_that_issuer() {
+fn a_crl_whose_issuer_is_not_in_the_bundle_is_used_once_a_client_sends_that_issuer() {
     let ca = Ca::new();
     let with_intermediate = |mut agent: Credential| {
         agent.intermediates_pem = ca.issuing_pem();
@@ -313,7 +313,7 @@ fn a_crl_whose_issuer_is_not_in_the_bundle_counts_once_a_client_brings_that_issu
 }
 
 #[test]
-fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
+fn the_refusal_names_the_certificate_the_fault_and_the_command_to_run() {
     let estate = Estate::start();
     let (agent, over) = (
         estate.ca.agent("web01"),
@@ -361,7 +361,7 @@ fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
 }
 
 #[test]
-fn there_is_no_start_without_a_crl() {
+fn a_start_without_a_crl_is_refused() {
     let ca = Ca::new();
     let outcome = configured(&ca).with("[trust]\ncrl = []").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
@@ -408,7 +408,7 @@ fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
 /// Puppet Server writes the name of a CA that was imported anew, in UTF-8: agents and compilers of such a CA have an issuer
 /// that differs from their CA's subject byte by byte, and says the same.
 #[test]
-fn a_ca_that_was_imported_with_a_name_in_another_type_of_string_is_the_issuer_of_what_it_signed() {
+fn a_ca_imported_with_another_string_type_in_its_name_verifies_its_certificates() {
     let ca = Ca::imported();
     let signed = |ca: &Ca, name| ca.leaf(name).issuer_in_utf8().issue();
     let (agent, bad) = (signed(&ca, "web01"), signed(&ca, "web02"));

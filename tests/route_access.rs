@@ -9,7 +9,7 @@ use crate::support::{
 // Access.
 
 #[test]
-fn who_matches_and_is_not_allowed_gets_a_403_and_not_the_next_route() {
+fn a_client_that_matches_a_route_without_access_gets_403_and_not_the_next_route() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }\nallow = [\"admin*\", \"ops.example\"]",
         "name = \"open\"\npool = \"compilers\"\npath = { prefix = \"/x\" }",
@@ -39,7 +39,7 @@ fn who_matches_and_is_not_allowed_gets_a_403_and_not_the_next_route() {
 }
 
 #[test]
-fn a_route_is_for_verified_clients_unless_it_says_any() {
+fn a_route_is_for_verified_clients_unless_it_allows_any() {
     let site = site(&[
         "name = \"v\"\npool = \"north\"\npath = { prefix = \"/v\" }\nclient = \"verified\"",
         "name = \"a\"\npool = \"north\"\npath = { prefix = \"/a\" }\nclient = \"any\"",
@@ -60,7 +60,7 @@ fn a_route_is_for_verified_clients_unless_it_says_any() {
 }
 
 #[test]
-fn any_client_and_a_catch_all_open_no_guarded_class() {
+fn a_catch_all_for_any_client_opens_no_guarded_class() {
     let site = site(&["name = \"all\"\npool = \"north\"\nclient = \"any\""]);
     for (method, path, status) in [
         ("GET", "/", 200),
@@ -89,7 +89,7 @@ fn any_client_and_a_catch_all_open_no_guarded_class() {
 }
 
 #[test]
-fn a_guarded_class_is_opened_by_name_to_those_who_are_named() {
+fn a_guarded_class_is_open_to_the_clients_that_a_route_names_for_it() {
     let site = site(&[
         "name = \"ca\"\npool = \"north\"\npath = { prefix = \"/puppet-ca\" }\nclasses = [\"ca-administration\"]\nallow = [\"admin\"]",
         "name = \"services\"\npool = \"north\"\npath = { prefix = \"/puppet/v4\" }\nclasses = [\"services\"]\nallow = [\"admin\"]",
@@ -121,7 +121,7 @@ fn a_guarded_class_is_opened_by_name_to_those_who_are_named() {
 }
 
 #[test]
-fn files_are_open_to_anyone_where_a_route_says_both() {
+fn files_are_open_to_every_client_where_a_route_sets_both() {
     let file = "/puppet/v3/file_content/public/installer";
     let site = site(&[
         "name = \"public\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/file_content/public\" }\nclient = \"any\"\nclasses = [\"files\"]",
@@ -136,7 +136,7 @@ fn files_are_open_to_anyone_where_a_route_says_both() {
 }
 
 #[test]
-fn an_unguarded_route_knows_no_classes() {
+fn an_unguarded_route_ignores_classes() {
     let site = site(&[
         "name = \"u\"\npool = \"north\"\nclient = \"any\"\nunguarded = true\nhost = [\"other\"]",
     ]);
@@ -173,7 +173,7 @@ fn an_unguarded_route_knows_no_classes() {
 }
 
 #[test]
-fn enrolment_can_be_kept_to_some() {
+fn enrolment_can_be_restricted() {
     let site = site(&[
         "name = \"ca\"\npool = \"ca\"\npath = { prefix = \"/puppet-ca\" }\nallow = [\"web*\"]",
     ]);
@@ -184,7 +184,7 @@ fn enrolment_can_be_kept_to_some() {
 // The order, and what is told.
 
 #[test]
-fn a_wrong_method_is_405_and_says_the_right_ones() {
+fn a_wrong_method_is_405_with_the_allowed_ones() {
     let site = site(&[]);
     for (method, path, allow) in [
         ("DELETE", CATALOG, "GET, POST"),
@@ -207,7 +207,7 @@ fn a_wrong_method_is_405_and_says_the_right_ones() {
 }
 
 #[test]
-fn refusals_come_in_their_order() {
+fn refusals_have_a_fixed_order() {
     let site = site(&[
         "name = \"few\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/environments\" }\nallow = [\"admin\"]",
     ]);
@@ -254,7 +254,7 @@ fn refusals_come_in_their_order() {
 }
 
 #[test]
-fn a_record_tells_route_class_pool_and_member() {
+fn a_record_names_route_class_pool_and_member() {
     let site = site(&["name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }"]);
     let agent = site.agent();
     for (path, route, class, pool, member) in [
@@ -289,7 +289,7 @@ fn a_record_tells_route_class_pool_and_member() {
 }
 
 #[test]
-fn t14_the_path_rule_holds_on_every_route() {
+fn t14_the_path_rule_applies_to_every_route() {
     let site = configured(
         &["name = \"all\"\npool = \"north\"\nclient = \"any\"\nunguarded = true"],
         "workers = 2",

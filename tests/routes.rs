@@ -14,7 +14,7 @@ use crate::support::{
 // Conditions.
 
 #[test]
-fn a_prefix_is_one_of_whole_segments() {
+fn a_prefix_matches_whole_segments() {
     for prefix in ["/a", "/a/"] {
         let site = site(&[&format!(
             "name = \"n\"\npool = \"north\"\npath = {{ prefix = \"{prefix}\" }}"
@@ -37,7 +37,7 @@ fn a_prefix_is_one_of_whole_segments() {
 }
 
 #[test]
-fn an_exact_path_is_that_path_and_no_other() {
+fn an_exact_path_matches_only_that_path() {
     let site = site(&["name = \"n\"\npool = \"north\"\npath = { exact = \"/a/b\" }"]);
     for (path, matches) in [
         ("/a/b", true),
@@ -83,7 +83,7 @@ fn a_host_is_compared_without_case_and_port() {
 }
 
 #[test]
-fn a_method_that_a_route_does_not_name_takes_the_next() {
+fn a_method_that_a_route_does_not_name_is_matched_against_the_next_route() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }\nmethod = [\"POST\", \"PUT\"]",
         "name = \"rest\"\npool = \"compilers\"\npath = { prefix = \"/x\" }",
@@ -101,7 +101,7 @@ fn a_method_that_a_route_does_not_name_takes_the_next() {
 }
 
 #[test]
-fn all_header_conditions_must_hold_exactly() {
+fn all_header_conditions_must_match_exactly() {
     let site =
         site(&["name = \"n\"\npool = \"north\"\nheader = { X-Site = \"north\", X-Rack = \"7\" }"]);
     for (fields, matches) in [
@@ -122,7 +122,7 @@ fn all_header_conditions_must_hold_exactly() {
 }
 
 #[test]
-fn a_pool_for_agents_by_extension_and_issuer_takes_only_verified_certificates() {
+fn conditions_on_extension_and_issuer_match_only_verified_certificates() {
     /// `pp_role`
     const ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
     let site = site(&[
@@ -184,7 +184,7 @@ fn a_pool_for_agents_by_extension_and_issuer_takes_only_verified_certificates() 
 }
 
 #[test]
-fn an_agent_stays_on_its_side_of_a_share_and_a_larger_share_keeps_those_it_had() {
+fn an_agent_stays_on_its_side_of_a_share_when_the_share_grows() {
     let site = site(&[
         "name = \"canary\"\npool = \"north\"\npath = { prefix = \"/puppet\" }\nshare = \"20%\"",
     ]);
@@ -230,7 +230,7 @@ fn an_agent_stays_on_its_side_of_a_share_and_a_larger_share_keeps_those_it_had()
 }
 
 #[test]
-fn a_field_that_connection_names_is_gone_before_a_route_is_sought() {
+fn a_field_that_connection_names_is_removed_before_routing() {
     http1_alone!("HTTP/2 has no Connection field");
     let site = site(&[
         "name = \"n\"\npool = \"north\"\nclient = \"any\"\nheader = { X-Site = \"north\" }",
@@ -247,7 +247,7 @@ fn a_field_that_connection_names_is_gone_before_a_route_is_sought() {
 }
 
 #[test]
-fn a_query_parameter_is_compared_as_a_member_reads_it() {
+fn a_query_parameter_is_compared_in_the_form_that_members_read() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\nquery = { environment = \"pro duction\", site = \"7\" }",
     ]);
@@ -282,7 +282,7 @@ fn a_query_parameter_is_compared_as_a_member_reads_it() {
 }
 
 #[test]
-fn a_query_or_a_cookie_opens_nothing_to_nobody() {
+fn a_query_or_cookie_condition_grants_no_access() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\nquery = { who = \"admin\" }",
         "name = \"m\"\npool = \"north\"\ncookie = { who = \"admin\" }",
@@ -299,7 +299,7 @@ fn a_query_or_a_cookie_opens_nothing_to_nobody() {
 }
 
 #[test]
-fn a_cookie_is_compared_byte_for_byte_and_must_be_given_once() {
+fn a_cookie_is_compared_byte_for_byte_and_must_be_sent_once() {
     let site = site(&["name = \"n\"\npool = \"north\"\ncookie = { site = \"north\" }"]);
     for (fields, matches) in [
         (&[("Cookie", "site=north")][..], true),
@@ -326,7 +326,7 @@ fn a_cookie_is_compared_byte_for_byte_and_must_be_given_once() {
 }
 
 #[test]
-fn a_source_is_the_address_of_the_other_end_and_nothing_that_a_request_says() {
+fn a_source_is_the_address_of_the_connection_and_not_of_a_header() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\nsource = [\"127.0.1.0/24\", \"127.0.0.9\", \"2001:db8::/32\"]",
     ]);
@@ -351,7 +351,7 @@ fn a_source_is_the_address_of_the_other_end_and_nothing_that_a_request_says() {
 }
 
 #[test]
-fn a_client_over_ipv4_is_one_on_an_ipv6_socket_too() {
+fn an_ipv4_client_on_an_ipv6_socket_matches_ipv4_networks() {
     if std::net::TcpListener::bind("[::]:0").is_err() {
         eprintln!("this machine has no IPv6: nothing to show");
         return;
@@ -377,7 +377,7 @@ fn a_client_over_ipv4_is_one_on_an_ipv6_socket_too() {
 }
 
 #[test]
-fn a_server_name_is_what_the_handshake_asked_for_and_not_host() {
+fn a_server_name_is_that_of_the_handshake_and_not_of_host() {
     let site = site(&["name = \"n\"\npool = \"north\"\nsni = [\"LOCALHOST\", \"forge.example\"]"]);
     for (name, matches) in [("localhost", true), ("puppet", false), ("127.0.0.1", false)] {
         let client = site.agent().server_name(name);
@@ -394,7 +394,7 @@ fn a_server_name_is_what_the_handshake_asked_for_and_not_host() {
 }
 
 #[test]
-fn a_certname_is_a_condition_and_no_match_means_the_next_route() {
+fn a_certname_that_does_not_match_means_the_next_route() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/environments\" }\ncertname = [\"web*.example\", \"db01\"]",
     ]);
@@ -418,7 +418,7 @@ fn a_certname_is_a_condition_and_no_match_means_the_next_route() {
 }
 
 #[test]
-fn all_conditions_must_hold_and_the_first_route_that_matches_wins() {
+fn all_conditions_must_match_and_the_first_matching_route_wins() {
     let site = site(&[
         "name = \"both\"\npool = \"north\"\npath = { prefix = \"/x\" }\nmethod = [\"PUT\"]\nhost = [\"puppet\"]",
         "name = \"first\"\npool = \"compilers\"\npath = { prefix = \"/x\" }",
@@ -444,7 +444,7 @@ fn all_conditions_must_hold_and_the_first_route_that_matches_wins() {
 }
 
 #[test]
-fn configured_routes_come_before_the_built_in_ones() {
+fn configured_routes_take_precedence_over_the_built_in_ones() {
     let site =
         site(&["name = \"n\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/catalog\" }"]);
     site.assert_north(&site.agent().get(CATALOG), true, "catalog");
@@ -465,7 +465,7 @@ fn configured_routes_come_before_the_built_in_ones() {
 }
 
 #[test]
-fn without_built_in_routes_there_are_no_others() {
+fn without_built_in_routes_only_the_configured_ones_match() {
     let north = StandIn::start("north");
     north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
     let text = format!(
@@ -494,7 +494,7 @@ fn without_built_in_routes_there_are_no_others() {
 }
 
 #[test]
-fn a_route_table_serves_many_at_once() {
+fn a_route_table_serves_concurrent_requests() {
     let site = site(&["name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }"]);
     let clients: Vec<_> = (0..8)
         .map(|n| {

@@ -66,7 +66,7 @@ fn a_socket_may_have_a_name_without_a_file_and_pings_may_be_off() {
 }
 
 #[test]
-fn a_start_that_is_refused_is_never_ready() {
+fn a_refused_start_never_reports_ready() {
     let manager = ServiceManager::start();
     let taken = HeldPort::take();
     let listening = std::net::TcpListener::bind((taken.address().ip(), 0)).expect("a port");

@@ -35,7 +35,7 @@ fn a_session_ends_with_its_lifetime_however_often_it_is_resumed() {
 }
 
 #[test]
-fn keys_of_tickets_are_rotated_and_sessions_under_the_one_before_live_on() {
+fn ticket_keys_are_rotated_and_the_previous_key_stays_valid() {
     let estate = living("2s");
     let agent = estate.ca.agent("web01");
     for way in [Client::tls12, Client::tls13] {
@@ -65,7 +65,7 @@ fn key_name(connection: &Connection) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_ticket_is_used_once_in_tls_1_3_and_until_its_key_goes_in_tls_1_2() {
+fn a_ticket_is_used_once_in_tls_1_3_and_while_its_key_is_valid_in_tls_1_2() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     for (way, is_kept) in [
@@ -99,7 +99,7 @@ fn early_data_is_never_offered() {
 }
 
 #[test]
-fn who_ends_its_session_is_answered_unless_it_has_left() {
+fn a_client_that_ends_its_session_gets_close_notify_unless_it_has_disconnected() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     // In TLS 1.3 who asks nothing finds a ticket on its way before the end.
@@ -126,7 +126,7 @@ fn who_ends_its_session_is_answered_unless_it_has_left() {
 }
 
 #[test]
-fn who_ends_its_direction_without_a_word_is_told_of_our_end() {
+fn a_client_that_half_closes_without_close_notify_gets_the_proxys_close_notify() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent).tls12().protocol(Protocol::Http1);
@@ -145,7 +145,7 @@ fn who_ends_its_direction_without_a_word_is_told_of_our_end() {
 }
 
 #[test]
-fn who_breaks_its_session_has_no_connection_any_more() {
+fn a_client_that_sends_an_invalid_record_is_disconnected() {
     const NO_RECORD_OF_THIS_SESSION: &[u8] = b"\x17\x03\x03\x00\x18from some other session!";
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
@@ -210,7 +210,7 @@ fn a_reload_that_does_not_concern_them_keeps_sessions() {
 
 /// THREATS T8: what was good when the session was made counts for nothing.
 #[test]
-fn t08_a_resumed_session_is_judged_by_what_is_in_force_now() {
+fn t08_a_resumed_session_is_verified_against_the_active_trust_store() {
     let estate = Estate::start();
     for way in WAYS {
         let revoked = estate.ca.agent("web01");
@@ -294,7 +294,7 @@ fn cve_2025_23419_no_session_is_resumed_under_another_name() {
 
 /// The same over reloads: under each policy of a listener there are sessions of its own.
 #[test]
-fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_the_policy_it_was_made_under() {
+fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_its_policy() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let policies = [
@@ -331,7 +331,7 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_the_policy_it_was_made_
 
 /// What is open when a listener's policy changes ends too, if its client would be met otherwise now; others stay.
 #[test]
-fn cve_2025_23048_no_connection_outlives_the_policy_it_was_made_under() {
+fn cve_2025_23048_no_connection_outlives_its_policy() {
     for (before, after) in [
         ("http2 = true", "client_cert = \"required\""),
         ("on_invalid = \"forward\"", "on_invalid = \"explain\""),
@@ -370,7 +370,7 @@ fn cve_2025_23048_no_connection_outlives_the_policy_it_was_made_under() {
 /// A refused client's session says what it is everywhere: `explain` and `forward` ask the same of a handshake, so a
 /// session lives on from one to the other, and each request is answered by the one in force.
 #[test]
-fn a_refused_clients_session_meets_the_policy_in_force() {
+fn a_refused_clients_session_is_handled_by_the_active_policy() {
     let estate = Estate::start();
     let revoked = estate.ca.agent("web01");
     estate.ca.revoke(&revoked);
@@ -432,7 +432,7 @@ fn cve_2025_23048_no_session_crosses_to_another_listener() {
 }
 
 #[test]
-fn of_sessions_without_tickets_the_oldest_give_way() {
+fn the_oldest_sessions_without_tickets_are_evicted() {
     let estate = Estate::start();
     let first = estate.anonymous().without_tickets();
     let last = estate.anonymous().without_tickets();

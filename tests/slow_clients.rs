@@ -92,12 +92,12 @@ fn assert_slow_heads_end(step: impl Fn(&mut Attacker) -> bool) {
 }
 
 #[test]
-fn heads_that_stop_halfway_end_with_their_time() {
+fn heads_that_stop_halfway_are_closed_after_head_timeout() {
     assert_slow_heads_end(|_| false);
 }
 
 #[test]
-fn heads_that_come_byte_by_byte_end_with_their_time() {
+fn heads_that_arrive_byte_by_byte_are_closed_after_head_timeout() {
     assert_slow_heads_end(|attacker| attacker.step().is_err());
 }
 
@@ -140,7 +140,7 @@ fn buffered_bytes_of_bodies_are_a_metric() {
 }
 
 #[test]
-fn slow_bodies_beyond_the_buffer_hold_a_share_and_no_more() {
+fn slow_bodies_beyond_the_buffer_hold_no_more_than_a_share() {
     let estate = estate("", "body_buffer_max = \"1KiB\"");
     let _attackers = attackers(&estate, |client| {
         Attacker::slow_body(client, REPORT, 1 << 20, 4096)
@@ -150,7 +150,7 @@ fn slow_bodies_beyond_the_buffer_hold_a_share_and_no_more() {
 }
 
 #[test]
-fn clients_that_do_not_read_hold_a_share_and_no_more() {
+fn clients_that_do_not_read_hold_no_more_than_a_share() {
     let estate = estate("", "");
     let _attackers = attackers(&estate, |client| Attacker::without_reading(client, LARGE));
     wait_for_limit(&estate, "client_share", (ATTACKERS - 2) as f64);
@@ -164,7 +164,7 @@ fn without_window(estate: &Estate, agent: &Credential, streams: usize) -> Attack
 }
 
 #[test]
-fn windows_of_nothing_hold_a_share_and_no_more() {
+fn streams_without_a_window_hold_no_more_than_a_share() {
     let estate = estate("", "");
     let agent = estate.ca.agent("web01");
     let _attackers = [(); 2].map(|()| without_window(&estate, &agent, 50));
@@ -173,7 +173,7 @@ fn windows_of_nothing_hold_a_share_and_no_more() {
 }
 
 #[test]
-fn a_request_beyond_the_share_is_answered_when_one_of_its_client_ends() {
+fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
     let estate = estate("", "");
     let agent = estate.ca.agent("web01");
     let holding = without_window(&estate, &agent, 2);
@@ -236,7 +236,7 @@ fn a_body_below_the_minimum_rate_is_answered_408() {
 }
 
 #[test]
-fn without_room_for_buffers_a_body_is_streamed() {
+fn without_buffer_space_a_body_is_streamed() {
     let estate = estate("", "body_buffers_max = \"0B\"");
     let client = estate.client(&estate.ca.agent("web01"));
     let mut attacker = Attacker::slow_body(&client, REPORT, 1000, 1).expect("begins");

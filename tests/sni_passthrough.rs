@@ -47,7 +47,7 @@ fn by_name(lines: &str) -> (Estate, StandIn) {
 }
 
 #[test]
-fn one_port_passes_a_server_name_through_and_terminates_every_other() {
+fn one_port_passes_a_server_name_through_and_terminates_tls_for_every_other() {
     let (estate, broker) = by_name("");
     let agent = estate.ca.agent("web01");
     let passed = estate.client(&agent).server_name(PCP);
@@ -118,7 +118,7 @@ fn with_sni_strict_other_names_are_refused_and_never_passed_through() {
 type Cut = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
 #[test]
-fn a_hello_is_read_however_it_is_cut() {
+fn a_client_hello_is_read_however_it_is_fragmented() {
     let (estate, broker) = by_name("");
     let agent = estate.ca.agent("web01");
     let bytewise = |hello: Vec<u8>| hello.into_iter().map(|byte| vec![byte]).collect();
@@ -159,7 +159,7 @@ fn in_records(record: &[u8], bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_hello_without_an_end_is_given_up_by_size_and_by_time() {
+fn an_endless_client_hello_is_limited_by_size_and_time() {
     let (estate, broker) = by_name("handshake_timeout = \"500ms\"");
     // A client's hello of 60 KB, as its first bytes say.
     let mut long = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60, 3, 3];

@@ -109,7 +109,7 @@ impl Split {
 }
 
 #[test]
-fn each_service_has_servers_of_its_own_and_each_gets_the_clients_identity() {
+fn each_service_has_its_own_servers_and_each_gets_the_clients_identity() {
     let split = start();
     let agents_own = split.proxy.ssldir().join("certs/puppet.pem");
     let agents_own = std::fs::read_to_string(agents_own).expect("is there");
@@ -251,7 +251,7 @@ fn no_server_believes_a_client_about_its_name_or_address() {
 }
 
 #[test]
-fn another_application_is_found_by_its_host_and_keeps_its_sessions() {
+fn another_application_is_routed_by_host_and_keeps_its_sessions() {
     let split = start();
     let client = split.proxy.client(Some(&split.ca.agent("web01")));
     let ask = |cookie: &str| {

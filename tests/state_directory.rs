@@ -7,7 +7,7 @@ use crate::support::{Estate, paths::CATALOG};
 const UNUSABLE: &str = "proscenium_state_directory_unusable";
 
 #[test]
-fn the_state_directory_is_made_where_the_service_manager_says_for_its_owner_alone() {
+fn the_state_directory_of_the_service_manager_is_created_for_its_owner_only() {
     let estate = Estate::start();
     let directory = estate.proxy.state_directory();
     let mode = fs::metadata(&directory)
@@ -22,7 +22,7 @@ fn the_state_directory_is_made_where_the_service_manager_says_for_its_owner_alon
 }
 
 #[test]
-fn a_state_directory_that_cannot_be_used_is_an_alarm_and_stops_nothing() {
+fn an_unusable_state_directory_is_an_alarm_and_stops_nothing() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy

@@ -61,7 +61,7 @@ fn read_slowly(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
 }
 
 #[test]
-fn large_answers_to_slow_readers_take_no_memory() {
+fn large_responses_to_slow_readers_use_little_memory() {
     http1_alone!("slow readers of bytes; of streams see http2.rs");
     let estate = one_compiler().one_agent_for_many().start();
     estate.compilers[0].answer(|request| {
@@ -87,7 +87,7 @@ fn large_answers_to_slow_readers_take_no_memory() {
 }
 
 #[test]
-fn large_bodies_to_a_slow_member_take_no_memory() {
+fn large_bodies_to_a_slow_member_use_little_memory() {
     let slow = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let tables = format!(
         "[pools.slow]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n\

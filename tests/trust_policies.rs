@@ -7,7 +7,7 @@ use crate::support::{
 };
 
 #[test]
-fn t09_each_issuer_has_its_own_policy_for_an_expired_list() {
+fn t09_each_issuer_has_its_own_policy_for_an_expired_crl() {
     let of_theirs = |policy: &str| {
         let name = Ca::other().name();
         format!("[[trust.issuers]]\nname = \"CN={name}\"\ncrl_expired = \"{policy}\"")
@@ -57,7 +57,7 @@ fn t09_each_issuer_has_its_own_policy_for_an_expired_list() {
 }
 
 #[test]
-fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_step_is_an_event() {
+fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_an_event() {
     let ca = Ca::new();
     ca.crl_next_update_seconds(2);
     let estate = judged_by(&ca, "crl_expired = \"grace:8s\"").start();
@@ -160,7 +160,7 @@ fn check_and_reload_refuse_crls_that_refuse_every_agent() {
 }
 
 #[test]
-fn whether_an_issuer_needs_a_list_is_said_for_each() {
+fn each_issuer_can_require_a_crl_or_not() {
     let ca = Ca::new();
     let root = format!("CN={}", ca.name().replace("CA:", "Root CA:"));
     for (policies, is_in) in [
@@ -189,7 +189,7 @@ fn whether_an_issuer_needs_a_list_is_said_for_each() {
 }
 
 #[test]
-fn with_leaf_a_revoked_ca_goes_on_and_a_revoked_agent_does_not() {
+fn with_leaf_a_revoked_ca_is_accepted_and_a_revoked_agent_refused() {
     let root = format!("CN={}", Ca::new().name().replace("CA:", "Root CA:"));
     let issuing = format!("CN={}", Ca::new().name());
     for (policies, is_in) in [
@@ -224,7 +224,7 @@ fn with_leaf_a_revoked_ca_goes_on_and_a_revoked_agent_does_not() {
 }
 
 #[test]
-fn a_policy_for_a_ca_that_is_not_there_is_an_alarm() {
+fn a_policy_for_an_unknown_ca_is_an_alarm() {
     let ca = Ca::new();
     let estate = judged_by(&ca, &own("CN=Puppet CA: tset", "crl_expired = \"reject\"")).start();
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
@@ -236,7 +236,7 @@ fn a_policy_for_a_ca_that_is_not_there_is_an_alarm() {
 /// asked.
 /// What cannot be used must not leave those below it trusted by themselves, where no list can revoke them.
 #[test]
-fn below_a_root_that_cannot_be_used_nobody_is_let_in_and_a_start_says_why() {
+fn no_client_below_an_unusable_root_is_accepted_and_a_start_logs_the_reason() {
     let (ours, theirs) = (Ca::new(), Ca::other());
     let unable = theirs.root_pem_for_lists_alone();
     let bundle = ours.bundle_pem() + &unable + &theirs.issuing_pem();

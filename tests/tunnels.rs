@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 #[test]
-fn bytes_go_both_ways_after_a_101_and_one_record_says_how_many() {
+fn bytes_pass_in_both_directions_after_a_101_and_one_record_counts_them() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let mut tunnel = connect(&estate, &agent);
@@ -96,7 +96,7 @@ fn bytes_go_both_ways_after_a_101_and_one_record_says_how_many() {
 }
 
 #[test]
-fn what_came_before_the_101_is_neither_lost_nor_sent_before_it() {
+fn bytes_sent_before_the_101_are_forwarded_after_it() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let member = &estate.compilers[0];
@@ -117,7 +117,7 @@ fn what_came_before_the_101_is_neither_lost_nor_sent_before_it() {
 }
 
 #[test]
-fn what_a_member_says_with_its_101_comes_through() {
+fn bytes_that_a_member_sends_with_its_101_are_forwarded() {
     let estate = chatting();
     estate.compilers[0].answer(|_| Some(Reply::switching("websocket").body(b"welcome")));
     let agent = estate.ca.agent("web01");
@@ -127,7 +127,7 @@ fn what_a_member_says_with_its_101_comes_through() {
 }
 
 #[test]
-fn over_tls_members_an_end_in_order_is_passed_on_as_one() {
+fn a_clean_close_is_passed_on_as_a_clean_close_over_tls() {
     let estate = start(builder("").tls_members());
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
@@ -139,7 +139,7 @@ fn over_tls_members_an_end_in_order_is_passed_on_as_one() {
 }
 
 #[test]
-fn the_end_of_one_side_is_passed_on_and_the_other_goes_on() {
+fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     // The client ends first: it still gets what the member has to say.
@@ -192,7 +192,7 @@ fn the_end_of_one_side_is_passed_on_and_the_other_goes_on() {
 }
 
 #[test]
-fn a_side_that_breaks_off_ends_the_tunnel_for_the_other() {
+fn a_side_that_resets_its_connection_ends_the_tunnel() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     estate.compilers[0].tunnel(|tunnel| {
@@ -224,7 +224,7 @@ fn a_side_that_breaks_off_ends_the_tunnel_for_the_other() {
 }
 
 #[test]
-fn a_client_that_goes_before_the_101_leaves_nothing_behind() {
+fn a_client_that_disconnects_before_the_101_leaves_nothing_open() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     estate.compilers[0].hold();
@@ -243,7 +243,7 @@ fn a_client_that_goes_before_the_101_leaves_nothing_behind() {
 }
 
 #[test]
-fn silence_both_ways_ends_a_tunnel_after_tunnel_idle_timeout() {
+fn an_idle_tunnel_is_closed_after_tunnel_idle_timeout() {
     let estate = start(
         builder("")
             .compiler_pool("tunnel_idle_timeout = \"1s\"\nidle_timeout = \"200ms\"")
@@ -286,7 +286,7 @@ fn silence_both_ways_ends_a_tunnel_after_tunnel_idle_timeout() {
 }
 
 #[test]
-fn a_revoked_client_is_cut_within_a_second_of_the_swap_and_others_go_on() {
+fn the_tunnel_of_a_revoked_client_is_closed_within_a_second_and_others_stay_open() {
     let estate = chatting();
     let (bad, good) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
     let mut cut = opened(&estate, &bad);
@@ -305,7 +305,7 @@ fn a_revoked_client_is_cut_within_a_second_of_the_swap_and_others_go_on() {
 }
 
 #[test]
-fn t08_tunnels_of_a_revoked_client_fall_silent_at_once_and_close_at_revoked_close_rate() {
+fn t08_tunnels_of_a_revoked_client_forward_nothing_and_close_at_revoked_close_rate() {
     let slowly = builder("").proxy(|proxy| proxy.with("[trust]\nrevoked_close_rate = 4"));
     let estate = start(slowly);
     let agent = estate.ca.agent("web01");
@@ -337,7 +337,7 @@ fn t08_tunnels_of_a_revoked_client_fall_silent_at_once_and_close_at_revoked_clos
 }
 
 #[test]
-fn a_busy_tunnel_of_a_revoked_client_is_cut_too() {
+fn a_busy_tunnel_of_a_revoked_client_is_closed_too() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     estate.compilers[0].tunnel(|tunnel| while tunnel.send(&[b'x'; 16 << 10]) {});
@@ -354,7 +354,7 @@ fn a_busy_tunnel_of_a_revoked_client_is_cut_too() {
 }
 
 #[test]
-fn a_change_of_the_bundle_is_heard_in_tunnels() {
+fn a_change_of_the_bundle_closes_tunnels_of_clients_that_are_no_longer_trusted() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
@@ -369,7 +369,7 @@ fn a_change_of_the_bundle_is_heard_in_tunnels() {
 }
 
 #[test]
-fn a_certificate_that_runs_out_takes_its_tunnel_along() {
+fn an_expiring_certificate_closes_its_tunnel() {
     let estate = chatting();
     let soon = estate.ca.leaf("web01").valid_seconds(-60, 6).issue();
     let mut tunnel = opened(&estate, &soon);
@@ -379,7 +379,7 @@ fn a_certificate_that_runs_out_takes_its_tunnel_along() {
 }
 
 #[test]
-fn a_stop_waits_for_tunnels_and_serves_them_on() {
+fn a_stop_waits_for_tunnels_and_keeps_serving_them() {
     let estate = start(builder("").proxy(|proxy| proxy.top("drain_grace = \"10m\"")));
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
@@ -401,7 +401,7 @@ fn a_stop_waits_for_tunnels_and_serves_them_on() {
 }
 
 #[test]
-fn the_grace_cuts_tunnels_and_records_them() {
+fn tunnels_are_closed_and_recorded_at_the_end_of_the_grace() {
     let estate = start(builder("").proxy(|proxy| proxy.top("drain_grace = \"1s\"")));
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
@@ -431,7 +431,7 @@ fn the_grace_cuts_tunnels_and_records_them() {
 }
 
 #[test]
-fn a_tunnel_takes_a_place_among_what_its_member_may_have() {
+fn a_tunnel_takes_a_slot_of_its_member() {
     for (limits, member) in [("", "max = 1"), ("connections_max = 1", "weight = 1")] {
         let estate = start(
             builder("")
@@ -480,7 +480,7 @@ fn a_tunnel_outlives_its_route() {
 }
 
 #[test]
-fn much_through_a_tunnel_to_a_side_that_takes_it_slowly_takes_no_memory() {
+fn a_tunnel_to_a_slow_reader_uses_little_memory() {
     const BYTES: usize = 32 << 20;
     const GROWTH_KIB_MAX: u64 = 4096;
     let estate = chatting();

@@ -80,7 +80,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn tls_is_terminated_on_a_unix_socket_that_lives_as_long_as_the_proxy() {
+fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
     let place = place();
     // Left from a crash: no process listens there.
     drop(UnixListener::bind(&place.path).expect("a socket of our own"));
@@ -193,7 +193,7 @@ fn a_socket_on_which_another_process_listens_is_left_alone() {
 }
 
 #[test]
-fn check_says_what_a_unix_listener_needs() {
+fn check_reports_what_a_unix_listener_needs() {
     let place = place();
     let ca = testkit::Ca::new();
     let check = |tables: &str| {

@@ -15,7 +15,7 @@ use crate::support::{
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
 #[test]
-fn whoever_may_not_use_the_route_opens_no_tunnel() {
+fn a_client_without_access_to_the_route_opens_no_tunnel() {
     let estate = start(builder("allow = [\"web01\"]\n"));
     let (agent, other) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
     let revoked = estate.ca.agent("web03");
@@ -56,7 +56,7 @@ fn whoever_may_not_use_the_route_opens_no_tunnel() {
 }
 
 #[test]
-fn a_member_is_asked_for_what_the_route_names_and_nothing_else() {
+fn only_protocols_that_the_route_names_are_requested_from_a_member() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     estate.compilers[0].answer(|_| Some(Reply::ok("ordinary")));
@@ -116,7 +116,7 @@ fn a_member_is_asked_for_what_the_route_names_and_nothing_else() {
 }
 
 #[test]
-fn http_1_0_knows_no_upgrade() {
+fn a_request_with_http_1_0_is_not_upgraded() {
     let estate = chatting();
     estate.compilers[0].answer(|_| Some(Reply::ok("ordinary")));
     let agent = estate.ca.agent("web01");
@@ -136,7 +136,7 @@ fn http_1_0_knows_no_upgrade() {
 }
 
 #[test]
-fn endpoints_of_a_puppet_server_never_switch() {
+fn endpoints_of_puppet_server_are_never_upgraded() {
     let everything =
         "[[routes]]\nname = \"all\"\npool = \"compilers\"\nupgrade = [\"websocket\"]\n";
     for (more, sent) in [("", vec![]), ("unguarded = true\n", vec!["websocket"])] {
@@ -198,7 +198,7 @@ fn a_101_to_another_protocol_is_a_502_and_no_tunnel() {
 }
 
 #[test]
-fn any_other_answer_is_passed_on_and_opens_nothing() {
+fn any_other_response_is_passed_on_without_a_tunnel() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let mut connection = connect(&estate, &agent);
@@ -227,7 +227,7 @@ fn any_other_answer_is_passed_on_and_opens_nothing() {
 }
 
 #[test]
-fn what_looks_like_requests_in_a_tunnel_is_none() {
+fn bytes_in_a_tunnel_that_look_like_requests_are_not_requests() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let smuggled =
@@ -264,7 +264,7 @@ fn an_upgrade_is_never_sent_twice() {
 }
 
 #[test]
-fn another_protocol_than_websocket_has_its_tunnel_with_limit_and_record_too() {
+fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
     let route = ROUTE.replace("websocket", "example/1");
     let estate = Estate::builder()
         .compilers(1)
@@ -313,7 +313,7 @@ fn another_protocol_than_websocket_has_its_tunnel_with_limit_and_record_too() {
 }
 
 #[test]
-fn an_upgrade_that_would_carry_requests_past_us_cannot_be_configured() {
+fn an_upgrade_to_another_version_of_http_is_a_configuration_error() {
     let ca = testkit::Ca::new();
     for (protocol, fits) in [
         ("websocket", true),
@@ -341,7 +341,7 @@ fn an_upgrade_that_would_carry_requests_past_us_cannot_be_configured() {
 }
 
 #[test]
-fn explain_names_what_a_request_may_switch_to() {
+fn explain_shows_the_protocols_that_a_request_may_upgrade_to() {
     let estate = chatting();
     for (target, told) in [(CHAT, true), (CATALOG, false)] {
         let outcome = estate

@@ -10,7 +10,7 @@ const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const OTHERS: &str = "/puppet/v3/node/web02";
 
 #[test]
-fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() {
+fn an_agent_is_shown_with_its_certificate_its_crls_and_its_last_requests() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -65,7 +65,7 @@ fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() 
 }
 
 #[test]
-fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
+fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
@@ -136,7 +136,7 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
 }
 
 #[test]
-fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
+fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
     let estate = Estate::start();
     let none = done(&estate.proxy, &["refusals"], &[]);
     assert_eq!(none, "no client has been refused since the start\n");
@@ -185,7 +185,7 @@ fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
 }
 
 #[test]
-fn an_agent_that_was_refused_in_the_handshake_is_known_by_its_name() {
+fn an_agent_that_was_refused_in_the_handshake_is_shown_under_its_name() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("on_invalid = \"abort\""))
         .start();
@@ -228,7 +228,7 @@ fn a_refused_name_in_capitals_is_shown_as_the_certificate_spells_it() {
 }
 
 #[test]
-fn the_date_of_a_revocation_that_only_a_fetched_list_has_is_told() {
+fn the_date_of_a_revocation_that_only_a_fetched_crl_has_is_shown() {
     let ca = testkit::Ca::new();
     let (agent, file) = (ca.agent("web01"), ca.crl_pem());
     let estate = Estate::builder()
@@ -248,7 +248,7 @@ fn the_date_of_a_revocation_that_only_a_fetched_list_has_is_told() {
 }
 
 #[test]
-fn a_certificate_in_a_file_is_judged_as_at_a_handshake() {
+fn a_certificate_in_a_file_is_verified_as_in_a_handshake() {
     let estate = Estate::start();
     let (good, bad) = (
         estate.ca.agent("web01"),
@@ -279,7 +279,7 @@ fn a_certificate_in_a_file_is_judged_as_at_a_handshake() {
 }
 
 #[test]
-fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_they_have_left() {
+fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
     let estate = Estate::start();
     let leaf = |name: &str, days| estate.ca.leaf(name).valid_days(-1, days).issue();
     let web03 = leaf("web03", 20);
@@ -347,7 +347,7 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
 }
 
 #[test]
-fn what_an_agent_may_ask_for_is_told_with_the_rule_that_says_so() {
+fn the_requests_that_an_agent_may_send_are_shown_with_the_rule_that_decides() {
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy.with(
@@ -382,7 +382,7 @@ fn what_an_agent_may_ask_for_is_told_with_the_rule_that_says_so() {
 }
 
 #[test]
-fn who_is_below_a_ca_that_is_revoked_or_blocked_is_told_so_by_name_and_by_file() {
+fn an_agent_below_a_revoked_or_blocked_ca_is_shown_as_such_by_name_and_by_file() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
@@ -412,7 +412,7 @@ fn who_is_below_a_ca_that_is_revoked_or_blocked_is_told_so_by_name_and_by_file()
 }
 
 #[test]
-fn of_two_cas_of_one_name_the_one_that_has_signed_counts() {
+fn with_two_cas_of_one_name_the_signer_is_used() {
     let (ca, other) = (testkit::Ca::new(), testkit::Ca::new());
     let (bundle, lists) = (ca.bundle_pem() + &other.bundle_pem(), ca.crl_pem());
     let (agent, twin) = (ca.agent("web01"), other.agent("web01"));
@@ -438,7 +438,7 @@ fn of_two_cas_of_one_name_the_one_that_has_signed_counts() {
 }
 
 #[test]
-fn whose_ca_has_gone_is_called_good_no_more() {
+fn an_agent_whose_ca_was_removed_is_not_shown_as_valid() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
@@ -457,7 +457,7 @@ fn whose_ca_has_gone_is_called_good_no_more() {
 }
 
 #[test]
-fn a_block_is_told_with_the_file_or_the_serial_of_whom_it_is_about() {
+fn a_block_is_shown_for_a_file_and_for_a_serial() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
@@ -476,7 +476,7 @@ fn a_block_is_told_with_the_file_or_the_serial_of_whom_it_is_about() {
 }
 
 #[test]
-fn no_certificate_moves_the_cursor_of_who_looks_at_it() {
+fn control_characters_of_a_certificate_are_not_printed() {
     let estate = Estate::start();
     let odd = "web01\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n";
     let subject = [(DnType::OrganizationName, odd), (DnType::CommonName, odd)];
@@ -502,7 +502,7 @@ fn no_certificate_moves_the_cursor_of_who_looks_at_it() {
 }
 
 #[test]
-fn a_question_that_makes_no_sense_says_which_would() {
+fn an_invalid_question_is_refused_with_the_valid_forms() {
     let estate = Estate::start();
     estate.proxy.write("empty.pem", "nothing\n", 0o644);
     let empty = estate.proxy.directory().join("empty.pem");
