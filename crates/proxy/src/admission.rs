@@ -1,151 +1,27 @@
-//! A request's way to a member: at once, after a wait in its pool's queue, or not at all.
+//! How a request gets a member: at once, after a wait in its pool's queue, or not at all.
 
-use std::{
-    cell::OnceCell,
-    pin::pin,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
-    Admission, AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Lease, Member, Offer,
-    PickError, Picker, QueueLimits, Task, Ticket, key_hash, source_hash,
+    AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Offer, QueueLimits, Task, Ticket,
+    key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
     select,
     time::{Instant, timeout},
 };
-use upstream::Connector;
 
 use crate::{
     client_shares::Account,
     context::RequestContext,
     error::ProxyError,
-    generation::PoolRuntime,
-    long_requests::{LongRequest, LongRequestEntry, LongRequests},
+    pool_runtime::{PickNow, PoolLease, PoolRuntime},
     reason::LogReason,
     respond::soon,
     signals::LifecyclePhase,
     upload::Upload,
 };
-
-/// The admission of a pool in this proxy.
-pub type PoolAdmission = Admission<PoolLease>;
-
-/// A member held for one attempt. Dropping it gives the member's place to the next request that waits.
-#[derive(Debug)]
-pub struct PoolLease {
-    // Fields are dropped in this order: the place is given back before it is announced.
-    long: OnceCell<Box<LongRequestEntry>>,
-    lease: Lease,
-    freed: Freed,
-}
-
-#[derive(Debug)]
-struct Freed(Arc<PoolRuntime>);
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        self.0.admission.members_changed();
-    }
-}
-
-impl PoolLease {
-    pub(crate) fn new(pool: &Arc<PoolRuntime>, lease: Lease) -> Self {
-        Self {
-            long: OnceCell::new(),
-            lease,
-            freed: Freed(Arc::clone(pool)),
-        }
-    }
-
-    /// The pool as the configuration has it that the member was chosen by: a request that has waited may get a newer one.
-    pub(crate) fn pool(&self) -> &Arc<PoolRuntime> {
-        &self.freed.0
-    }
-
-    /// Names the request that holds it, once: its member takes long to answer.
-    pub(crate) fn note_long(&self, all: &Arc<LongRequests>, request: impl FnOnce() -> LongRequest) {
-        let member = self.member().id();
-        self.long
-            .get_or_init(|| Box::new(all.note(member, request())));
-    }
-
-    pub(crate) fn member(&self) -> &Arc<Member> {
-        self.lease.member()
-    }
-
-    /// Learns from the member's answer how long such work takes there.
-    pub(crate) fn learn(&self, took: Duration, doubtful: bool, now: Duration) {
-        self.pool().pool.learn(&self.lease, took, doubtful, now);
-    }
-
-    pub(crate) fn connector(&self) -> &Arc<Connector> {
-        &self.pool().connectors[self.lease.index()]
-    }
-
-    /// Which of the pool's members it is.
-    pub(crate) fn index(&self) -> usize {
-        self.lease.index()
-    }
-
-    /// The pool, and which of its members.
-    pub(crate) fn place(&self) -> (Arc<PoolRuntime>, usize) {
-        (Arc::clone(self.pool()), self.lease.index())
-    }
-
-    /// Another member, if this one has failed.
-    pub(crate) fn elsewhere(&self, request: &Offer, now: Duration) -> Option<Self> {
-        let pool = self.pool();
-        let from = self.lease.index();
-        let lease = pool
-            .pool
-            .pick_elsewhere(from, &request.tried, request.lead, now)?;
-        Some(Self::new(pool, lease))
-    }
-}
-
-/// Finds members in one configuration's pool at one moment.
-pub(crate) struct PickNow<'a> {
-    pub(crate) pool: &'a Arc<PoolRuntime>,
-    /// Time since start.
-    pub(crate) now: Duration,
-}
-
-impl Picker<PoolLease> for PickNow<'_> {
-    fn pick(&self, request: &Offer) -> Result<PoolLease, PickError> {
-        let lease = self.pool.pool.pick_for(request, self.now)?;
-        Ok(PoolLease::new(self.pool, lease))
-    }
-
-    fn catalogs_in(&self, time: Duration) -> u32 {
-        self.pool.pool.catalogs_in(time, self.now)
-    }
-}
-
-/// Finds members for requests that wait, by the newest configuration.
-struct PickLater {
-    /// Weak: the pool holds the admission, which holds this.
-    pool: Weak<PoolRuntime>,
-    started: Instant,
-}
-
-impl Picker<PoolLease> for PickLater {
-    fn pick(&self, request: &Offer) -> Result<PoolLease, PickError> {
-        let pool = self.pool.upgrade().ok_or(PickError::NoneAvailable)?;
-        let now = self.started.elapsed();
-        PickNow { pool: &pool, now }.pick(request)
-    }
-}
-
-impl PoolRuntime {
-    /// Lets requests that wait run by this configuration from now on. `started`: the zero of the balancer's clock.
-    pub fn adopt_queue(self: &Arc<Self>, started: Instant) {
-        let pool = Arc::downgrade(self);
-        self.admission.adopt(Arc::new(PickLater { pool, started }));
-    }
-}
 
 /// A request that asks a pool's admission for a member.
 #[derive(Clone, Copy)]
@@ -240,7 +116,12 @@ impl Drop for Waiting<'_> {
 impl AdmissionRequest<'_> {
     fn account(&self) -> Account {
         let shares = &self.context.worker.shared.shares;
-        let (_, account) = shares.of_pool(self.context, self.pool.pool.name(), self.jruby);
+        let (_, account) = shares.of_pool(
+            self.context.client_accounts(),
+            &self.context.generation,
+            self.pool.pool.name(),
+            self.jruby,
+        );
         account
     }
 

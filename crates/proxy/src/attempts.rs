@@ -1,34 +1,35 @@
 //! The attempts of one request: pick, stamp, send, wait for the head, judge whether to try again.
 
-use std::{cell::Cell, net::IpAddr, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
     AttemptFailure, AttemptStage, ClientKey, EligibleMembers, Member, MemberPersistence, Offer,
     PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict, Task, key_hash,
     settings::Algorithm, source_hash,
 };
-use http::{HeaderValue, Method, StatusCode, Uri, response};
+use http::{StatusCode, response};
 use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, OwnFields, OwnLines, Scrubbed, SendOptions,
+    AttemptError, DialError, DialStage, Exchange, OwnFields, SendOptions,
     settings::UpstreamSettings,
 };
 
 use crate::{
-    admission::{AdmissionRequest, PickNow, PoolLease, WaitPolicy, admit},
+    admission::{AdmissionRequest, WaitPolicy, admit},
+    authorization::{UpstreamRequest, recheck_access},
     context::RequestContext,
     error::ProxyError,
     first_byte::{Limits, NoResponse, WaitHooks, first_byte},
-    generation::PoolRuntime,
+    forwarding::{names, set_host_fields},
     long_requests::{LongRequest, REQUEST_CHARS_MAX},
+    pool_runtime::{PickNow, PoolLease, PoolRuntime},
     reason::LogReason,
     record::Exchanged,
     respond,
     response_body::AnswerBody,
     retry_support::RetrySupport,
-    settings::HostRule,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
 };
@@ -45,15 +46,6 @@ pub(crate) struct Attempts<'a> {
     /// Whether that member may have been asked.
     pub(crate) asked_home: Cell<bool>,
     pub(crate) request: UpstreamRequest<'a>,
-}
-
-/// A request as it was found fit to be sent on.
-pub(crate) struct UpstreamRequest<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) target: &'a Uri,
-    pub(crate) scrubbed: &'a Scrubbed,
-    /// What it asks to switch to, as far as the route allows it.
-    pub(crate) upgrade: Option<&'a Upgrade>,
 }
 
 /// How one attempt is made.
@@ -139,7 +131,7 @@ impl Attempts<'_> {
                     match admit(asking, offer, hold, patience, self.since_start(now)).await {
                         Ok(admitted) => {
                             if exchanged.upload.time_in_queue() != waited {
-                                self.recheck_access(exchanged)?;
+                                recheck_access(self.context, &self.request, exchanged)?;
                             }
                             exchanged.hold = Some(admitted.hold);
                             admitted.lease
@@ -368,7 +360,12 @@ impl Attempts<'_> {
         };
         let context = self.context;
         let shares = &context.worker.shared.shares;
-        let (account, _) = shares.of_pool(context, self.pool.pool.name(), self.holds_jruby());
+        let (account, _) = shares.of_pool(
+            context.client_accounts(),
+            &context.generation,
+            self.pool.pool.name(),
+            self.holds_jruby(),
+        );
         Offer {
             account,
             target,
@@ -450,7 +447,7 @@ impl Attempts<'_> {
         let conn = &self.context.conn;
         let mut own = OwnFields::with_lines(conn.forwarded());
         own.set(&names::X_REQUEST_ID, self.context.request_id.as_bytes());
-        tell_of_host(
+        set_host_fields(
             &mut own,
             request.scrubbed,
             self.pool.rules.host,
@@ -515,7 +512,7 @@ impl Attempts<'_> {
             may_move.then(|| lease.elsewhere(&self.offer(how.tried, false), now))?
         };
         let elsewhere: Option<&dyn Fn() -> _> = how.may_move.then_some(&elsewhere);
-        let timer = (&self.context.conn.alarm, how.now);
+        let timer = (&self.context.conn.response_timer, how.now);
         let long = || self.note_long(lease);
         let looks = WaitHooks {
             long: &long,
@@ -693,40 +690,6 @@ fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Uploa
     }
 }
 
-/// Says which host the client asked for, and the Host that the member reads.
-pub(crate) fn tell_of_host<'a>(
-    own: &mut OwnFields<'a>,
-    scrubbed: &'a Scrubbed,
-    rule: HostRule,
-    member: &'a HeaderValue,
-) {
-    let asked = scrubbed.headers().get(names::HOST.name());
-    if rule == HostRule::Member || asked.is_none() {
-        own.set(&names::HOST, member.as_bytes());
-    }
-    match asked {
-        Some(host) => own.set(&names::X_FORWARDED_HOST, host.as_bytes()),
-        None => own.remove(&names::X_FORWARDED_HOST),
-    }
-}
-
-/// What is known of a connection, one value each. A Unix socket has no port.
-pub(crate) fn forwarded(client: IpAddr, port: u16) -> OwnLines {
-    let text =
-        |text: String| HeaderValue::try_from(text).expect("addresses and ports are plain ASCII");
-    let client = text(client.to_canonical().to_string());
-    let port = (port > 0).then(|| text(port.to_string()));
-    OwnLines::new(vec![
-        (&names::X_FORWARDED_FOR, Some(client.clone())),
-        (&names::X_REAL_IP, Some(client)),
-        (&names::X_FORWARDED_PORT, port),
-        (
-            &names::X_FORWARDED_PROTO,
-            Some(HeaderValue::from_static("https")),
-        ),
-    ])
-}
-
 /// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
 pub(crate) struct CountedAttempt {
     at: (Arc<PoolRuntime>, usize),
@@ -743,24 +706,6 @@ impl CountedAttempt {
 impl Drop for CountedAttempt {
     fn drop(&mut self) {
         let (pool, member) = &self.at;
-        pool.member_metrics[*member].attempt(self.result.get());
+        pool.members[*member].metrics.attempt(self.result.get());
     }
-}
-
-/// Names of fields that are ours to say.
-pub(crate) mod names {
-    use upstream::OwnName;
-
-    pub(crate) static ACCEPT_ENCODING: OwnName = OwnName::new("accept-encoding");
-    pub(crate) static CONNECTION: OwnName = OwnName::new("connection");
-    pub(crate) static HOST: OwnName = OwnName::new("host");
-    pub(crate) static IF_RANGE: OwnName = OwnName::new("if-range");
-    pub(crate) static RANGE: OwnName = OwnName::new("range");
-    pub(crate) static UPGRADE: OwnName = OwnName::new("upgrade");
-    pub(crate) static X_FORWARDED_FOR: OwnName = OwnName::new("x-forwarded-for");
-    pub(crate) static X_FORWARDED_HOST: OwnName = OwnName::new("x-forwarded-host");
-    pub(crate) static X_FORWARDED_PORT: OwnName = OwnName::new("x-forwarded-port");
-    pub(crate) static X_FORWARDED_PROTO: OwnName = OwnName::new("x-forwarded-proto");
-    pub(crate) static X_REAL_IP: OwnName = OwnName::new("x-real-ip");
-    pub(crate) static X_REQUEST_ID: OwnName = OwnName::new("x-request-id");
 }

@@ -1,54 +1,111 @@
-//! What may have changed while a request waited in a queue: its client and its access are judged again.
+//! What the route table is asked about a request, and the second check of a request that has waited in a queue.
 
 use std::time::SystemTime;
 
-use routing::{RefusalReason, RouteDecision};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use identity::ClientIdentity;
+use listener::ClientVerdict;
+use routing::{
+    AccessStep, CanonicalPath, Class, RefusalReason, RouteDecision, RouteRefusal, RoutingRequest,
+};
+use upstream::Scrubbed;
 
 use crate::{
-    attempts::Attempts,
     context::RequestContext,
     error::ProxyError,
-    exchange::{question, refused_anywhere},
     record::Exchanged,
+    sanitize::{InvalidRequest, host_of},
+    upgrade::Upgrade,
 };
 
-impl Attempts<'_> {
-    /// Judges a request again that has waited, perhaps for minutes. Under a newer configuration it runs in the pool where it
-    /// waited, even if requests like it go to another pool or have no route by now: it was prepared for these servers.
-    ///
-    /// # Errors
-    /// Its client's certificate is no longer accepted (revoked, blocked or expired), or it may not use the endpoint any more.
-    pub(crate) fn recheck_access(&self, exchanged: &mut Exchanged) -> Result<(), ProxyError> {
-        let RequestContext {
-            worker,
-            conn,
-            generation,
-            verdict,
-            ..
-        } = self.context;
-        let current = worker.current();
-        let now = conn.current_verdict(&current.trust, SystemTime::now());
-        if !verdict.is_refused()
-            && let Some(refused) = refused_anywhere(&now)
-        {
-            return Err(refused);
+/// A request as it was found fit to be sent on.
+pub(crate) struct UpstreamRequest<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) target: &'a Uri,
+    pub(crate) scrubbed: &'a Scrubbed,
+    /// What it asks to switch to, as far as the route allows it.
+    pub(crate) upgrade: Option<&'a Upgrade>,
+}
+
+/// What the route table is asked about a request.
+///
+/// # Errors
+/// Its path could be read in two ways.
+pub(crate) fn question<'a>(
+    context: &'a RequestContext,
+    (method, target): (&'a Method, &'a Uri),
+    headers: &'a HeaderMap,
+) -> Result<RoutingRequest<'a>, ProxyError> {
+    let conn = &context.conn;
+    let path = CanonicalPath::of_target(target.path(), target.query())
+        .map_err(|problem| ProxyError::InvalidRequest(InvalidRequest::path(problem)))?;
+    Ok(RoutingRequest {
+        method,
+        path,
+        query: target.query(),
+        host: host_of(headers),
+        headers,
+        source: Some(conn.downstream.client.ip()),
+        sni: conn.server_name(),
+        identity: context.verdict.identity(),
+        failed_is_forwarded: conn.failed_is_forwarded(),
+    })
+}
+
+/// What a refused client is told where no route is asked.
+pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
+    let ClientIdentity::Refused(refusal) = verdict.identity() else {
+        return None;
+    };
+    Some(ProxyError::Refused(Box::new(RouteRefusal {
+        status: StatusCode::FORBIDDEN.as_u16(),
+        reason: RefusalReason::Access(AccessStep::RefusedCertificate),
+        text: refusal.text(),
+        allow: None,
+        class: Class::Unknown,
+        route: None,
+        rule: None,
+        needs_legacy_routes: false,
+    })))
+}
+
+/// Checks a request again that has waited, perhaps for minutes. Under a newer configuration it still runs in the pool in
+/// which it waited, even if that configuration sends such requests to another pool or has no route for them: the request was
+/// prepared for these servers.
+///
+/// # Errors
+/// The client's certificate is no longer accepted (revoked, blocked or expired), or the client may no longer use the endpoint.
+pub(crate) fn recheck_access(
+    context: &RequestContext,
+    request: &UpstreamRequest<'_>,
+    exchanged: &mut Exchanged,
+) -> Result<(), ProxyError> {
+    let RequestContext {
+        worker,
+        conn,
+        generation,
+        verdict,
+        ..
+    } = context;
+    let current = worker.current();
+    let now = conn.current_verdict(&current.trust, SystemTime::now());
+    if !verdict.is_refused()
+        && let Some(refused) = refused_anywhere(&now)
+    {
+        return Err(refused);
+    }
+    if current.number == generation.number {
+        return Ok(());
+    }
+    let line = (request.method, request.target);
+    // With the identity that the member would read.
+    let question = question(context, line, request.scrubbed.headers())?;
+    match current.routes.find(&question) {
+        RouteDecision::Refuse(refusal) if matches!(refusal.reason, RefusalReason::Access(_)) => {
+            // The rule that refuses the request belongs to the newer configuration.
+            exchanged.decided_by(current);
+            Err(ProxyError::Refused(Box::new(refusal)))
         }
-        if current.number == generation.number {
-            return Ok(());
-        }
-        let request = &self.request;
-        let asked = (request.method, request.target);
-        // By the identity that its member would read.
-        let question = question(self.context, asked, request.scrubbed.headers())?;
-        match current.routes.find(&question) {
-            RouteDecision::Refuse(refusal)
-                if matches!(refusal.reason, RefusalReason::Access(_)) =>
-            {
-                // The rule that refuses it is one of that configuration.
-                exchanged.decided_by(current);
-                Err(ProxyError::Refused(Box::new(refusal)))
-            }
-            _ => Ok(()),
-        }
+        _ => Ok(()),
     }
 }

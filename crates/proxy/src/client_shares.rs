@@ -1,17 +1,14 @@
 //! What one client holds of what all share: requests that run in a pool, and memory for bodies.
 
-use std::sync::Arc;
+use std::{
+    cell::{OnceCell, RefCell},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use balancing::{BodyBudget, BodyCharge, ClientKey, Holding, Holdings};
-use listener::ClientVerdict;
-use telemetry::Limit;
 
-use crate::{
-    connection::Conn,
-    context::RequestContext,
-    error::ProxyError,
-    upload::{Gathered, Upload},
-};
+use crate::generation::Generation;
 
 /// What clients hold, over all workers and generations.
 #[derive(Debug, Default)]
@@ -36,7 +33,7 @@ pub(crate) enum Account {
 
 /// An account of a connection's client, as the connection knows it.
 #[derive(Debug)]
-pub(crate) struct KnownAccount {
+struct KnownAccount {
     /// Of requests that hold a JRuby.
     jruby: bool,
     account: Account,
@@ -45,16 +42,38 @@ pub(crate) struct KnownAccount {
     generation: u64,
 }
 
+/// What a connection knows of its client's accounts, so that it looks each of them up once.
+#[derive(Debug, Default)]
+pub(crate) struct ClientAccounts {
+    /// Accounts of its client in the pools that it has used.
+    pools: RefCell<Vec<KnownAccount>>,
+    /// What its client holds of the memory for request bodies.
+    bodies: OnceCell<Arc<Holding>>,
+}
+
+/// A client, by its certname where that is known, else by its address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShareHolder<'a> {
+    pub(crate) certname: Option<&'a Arc<str>>,
+    pub(crate) address: IpAddr,
+}
+
+impl ShareHolder<'_> {
+    fn key(self) -> ClientKey {
+        ClientKey::new(self.certname, self.address)
+    }
+}
+
 impl Shares {
     /// The account of this request's client for that pool. It is looked up once for each connection, pool and generation.
     pub(crate) fn of_pool(
         &self,
-        context: &RequestContext,
+        (accounts, client): (&ClientAccounts, ShareHolder<'_>),
+        generation: &Generation,
         pool: &Arc<str>,
         jruby: bool,
     ) -> (Arc<Holding>, Account) {
-        let generation = &context.generation;
-        let mut known = context.conn.accounts.borrow_mut();
+        let mut known = accounts.pools.borrow_mut();
         if let Some(known) = known.iter().find(|known| {
             known.jruby == jruby
                 && known.generation == generation.number
@@ -62,14 +81,13 @@ impl Shares {
         }) {
             return (Arc::clone(&known.holding), known.account);
         }
-        let (conn, verdict) = (&context.conn, &context.verdict);
-        let except = |certname| {
+        let except = |certname: &str| {
             generation
                 .agent_max_except
                 .iter()
                 .any(|p| p.matches(certname))
         };
-        let is_excepted = verdict.certname.as_deref().is_some_and(except);
+        let is_excepted = client.certname.is_some_and(|certname| except(certname));
         let account = match jruby && !is_excepted {
             true => Account::Jrubies,
             false => Account::Share,
@@ -78,7 +96,7 @@ impl Shares {
             true => &self.jrubies,
             false => &self.running,
         };
-        let holding = holdings.of(pool, key(conn, verdict));
+        let holding = holdings.of(pool, client.key());
         known.retain(|known| known.generation == generation.number);
         if known.len() == ACCOUNTS_KNOWN_MAX {
             known.clear();
@@ -98,38 +116,15 @@ impl Shares {
     }
 
     /// A charge to this connection's client, which is looked up once for each connection.
-    fn charge(&self, conn: &Conn, verdict: &ClientVerdict) -> BodyCharge {
-        let client = conn.bodies.get_or_init(|| {
+    pub(crate) fn charge(
+        &self,
+        (accounts, client): (&ClientAccounts, ShareHolder<'_>),
+    ) -> BodyCharge {
+        let holding = accounts.bodies.get_or_init(|| {
             let resource = Arc::from("bodies");
-            self.bodies.of(&resource, key(conn, verdict))
+            self.bodies.of(&resource, client.key())
         });
-        BodyCharge::new(&self.budget, Arc::clone(client))
-    }
-}
-
-fn key(conn: &Conn, verdict: &ClientVerdict) -> ClientKey {
-    ClientKey::new(verdict.certname.as_ref(), conn.downstream.client.ip())
-}
-
-/// Waits until a body is complete or larger than the buffer, so that a client that sends slowly holds no member's
-/// connection. Without room for it the request goes on at once, and its body is streamed.
-pub(crate) async fn gather(context: &RequestContext, upload: &Upload) -> Result<(), ProxyError> {
-    let settings = &context.generation.settings;
-    let maxima = (
-        settings.body_buffer_bytes_max,
-        settings.body_buffers_bytes_max,
-    );
-    let charge = || {
-        let shares = &context.worker.shared.shares;
-        shares.charge(&context.conn, &context.verdict)
-    };
-    match upload.gather(maxima, charge).await {
-        Ok(Gathered::Enough) => Ok(()),
-        Ok(Gathered::NoRoom) => {
-            context.conn.metrics.limit(Limit::BodyBuffers);
-            Ok(())
-        }
-        Err(fault) => Err(ProxyError::Body(fault)),
+        BodyCharge::new(&self.budget, Arc::clone(holding))
     }
 }
 

@@ -6,9 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use telemetry::Alarm;
-
-use crate::worker::Shared;
+use telemetry::{Alarm, Alarms};
 
 /// Seconds by which a member's clock may differ from ours. Beyond it, a new certificate or CRL of one host may not be valid
 /// yet on the other.
@@ -49,23 +47,27 @@ pub(crate) struct LoggedClocks(Mutex<BTreeSet<String>>);
 #[derive(Debug, PartialEq, Eq)]
 enum Comparison {
     /// More than half of them differ from ours: the message of the alarm.
-    OursInDoubt(String),
+    ProxyInDoubt(String),
     /// The members that differ, with their offset in seconds; often none.
-    TheirsInDoubt(BTreeMap<String, i64>),
+    MembersInDoubt(BTreeMap<String, i64>),
 }
 
-impl Shared {
-    /// Raises or clears the alarm about our clock, and logs the members whose clock is alone in being different.
-    pub fn assess_clocks(&self) {
-        let mut logged = self.clocks.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(offsets) = self.clock_offsets() else {
+impl LoggedClocks {
+    /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others.
+    /// Nothing changes while there are no offsets of all members.
+    pub(crate) fn assess(
+        &self,
+        alarms: &Alarms,
+        offsets: impl FnOnce() -> Option<BTreeMap<String, ClockOffset>>,
+    ) {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(offsets) = offsets() else {
             return;
         };
         let (message, differing) = match compare(&offsets) {
-            Comparison::OursInDoubt(message) => (Some(message), BTreeMap::new()),
-            Comparison::TheirsInDoubt(differing) => (None, differing),
+            Comparison::ProxyInDoubt(message) => (Some(message), BTreeMap::new()),
+            Comparison::MembersInDoubt(differing) => (None, differing),
         };
-        let alarms = &self.metrics.alarms;
         alarms.assess(Alarm::ClockOffset, "", SystemTime::now(), || message);
         for (member, offset_seconds) in &differing {
             if logged.insert(member.clone()) {
@@ -84,26 +86,6 @@ impl Shared {
             differing.contains_key(member)
         });
     }
-
-    /// The clocks of the active members by address; nothing until each of them was probed, so that the first of many does
-    /// not decide alone.
-    fn clock_offsets(&self) -> Option<BTreeMap<String, ClockOffset>> {
-        let generation = self.current.load();
-        let mut offsets = BTreeMap::new();
-        for runtime in generation.pools.iter() {
-            if !runtime.pool.check().shows_clock() {
-                continue;
-            }
-            for connector in &runtime.connectors {
-                let facts = self.members.of(runtime.pool.name(), &connector.address);
-                facts.probed.as_ref()?;
-                // A server in two pools has one clock.
-                let offset = facts.clock_offset;
-                offsets.extend(offset.map(|offset| (connector.address.to_string(), offset)));
-            }
-        }
-        Some(offsets)
-    }
 }
 
 fn compare(offsets: &BTreeMap<String, ClockOffset>) -> Comparison {
@@ -113,7 +95,7 @@ fn compare(offsets: &BTreeMap<String, ClockOffset>) -> Comparison {
         .map(|(member, offset)| (member.clone(), offset.seconds))
         .collect();
     if differing.len() * 2 <= offsets.len() {
-        return Comparison::TheirsInDoubt(differing);
+        return Comparison::MembersInDoubt(differing);
     }
     let named = differing.iter().take(NAMED_MAX);
     let named: Vec<_> = named
@@ -126,7 +108,7 @@ fn compare(offsets: &BTreeMap<String, ClockOffset>) -> Comparison {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
-    Comparison::OursInDoubt(format!(
+    Comparison::ProxyInDoubt(format!(
         "the clocks of {} of {} members differ from the proxy's by more than {CLOCK_OFFSET_MAX} s: {}{more}; check the clock of \
          the proxy's host first (`timedatectl`, `chronyc tracking`), because the proxy verifies certificates and CRLs by it",
         differing.len(),
@@ -174,7 +156,7 @@ mod tests {
             ),
         ];
         for (members, count, named) in in_doubt {
-            let Comparison::OursInDoubt(message) = compare(&offsets(members)) else {
+            let Comparison::ProxyInDoubt(message) = compare(&offsets(members)) else {
                 panic!("{members:?}");
             };
             assert!(
@@ -194,7 +176,7 @@ mod tests {
             let comparison = compare(&offsets(members));
             assert_eq!(
                 comparison,
-                Comparison::TheirsInDoubt(expected.collect()),
+                Comparison::MembersInDoubt(expected.collect()),
                 "{members:?}"
             );
         }

@@ -9,7 +9,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use balancing::Holding;
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{
@@ -23,14 +22,13 @@ use tokio::time::Instant;
 use upstream::OwnLines;
 
 use crate::{
-    attempts::forwarded,
-    client_shares::KnownAccount,
-    first_byte::Alarm,
+    client_shares::ClientAccounts,
+    forwarding::forwarded,
     http1_transport::TransportNotes,
     pace::{RateLimits, ReaderPace},
     reason::LogReason,
+    response_timer::ResponseTimer,
     streams::Streams,
-    tunnel::Opening,
     warm_connections::Warm,
 };
 
@@ -60,11 +58,9 @@ pub(crate) struct Conn {
     /// How many of its requests wait in queues.
     pub(crate) waiting: Cell<u32>,
     /// For the answers of members.
-    pub(crate) alarm: Alarm,
+    pub(crate) response_timer: ResponseTimer,
     /// Accounts of its client in the pools that it has used.
-    pub(crate) accounts: RefCell<Vec<KnownAccount>>,
-    /// What its client holds of the memory for request bodies.
-    pub(crate) bodies: OnceCell<Arc<Holding>>,
+    pub(crate) accounts: ClientAccounts,
     /// How slow its client may be.
     pub(crate) rates: RateLimits,
     /// How fast its client reads the response, where there is one at a time.
@@ -83,8 +79,6 @@ pub(crate) struct Conn {
     pub(crate) streams: Option<Streams>,
     /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
     pub(crate) upgrade: RefCell<Option<OnUpgrade>>,
-    /// A tunnel that begins where HTTP ends. To be taken then in any case: it holds this connection.
-    pub(crate) opening: RefCell<Option<Box<Opening>>>,
     _permit: Permit,
 }
 
@@ -174,8 +168,7 @@ impl Conn {
         let accepted = seen.as_ref().filter(|_| !verdict.is_refused());
         let conn = Self {
             _counted: accepted.map(|agent| agent.opened()),
-            accounts: RefCell::default(),
-            bodies: OnceCell::new(),
+            accounts: ClientAccounts::default(),
             known_client: RefCell::default(),
             rates,
             reader: ReaderPace::new(rates),
@@ -197,9 +190,8 @@ impl Conn {
             closing: Cell::new(false),
             broken_off: Cell::new(None),
             waiting: Cell::new(0),
-            alarm: Alarm::default(),
+            response_timer: ResponseTimer::default(),
             upgrade: RefCell::default(),
-            opening: RefCell::default(),
             _permit: permit,
         };
         (conn, io)

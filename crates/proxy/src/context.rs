@@ -6,9 +6,11 @@ use listener::ClientVerdict;
 use tokio::time::Instant;
 
 use crate::{
+    client_shares::{ClientAccounts, ShareHolder},
     connection::Conn,
     generation::LocalGeneration,
-    worker::{RequestId, Worker},
+    request_id::RequestId,
+    worker::Worker,
 };
 
 /// One request's client, connection and configuration. Every step of the request path gets the same one.
@@ -28,6 +30,15 @@ pub(crate) struct RequestContext {
 }
 
 impl RequestContext {
+    /// The client's accounts as its connection knows them, and the client that holds them.
+    pub(crate) fn client_accounts(&self) -> (&ClientAccounts, ShareHolder<'_>) {
+        let client = ShareHolder {
+            certname: self.verdict.certname.as_ref(),
+            address: self.conn.downstream.client.ip(),
+        };
+        (&self.conn.accounts, client)
+    }
+
     pub(crate) fn new(worker: Rc<Worker>, conn: Rc<Conn>, began: Instant) -> Self {
         let generation = worker.current();
         let when = SystemTime::now();

@@ -18,6 +18,9 @@ use tokio::{
 /// Most bytes that are read at once, and so most that wait for one side. Two TLS records.
 pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
 
+/// Time for telling both sides that an idle tunnel is closed.
+pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One end of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {

@@ -16,7 +16,7 @@ use http::{
 use pki::Fingerprint;
 use routing::{Document, ForwardPlan};
 
-use crate::{context::RequestContext, generation::Generation};
+use crate::generation::Generation;
 
 /// The copies, over all workers and generations.
 #[derive(Debug, Default)]
@@ -109,14 +109,15 @@ impl Edge {
 
 /// What is answered here, if it is: a document of the CA that is asked, of which there is a copy young enough.
 pub(crate) fn answer(
-    context: &RequestContext,
+    edge: &Edge,
+    generation: &Generation,
     plan: &ForwardPlan<'_>,
     headers: &HeaderMap,
 ) -> Option<EdgeAnswer> {
-    let (document, age_max) = answers(&context.generation, plan)?;
-    let copy = context.worker.shared.edge.copy(document)?;
+    let (document, age_max) = answers(generation, plan)?;
+    let copy = edge.copy(document)?;
     // A CA that has just left the bundle is not handed out until the copy has been looked at again.
-    if copy.verified_by.1 != context.generation.trust.cas() {
+    if copy.verified_by.1 != generation.trust.cas() {
         return None;
     }
     let age = copy.confirmed.elapsed();

@@ -1,73 +1,52 @@
-//! What stands before the CA: certificate requests are judged, and clients without a verified certificate have limits,
-//! so that whatever they do leaves room for those who have one.
+//! Checks before a request to the CA: rate and slot of a client without a verified certificate, and the rules for
+//! certificate requests.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use balancing::RateLimiter;
 use listener::ClientVerdict;
 use pki::{CsrPolicy, CsrRefusal};
 use routing::ForwardPlan;
 
 use crate::{
-    context::RequestContext,
-    error::ProxyError,
-    generation::PoolRuntime,
-    record::Exchanged,
-    settings::CaSettings,
-    strangers::{StrangerSlot, StrangerSlots},
-    upload::Upload,
+    context::RequestContext, error::ProxyError, pool_runtime::PoolRuntime, record::Exchanged,
+    settings::CaSettings, strangers::StrangerSlot, upload::Upload,
 };
 
-/// What clients without a verified certificate have asked of the CA, over all workers and generations.
-#[derive(Debug)]
-pub(crate) struct Strangers {
-    rates: RateLimiter,
-    places: Arc<StrangerSlots>,
+/// Counts a request of a client without a verified certificate to the CA.
+///
+/// # Errors
+/// Its address, or all such clients together, send too many requests.
+pub(crate) fn count_stranger(
+    context: &RequestContext,
+    plan: &ForwardPlan<'_>,
+) -> Result<(), ProxyError> {
+    if !is_strangers(plan, &context.verdict) {
+        return Ok(());
+    }
+    let worker = &context.worker;
+    let (shared, client) = (&worker.shared, context.conn.downstream.client.ip());
+    let (rates, now) = (&context.generation.ca.rates, shared.now());
+    let counted = shared.strangers.count(rates, client, now, worker.random());
+    counted.map_err(ProxyError::TooSoon)
 }
 
-impl Strangers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self {
-            rates: RateLimiter::new(seed),
-            places: Arc::default(),
-        }
+/// Takes a slot of the CA for a request of a client without a verified certificate. Other requests need none.
+///
+/// # Errors
+/// All slots that such clients, or this address, may hold are in use.
+pub(crate) fn stranger_slot(
+    context: &RequestContext,
+    plan: &ForwardPlan<'_>,
+    pool: &PoolRuntime,
+) -> Result<Option<StrangerSlot>, ProxyError> {
+    if !is_strangers(plan, &context.verdict) {
+        return Ok(None);
     }
-
-    /// Counts a request, unless its address or all have asked too often. Those who have a verified certificate, and those
-    /// who ask nothing of the CA, are not counted.
-    pub(crate) fn count(
-        context: &RequestContext,
-        plan: &ForwardPlan<'_>,
-    ) -> Result<(), ProxyError> {
-        if !is_strangers(plan, &context.verdict) {
-            return Ok(());
-        }
-        let worker = &context.worker;
-        let (shared, client) = (&worker.shared, context.conn.downstream.client.ip());
-        let (rates, now) = (&context.generation.ca.rates, shared.now());
-        let counted = shared
-            .strangers
-            .rates
-            .count(rates, client, now, worker.random());
-        counted.map_err(ProxyError::TooSoon)
-    }
-
-    /// Takes a place among the requests that the CA works on, where one is needed, unless all that strangers may have are
-    /// taken.
-    pub(crate) fn place(
-        context: &RequestContext,
-        plan: &ForwardPlan<'_>,
-        pool: &PoolRuntime,
-    ) -> Result<Option<StrangerSlot>, ProxyError> {
-        if !is_strangers(plan, &context.verdict) {
-            return Ok(None);
-        }
-        let shared = &context.worker.shared;
-        let max = in_flight_max(context.generation.ca, pool, shared.now());
-        let places = &shared.strangers.places;
-        let place = places.take(context.conn.downstream.client.ip(), max);
-        place.map(Some).map_err(ProxyError::CaBusy)
-    }
+    let shared = &context.worker.shared;
+    let max = in_flight_max(context.generation.ca, pool, shared.now());
+    let client = context.conn.downstream.client.ip();
+    let slot = shared.strangers.take_slot(client, max);
+    slot.map(Some).map_err(ProxyError::CaBusy)
 }
 
 fn is_strangers(plan: &ForwardPlan<'_>, verdict: &ClientVerdict) -> bool {

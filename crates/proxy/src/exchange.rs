@@ -2,43 +2,44 @@
 
 use std::{cell::Cell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request, response};
+use http::{Request, Response, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
-use identity::ClientIdentity;
 use listener::{ClientVerdict, ConnectionStage};
-use routing::{
-    AccessStep, CanonicalPath, Class, ForwardPlan, RefusalReason, RouteDecision, RouteRefusal,
-    RoutingRequest,
-};
+use routing::{Class, ForwardPlan, RouteDecision};
+use telemetry::Limit;
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
 use upstream::settings::HttpVersion;
 
 use crate::{
-    attempts::{Attempts, MemberAnswer, UpstreamRequest},
+    attempts::{Attempts, MemberAnswer},
+    authorization::{UpstreamRequest, question, refused_anywhere},
     body_fault::BodyFault,
     client_body::ClientBody,
-    client_shares,
     connection::Conn,
     context::RequestContext,
     edge::{self, EdgeAnswer},
-    enrolment::{Strangers, check_certificate_request},
+    enrolment::{check_certificate_request, count_stranger, stranger_slot},
     error::ProxyError,
-    generation::PoolRuntime,
     location,
     member_names::{self, NameRewriter, Unreadable},
     pace::Pace,
     persistence,
+    pool_runtime::PoolRuntime,
     reason::LogReason,
     record::Exchanged,
-    renewal, respond,
+    renewal,
+    request_id::RequestId,
+    respond,
     response_body::{AnswerBody, ResponseBody},
-    sanitize::{InvalidRequest, SanitizedRequest, host_of, is_server_wide, sanitize},
+    sanitize::{
+        InvalidRequest, SanitizedRequest, check_http2_head, host_of, is_server_wide, sanitize,
+    },
     settings::OverlongCert,
-    stream, tunnel,
+    tunnel,
     upgrade::Upgrade,
-    upload::Upload,
-    worker::{RequestId, Worker},
+    upload::{Gathered, Upload},
+    worker::Worker,
 };
 
 /// One request, from its head to a response whose body may still be on its way.
@@ -153,7 +154,7 @@ async fn pass<'g>(
         return Err(ProxyError::InvalidRequest(InvalidRequest::Head(fault)));
     }
     if let Some(streams) = &conn.streams {
-        stream::check_head(&head, streams).map_err(ProxyError::InvalidRequest)?;
+        check_http2_head(&head, streams.head_bytes_max).map_err(ProxyError::InvalidRequest)?;
     }
     // hyper marks the requests that have an `Upgrade` field, so that others need not be searched for one.
     let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {
@@ -187,15 +188,20 @@ async fn pass<'g>(
         exchanged.observed(rule, plan.endpoint.class);
     }
     let pool = &generation.pools[plan.pool];
-    if let Some(answer) = edge::answer(context, &plan, scrubbed.headers()) {
+    if let Some(answer) = edge::answer(
+        &context.worker.shared.edge,
+        generation,
+        &plan,
+        scrubbed.headers(),
+    ) {
         return Ok(Outcome::Copy(answer));
     }
     renewal::admit(context, &plan, pool)?;
     let with_certificate = has_certificate(&plan, pool, verdict)?;
-    Strangers::count(context, &plan)?;
+    count_stranger(context, &plan)?;
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, (conn, pool))?;
-    client_shares::gather(context, &upload).await?;
+    buffer_body(context, &upload).await?;
     let speaks_http10 = pool.settings.http_version == HttpVersion::Http10;
     if speaks_http10 && upload.length_unknown() {
         return Err(ProxyError::LengthRequired);
@@ -210,7 +216,7 @@ async fn pass<'g>(
         ))
         .await?;
     }
-    exchanged.place = Strangers::place(context, &plan, pool)?;
+    exchanged.place = stranger_slot(context, &plan, pool)?;
     let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = UpstreamRequest {
@@ -277,48 +283,6 @@ fn rewriter(
     })
 }
 
-/// What the route table is asked about a request.
-///
-/// # Errors
-/// Its path could be read in two ways.
-pub(crate) fn question<'a>(
-    context: &'a RequestContext,
-    (method, target): (&'a Method, &'a Uri),
-    headers: &'a HeaderMap,
-) -> Result<RoutingRequest<'a>, ProxyError> {
-    let conn = &context.conn;
-    let path = CanonicalPath::of_target(target.path(), target.query())
-        .map_err(|problem| ProxyError::InvalidRequest(InvalidRequest::path(problem)))?;
-    Ok(RoutingRequest {
-        method,
-        path,
-        query: target.query(),
-        host: host_of(headers),
-        headers,
-        source: Some(conn.downstream.client.ip()),
-        sni: conn.server_name(),
-        identity: context.verdict.identity(),
-        failed_is_forwarded: conn.failed_is_forwarded(),
-    })
-}
-
-/// What a refused client is told where no route is asked.
-pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
-    let ClientIdentity::Refused(refusal) = verdict.identity() else {
-        return None;
-    };
-    Some(ProxyError::Refused(Box::new(RouteRefusal {
-        status: StatusCode::FORBIDDEN.as_u16(),
-        reason: RefusalReason::Access(AccessStep::RefusedCertificate),
-        text: refusal.text(),
-        allow: None,
-        class: Class::Unknown,
-        route: None,
-        rule: None,
-        needs_legacy_routes: false,
-    })))
-}
-
 /// Whether a compiler could take a request now.
 fn status_available(context: &RequestContext) -> bool {
     let generation = &context.generation;
@@ -373,4 +337,29 @@ fn admit_body(
     let pace = Pace::new(conn.rates.body_min, conn.rates.grace);
     upload.allow(plan.body_bytes_max, pool.settings.idle_timeout, pace);
     upload.check_length().map_err(ProxyError::Body)
+}
+
+/// Waits until a body is complete or larger than the buffer, so that a slow client does not hold a connection to a member.
+/// If the memory for buffers is used up, the request goes on at once and its body is streamed.
+async fn buffer_body(context: &RequestContext, upload: &Upload) -> Result<(), ProxyError> {
+    let settings = &context.generation.settings;
+    let maxima = (
+        settings.body_buffer_bytes_max,
+        settings.body_buffers_bytes_max,
+    );
+    let charge = || {
+        context
+            .worker
+            .shared
+            .shares
+            .charge(context.client_accounts())
+    };
+    match upload.gather(maxima, charge).await {
+        Ok(Gathered::Enough) => Ok(()),
+        Ok(Gathered::NoRoom) => {
+            context.conn.metrics.limit(Limit::BodyBuffers);
+            Ok(())
+        }
+        Err(fault) => Err(ProxyError::Body(fault)),
+    }
 }

@@ -1,10 +1,10 @@
 //! The wait for the head of a response.
 
-use std::{cell::RefCell, pin::Pin, time::Duration};
+use std::{pin::Pin, time::Duration};
 
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
 
-use crate::{admission::PoolLease, upload::Upload};
+use crate::{pool_runtime::PoolLease, response_timer::ResponseTimer, upload::Upload};
 
 /// How often a request that waits looks whether its member has failed. Nearly all requests are answered before the first
 /// look, and so pay nothing for it.
@@ -37,24 +37,6 @@ pub(crate) enum NoResponse {
     Moved(PoolLease),
 }
 
-/// A connection's timer, for one request after the other. One that is only ever put off costs the runtime next to
-/// nothing; a new one for each request is entered into its wheel and taken out again.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm(RefCell<Option<Pin<Box<Sleep>>>>);
-
-impl Alarm {
-    fn set(&self, at: Instant) -> Pin<Box<Sleep>> {
-        match self.0.take() {
-            Some(mut timer) => {
-                timer.as_mut().reset(at);
-                timer
-            }
-            // The first of its connection, or the other is with a request that runs at the same time.
-            None => Box::pin(sleep_until(at)),
-        }
-    }
-}
-
 /// Waits for the head of a response. The limit `first_byte` counts from the request's last byte and not from the
 /// beginning of this attempt, so that an agent, which counts the same way, sees our answer before it gives up. Time that the
 /// request waited in a queue before its last byte was read counts too. The limit
@@ -65,17 +47,17 @@ pub(crate) async fn first_byte<T>(
     mut sent: Pin<&mut impl Future<Output = T>>,
     upload: &Upload,
     limits: Limits,
-    (alarm, began): (&Alarm, Instant),
+    (response_timer, began): (&ResponseTimer, Instant),
     WaitHooks { long, elsewhere }: WaitHooks<'_>,
 ) -> Result<T, NoResponse> {
     let first_limit = limits.first_byte.min(limits.idle);
     // All requests of a connection begin with the same interval, so that its timer is only ever put off.
-    let mut timer = alarm.set(began + first_limit.min(MEMBER_LOOK_INTERVAL));
+    let mut timer = response_timer.set(began + first_limit.min(MEMBER_LOOK_INTERVAL));
     loop {
         tokio::select! {
             biased;
             answer = sent.as_mut() => {
-                *alarm.0.borrow_mut() = Some(timer);
+                response_timer.put_back(timer);
                 return Ok(answer);
             }
             () = timer.as_mut() => {

@@ -1,23 +1,16 @@
 //! One applied configuration with its materials, as requests see it: whole, and the same from start to end.
 
-use std::{
-    ops::Deref,
-    rc::Rc,
-    sync::{Arc, OnceLock},
-};
+use std::{ops::Deref, rc::Rc, sync::Arc};
 
-use balancing::Pool;
 use identity::{CertnamePattern, OwnNames};
 use listener::ActiveListener;
 use pki::{CsrPolicy, TrustStore};
 use routing::RouteTable;
-use telemetry::{MemberMetrics, PassthroughMetrics, PoolMetrics};
-use upstream::Connector;
 
 use crate::{
     access_rules::RuleRuntime,
-    admission::PoolAdmission,
-    settings::{CaSettings, PoolRules, ProxySettings},
+    pool_runtime::PoolRuntime,
+    settings::{CaSettings, ProxySettings},
 };
 
 /// One applied configuration, numbered.
@@ -90,7 +83,7 @@ impl Generation {
         let mut pools = self.pools.iter();
         let pool = pools.find(|named| **named.pool.name() == *pool);
         pool.is_some_and(|pool| {
-            let mut connectors = pool.connectors.iter();
+            let mut connectors = pool.connectors();
             connectors.any(|connector| *connector.address == *address)
         })
     }
@@ -121,27 +114,4 @@ impl Deref for LocalGeneration {
     fn deref(&self) -> &Generation {
         &self.0.0
     }
-}
-
-/// A pool with what is needed to reach its members.
-#[derive(Debug)]
-pub struct PoolRuntime {
-    /// Who is picked.
-    pub pool: Pool,
-    /// Which requests run and which wait, over generations.
-    pub admission: Arc<PoolAdmission>,
-    /// How each member is reached, by the pool's index.
-    pub connectors: Vec<Arc<Connector>>,
-    /// What requests to it look like.
-    pub rules: PoolRules,
-    /// Limits towards its members.
-    pub settings: upstream::UpstreamSettings,
-    /// Its counters.
-    pub metrics: PoolMetrics,
-    /// The counters of each member, by the pool's index.
-    pub member_metrics: Vec<MemberMetrics>,
-    /// The same of connections that are passed through; empty where none are.
-    pub passthrough_metrics: Vec<PassthroughMetrics>,
-    /// The values of persistence cookies, by the pool's index; empty until a request asks for them.
-    pub cookies: OnceLock<Box<[String]>>,
 }

@@ -28,11 +28,12 @@ use tokio::{
 use crate::{
     connection::Conn,
     exceeded_limit::ExceededLimit,
-    http2_transport::{Http2Transport, RefusedHead},
+    http2_transport::Http2Transport,
+    open_stream::OpenStream,
     protocol_errors,
     reason::LogReason,
     stream::{ReadLimits, answer},
-    streams::{OpenStream, Streams},
+    streams::{RefusedHead, Streams},
     worker::Worker,
 };
 
@@ -186,7 +187,7 @@ impl<'a> Http2<'a> {
             .is_some_and(|until| until <= Instant::now())
         {
             respond.send_reset(Reason::REFUSED_STREAM);
-            return open.taken_back();
+            return open.cancelled();
         }
         let worker = Rc::clone(self.worker);
         let reading = self.reading;

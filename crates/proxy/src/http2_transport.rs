@@ -17,17 +17,8 @@ use crate::{
     connection::Conn,
     exceeded_limit::ExceededLimit,
     frame_head::{DATA, HEAD_BYTES, HEADERS, RST_STREAM, number},
-    streams::Streams,
+    streams::{RefusedHead, Streams},
 };
-
-/// How h2 refused a head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefusedHead {
-    /// It was malformed: the stream was reset.
-    Malformed,
-    /// It was too large: the stream was answered with 431.
-    Large,
-}
 
 /// A transport that sees the frames that pass through it. It is shared: h2 keeps what it is given, and the end of a connection
 /// is for others to see to.

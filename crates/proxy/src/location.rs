@@ -8,7 +8,7 @@ use http::{
     header::{CONTENT_LOCATION, LOCATION},
 };
 
-use crate::generation::PoolRuntime;
+use crate::pool_runtime::PoolRuntime;
 
 /// The headers that Apache's `ProxyPassReverse` rewrites.
 pub(crate) const URL_HEADERS: [HeaderName; 3] =

@@ -9,7 +9,7 @@ use routing::CanonicalPath;
 use upstream::OwnFields;
 
 use crate::{
-    attempts::{forwarded, names, tell_of_host},
+    forwarding::{forwarded, names, set_host_fields},
     sanitize::{InvalidRequest, sanitize},
     settings::HostRule,
 };
@@ -49,7 +49,7 @@ pub fn member_head(
     let mut own = OwnFields::with_lines(&lines);
     own.set(&names::X_REQUEST_ID, stamp.request_id.as_bytes());
     let member = HeaderValue::from_static("member:8140");
-    tell_of_host(&mut own, &sane.scrubbed, HostRule::Keep, &member);
+    set_host_fields(&mut own, &sane.scrubbed, HostRule::Keep, &member);
     let stamped = sane.scrubbed.stamp(own, stamp.identity, stamp.form, true);
     let line = RequestLine {
         method: &sane.method,

@@ -2,13 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use balancing::{HealthCause, OverloadCause};
 
-use crate::clock_offsets::ClockOffset;
+use crate::{clock_offsets::ClockOffset, pool_runtime::PoolRuntime};
 
 /// Members by pool and address. A commit removes those that no configuration names, which bounds it.
 #[derive(Debug, Default)]
@@ -168,6 +168,28 @@ impl MemberHistory {
     pub fn of(&self, pool: &str, member: &str) -> MemberFacts {
         let key = (pool.to_owned(), member.to_owned());
         self.members().get(&key).cloned().unwrap_or_default()
+    }
+
+    /// The clocks of the members of these pools, by address. None until each member has been probed, so that the first
+    /// probe does not decide alone.
+    pub(crate) fn clock_offsets(
+        &self,
+        pools: &[Arc<PoolRuntime>],
+    ) -> Option<BTreeMap<String, ClockOffset>> {
+        let mut offsets = BTreeMap::new();
+        for runtime in pools {
+            if !runtime.pool.check().shows_clock() {
+                continue;
+            }
+            for connector in runtime.connectors() {
+                let facts = self.of(runtime.pool.name(), &connector.address);
+                facts.probed.as_ref()?;
+                // A server in two pools has one clock.
+                let offset = facts.clock_offset;
+                offsets.extend(offset.map(|offset| (connector.address.to_string(), offset)));
+            }
+        }
+        Some(offsets)
     }
 
     /// Forgets the members that `named(pool, address)` does not want.

@@ -11,7 +11,7 @@ use http::{
 };
 use upstream::MemberAddress;
 
-use crate::{generation::PoolRuntime, location::URL_HEADERS};
+use crate::{location::URL_HEADERS, pool_runtime::PoolRuntime};
 
 /// A host name is no longer (RFC 1035); neither is what is held back of a text.
 const NAME_BYTES_MAX: usize = 253;
@@ -81,7 +81,7 @@ pub(crate) fn rewrite(
 /// The names of a pool's members that a text can have: those with a dot, because `puppet` is a word too.
 fn names_of(pool: &PoolRuntime) -> Vec<Box<str>> {
     let mut names = Vec::new();
-    for (entry, connector) in pool.pool.entries().iter().zip(&pool.connectors) {
+    for (entry, connector) in pool.pool.entries().iter().zip(pool.connectors()) {
         let host = match &connector.target {
             MemberAddress::Unix(_) => None,
             target @ MemberAddress::Tcp { .. } => Some(target.host()),

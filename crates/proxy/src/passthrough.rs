@@ -18,7 +18,7 @@ use listener::{Origin, RawConnection, keep_alive};
 use proxy_protocol::{ConnectionAddresses, Tlv, Version};
 use telemetry::{
     AccessRecord, Alarm, AttemptResult, Limit, ListenerMetrics, OpenPassthrough, OpenTunnel,
-    RequestFields, RequestFieldsCopy,
+    PassthroughMetrics, RequestFields, RequestFieldsCopy,
 };
 use tokio::{
     io::AsyncWriteExt as _,
@@ -29,15 +29,15 @@ use tokio::{
 use upstream::{DialError, DialStage, MemberAddress, MemberIo};
 
 use crate::{
-    admission::PoolLease,
-    copying::{Copying, End, Side, Silence},
-    generation::{Generation, PoolRuntime},
+    copying::{Copying, End, FAREWELL_TIMEOUT, Side, Silence},
+    generation::Generation,
     open_tunnels::TunnelClient,
     passthrough_guard::guarded_by,
+    pool_runtime::{PoolLease, PoolRuntime},
     reason::LogReason,
+    request_id::RequestId,
     signals::{LifecyclePhase, Signals},
-    tunnel::FAREWELL_TIMEOUT,
-    worker::{RequestId, Worker},
+    worker::Worker,
 };
 
 /// The class in records.
@@ -283,7 +283,7 @@ fn note_success(worker: &Worker, lease: &PoolLease) {
         shared.health_changed(pool.pool.name(), member.address(), &change);
     }
     member.attempt_succeeded();
-    pool.member_metrics[lease.index()].attempt(AttemptResult::Ok);
+    lease.runtime().metrics.attempt(AttemptResult::Ok);
 }
 
 fn note_failure(worker: &Worker, lease: &PoolLease, error: &DialError) {
@@ -293,7 +293,7 @@ fn note_failure(worker: &Worker, lease: &PoolLease, error: &DialError) {
         DialStage::Resolve => AttemptResult::Resolve,
         DialStage::Connect | DialStage::Handshake => AttemptResult::Connect,
     };
-    pool.member_metrics[lease.index()].attempt(result);
+    lease.runtime().metrics.attempt(result);
     tracing::warn!(
         pool = %name, member = %member.address(), result = result.as_str(), cause = %error,
         "attempt failed"
@@ -334,7 +334,7 @@ struct Tunnel<'a> {
     connect: Duration,
     copying: Copying<TcpStream, MemberIo>,
     silence: Silence,
-    counted: (OpenTunnel, OpenPassthrough),
+    counted: (OpenTunnel, Option<OpenPassthrough>),
 }
 
 impl<'a> Tunnel<'a> {
@@ -357,7 +357,11 @@ impl<'a> Tunnel<'a> {
         let pool = lease.pool();
         let counted = (
             pool.metrics.tunnel(),
-            pool.passthrough_metrics[lease.index()].opens(),
+            lease
+                .runtime()
+                .passthrough_metrics
+                .as_ref()
+                .map(PassthroughMetrics::opens),
         );
         Self {
             worker,
@@ -422,8 +426,10 @@ impl<'a> Tunnel<'a> {
                     let (copying, silence) = (&mut self.copying, &mut self.silence);
                     let end = self.worker.with_piece(|piece| copying.poll(cx, piece));
                     let (up, down) = silence.note(copying.bytes());
-                    if (up, down) != (0, 0) {
-                        self.counted.1.moved(up, down);
+                    if (up, down) != (0, 0)
+                        && let Some(counted) = &self.counted.1
+                    {
+                        counted.moved(up, down);
                     }
                     end
                 }) => break PassthroughEnd::Sides(end),

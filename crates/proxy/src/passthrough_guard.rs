@@ -6,7 +6,7 @@ use std::{borrow::Cow, net::IpAddr};
 
 use upstream::{Connector, MemberAddress};
 
-use crate::generation::PoolRuntime;
+use crate::pool_runtime::PoolRuntime;
 
 /// The member of a pool with identity headers that stands where `target` leads, if there is one: on the same host, unless
 /// the pool of `target` says that its own port reads no such headers (`trusted_headers_off`) and the ports differ.
@@ -22,7 +22,7 @@ pub fn guarded_by<'a>(
         if pool.rules.passthrough.is_used {
             return None;
         }
-        let mut members = pool.connectors.iter();
+        let mut members = pool.connectors();
         let member = members.find(|member| {
             let known = (&member.target, member.addresses());
             is_guarded(known, (target, addresses), trusted_headers_off)

@@ -7,7 +7,10 @@ use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
 use pki::PersistenceKey;
 use routing::{ForwardPlan, RoutePersistence, cookie_value};
 
-use crate::{admission::PoolLease, context::RequestContext, generation::PoolRuntime};
+use crate::{
+    context::RequestContext,
+    pool_runtime::{PoolLease, PoolRuntime},
+};
 
 /// Which member the client of a request stays with. What the client sends leads at most to a member that may be picked
 /// anyway: one that is up, ready and below its limit.
@@ -59,7 +62,8 @@ pub(crate) fn note_answer(
         && stay != MemberPersistence::Member(here)
         && !returns
     {
-        let value = &runtime.cookies(&context.worker.shared.persistence)[index];
+        let value =
+            runtime.members[index].cookie(runtime.pool.name(), &context.worker.shared.persistence);
         let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax");
         headers.extend(HeaderValue::try_from(cookie).map(|cookie| (SET_COOKIE, cookie)));
     }
@@ -77,7 +81,7 @@ fn log_move(
     if !shared.persistence_events.admit(shared.now()) {
         return;
     }
-    let address = |index: usize| &*runtime.connectors[index].address;
+    let address = |index: usize| &*runtime.members[index].connector.address;
     let client = context.conn.downstream.client.ip().to_canonical();
     let reason = match returns {
         true => "at its limit",
@@ -113,23 +117,13 @@ impl PoolRuntime {
             RoutePersistence::Cookie(name) => {
                 let value = cookie_value(headers, name);
                 let issued = value.zip(key).and_then(|(value, key)| {
-                    let mut values = self.cookies(key).iter();
-                    values.position(|known| known.as_bytes() == value)
+                    let mut members = self.members.iter();
+                    members.position(|m| m.cookie(self.pool.name(), key).as_bytes() == value)
                 });
                 issued.map_or(MemberPersistence::No, |index| {
                     MemberPersistence::Member(self.pool.entries()[index].member.id())
                 })
             }
         }
-    }
-
-    /// The value of the cookie for each member, by the pool's index.
-    pub(crate) fn cookies(&self, key: &PersistenceKey) -> &[String] {
-        self.cookies.get_or_init(|| {
-            let connectors = self.connectors.iter();
-            connectors
-                .map(|connector| key.value(self.pool.name(), &connector.address))
-                .collect()
-        })
     }
 }

@@ -18,7 +18,6 @@ use upstream::MemberBody;
 
 use crate::{
     access_rules::Observed,
-    admission::PoolLease,
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
@@ -28,12 +27,14 @@ use crate::{
     forged_headers,
     generation::LocalGeneration,
     pace::ReaderPace,
+    pool_runtime::PoolLease,
     reason::LogReason,
+    request_id::RequestId,
     retry_support::RetrySupport,
     sanitize::InvalidRequest,
     strangers::StrangerSlot,
     upload::{RequestBody, Upload},
-    worker::{RequestId, Worker},
+    worker::Worker,
 };
 
 /// What ended an exchange.

@@ -4,73 +4,23 @@
 //! and who asked would be handed a certificate of this proxy's name. The first such answer ends renewals until an
 //! operator has looked: each further one would burn a serial of the CA and could replace our certificate there.
 
-use std::{future::poll_fn, sync::Arc, time::SystemTime};
+use std::{future::poll_fn, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use identity::ClientIdentity;
 use pki::NotRenewed;
 use routing::ForwardPlan;
-use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, timeout};
 use upstream::{MemberBody, WireError};
 
 use crate::{
-    context::RequestContext,
-    error::ProxyError,
-    generation::{Generation, PoolRuntime},
-    reason::LogReason,
-    response_body::AnswerBody,
-    upload::RequestBody,
+    context::RequestContext, error::ProxyError, generation::Generation, pool_runtime::PoolRuntime,
+    reason::LogReason, response_body::AnswerBody, upload::RequestBody,
 };
 
 /// Most bytes of an answer: a certificate with all its extensions has a tenth of that.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-
-/// Whether renewals are passed on, over all workers and generations.
-#[derive(Debug)]
-pub struct Renewal(Arc<Alarms>);
-
-/// Why no renewal is passed on until an operator asks for a reload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RenewalSuspension {
-    /// Since when.
-    pub since: SystemTime,
-    /// What the CA answered, as a sentence.
-    pub why: String,
-}
-
-impl Renewal {
-    /// On, unless that alarm is active.
-    pub(crate) fn new(alarms: &Arc<Alarms>) -> Self {
-        Self(Arc::clone(alarms))
-    }
-
-    /// Why it is off, if it is.
-    pub fn off(&self) -> Option<RenewalSuspension> {
-        let alarm = self.0.get(Alarm::RenewalOff, "")?;
-        Some(RenewalSuspension {
-            since: alarm.since,
-            why: alarm.message,
-        })
-    }
-
-    /// On again: an operator has asked for a reload.
-    pub fn permit(&self) {
-        self.0.clear(Alarm::RenewalOff, "");
-    }
-
-    /// The first reason stays: those that follow are of requests that were on their way.
-    fn forbid(&self, why: &str) {
-        if self.off().is_none() {
-            let message = format!(
-                "{why}; the proxy did not forward the response, and renewal is off until the next `proscenium reload`"
-            );
-            self.0
-                .raise(Alarm::RenewalOff, "", message, SystemTime::now());
-        }
-    }
-}
 
 /// Whether a renewal may be sent: none is off, and the CA will be told whose certificate it is about.
 pub(crate) fn admit(

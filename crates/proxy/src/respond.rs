@@ -511,17 +511,11 @@ pub(crate) fn switching(
     worker: &Worker,
     own: &OwnNames,
     mut head: Parts,
+    body: ResponseBody,
 ) -> Response<ResponseBody> {
     head.headers.remove(CONTENT_LENGTH);
     let protocol = head.headers.get(UPGRADE).cloned();
-    let mut response = from_member(
-        worker,
-        own,
-        head,
-        ResponseBody::none(),
-        false,
-        RetrySupport::Unknown,
-    );
+    let mut response = from_member(worker, own, head, body, false, RetrySupport::Unknown);
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.extend(protocol.map(|protocol| (UPGRADE, protocol)));

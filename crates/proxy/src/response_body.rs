@@ -16,6 +16,7 @@ use crate::{
     member_names::NameRewriter,
     pace::ReaderPace,
     record::{EndedBy, Exchanged},
+    tunnel_opening::TunnelOpening,
     upload::RequestBody,
 };
 
@@ -52,6 +53,8 @@ pub(crate) enum AnswerBody {
 enum Source {
     /// A text of our own: what is left of it.
     Local(Option<Bytes>),
+    /// Nothing: a tunnel follows.
+    Tunnel(Box<TunnelOpening>),
     /// A member's, on its way through.
     Member(MemberBody<RequestBody>, IdleLimit),
     /// The same, with other names in it.
@@ -63,7 +66,7 @@ impl Source {
     fn take_member(&mut self) -> Option<MemberBody<RequestBody>> {
         match std::mem::replace(self, Self::Local(None)) {
             Self::Member(member, _) | Self::Rewritten(member, ..) => Some(member),
-            local @ Self::Local(_) => {
+            local @ (Self::Local(_) | Self::Tunnel(_)) => {
                 *self = local;
                 None
             }
@@ -76,11 +79,22 @@ impl ResponseBody {
         Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
     }
 
-    /// None at all, behind a 101: the exchange goes on as a tunnel.
-    pub(crate) fn none() -> Self {
+    /// No body, after a 101: the exchange goes on as this tunnel.
+    pub(crate) fn tunnel(opening: Box<TunnelOpening>) -> Self {
         Self {
-            source: Source::Local(None),
+            source: Source::Tunnel(opening),
             exchanged: None,
+        }
+    }
+
+    /// The tunnel that follows, for the task of the connection.
+    pub(crate) fn take_tunnel(&mut self) -> Option<Box<TunnelOpening>> {
+        match std::mem::replace(&mut self.source, Source::Local(None)) {
+            Source::Tunnel(opening) => Some(opening),
+            source => {
+                self.source = source;
+                None
+            }
         }
     }
 
@@ -135,7 +149,7 @@ impl ResponseBody {
     /// How fast the client takes a member's body, where it is the only one of its connection.
     fn reader(&self) -> Option<&ReaderPace> {
         match self.source {
-            Source::Local(_) => None,
+            Source::Local(_) | Source::Tunnel(_) => None,
             Source::Member(..) | Source::Rewritten(..) => self.exchanged.as_ref()?.reader(),
         }
     }
@@ -150,6 +164,7 @@ impl ResponseBody {
         }
         let polled = match &mut self.source {
             Source::Local(text) => Poll::Ready(Ok(text.take())),
+            Source::Tunnel(_) => Poll::Ready(Ok(None)),
             Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
             Source::Rewritten(incoming, idle, rewriter) => {
                 poll_rewritten(incoming, idle, rewriter, cx)
@@ -196,6 +211,7 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Local(text) => text.is_none(),
+            Source::Tunnel(_) => true,
             Source::Member(incoming, _) => incoming.is_end_stream(),
             Source::Rewritten(incoming, _, rewriter) => {
                 incoming.is_end_stream() && rewriter.is_empty()
@@ -208,6 +224,7 @@ impl Body for ResponseBody {
             Source::Local(text) => {
                 SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
+            Source::Tunnel(_) => SizeHint::with_exact(0),
             Source::Member(incoming, _) => incoming.size_hint(),
             Source::Rewritten(..) => SizeHint::default(),
         }

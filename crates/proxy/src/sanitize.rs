@@ -96,6 +96,28 @@ pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<SanitizedRequest, 
     })
 }
 
+/// Checks what hyper checks of an HTTP/1.1 head: its size and number of fields; and that no value begins or ends with
+/// white space (RFC 9113, 8.2.1), which a member would read as another value.
+pub(crate) fn check_http2_head(head: &Parts, head_bytes_max: usize) -> Result<(), InvalidRequest> {
+    let fields: usize = head
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+        .sum();
+    let target = head.uri.path_and_query().map_or(0, |t| t.as_str().len());
+    if fields + target + head.method.as_str().len() > head_bytes_max {
+        return Err(InvalidRequest::Large("bytes than `head_max` allows"));
+    }
+    if head.headers.len() > FIELDS_MAX {
+        return Err(InvalidRequest::Large("than 100 headers"));
+    }
+    let padded = |value: &HeaderValue| value.as_bytes() != value.as_bytes().trim_ascii();
+    if head.headers.values().any(padded) {
+        return Err(InvalidRequest::Field);
+    }
+    Ok(())
+}
+
 fn check(head: &Parts) -> Result<Uri, InvalidRequest> {
     if head.method == Method::TRACE {
         return Err(InvalidRequest::Trace);
@@ -239,3 +261,6 @@ fn origin_form(uri: &Uri) -> Result<Uri, InvalidRequest> {
 pub(crate) fn host_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST).and_then(|host| host.to_str().ok())
 }
+
+/// Maximum fields of a request head, as in hyper for HTTP/1.1.
+const FIELDS_MAX: usize = 100;

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use http::StatusCode;
 use hyper::{
     body::Incoming,
     rt::{Read, Write},
@@ -110,8 +111,6 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
         None => serve_http1(&worker, &conn, &settings, io).await,
         Some(_) => serve_http2(&worker, &conn, &settings, io).await,
     }
-    // A tunnel whose client had gone before it could begin.
-    drop(conn.opening.take());
     drop(conn.task.take());
     conn.metrics.connections_open.dec();
 }
@@ -124,11 +123,18 @@ async fn serve_http1(
 ) {
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
+    let opening = &RefCell::new(None);
     let begin = |io| {
         worker.warm.enter(conn);
         let service = hyper::service::service_fn(|request| {
             let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
-            async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
+            async move {
+                let mut response = handle(worker, conn, request).await;
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    opening.replace(response.body_mut().take_tunnel());
+                }
+                Ok::<_, Infallible>(response)
+            }
         });
         let (notes, requests) = (Arc::clone(&conn.notes), conn.requests.get());
         let io = Http1Transport::new(io, settings.head_bytes_max, notes, requests);
@@ -146,7 +152,7 @@ async fn serve_http1(
     drop(conn.notes.take());
     if conn.upgrade.borrow().is_some() {
         // Boxed: connections that never become tunnels, which is nearly all, hold no room for one.
-        Box::pin(tunnel::follow(worker, conn)).await;
+        Box::pin(tunnel::follow(worker, conn, opening.take())).await;
     }
 }
 

@@ -5,9 +5,48 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use balancing::{RateScope, counted_as};
+use balancing::{RateExceeded, RateLimiter, RateScope, Rates, counted_as};
+
+/// Limits for clients without a verified certificate at the CA, over all workers and generations.
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    rates: RateLimiter,
+    slots: Arc<StrangerSlots>,
+}
+
+impl Strangers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            rates: RateLimiter::new(seed),
+            slots: Arc::default(),
+        }
+    }
+
+    /// Counts a request. `now`: time since start.
+    ///
+    /// # Errors
+    /// The client's address, or all such clients together, send too many requests.
+    pub(crate) fn count(
+        &self,
+        rates: &Rates,
+        client: IpAddr,
+        now: Duration,
+        random: u64,
+    ) -> Result<(), RateExceeded> {
+        self.rates.count(rates, client, now, random)
+    }
+
+    /// Takes a slot of the CA, of which all such clients together may hold `max`.
+    ///
+    /// # Errors
+    /// All of them, or all that one address may hold, are in use.
+    pub(crate) fn take_slot(&self, client: IpAddr, max: u32) -> Result<StrangerSlot, SlotsFull> {
+        self.slots.take(client, max)
+    }
+}
 
 /// Who has how many, over all workers and generations.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     rc::Rc,
     task::Poll,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use bytes::Bytes;
@@ -25,14 +25,12 @@ use tokio::{
 use crate::{
     body_fault::BodyFault,
     client_body::StreamBody,
-    date,
     exchange::{give_up, handle},
+    open_stream::OpenStream,
     pace::{Pace, RateLimits},
     reason::LogReason,
     record::EndedBy,
     response_body::ResponseBody,
-    sanitize::InvalidRequest,
-    streams::{OpenStream, Streams},
     worker::Worker,
 };
 
@@ -68,13 +66,13 @@ pub(crate) async fn answer(
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await {
         let fault = matches!(ended, Ok(Reason::PROTOCOL_ERROR)).then_some(BodyFault::Broken);
         give_up(&worker, &open.conn, request, fault);
-        return open.taken_back();
+        return open.cancelled();
     }
     let mut handling = pin!(handle(Rc::clone(&worker), Rc::clone(&open.conn), request));
     let response = loop {
         tokio::select! {
             biased;
-            _ = poll_fn(|cx| respond.poll_reset(cx)) => return open.taken_back(),
+            _ = poll_fn(|cx| respond.poll_reset(cx)) => return open.cancelled(),
             response = handling.as_mut() => break response,
             () = wanted.notified() => {
                 let mut interim = Response::new(());
@@ -86,13 +84,13 @@ pub(crate) async fn answer(
     };
     if open.is_malformed() {
         respond.send_reset(Reason::PROTOCOL_ERROR);
-        return open.taken_back();
+        return open.cancelled();
     }
-    let sent = send(response, respond, reading).await;
+    let sent = send(&worker, response, respond, reading).await;
     open.note_swap(&worker);
     match sent {
         Ok(()) => open.answered(),
-        Err(Unsent::TakenBack) => open.taken_back(),
+        Err(Unsent::Cancelled) => open.cancelled(),
         Err(Unsent::Stalled) => open.conn.metrics.limit(Limit::WriteTimeout),
         Err(Unsent::Slow) => open.conn.metrics.limit(Limit::ReadRate),
         Err(Unsent::Broken) => {}
@@ -102,7 +100,7 @@ pub(crate) async fn answer(
 /// Why an answer did not go out whole.
 enum Unsent {
     /// The client wants no more of it, or is gone.
-    TakenBack,
+    Cancelled,
     /// The client took nothing of it for too long.
     Stalled,
     /// The client took it too slowly.
@@ -113,6 +111,7 @@ enum Unsent {
 
 /// Sends an answer as fast as the client takes it: of a body one piece is held that the client has no room for.
 async fn send(
+    worker: &Worker,
     response: Response<ResponseBody>,
     mut respond: SendResponse<Bytes>,
     reading: ReadLimits,
@@ -120,18 +119,18 @@ async fn send(
     let mut pace = Pace::of_reader(reading.rates.read_min, reading.rates.grace);
     let (mut head, mut body) = response.into_parts();
     if !head.headers.contains_key(DATE) {
-        head.headers.insert(DATE, date::now());
+        head.headers.insert(DATE, worker.date.at(SystemTime::now()));
     }
     let empty = body.is_end_stream();
     let sent = respond.send_response(Response::from_parts(head, ()), empty);
-    let mut stream = sent.map_err(|_| Unsent::TakenBack)?;
+    let mut stream = sent.map_err(|_| Unsent::Cancelled)?;
     if empty {
         return Ok(());
     }
     loop {
         let next = tokio::select! {
             biased;
-            _ = poll_fn(|cx| stream.poll_reset(cx)) => return Err(Unsent::TakenBack),
+            _ = poll_fn(|cx| stream.poll_reset(cx)) => return Err(Unsent::Cancelled),
             next = poll_fn(|cx| body.poll_data(cx)) => next,
         };
         let (data, last) = match next {
@@ -200,7 +199,7 @@ async fn send_piece(
         pace.moved(piece.len());
         if !piece.is_empty() || end {
             let sent = stream.send_data(piece, end);
-            sent.map_err(|_| Unsent::TakenBack)?;
+            sent.map_err(|_| Unsent::Cancelled)?;
         }
         if data.is_empty() {
             return Ok(());
@@ -222,7 +221,7 @@ async fn room(
             match stream.poll_capacity(cx) {
                 Poll::Ready(Some(Ok(0))) => {}
                 Poll::Ready(Some(Ok(room))) => return Poll::Ready(Ok(room)),
-                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::TakenBack)),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::Cancelled)),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -261,31 +260,6 @@ fn as_http1(head: &mut Parts) {
     }
 }
 
-/// Checks what hyper checks of an HTTP/1.1 head: its size and number of fields; and that no value begins or ends with
-/// white space (RFC 9113, 8.2.1), which a member would read as another value.
-pub(crate) fn check_head(head: &Parts, streams: &Streams) -> Result<(), InvalidRequest> {
-    let fields: usize = head
-        .headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
-        .sum();
-    let target = head.uri.path_and_query().map_or(0, |t| t.as_str().len());
-    if fields + target + head.method.as_str().len() > streams.head_bytes_max {
-        return Err(InvalidRequest::Large("bytes than `head_max` allows"));
-    }
-    if head.headers.len() > FIELDS_MAX {
-        return Err(InvalidRequest::Large("than 100 headers"));
-    }
-    let padded = |value: &HeaderValue| value.as_bytes() != value.as_bytes().trim_ascii();
-    if head.headers.values().any(padded) {
-        return Err(InvalidRequest::Field);
-    }
-    Ok(())
-}
-
 fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
-
-/// As many as hyper takes of an HTTP/1.1 head.
-const FIELDS_MAX: usize = 100;

@@ -3,7 +3,6 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
-    rc::Rc,
     task::Waker,
 };
 
@@ -11,10 +10,16 @@ use http1::HeadFault;
 use listener::{ConnectionStage, ListenerSettings};
 use tokio::time::Instant;
 
-use crate::{
-    connection::Conn, exceeded_limit::ExceededLimit, frame_allowance::FrameAllowance,
-    http2_transport::RefusedHead, worker::Worker,
-};
+use crate::{exceeded_limit::ExceededLimit, frame_allowance::FrameAllowance};
+
+/// How h2 refused a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RefusedHead {
+    /// It was malformed: the stream was reset.
+    Malformed,
+    /// It was too large: the stream was answered with 431.
+    Large,
+}
 
 /// The requests of one connection, where it carries several at once.
 #[derive(Debug)]
@@ -148,6 +153,47 @@ impl Streams {
         self.excess.get()
     }
 
+    /// A stream has become a request.
+    pub(crate) fn begin(&self, stream: u32) {
+        self.taken.borrow_mut().note(stream);
+        self.in_flight.set(self.in_flight.get() + 1);
+    }
+
+    /// A stream that was a request has ended.
+    pub(crate) fn end(&self, stream: u32) {
+        self.malformed.borrow_mut().retain(|known| *known != stream);
+        self.in_flight.set(self.in_flight.get() - 1);
+        if self.is_idle() {
+            self.rest();
+        }
+    }
+
+    /// The fault of this stream's head that h2 accepted. It is returned once.
+    pub(crate) fn take_head_fault(&self, stream: u32) -> Option<HeadFault> {
+        let mut fragments = self.fragments.borrow_mut();
+        let at = fragments.iter().position(|known| *known == stream)?;
+        fragments.swap_remove(at);
+        Some(HeadFault::Fragment)
+    }
+
+    /// Notes that a stream was in flight when this generation of the trust store became active.
+    pub(crate) fn note_swap(&self, trust_generation: u64) {
+        self.busy_at_swap.set(Some(trust_generation));
+    }
+
+    /// Notes that the client cancelled a request.
+    pub(crate) fn note_reset(&self) {
+        self.resets.set(self.resets.get() + 1);
+        if self.resets.get() > self.answered.get() + RESETS_AHEAD_MAX {
+            self.overstep(ExceededLimit::Resets);
+        }
+    }
+
+    /// Notes that the client let a request be answered.
+    pub(crate) fn note_answered(&self) {
+        self.answered.set(self.answered.get() + 1);
+    }
+
     pub(crate) fn wake_driver(&self) {
         if let Some(driver) = self.driver.borrow().as_ref() {
             driver.wake_by_ref();
@@ -180,82 +226,6 @@ impl Taken {
         }
         let place = self.passed.iter().position(|passed| *passed == stream);
         place.and_then(|place| self.passed.remove(place)).is_some()
-    }
-}
-
-/// A stream whose request is being answered.
-pub(crate) struct OpenStream {
-    pub(crate) conn: Rc<Conn>,
-    pub(crate) number: u32,
-}
-
-impl OpenStream {
-    pub(crate) fn new(conn: &Rc<Conn>, number: u32) -> Self {
-        let this = Self {
-            conn: Rc::clone(conn),
-            number,
-        };
-        let streams = this.streams();
-        streams.taken.borrow_mut().note(number);
-        streams.in_flight.set(streams.in_flight.get() + 1);
-        this
-    }
-
-    fn streams(&self) -> &Streams {
-        self.conn.http2_streams()
-    }
-
-    /// What is wrong with its head and was taken by h2.
-    pub(crate) fn take_head_fault(&self) -> Option<HeadFault> {
-        let mut fragments = self.streams().fragments.borrow_mut();
-        let at = fragments.iter().position(|stream| *stream == self.number)?;
-        fragments.swap_remove(at);
-        Some(HeadFault::Fragment)
-    }
-
-    /// Whether the trailers of the request are malformed.
-    pub(crate) fn is_malformed(&self) -> bool {
-        self.streams().is_malformed(self.number)
-    }
-
-    /// Notes a change of trust that the connection's own task may not have heard of yet: it would find the connection
-    /// idle, though it was busy then.
-    pub(crate) fn note_swap(&self, worker: &Worker) {
-        let trust_generation = worker.current().trust.generation();
-        if trust_generation != self.conn.trust_generation() {
-            self.streams().busy_at_swap.set(Some(trust_generation));
-        }
-    }
-
-    /// Notes that the client took its request back.
-    pub(crate) fn taken_back(&self) {
-        let streams = self.streams();
-        streams.resets.set(streams.resets.get() + 1);
-        if streams.resets.get() > streams.answered.get() + RESETS_AHEAD_MAX {
-            streams.overstep(ExceededLimit::Resets);
-        }
-    }
-
-    pub(crate) fn answered(&self) {
-        let streams = self.streams();
-        streams.answered.set(streams.answered.get() + 1);
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        let streams = self.streams();
-        streams
-            .malformed
-            .borrow_mut()
-            .retain(|stream| *stream != self.number);
-        streams.in_flight.set(streams.in_flight.get() - 1);
-        if streams.is_idle() {
-            streams.idle_since.set(Instant::now());
-        }
-        if self.conn.closing.get() {
-            streams.wake_driver();
-        }
     }
 }
 

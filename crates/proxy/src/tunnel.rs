@@ -16,7 +16,7 @@ use http::{Response, response};
 use hyper_util::rt::TokioIo;
 use identity::ClientIdentity;
 use listener::TlsIo;
-use telemetry::{Limit, OpenTunnel};
+use telemetry::Limit;
 use tokio::{
     io::AsyncWriteExt,
     task::unconstrained,
@@ -27,15 +27,16 @@ use upstream::MemberIo;
 use crate::{
     connection::Conn,
     context::RequestContext,
-    copying::{Copying, End, Side, Silence},
-    generation::PoolRuntime,
+    copying::{Copying, End, FAREWELL_TIMEOUT, Side, Silence},
     http1_transport::Http1Transport,
     open_tunnels::{TunnelClient, TunnelEntry},
+    pool_runtime::PoolRuntime,
     reason::LogReason,
     record::{EndedBy, Exchanged},
     respond,
     response_body::ResponseBody,
     signals::{ConnectionSignals, LifecyclePhase, Signals},
+    tunnel_opening::TunnelOpening,
     worker::Worker,
 };
 
@@ -46,17 +47,6 @@ const REVERIFY_SPREAD: Duration = Duration::from_millis(500);
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// A certificate's last second may not have passed when the timer has.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// Time for telling both sides that an idle tunnel is closed.
-pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// A tunnel whose 101 is on its way to the client.
-#[derive(Debug)]
-pub(crate) struct Opening {
-    exchanged: Box<Exchanged>,
-    member: (MemberIo, Bytes),
-    idle_timeout: Duration,
-    open: OpenTunnel,
-}
 
 /// After a member's 101, which was asked for: takes over the member's end and leaves the rest to who drives the
 /// client's.
@@ -67,17 +57,22 @@ pub(crate) fn open(
     member: (MemberIo, Bytes),
     exchanged: Box<Exchanged>,
 ) -> Response<ResponseBody> {
-    *context.conn.opening.borrow_mut() = Some(Box::new(Opening {
+    let opening = Box::new(TunnelOpening {
         exchanged,
         member,
         idle_timeout: pool.settings.tunnel_idle_timeout,
         open: pool.metrics.tunnel(),
-    }));
-    respond::switching(&context.worker, &context.generation.own_names, head)
+    });
+    let body = ResponseBody::tunnel(opening);
+    respond::switching(&context.worker, &context.generation.own_names, head, body)
 }
 
 /// What is left when HTTP has ended on a connection that asked for an upgrade: the tunnel, if there is one.
-pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
+pub(crate) async fn follow(
+    worker: &Rc<Worker>,
+    conn: &Rc<Conn>,
+    opening: Option<Box<TunnelOpening>>,
+) {
     let Some(asked) = conn.upgrade.take() else {
         return;
     };
@@ -91,7 +86,7 @@ pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
     let Some(mut client) = parts.io.into_inner().into_inner() else {
         return;
     };
-    match conn.opening.take() {
+    match opening {
         // hyper forgets what the client has not taken yet: a 101 that may be among it is not the beginning of a tunnel.
         Some(opening) if conn.activity.write_stalled().is_none() => {
             run(worker, conn, (client, parts.read_buf), *opening).await;
@@ -113,8 +108,8 @@ enum TunnelEnd {
     Cut,
 }
 
-async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), opening: Opening) {
-    let Opening {
+async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), opening: TunnelOpening) {
+    let TunnelOpening {
         mut exchanged,
         member,
         idle_timeout,

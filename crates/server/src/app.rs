@@ -349,7 +349,11 @@ pub(crate) fn adopt(generation: &Generation, shared: &Shared, answered: &[(usize
             changes.extend(change.map(|change| (*member, change)));
         }
         for (member, change) in changes {
-            shared.health_changed(pool.name(), &runtime.connectors[member].address, &change);
+            shared.health_changed(
+                pool.name(),
+                &runtime.members[member].connector.address,
+                &change,
+            );
         }
     }
 }

@@ -290,7 +290,7 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
             .filter(|(_, count)| *count > 0)
             .map(|(reason, count)| (reason.as_str().to_owned(), count))
             .collect(),
-        members: (0..runtime.connectors.len())
+        members: (0..runtime.members.len())
             .map(|index| member_status(app, runtime, index))
             .collect(),
     }
@@ -298,7 +298,7 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
 
 pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
     let entry = &runtime.pool.entries()[index];
-    let address = &runtime.connectors[index].address;
+    let address = &runtime.members[index].connector.address;
     let pool = runtime.pool.name();
     let facts = app.shared.members.of(pool, address);
     let (tunnels, oldest) = app.shared.tunnels.to(pool, address, TUNNELS_NAMED_MAX);

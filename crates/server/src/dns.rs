@@ -170,7 +170,8 @@ impl App {
         let first = foundation.first_ca(&self.lasting);
         let mut pools = generation.pools.iter();
         let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
-        let writer = pool.and_then(|pool| Some(&pool.connectors[pool.pool.writer()?].address));
+        let writer =
+            pool.and_then(|pool| Some(&pool.members[pool.pool.writer()?].connector.address));
         self.note_writer(pool, &foundation.config);
         let alarms = &self.lasting.metrics.alarms;
         match (first, writer) {
@@ -187,7 +188,7 @@ impl App {
     /// Remembers where writes to the CA go, for the next start: DNS may name another member first by then.
     fn note_writer(&self, pool: Option<&Arc<PoolRuntime>>, config: &Config) {
         let named = config.pools.iter().find(|p| p.pool.name == pool_names::CA);
-        let writer = pool.and_then(|pool| pool.connectors.get(pool.pool.writer()?));
+        let writer = pool.and_then(|pool| Some(&pool.members.get(pool.pool.writer()?)?.connector));
         let (Some(named), Some(writer)) = (named, writer) else {
             return;
         };

@@ -272,7 +272,7 @@ impl Explainer {
                 }
                 if plan.endpoint.ca_write {
                     let writer = runtime.pool.writer();
-                    let writer = writer.map(|writer| &*runtime.connectors[writer].address);
+                    let writer = writer.map(|writer| &*runtime.members[writer].connector.address);
                     let alone = if runtime.pool.has_backup() {
                         ""
                     } else {
@@ -282,7 +282,7 @@ impl Explainer {
                         "member   {}{alone}, because a write to the CA is never repeated",
                         writer.unwrap_or("none: the pool has no member now")
                     ));
-                    let members = runtime.connectors.iter().zip(runtime.pool.entries());
+                    let members = runtime.connectors().zip(runtime.pool.entries());
                     for (connector, _) in members.filter(|(_, entry)| entry.role == Role::Backup) {
                         say(format_args!(
                             "member   {} (backup): only while the first is down, and never for a write that may have reached the first",
@@ -337,10 +337,10 @@ impl Explainer {
                         };
                         say(format_args!(
                             "member   {}{backup}{priority}: {}",
-                            runtime.connectors[place.index].address, place.why
+                            runtime.members[place.index].connector.address, place.why
                         ));
                     }
-                    if runtime.connectors.is_empty() {
+                    if runtime.members.is_empty() {
                         say(format_args!("member   none: the pool has no member now"));
                     }
                     say(format_args!(

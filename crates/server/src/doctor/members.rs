@@ -79,7 +79,7 @@ pub(super) async fn examine(
         .iter()
         .zip(&*prepared.generation.pools);
     for (pool, runtime) in pools {
-        for (entry, connector) in runtime.pool.entries().iter().zip(&runtime.connectors) {
+        for (entry, connector) in runtime.pool.entries().iter().zip(runtime.connectors()) {
             let about = format!("{} in pool {}", connector.address, pool.pool.name);
             let asked = Asked {
                 examination,

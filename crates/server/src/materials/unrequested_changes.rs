@@ -151,7 +151,7 @@ fn bundle_faults(
             lost.join(", ")
         ));
     }
-    let connectors = |pool: &Arc<PoolRuntime>| pool.connectors.clone();
+    let connectors = |pool: &Arc<PoolRuntime>| pool.connectors().cloned().collect::<Vec<_>>();
     let members: Vec<_> = prepared
         .generation
         .pools

@@ -168,7 +168,7 @@ impl App {
         let names: Vec<_> = selected
             .iter()
             .map(|(runtime, index)| {
-                let address = &runtime.connectors[*index].address;
+                let address = &runtime.members[*index].connector.address;
                 (runtime.pool.name().to_string(), address.to_string())
             })
             .collect();
@@ -268,7 +268,7 @@ impl App {
         let named = |pool: &str, member: &str| {
             let mut pools = generation.pools.iter();
             let runtime = pools.find(|runtime| &**runtime.pool.name() == pool);
-            runtime.is_some_and(|runtime| runtime.connectors.iter().any(|c| &*c.address == member))
+            runtime.is_some_and(|runtime| runtime.connectors().any(|c| &*c.address == member))
         };
         let (changed, forgotten) = registry.note_absent(named, now);
         for ((pool, member), Instruction { state, .. }) in &forgotten {
@@ -381,7 +381,7 @@ fn on_host<'a>(
 
 fn matching(pools: &[Arc<PoolRuntime>], wanted: impl Fn(&str) -> bool) -> Vec<Selected<'_>> {
     let members = pools.iter().flat_map(|runtime| {
-        let connectors = runtime.connectors.iter().enumerate();
+        let connectors = runtime.connectors().enumerate();
         connectors.map(move |(index, connector)| (runtime, index, &*connector.address))
     });
     members
@@ -405,7 +405,7 @@ fn without_brackets(host: &str) -> &str {
 }
 
 fn addresses(pools: &[Arc<PoolRuntime>]) -> Vec<String> {
-    let connectors = pools.iter().flat_map(|runtime| &runtime.connectors);
+    let connectors = pools.iter().flat_map(|runtime| runtime.connectors());
     let addresses: BTreeSet<_> = connectors.map(|c| c.address.to_string()).collect();
     addresses.into_iter().collect()
 }

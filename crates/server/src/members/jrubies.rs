@@ -144,8 +144,7 @@ pub(crate) fn forget(generation: &Generation, shared: &Shared) {
         generation.pools.iter().any(|runtime| {
             is_read(&runtime.pool)
                 && runtime
-                    .connectors
-                    .iter()
+                    .connectors()
                     .any(|connector| about == key(runtime.pool.name(), &connector.address))
         })
     };

@@ -18,7 +18,7 @@ pub(crate) fn conflicts<'a>(pools: impl Iterator<Item = &'a PoolRuntime> + Clone
     let mut found = Vec::new();
     for pool in passing {
         let off = pool.rules.passthrough.trusted_headers_off;
-        for connector in &pool.connectors {
+        for connector in pool.connectors() {
             let (target, addresses) = (&connector.target, connector.addresses());
             let Some((other, guarded)) = guarded_by(pools.clone(), target, addresses, off) else {
                 continue;

@@ -34,7 +34,7 @@ pub(crate) async fn first(
         if known || check.kind == CheckKind::None {
             continue;
         }
-        for (member, connector) in runtime.connectors.iter().enumerate() {
+        for (member, connector) in runtime.connectors().enumerate() {
             let (connector, check) = (Arc::clone(connector), check.clone());
             asking.spawn(async move {
                 let probed = upstream::probe(&connector, &check).await;
@@ -136,7 +136,7 @@ impl Probes {
                 _tasks: tasks,
             }
         };
-        self.0[pool] = runtime.connectors.iter().enumerate().map(probing).collect();
+        self.0[pool] = runtime.connectors().enumerate().map(probing).collect();
     }
 }
 

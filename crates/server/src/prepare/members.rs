@@ -51,7 +51,7 @@ pub(super) fn inherit<'a>(
         named.insert(address);
         match address.split_once('@') {
             Some((name, one)) => {
-                let before = before.into_iter().flat_map(|before| &before.connectors);
+                let before = before.into_iter().flat_map(|before| before.connectors());
                 let mut before = before.filter(|connector| *connector.address == *name);
                 let known = before.next().map_or(&[][..], |known| known.addresses());
                 let is_there = one.parse().is_ok_and(|one| known.contains(&one));
@@ -76,7 +76,7 @@ pub(super) fn inherit<'a>(
 /// whether instructions are on other members now.
 pub(crate) fn inherit_states(registry: &Registry, generation: &Generation) -> bool {
     let moved = generation.pools.iter().map(|pool| {
-        let members = pool.connectors.iter();
+        let members = pool.connectors();
         let members = members.map(|connector| (&*connector.address, connector.addresses()));
         inherit(registry, pool.pool.name(), members, None)
     });
@@ -105,7 +105,7 @@ pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<Write
     let writer = before.pool.writer()?;
     let is_kept =
         pool.pool.name == pool_names::CA && !may_lose_writes(&before.pool.entries()[writer].member);
-    let connector = &before.connectors[writer];
+    let connector = &before.members[writer].connector;
     is_kept.then(|| Writer {
         member: connector.address.to_string(),
         addresses: connector.addresses().to_vec(),

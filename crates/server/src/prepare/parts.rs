@@ -10,7 +10,7 @@ use pki::{
     ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
     ShownCredentials, TrustStore,
 };
-use proxy::{Generation, PoolRuntime};
+use proxy::{Generation, MemberRuntime, PoolRuntime};
 use routing::pool_names;
 use upstream::{Connector, ConnectorError, ConnectorSpec, Scheme};
 
@@ -316,7 +316,7 @@ pub(super) fn pool_runtime(
 ) -> Result<PoolRuntime, (String, ConnectorError)> {
     let name = &settings.pool.name;
     let members = &bounded(settings, members);
-    let mut connectors = Vec::new();
+    let mut runtimes = Vec::new();
     for DiscoveredMember {
         settings: member,
         addresses,
@@ -331,15 +331,21 @@ pub(super) fn pool_runtime(
             settings: settings.upstream,
             slots: lasting.slots(name, &member.address),
         };
-        let mut known = before.into_iter().flat_map(|before| &before.connectors);
+        let mut known = before.into_iter().flat_map(|before| before.connectors());
         let same = known.find(|connector| connector.is(&spec));
-        connectors.push(match same {
+        let connector = match same {
             Some(same) => Arc::clone(same),
             None => {
                 let new = Connector::new(spec).map_err(|error| (member.address.clone(), error))?;
                 Arc::new(new)
             }
-        });
+        };
+        let passthrough = settings.rules.passthrough.is_used;
+        runtimes.push(MemberRuntime::new(
+            connector,
+            lasting.metrics.member(name, &member.address),
+            passthrough.then(|| lasting.metrics.passthrough(name, &member.address)),
+        ));
     }
     let pool = balancing::settings::PoolSettings {
         members: members
@@ -350,24 +356,13 @@ pub(super) fn pool_runtime(
     };
     // A request that waits was scrubbed for servers that read the headers of its own pool's rules, and is sent to no others.
     let same_rules = before.filter(|before| before.rules == settings.rules);
-    let metrics =
-        |member: &DiscoveredMember| lasting.metrics.member(name, &member.settings.address);
-    let passed =
-        |member: &DiscoveredMember| lasting.metrics.passthrough(name, &member.settings.address);
-    let passthrough = settings.rules.passthrough.is_used;
     Ok(PoolRuntime {
         pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
         admission: same_rules.map_or_else(Arc::default, |before| Arc::clone(&before.admission)),
-        connectors,
+        members: runtimes,
         rules: settings.rules.clone(),
         settings: settings.upstream,
         metrics: lasting.metrics.pool(name),
-        member_metrics: members.iter().map(metrics).collect(),
-        passthrough_metrics: match passthrough {
-            true => members.iter().map(passed).collect(),
-            false => Vec::new(),
-        },
-        cookies: Default::default(),
     })
 }
 

@@ -52,7 +52,7 @@ impl Members {
             return Err(format!("there is no pool `{POOL}` to fetch from"));
         };
         let places: Vec<_> = in_order(&generation.pools[pool]).collect();
-        if generation.pools[pool].connectors.is_empty() {
+        if generation.pools[pool].members.is_empty() {
             return Err(format!("pool `{POOL}` has no member now"));
         }
         if places.is_empty() {
@@ -72,7 +72,7 @@ impl Members {
         validator: &Validator,
     ) -> Option<Result<Answered, String>> {
         let place = self.places.next()?;
-        let connector = &self.generation.pools[self.pool].connectors[place];
+        let connector = &self.generation.pools[self.pool].members[place].connector;
         let member = &connector.address;
         let asked_at = Instant::now();
         let full_interval = wanted.fetch.full_interval;

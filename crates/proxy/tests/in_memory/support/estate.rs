@@ -19,7 +19,9 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use listener::{Activity, Connection, Downstream, Gate, NegotiatedTls, TlsIo};
 use pki::{CsrPolicy, CsrSettings};
-use proxy::{CaSettings, Generation, LifecyclePhase, PoolRules, PoolRuntime, Shared, Worker};
+use proxy::{
+    CaSettings, Generation, LifecyclePhase, MemberRuntime, PoolRules, PoolRuntime, Shared, Worker,
+};
 use routing::RouteTable;
 use serde_json::Value;
 use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, SinkOutput};
@@ -303,23 +305,21 @@ fn pool(
     let pool = Pool::new(&settings, setup.upstream.connections_max, registry);
     pool.adopt();
     let limits = (setup.upstream, setup.member_buffer);
-    let (members, connectors) = addresses
+    let (members, runtimes) = addresses
         .iter()
-        .map(|address| TestMember::new((name, address), limits, registry))
+        .map(|address| {
+            let (member, connector) = TestMember::new((name, address), limits, registry);
+            let counters = metrics.member(name, address);
+            (member, MemberRuntime::new(connector, counters, None))
+        })
         .unzip();
     let runtime = PoolRuntime {
         pool,
         admission: Arc::default(),
-        connectors,
+        members: runtimes,
         rules: PoolRules::default(),
         settings: setup.upstream,
         metrics: metrics.pool(name),
-        passthrough_metrics: Vec::new(),
-        member_metrics: addresses
-            .iter()
-            .map(|address| metrics.member(name, address))
-            .collect(),
-        cookies: Default::default(),
     };
     (members, runtime)
 }

@@ -1,0 +1,197 @@
+//! One pool of a configuration at run time: its members, its admission, and the lease of a member.
+
+use std::{
+    cell::OnceCell,
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
+
+use balancing::{Admission, Lease, Member, Offer, PickError, Picker, Pool};
+use pki::PersistenceKey;
+use telemetry::{MemberMetrics, PassthroughMetrics, PoolMetrics};
+use tokio::time::Instant;
+use upstream::Connector;
+
+use crate::{
+    long_requests::{LongRequest, LongRequestEntry, LongRequests},
+    settings::PoolRules,
+};
+
+/// A pool with what is needed to reach its members.
+#[derive(Debug)]
+pub struct PoolRuntime {
+    /// Who is picked.
+    pub pool: Pool,
+    /// Which requests run and which wait, over generations.
+    pub admission: Arc<PoolAdmission>,
+    /// Its members, in the order of the pool's entries.
+    pub members: Vec<MemberRuntime>,
+    /// What requests to it look like.
+    pub rules: PoolRules,
+    /// Limits towards its members.
+    pub settings: upstream::UpstreamSettings,
+    /// Its counters.
+    pub metrics: PoolMetrics,
+}
+
+/// One member of a pool, with what is needed to reach it.
+#[derive(Debug)]
+pub struct MemberRuntime {
+    /// How the proxy connects to it.
+    pub connector: Arc<Connector>,
+    /// Counters of requests.
+    pub metrics: MemberMetrics,
+    /// Counters of connections that are passed through, in pools that get such connections.
+    pub passthrough_metrics: Option<PassthroughMetrics>,
+    /// The value of its persistence cookie, from the first request that needs it.
+    cookie: OnceLock<String>,
+}
+
+impl MemberRuntime {
+    /// A member that is reached by this connector.
+    pub fn new(
+        connector: Arc<Connector>,
+        metrics: MemberMetrics,
+        passthrough_metrics: Option<PassthroughMetrics>,
+    ) -> Self {
+        Self {
+            connector,
+            metrics,
+            passthrough_metrics,
+            cookie: OnceLock::new(),
+        }
+    }
+
+    /// The value of the cookie that keeps a client of this pool on the member.
+    pub(crate) fn cookie(&self, pool: &str, key: &PersistenceKey) -> &str {
+        self.cookie
+            .get_or_init(|| key.value(pool, &self.connector.address))
+    }
+}
+
+/// The admission of a pool in this proxy.
+pub type PoolAdmission = Admission<PoolLease>;
+
+/// A member held for one attempt. Dropping it gives the member's place to the next request that waits.
+#[derive(Debug)]
+pub struct PoolLease {
+    // Fields are dropped in this order: the place is given back before it is announced.
+    long: OnceCell<Box<LongRequestEntry>>,
+    lease: Lease,
+    freed: Freed,
+}
+
+#[derive(Debug)]
+struct Freed(Arc<PoolRuntime>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.admission.members_changed();
+    }
+}
+
+impl PoolLease {
+    pub(crate) fn new(pool: &Arc<PoolRuntime>, lease: Lease) -> Self {
+        Self {
+            long: OnceCell::new(),
+            lease,
+            freed: Freed(Arc::clone(pool)),
+        }
+    }
+
+    /// The pool as the configuration has it that the member was chosen by: a request that has waited may get a newer one.
+    pub(crate) fn pool(&self) -> &Arc<PoolRuntime> {
+        &self.freed.0
+    }
+
+    /// Names the request that holds it, once: its member takes long to answer.
+    pub(crate) fn note_long(&self, all: &Arc<LongRequests>, request: impl FnOnce() -> LongRequest) {
+        let member = self.member().id();
+        self.long
+            .get_or_init(|| Box::new(all.note(member, request())));
+    }
+
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        self.lease.member()
+    }
+
+    /// Learns from the member's answer how long such work takes there.
+    pub(crate) fn learn(&self, took: Duration, doubtful: bool, now: Duration) {
+        self.pool().pool.learn(&self.lease, took, doubtful, now);
+    }
+
+    pub(crate) fn connector(&self) -> &Arc<Connector> {
+        &self.runtime().connector
+    }
+
+    /// The member at run time.
+    pub(crate) fn runtime(&self) -> &MemberRuntime {
+        &self.pool().members[self.lease.index()]
+    }
+
+    /// Which of the pool's members it is.
+    pub(crate) fn index(&self) -> usize {
+        self.lease.index()
+    }
+
+    /// The pool, and which of its members.
+    pub(crate) fn place(&self) -> (Arc<PoolRuntime>, usize) {
+        (Arc::clone(self.pool()), self.lease.index())
+    }
+
+    /// Another member, if this one has failed.
+    pub(crate) fn elsewhere(&self, request: &Offer, now: Duration) -> Option<Self> {
+        let pool = self.pool();
+        let from = self.lease.index();
+        let lease = pool
+            .pool
+            .pick_elsewhere(from, &request.tried, request.lead, now)?;
+        Some(Self::new(pool, lease))
+    }
+}
+
+/// Finds members in one configuration's pool at one moment.
+pub(crate) struct PickNow<'a> {
+    pub(crate) pool: &'a Arc<PoolRuntime>,
+    /// Time since start.
+    pub(crate) now: Duration,
+}
+
+impl Picker<PoolLease> for PickNow<'_> {
+    fn pick(&self, request: &Offer) -> Result<PoolLease, PickError> {
+        let lease = self.pool.pool.pick_for(request, self.now)?;
+        Ok(PoolLease::new(self.pool, lease))
+    }
+
+    fn catalogs_in(&self, time: Duration) -> u32 {
+        self.pool.pool.catalogs_in(time, self.now)
+    }
+}
+
+/// Finds members for requests that wait, by the newest configuration.
+struct PickLater {
+    /// Weak: the pool holds the admission, which holds this.
+    pool: Weak<PoolRuntime>,
+    started: Instant,
+}
+
+impl Picker<PoolLease> for PickLater {
+    fn pick(&self, request: &Offer) -> Result<PoolLease, PickError> {
+        let pool = self.pool.upgrade().ok_or(PickError::NoneAvailable)?;
+        let now = self.started.elapsed();
+        PickNow { pool: &pool, now }.pick(request)
+    }
+}
+
+impl PoolRuntime {
+    /// How its members are reached, in their order.
+    pub fn connectors(&self) -> impl ExactSizeIterator<Item = &Arc<Connector>> + Clone {
+        self.members.iter().map(|member| &member.connector)
+    }
+
+    /// Lets requests that wait run by this configuration from now on. `started`: the zero of the balancer's clock.
+    pub fn adopt_queue(self: &Arc<Self>, started: Instant) {
+        let pool = Arc::downgrade(self);
+        self.admission.adopt(Arc::new(PickLater { pool, started }));
+    }
+}

@@ -1,0 +1,50 @@
+//! Whether renewals are passed on: off from the first wrong answer of the CA until an operator requests a reload.
+
+use std::{sync::Arc, time::SystemTime};
+
+use telemetry::{Alarm, Alarms};
+
+/// Whether renewals are passed on, over all workers and generations.
+#[derive(Debug)]
+pub struct Renewal(Arc<Alarms>);
+
+/// Why no renewal is passed on until an operator asks for a reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewalSuspension {
+    /// Since when.
+    pub since: SystemTime,
+    /// What the CA answered, as a sentence.
+    pub why: String,
+}
+
+impl Renewal {
+    /// On, unless that alarm is active.
+    pub(crate) fn new(alarms: &Arc<Alarms>) -> Self {
+        Self(Arc::clone(alarms))
+    }
+
+    /// Why it is off, if it is.
+    pub fn off(&self) -> Option<RenewalSuspension> {
+        let alarm = self.0.get(Alarm::RenewalOff, "")?;
+        Some(RenewalSuspension {
+            since: alarm.since,
+            why: alarm.message,
+        })
+    }
+
+    /// On again: an operator has asked for a reload.
+    pub fn permit(&self) {
+        self.0.clear(Alarm::RenewalOff, "");
+    }
+
+    /// The first reason stays: those that follow are of requests that were on their way.
+    pub(crate) fn forbid(&self, why: &str) {
+        if self.off().is_none() {
+            let message = format!(
+                "{why}; the proxy did not forward the response, and renewal is off until the next `proscenium reload`"
+            );
+            self.0
+                .raise(Alarm::RenewalOff, "", message, SystemTime::now());
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What all worker threads share.
+
+use std::{
+    collections::BTreeSet,
+    hash::{BuildHasher, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use balancing::{Health, HealthChange, MoveLimiter};
+use pki::PersistenceKey;
+use telemetry::{AccessLogHandle, Agents, Alarm, Metrics, RecentRefusals};
+use tokio::{sync::watch, time::Instant};
+use upstream::Crew;
+
+use crate::{
+    client_shares::Shares,
+    clock_offsets::LoggedClocks,
+    closing_tunnels::ClosingTunnels,
+    edge::Edge,
+    forged_headers::ForgedHeaders,
+    generation::Generation,
+    long_requests::LongRequests,
+    member_history::MemberHistory,
+    old_agents::OldAgents,
+    open_tunnels::OpenTunnels,
+    queue_alarm::FullQueues,
+    renewal_switch::Renewal,
+    signals::{LifecyclePhase, Signals},
+    strangers::Strangers,
+};
+
+/// What all workers share; nothing else is.
+#[derive(Debug)]
+pub struct Shared {
+    /// The generation in force: the one cell.
+    pub current: Arc<ArcSwap<Generation>>,
+    /// Metric families.
+    pub metrics: Arc<Metrics>,
+    /// Access records.
+    pub sink: AccessLogHandle,
+    /// Who was seen.
+    pub agents: Agents,
+    /// Clients that were refused recently.
+    pub refusals: RecentRefusals,
+    /// Told to every connection.
+    pub signals: watch::Sender<Signals>,
+    /// Workers' calls to close idle member connections.
+    pub crew: Arc<Crew>,
+    /// When the process began: the zero of the balancer's clock.
+    pub started: Instant,
+    /// Copies of the CA's documents.
+    pub edge: Edge,
+    /// Whether renewals are passed on.
+    pub renewal: Renewal,
+    /// What was last seen of members, for the status.
+    pub members: MemberHistory,
+    pub(crate) full_queues: FullQueues,
+    /// Tunnels, by member.
+    pub tunnels: OpenTunnels,
+    /// Requests that members have not answered for some seconds.
+    pub long_requests: Arc<LongRequests>,
+    pub(crate) leaving: ClosingTunnels,
+    /// What persistence cookies are made with.
+    pub persistence: PersistenceKey,
+    pub(crate) persistence_events: MoveLimiter,
+    pub(crate) strangers: Strangers,
+    pub(crate) shares: Shares,
+    pub(crate) forged: ForgedHeaders,
+    pub(crate) clocks: LoggedClocks,
+    pub(crate) old_agents: OldAgents,
+    pacer: AtomicU64,
+}
+
+impl Shared {
+    /// What the workers of one process share.
+    pub fn new(
+        current: Arc<ArcSwap<Generation>>,
+        metrics: Arc<Metrics>,
+        sink: AccessLogHandle,
+    ) -> Self {
+        let trust_generation = current.load().trust.generation();
+        Self {
+            current,
+            renewal: Renewal::new(&metrics.alarms),
+            metrics,
+            sink,
+            agents: Agents::default(),
+            refusals: RecentRefusals::default(),
+            signals: watch::Sender::new(Signals {
+                phase: LifecyclePhase::Serving,
+                trust_generation,
+                cut_at: None,
+            }),
+            crew: Arc::default(),
+            started: Instant::now(),
+            edge: Edge::default(),
+            members: MemberHistory::default(),
+            full_queues: FullQueues::default(),
+            tunnels: OpenTunnels::default(),
+            long_requests: Arc::default(),
+            leaving: ClosingTunnels::default(),
+            persistence: PersistenceKey::random(),
+            persistence_events: MoveLimiter::default(),
+            strangers: Strangers::new(seed()),
+            shares: Shares::default(),
+            forged: ForgedHeaders::default(),
+            clocks: LoggedClocks::default(),
+            old_agents: OldAgents::default(),
+            pacer: AtomicU64::new(0),
+        }
+    }
+
+    /// Time since the process began.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Whether the process ends what is left.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.signals.borrow().phase == LifecyclePhase::Cutting
+    }
+
+    /// Bytes of request bodies that are buffered now, over all workers.
+    pub fn body_buffer_bytes(&self) -> u64 {
+        self.shares.body_buffer_bytes()
+    }
+
+    /// When the next connection may be closed for revocation or re-judged, at `rate` a second over all workers.
+    pub(crate) fn turn(&self, rate: u32) -> Duration {
+        let gap = 1_000_000 / u64::from(rate.max(1));
+        let now = self.now().as_micros() as u64;
+        let turn = self
+            .pacer
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
+                Some(next.max(now) + gap)
+            })
+            .unwrap_or_else(|next| next);
+        Duration::from_micros(turn.max(now) - now)
+    }
+
+    /// Tells of a member whose health has changed.
+    pub fn health_changed(&self, pool: &str, member: &str, change: &HealthChange) {
+        let (from, to, cause) = (change.from, change.to, change.cause);
+        self.members.changed(pool, member, cause, SystemTime::now());
+        // Good news wakes nobody: a start would warn of every member.
+        match to {
+            Health::Up => {
+                tracing::info!(pool, member, ?from, ?to, ?cause, "member health changed");
+            }
+            _ => tracing::warn!(pool, member, ?from, ?to, ?cause, "member health changed"),
+        }
+        self.assess_pool(pool);
+    }
+
+    /// Raises or clears the alarm about a pool, whose members may have changed.
+    pub fn assess_pool(&self, pool: &str) {
+        let generation = self.current.load();
+        let mut pools = generation.pools.iter();
+        let found = pools.find(|known| &**known.pool.name() == pool);
+        if let Some(found) = found {
+            let settings = &found.rules.guards.ejection;
+            if found.pool.end_ejections_in_panic(settings, self.now()) {
+                tracing::warn!(
+                    pool,
+                    "ejections ended: fewer members are available than panic_threshold"
+                );
+            }
+            found.admission.members_changed();
+        }
+        self.metrics
+            .alarms
+            .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
+                found.filter(|known| known.pool.available() == 0).map(|_| {
+                    format!(
+                        "no member of pool {pool} is available, and requests to it get 503; proscenium status shows why"
+                    )
+                })
+            });
+    }
+
+    /// Clears the alarms about queues that are no longer full. To be called from time to time.
+    pub fn assess_queues(&self) {
+        self.full_queues.assess(&self.metrics.alarms, self.now());
+    }
+
+    /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and of those before.
+    pub fn assess_pools(&self) {
+        let generation = self.current.load_full();
+        let named = generation.pools.iter();
+        let named = named.map(|runtime| runtime.pool.name().to_string());
+        let raised = self.metrics.alarms.active().into_iter();
+        let raised = raised.filter(|active| active.alarm == Alarm::PoolUnavailable);
+        let pools: BTreeSet<_> = named.chain(raised.map(|active| active.about)).collect();
+        for pool in pools {
+            self.assess_pool(&pool);
+        }
+    }
+
+    /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others.
+    pub fn assess_clocks(&self) {
+        self.clocks.assess(&self.metrics.alarms, || {
+            self.members.clock_offsets(&self.current.load().pools)
+        });
+    }
+}
+
+/// The standard library's per-process randomness, one draw.
+pub(crate) fn seed() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish()
+}

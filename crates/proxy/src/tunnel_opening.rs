@@ -1,0 +1,18 @@
+//! A tunnel whose 101 is on its way to the client.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use telemetry::OpenTunnel;
+use upstream::MemberIo;
+
+use crate::record::Exchanged;
+
+/// A tunnel whose 101 is on its way to the client.
+#[derive(Debug)]
+pub(crate) struct TunnelOpening {
+    pub(crate) exchanged: Box<Exchanged>,
+    pub(crate) member: (MemberIo, Bytes),
+    pub(crate) idle_timeout: Duration,
+    pub(crate) open: OpenTunnel,
+}
