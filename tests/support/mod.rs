@@ -20,13 +20,13 @@ pub(crate) mod reload;
 pub(crate) mod routes;
 pub(crate) mod tunnels;
 
-use std::{collections::BTreeMap, thread, time::Duration};
+use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 pub(crate) use testkit::readers;
 use testkit::{
-    Ca, Client, Connection, Credential, Enrolment, Outcome, Protocol, Proxy, ProxyBuilder,
-    Recorded, Response, StandIn,
+    Ca, Connection, Credential, Enrolment, Program, Protocol, Proxy, ProxyBuilder, Recorded,
+    Response,
 };
 
 /// The built program.
@@ -77,256 +77,20 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// A line of a pool whose members are probed all the time, and are up or down after one probe.
 pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
-/// A Puppet estate with the proxy in front.
-pub(crate) struct Estate {
-    /// The proxy; first, so that it ends before its members.
-    pub(crate) proxy: Proxy,
-    /// The Puppet CA.
-    pub(crate) ca: Ca,
-    /// The CA server.
-    pub(crate) ca_server: StandIn,
-    /// The compilers c1 and c2.
-    pub(crate) compilers: Vec<StandIn>,
+/// The built program, whose clients speak the protocol of this run.
+pub(crate) struct BuiltProgram;
+
+impl Program for BuiltProgram {
+    fn proxy(ca: &Ca) -> ProxyBuilder {
+        proxy(ca)
+    }
 }
 
-/// How members are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Members {
-    /// Plain HTTP on loopback.
-    Plain,
-    /// Mutual TLS; the stand-ins record the proxy's certificate.
-    Tls,
-}
+/// A Puppet estate with the built program in front.
+pub(crate) type Estate = testkit::Estate<BuiltProgram>;
 
 /// An estate in the making.
-pub(crate) struct EstateBuilder {
-    ca: Ca,
-    members: Members,
-    compilers: usize,
-    ca_lines: Vec<String>,
-    compiler_lines: Vec<String>,
-    compiler_options: BTreeMap<usize, String>,
-    ready: bool,
-    change: Vec<Box<dyn FnOnce(ProxyBuilder) -> ProxyBuilder>>,
-}
-
-impl Estate {
-    /// Plain members, everything else as it is by default.
-    pub(crate) fn start() -> Self {
-        Self::builder().start()
-    }
-
-    /// One that differs.
-    pub(crate) fn builder() -> EstateBuilder {
-        EstateBuilder {
-            ca: Ca::new(),
-            members: Members::Plain,
-            compilers: 2,
-            ca_lines: Vec::new(),
-            compiler_lines: Vec::new(),
-            compiler_options: BTreeMap::new(),
-            ready: true,
-            change: Vec::new(),
-        }
-    }
-
-    /// A client that shows this agent's certificate; each has a session store of its own.
-    pub(crate) fn client(&self, agent: &Credential) -> Client {
-        self.proxy.client(Some(agent))
-    }
-
-    /// A client without a certificate.
-    pub(crate) fn anonymous(&self) -> Client {
-        self.proxy.client(None)
-    }
-
-    /// Requests at every far end, probes left out.
-    pub(crate) fn far_end(&self) -> Vec<Recorded> {
-        self.members().flat_map(StandIn::requests).collect()
-    }
-
-    /// The one request that reached a far end since `forget`.
-    #[track_caller]
-    pub(crate) fn only_request(&self) -> Recorded {
-        let mut requests = self.far_end();
-        assert_eq!(
-            requests.len(),
-            1,
-            "one request at the far end: {requests:#?}"
-        );
-        requests.remove(0)
-    }
-
-    /// Forgets what the far ends recorded.
-    pub(crate) fn forget(&self) {
-        self.members().for_each(StandIn::forget);
-    }
-
-    /// CA server and compilers.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &StandIn> {
-        std::iter::once(&self.ca_server).chain(&self.compilers)
-    }
-}
-
-impl Drop for Estate {
-    fn drop(&mut self) {
-        if !thread::panicking() && self.proxy.is_running() {
-            self.proxy.assert_settled();
-        }
-    }
-}
-
-impl EstateBuilder {
-    /// Another CA.
-    pub(crate) fn ca(mut self, ca: &Ca) -> Self {
-        self.ca = ca.clone();
-        self
-    }
-
-    /// Members over mutual TLS.
-    pub(crate) fn tls_members(mut self) -> Self {
-        self.members = Members::Tls;
-        self
-    }
-
-    /// Another number of compilers.
-    pub(crate) fn compilers(mut self, n: usize) -> Self {
-        self.compilers = n;
-        self
-    }
-
-    /// A line of `[pools.ca]`.
-    pub(crate) fn ca_pool(mut self, line: &str) -> Self {
-        self.ca_lines.push(line.to_owned());
-        self
-    }
-
-    /// A line of `[pools.compilers]`.
-    pub(crate) fn compiler_pool(mut self, line: &str) -> Self {
-        self.compiler_lines.push(line.to_owned());
-        self
-    }
-
-    /// One agent may send as many requests at once as its members take: it stands for many.
-    pub(crate) fn one_agent_for_many(mut self) -> Self {
-        let line = "agent_max = 1000".to_owned();
-        if !self.compiler_lines.contains(&line) {
-            self.compiler_lines.push(line);
-        }
-        self
-    }
-
-    /// What `members` says of the n-th compiler beside its address: `.compiler(1, "weight = 2")`.
-    pub(crate) fn compiler(mut self, n: usize, options: &str) -> Self {
-        self.compiler_options.insert(n - 1, options.to_owned());
-        self
-    }
-
-    /// Does not wait for members to be up.
-    pub(crate) fn unready(mut self) -> Self {
-        self.ready = false;
-        self
-    }
-
-    /// Any other change of the proxy's configuration: `.proxy(|p| p.with("[trust]\ndepth = 1"))`.
-    pub(crate) fn proxy(
-        mut self,
-        change: impl FnOnce(ProxyBuilder) -> ProxyBuilder + 'static,
-    ) -> Self {
-        self.change.push(Box::new(change));
-        self
-    }
-
-    /// Starts everything and waits until the members are up.
-    #[track_caller]
-    pub(crate) fn start(self) -> Estate {
-        let ca_server = self.member("ca");
-        let compilers: Vec<_> = (1..=self.compilers)
-            .map(|n| self.member(&format!("c{n}")))
-            .collect();
-        let pools = [
-            self.pool(
-                "ca",
-                std::slice::from_ref(&ca_server),
-                &self.ca_lines,
-                &BTreeMap::new(),
-            ),
-            self.pool(
-                "compilers",
-                &compilers,
-                &self.compiler_lines,
-                &self.compiler_options,
-            ),
-        ];
-        let ready = self.ready;
-        let proxy = proxy(&self.ca).with(&pools.concat());
-        let proxy = self
-            .change
-            .into_iter()
-            .fold(proxy, |proxy, change| change(proxy))
-            .start();
-        if ready {
-            proxy.wait_for_members(&["ca", "compilers"]);
-        }
-        Estate {
-            proxy,
-            ca: self.ca,
-            ca_server,
-            compilers,
-        }
-    }
-
-    /// Starts everything, where the proxy is expected to refuse.
-    #[track_caller]
-    pub(crate) fn try_start(self) -> Outcome {
-        let pools = ["ca", "compilers"].map(|name| {
-            let lines = if name == "ca" {
-                &self.ca_lines
-            } else {
-                &self.compiler_lines
-            };
-            let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-            format!("[pools.{name}]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n{lines}\n")
-        });
-        let proxy = proxy(&self.ca).with(&pools.concat());
-        let proxy = self
-            .change
-            .into_iter()
-            .fold(proxy, |proxy, change| change(proxy));
-        proxy.try_start().map(drop).expect_err("refused at start")
-    }
-
-    fn member(&self, name: &str) -> StandIn {
-        let builder = StandIn::builder(name).ca(&self.ca);
-        match self.members {
-            Members::Plain => builder.start(),
-            Members::Tls => builder.tls(&self.ca, &self.ca.server(name)).start(),
-        }
-    }
-
-    fn pool(
-        &self,
-        name: &str,
-        members: &[StandIn],
-        lines: &[String],
-        options: &BTreeMap<usize, String>,
-    ) -> String {
-        let scheme = match self.members {
-            Members::Plain => "http",
-            Members::Tls => "https",
-        };
-        let entry = |(index, member): (usize, &StandIn)| match options.get(&index) {
-            None => format!("{:?}", member.address()),
-            Some(options) => format!("{{ address = {:?}, {options} }}", member.address()),
-        };
-        let entries: Vec<_> = members.iter().enumerate().map(entry).collect();
-        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        format!(
-            "[pools.{name}]\nscheme = \"{scheme}\"\nmembers = [{}]\n{lines}\n",
-            entries.join(", ")
-        )
-    }
-}
+pub(crate) type EstateBuilder = testkit::EstateBuilder<BuiltProgram>;
 
 /// A certificate request of this name, as an agent sends it.
 pub(crate) fn certificate_request(certname: &str) -> Vec<u8> {

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
-use self::{estate::Estate, story::Story};
+use self::{estate::DemoEstate, story::Story};
 use crate::workspace;
 
 /// How the demonstration is to run.
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn play(binary: &Path, options: &Options) -> Result<()> {
     let mut story = Story::for_terminal();
-    let estate = Estate::start(binary);
+    let estate = DemoEstate::start(binary);
     acts::introduction(&estate, &mut story);
     acts::all(&estate, &mut story, options.plant)?;
     story.end()?;

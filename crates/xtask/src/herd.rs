@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn play(binary: &Path, options: &Options) -> Result<()> {
-    let estate = Estate::start(binary, options);
+    let estate = HerdEstate::start(binary, options);
     let restarted = estate.rolling_restart(options)?;
     let herd = estate.herd(options.herd);
     let failed = restarted.failed() + herd.failed();
@@ -75,13 +75,13 @@ fn play(binary: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-struct Estate {
+struct HerdEstate {
     proxy: Proxy,
     ca: Ca,
     compilers: Vec<Compiler>,
 }
 
-impl Estate {
+impl HerdEstate {
     fn start(binary: &Path, options: &Options) -> Self {
         let ca = Ca::named("herd");
         let compilers: Vec<_> = (1..=COMPILERS)

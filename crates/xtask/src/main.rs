@@ -14,7 +14,6 @@ mod lab;
 mod matrix;
 mod pgo;
 mod reference;
-mod servers;
 mod simulate;
 mod soak;
 mod test;

@@ -45,7 +45,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use testkit::{Seed, wait_until};
 
 use self::{
-    agent::Agent, chat::Chat, course::Course, estate::Estate, materials::Materials,
+    agent::Agent, chat::Chat, course::Course, estate::SoakEstate, materials::Materials,
     process::Sample, reloads::Reloads, report::Report, restarts::Restarts, tally::Tally,
 };
 use crate::workspace;
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         0
     };
-    let estate = Estate::start(&binary, options.plant, (seed, fault_every));
+    let estate = SoakEstate::start(&binary, options.plant, (seed, fault_every));
     let (tally, mut report) = (Tally::default(), Report::new(&estate, options));
     // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -140,7 +140,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Has everybody work, and measures what the proxy holds when it is warm and at the end.
-fn work(estate: &Estate, options: &Options, tally: &Tally, report: &mut Report<'_>) -> Result<()> {
+fn work(
+    estate: &SoakEstate,
+    options: &Options,
+    tally: &Tally,
+    report: &mut Report<'_>,
+) -> Result<()> {
     let course = Course::default();
     let agents: Vec<_> = (0..options.agents)
         .map(|number| Agent::new(number, estate, options.patience(), options.slow_one_in))
@@ -196,7 +201,7 @@ fn work(estate: &Estate, options: &Options, tally: &Tally, report: &mut Report<'
 }
 
 /// What the proxy holds while tunnels alone stand, and idle connections to members have run out.
-fn still(estate: &Estate, course: &Course, tunnels: usize) -> Result<Sample> {
+fn still(estate: &SoakEstate, course: &Course, tunnels: usize) -> Result<Sample> {
     ensure!(
         course.hold_still(STILL_WITHIN),
         "agents are not done within {STILL_WITHIN:?}"

@@ -15,7 +15,9 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use testkit::{Attacker, Ca, Client, ClientError, Protocol, Proxy, Reply, StandIn, wait_until};
+use testkit::{
+    Attacker, Client, ClientError, Estate, EstateBuilder, Protocol, Proxy, Reply, wait_until,
+};
 
 use super::cores::Cores;
 use crate::workspace;
@@ -178,7 +180,7 @@ impl Series {
 }
 
 fn measure_all(binary: &Path, cores: &Cores, options: &Options) -> Result<Vec<Series>> {
-    let estate = Estate::start(binary, cores)?;
+    let estate = AttackedEstate::start(binary, cores)?;
     let names = ATTACKS.iter().map(|attack| attack.name);
     let mut series: Vec<_> = std::iter::once("none")
         .chain(names)
@@ -219,47 +221,33 @@ fn measure_all(binary: &Path, cores: &Cores, options: &Options) -> Result<Vec<Se
     Ok(series)
 }
 
-/// The proxy before one member; the proxy first, so that it ends before its members.
-struct Estate {
-    proxy: Proxy,
-    compiler: StandIn,
-    _ca_server: StandIn,
-    ca: Ca,
-}
+/// The proxy in front of one compiler.
+struct AttackedEstate(Estate);
 
-impl Estate {
+impl AttackedEstate {
     fn start(binary: &Path, cores: &Cores) -> Result<Self> {
-        let ca = Ca::new();
-        let [ca_server, compiler] = ["ca", "c1"].map(|name| StandIn::builder(name).ca(&ca).start());
-        compiler.answer(|request| match request.path() {
+        let binary = binary.to_owned();
+        let estate = EstateBuilder::new(|ca| Proxy::new(ca, binary))
+            .compilers(1)
+            .proxy(|proxy| {
+                proxy.top("workers = 1").with(&format!(
+                    "[upstream]\nagent_max_except = [\"*\"]\nbody_buffer_max = \"{BODY_BUFFER_BYTES}B\"\n"
+                ))
+            })
+            .start();
+        estate.compilers[0].answer(|request| match request.path() {
             LARGE => Some(Reply::stream(64 << 20)),
             SMALL => Some(Reply::ok(ANSWER)),
             _ => None,
         });
-        let proxy = Proxy::new(&ca, binary)
-            .top("workers = 1")
-            .with(&format!(
-                "[upstream]\nagent_max_except = [\"*\"]\nbody_buffer_max = \"{BODY_BUFFER_BYTES}B\"\n\
-                 [pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n\
-                 [pools.compilers]\nscheme = \"http\"\nmembers = [{:?}]\n",
-                ca_server.address(),
-                compiler.address()
-            ))
-            .start();
-        proxy.wait_for_members(&["ca", "compilers"]);
-        cores.move_to_the_last(proxy.pid())?;
-        Ok(Self {
-            proxy,
-            compiler,
-            _ca_server: ca_server,
-            ca,
-        })
+        cores.move_to_the_last(estate.proxy.pid())?;
+        Ok(Self(estate))
     }
 
     /// Measures the victim's requests under an attack.
     fn attack(&self, attack: &Attack, series: &mut Series, options: &Options) -> Result<()> {
-        let agent = self.ca.agent("attacker.example.com");
-        let client = self.proxy.client(Some(&agent)).protocol(attack.protocol);
+        let agent = self.0.ca.agent("attacker.example.com");
+        let client = self.0.proxy.client(Some(&agent)).protocol(attack.protocol);
         let begin = || (attack.begin)(&client, options);
         let mut attackers = (0..(attack.connections)(options))
             .map(|_| begin())
@@ -289,15 +277,16 @@ impl Estate {
         // The next attack begins with an empty share.
         wait_until(PATIENCE, || (self.in_flight() == 0.0).then_some(()))
             .with_context(|| format!("{}: connections to the member stay open", attack.name))?;
-        self.compiler.forget();
+        self.0.compilers[0].forget();
         Ok(())
     }
 
     /// Sends the victim's requests, one after the other on each of its connections.
     fn measure(&self, series: &mut Series, options: &Options) -> Result<()> {
         let client = self
+            .0
             .proxy
-            .client(Some(&self.ca.agent("victim.example.com")));
+            .client(Some(&self.0.ca.agent("victim.example.com")));
         let each = options.requests / options.connections;
         let results = thread::scope(|scope| {
             let victims: Vec<_> = (0..options.connections)
@@ -317,7 +306,7 @@ impl Estate {
 
     /// Requests that are at a member.
     fn in_flight(&self) -> f64 {
-        let metrics = self.proxy.metrics();
+        let metrics = self.0.proxy.metrics();
         metrics.sum("proscenium_member_in_flight", &[])
     }
 }

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use testkit::{Ca, Client, ClientError, Credential, Proxy, Reply, StandIn};
+use testkit::{Client, ClientError, Credential, Estate, EstateBuilder, Proxy, Reply};
 
 use crate::workspace;
 
@@ -92,11 +92,11 @@ impl Growth {
 }
 
 fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Growth> {
-    let estate = Estate::start(binary, options);
-    let agent = estate.ca.agent("web01");
+    let estate = TransferEstate::start(binary, options);
+    let agent = estate.puppet.ca.agent("web01");
     let client = estate.client(&agent);
     ensure!(client.get(FILE).status == 200, "the proxy does not serve");
-    let baseline = estate.proxy.memory_peak_kib();
+    let baseline = estate.puppet.proxy.memory_peak_kib();
     let pace = Arc::new(Pace::new(options));
     let transfers: Vec<_> = (0..options.transfers)
         .map(|_| {
@@ -109,9 +109,9 @@ fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Gro
         .collect();
     if matches!(direction, Direction::Up) {
         let pace = Arc::clone(&pace);
-        estate.compiler.read_at(move |bytes| pace.took(bytes));
+        estate.puppet.compilers[0].read_at(move |bytes| pace.took(bytes));
     }
-    let seen = watch(direction, &estate.proxy, &pace, options, &transfers);
+    let seen = watch(direction, &estate.puppet.proxy, &pace, options, &transfers);
     for transfer in transfers {
         transfer
             .join()
@@ -119,8 +119,7 @@ fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Gro
             .with_context(|| format!("a transfer {}", direction.name()))?;
     }
     if matches!(direction, Direction::Up) {
-        let arrived: u64 = estate
-            .compiler
+        let arrived: u64 = estate.puppet.compilers[0]
             .requests()
             .iter()
             .map(|r| r.body.length)
@@ -134,7 +133,7 @@ fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Gro
         baseline,
         slow: seen.slow,
         // The kernel adds its pages up in batches, so that even a high-water mark may fall a little.
-        peak: seen.peak.max(estate.proxy.memory_peak_kib()),
+        peak: seen.peak.max(estate.puppet.proxy.memory_peak_kib()),
     })
 }
 
@@ -244,44 +243,31 @@ fn print_table(growths: &[(Direction, Growth)], options: &Options) {
     }
 }
 
-/// The proxy between mutual TLS members and its clients; the proxy first, so that it ends before its members.
-struct Estate {
-    proxy: Proxy,
-    compiler: StandIn,
-    _ca_server: StandIn,
-    ca: Ca,
+/// The proxy between members over mutual TLS and its clients.
+struct TransferEstate {
+    puppet: Estate,
     timeout: Duration,
 }
 
-impl Estate {
+impl TransferEstate {
     fn start(binary: &Path, options: &Options) -> Self {
-        let ca = Ca::new();
-        let member = |name: &str| {
-            let builder = StandIn::builder(name).ca(&ca);
-            builder.tls(&ca, &ca.server(name)).start()
-        };
-        let (ca_server, compiler) = (member("ca"), member("c1"));
-        let bytes = options.bytes;
-        compiler.answer(move |request| (request.target == LARGE).then(|| Reply::stream(bytes)));
-        let proxy = Proxy::new(&ca, binary)
-            .with(&format!(
-                "[upstream]\nagent_max_except = [\"*\"]\n[pools.ca]\nmembers = [{:?}]\n[pools.compilers]\nmembers = [{:?}]\n",
-                ca_server.address(),
-                compiler.address()
-            ))
+        let binary = binary.to_owned();
+        let puppet = EstateBuilder::new(|ca| Proxy::new(ca, binary))
+            .compilers(1)
+            .tls_members()
+            .proxy(|proxy| proxy.with("[upstream]\nagent_max_except = [\"*\"]\n"))
             .start();
-        proxy.wait_for_members(&["ca", "compilers"]);
+        let bytes = options.bytes;
+        puppet.compilers[0]
+            .answer(move |request| (request.target == LARGE).then(|| Reply::stream(bytes)));
         Self {
-            proxy,
-            compiler,
-            _ca_server: ca_server,
-            ca,
+            puppet,
             timeout: PATIENCE + Duration::from_secs(options.slow_seconds),
         }
     }
 
     fn client(&self, agent: &Credential) -> Client {
-        let client = self.proxy.client(Some(agent)).timeout(self.timeout);
+        let client = self.puppet.proxy.client(Some(agent)).timeout(self.timeout);
         // What a kernel keeps for a slow reader is no memory of ours, but delays the moment at which it pushes back.
         client.receive_buffer(PIECE_BYTES)
     }

@@ -7,12 +7,12 @@ use testkit::{Client, Connection, Credential, Enrolment, Recorded, StandIn, wait
 
 use super::{
     Plant,
-    estate::{CRL, Estate, Request},
+    estate::{CRL, DemoEstate, Request},
     story::{Expected, FarEnd, Story, Told},
 };
 
 /// Who is where, and the configuration.
-pub(crate) fn introduction(estate: &Estate, story: &mut Story) {
+pub(crate) fn introduction(estate: &DemoEstate, story: &mut Story) {
     let members: Vec<_> = estate
         .members()
         .map(|member| format!("{} {}", member.name(), member.address()))
@@ -30,7 +30,7 @@ pub(crate) fn introduction(estate: &Estate, story: &mut Story) {
 }
 
 /// Every act.
-pub(crate) fn all(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> Result<()> {
+pub(crate) fn all(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     let web01 = enrolment(estate, story, plant)?;
     let web02 = estate.ca.agent("web02");
     runs(estate, story, [&web01, &web02], plant)?;
@@ -42,7 +42,7 @@ pub(crate) fn all(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> R
     Ok(())
 }
 
-fn enrolment(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> Result<Credential> {
+fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Result<Credential> {
     story.act("An enrolment: web01 has a key and no certificate");
     let agent = Enrolment::new("web01");
     let mut connection = estate.connect(None)?;
@@ -97,7 +97,7 @@ fn enrolment(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> Result
 }
 
 fn runs(
-    estate: &Estate,
+    estate: &DemoEstate,
     story: &mut Story,
     agents: [&Credential; 2],
     plant: Option<Plant>,
@@ -140,7 +140,7 @@ fn runs(
 
 /// What an agent asks in a run, on one connection; yields what arrived.
 fn run(
-    estate: &Estate,
+    estate: &DemoEstate,
     story: &mut Story,
     connection: &mut Connection,
     agent: &Credential,
@@ -191,7 +191,7 @@ fn run(
 }
 
 fn forgery(
-    estate: &Estate,
+    estate: &DemoEstate,
     story: &mut Story,
     agent: &Credential,
     plant: Option<Plant>,
@@ -255,7 +255,7 @@ fn forgery(
 }
 
 fn revocation(
-    estate: &Estate,
+    estate: &DemoEstate,
     story: &mut Story,
     agent: &Credential,
     plant: Option<Plant>,
@@ -308,7 +308,7 @@ fn revocation(
 }
 
 fn death(
-    estate: &Estate,
+    estate: &DemoEstate,
     story: &mut Story,
     agent: &Credential,
     plant: Option<Plant>,
@@ -363,7 +363,7 @@ fn death(
     Ok(())
 }
 
-fn records(estate: &Estate, story: &mut Story) {
+fn records(estate: &DemoEstate, story: &mut Story) {
     let answers = story.answers();
     let enough = || estate.proxy.records().len() >= answers;
     // Records are written away from the request path, so the last may come after its answer.
@@ -390,13 +390,13 @@ fn seen_as(agent: &Credential) -> Expected<'_> {
     }
 }
 
-fn hold(estate: &Estate) {
+fn hold(estate: &DemoEstate) {
     estate.members().for_each(StandIn::forget);
     estate.compilers.iter().for_each(StandIn::hold);
 }
 
 /// Index of the compiler that a whole request has reached.
-fn member_with_a_request(estate: &Estate) -> Option<usize> {
+fn member_with_a_request(estate: &DemoEstate) -> Option<usize> {
     let has_one = |member: &StandIn| member.requests().iter().any(|request| request.complete);
     wait_until(LIMIT, || estate.compilers.iter().position(has_one))
 }

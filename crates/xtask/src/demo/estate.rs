@@ -1,19 +1,25 @@
 //! The estate of the demonstration: a CA, a CA server, two compilers, and the built program in front of them.
 
-use std::path::Path;
+use std::{ops::Deref, path::Path};
 
-use testkit::{Ca, ClientError, Connection, Credential, Proxy, Recorded, Response, StandIn};
+use testkit::{
+    Ca, ClientError, Connection, Credential, Estate, EstateBuilder, Proxy, Recorded, Response,
+    Servers, StandIn,
+};
 
-use crate::servers::Servers;
-
-/// Everything that runs; the proxy first, so that it ends before its members.
-pub(crate) struct Estate {
-    pub(crate) proxy: Proxy,
-    pub(crate) ca: Ca,
-    pub(crate) ca_server: StandIn,
-    pub(crate) compilers: [StandIn; 2],
+/// Everything that runs.
+pub(crate) struct DemoEstate {
+    estate: Estate,
     /// The proxy's own certificate, towards agents and members alike.
     pub(crate) credential: Credential,
+}
+
+impl Deref for DemoEstate {
+    type Target = Estate;
+
+    fn deref(&self) -> &Estate {
+        &self.estate
+    }
 }
 
 /// A request, its answer, and what arrived behind the proxy meanwhile.
@@ -31,27 +37,18 @@ impl Exchange {
     }
 }
 
-impl Estate {
+impl DemoEstate {
     /// Starts everything and waits until the members are up.
     pub(crate) fn start(binary: &Path) -> Self {
-        let Servers {
-            ca,
-            ca_server,
-            compilers,
-        } = Servers::start("demo");
+        let ca = Ca::named("demo");
         let credential = ca.server("proxy");
-        let proxy = Proxy::new(&ca, binary)
-            .credential(&credential)
-            .whole(&configuration(&ca_server, &compilers))
+        let (binary, own) = (binary.to_owned(), credential.clone());
+        let estate = EstateBuilder::new(move |ca| Proxy::new(ca, binary).credential(&own))
+            .ca(&ca)
+            .tls_members()
+            .configuration(|proxy, servers| proxy.whole(&configuration(servers)))
             .start();
-        proxy.wait_for_members(&["ca", "compilers"]);
-        Self {
-            proxy,
-            ca,
-            ca_server,
-            compilers,
-            credential,
-        }
+        Self { estate, credential }
     }
 
     /// A connection through the proxy that shows this certificate, or none.
@@ -64,7 +61,7 @@ impl Estate {
 
     /// One request on this connection.
     pub(crate) fn ask(&self, connection: &mut Connection, request: &Request<'_>) -> Exchange {
-        self.members().for_each(StandIn::forget);
+        self.forget();
         let answer = connection.try_request(
             request.method,
             request.target,
@@ -95,11 +92,6 @@ impl Estate {
         };
         let arrived = self.members().flat_map(StandIn::requests);
         arrived.filter(|request| !own(request)).collect()
-    }
-
-    /// CA server and compilers.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &StandIn> {
-        std::iter::once(&self.ca_server).chain(&self.compilers)
     }
 
     /// The tables that an operator writes, as they stand in the file.
@@ -143,8 +135,8 @@ impl<'a> Request<'a> {
 }
 
 /// Six lines as on a machine with a Puppet agent, and around them where this directory has what such a machine has.
-fn configuration(ca_server: &StandIn, compilers: &[StandIn; 2]) -> String {
-    let [first, second] = compilers.each_ref().map(StandIn::address);
+fn configuration(servers: &Servers) -> String {
+    let [first, second] = [0, 1].map(|n| servers.compilers[n].address());
     format!(
         r#"ssldir = "{{dir}}/ssl"
 certname = "proxy"
@@ -164,6 +156,6 @@ socket = "{{dir}}/admin.sock"
 [state]
 directory = "{{dir}}/state"
 "#,
-        ca = ca_server.address(),
+        ca = servers.ca_server.address(),
     )
 }

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Result;
 use testkit::{Credential, Recorded, StandIn};
 
-use super::estate::Estate;
+use super::estate::DemoEstate;
 
 /// Serves until Ctrl-C.
-pub(crate) fn until_interrupted(estate: &Estate) -> Result<()> {
+pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
     // Whoever died in the last act comes back.
     estate.compilers.iter().for_each(StandIn::restart);
     estate.proxy.wait_for_members(&["ca", "compilers"]);
@@ -34,7 +34,7 @@ pub(crate) fn until_interrupted(estate: &Estate) -> Result<()> {
 }
 
 /// Puts PEM files beside the proxy's configuration.
-pub(crate) fn write_credentials(estate: &Estate, agents: &[&Credential]) {
+pub(crate) fn write_credentials(estate: &DemoEstate, agents: &[&Credential]) {
     estate.proxy.write("ca.pem", &estate.ca.bundle_pem(), 0o644);
     for agent in agents {
         let name = &agent.certname;
@@ -47,7 +47,7 @@ pub(crate) fn write_credentials(estate: &Estate, agents: &[&Credential]) {
     }
 }
 
-fn lines_to_try(estate: &Estate) -> String {
+fn lines_to_try(estate: &DemoEstate) -> String {
     let directory = estate.proxy.directory().display();
     let port = estate.proxy.address().port();
     let curl = format!("curl -sS --resolve puppet:{port}:127.0.0.1 --cacert ca.pem");
@@ -80,7 +80,7 @@ What arrives behind it:"#
 }
 
 /// Tells what has arrived since the last time.
-fn tell_new(estate: &Estate, told: &mut BTreeMap<String, usize>) {
+fn tell_new(estate: &DemoEstate, told: &mut BTreeMap<String, usize>) {
     for member in estate.members() {
         let requests = member.requests();
         let count = told.entry(member.name().to_owned()).or_default();

@@ -12,7 +12,7 @@ use super::{
     root::Root,
     tools::{output, require},
 };
-use crate::servers::Servers;
+use testkit::Servers;
 
 const CONFIG: &str = "/etc/proscenium/proscenium.toml";
 const DATA: [&str; 2] = ["/var/lib/proscenium", "/var/log/proscenium"];

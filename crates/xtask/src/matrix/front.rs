@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
-use testkit::{Ca, Client, Credential, Protocol, Proxy, wait_until};
+use testkit::{Client, Credential, Protocol, Proxy, Servers, wait_until};
 
 use super::{
     peers::{Peer, Places},
@@ -60,19 +60,22 @@ impl Maker {
     /// Starts it in front of these servers.
     pub(super) fn start(
         &self,
-        ca: &Ca,
-        (ca_server, compilers): (&str, [&str; 2]),
+        servers: &Servers,
         protocol: Protocol,
         shape: Shape,
     ) -> Result<Front> {
         match self {
             Self::Ours(binary) => {
+                let ca_server = servers.ca_server.address();
+                let compilers = [0, 1].map(|n| servers.compilers[n].address());
                 let pools = format!(
                     "[pools.ca]\nscheme = \"http\"\nmembers = [\"{ca_server}\"]\n\
                      [pools.compilers]\nscheme = \"http\"\nmembers = [\"{}\", \"{}\"]\n",
                     compilers[0], compilers[1]
                 );
-                let builder = Proxy::new(ca, binary).speaking(protocol).with(&pools);
+                let builder = Proxy::new(&servers.ca, binary)
+                    .speaking(protocol)
+                    .with(&pools);
                 let builder = match shape {
                     Shape::Fetching => builder.fetch("interval = \"1s\""),
                     Shape::Plain => builder,
@@ -82,11 +85,7 @@ impl Maker {
                 proxy.wait_for_members(&["ca", "compilers"]);
                 Ok(Front::Ours(Box::new(proxy)))
             }
-            Self::Peer(peer) => Ok(Front::Peer(Box::new(Running::start(
-                peer,
-                ca,
-                (ca_server, compilers),
-            )?))),
+            Self::Peer(peer) => Ok(Front::Peer(Box::new(Running::start(peer, servers)?))),
         }
     }
 }
@@ -133,11 +132,8 @@ impl Front {
 }
 
 impl Running {
-    fn start(
-        peer: &'static Peer,
-        ca: &Ca,
-        (ca_server, compilers): (&str, [&str; 2]),
-    ) -> Result<Self> {
+    fn start(peer: &'static Peer, servers: &Servers) -> Result<Self> {
+        let ca = &servers.ca;
         let directory = tempfile::Builder::new().prefix("matrix-").tempdir()?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let server = ca.server("puppet");
@@ -152,8 +148,8 @@ impl Running {
         let config = (peer.config)(&Places {
             directory: place,
             port: address.port(),
-            ca_server,
-            compilers,
+            ca_server: servers.ca_server.address(),
+            compilers: [0, 1].map(|n| servers.compilers[n].address()),
         });
         let path = place.join("config");
         write(&path, Some(&config));

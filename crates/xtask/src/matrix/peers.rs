@@ -22,8 +22,8 @@ pub(super) struct Peer {
 pub(super) struct Places<'a> {
     pub(super) directory: &'a Path,
     pub(super) port: u16,
-    pub(super) ca_server: &'a str,
-    pub(super) compilers: [&'a str; 2],
+    pub(super) ca_server: String,
+    pub(super) compilers: [String; 2],
 }
 
 /// Those that are installed.

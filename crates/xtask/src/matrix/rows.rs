@@ -143,17 +143,17 @@ fn states(rows: &mut Rows<'_>) {
         }),
     ];
     for (name, make) in states {
-        rows.add(name, move |scene| never(scene, &make(&scene.ca)));
+        rows.add(name, move |scene| never(scene, &make(&scene.servers.ca)));
     }
     rows.add("a certificate that was revoked before", |scene| {
-        let agent = scene.ca.agent("web01");
+        let agent = scene.servers.ca.agent("web01");
         scene.revoke(&agent);
         never(scene, &agent).and(|| good(scene, "web02"))
     });
     rows.add("a certificate of a revoked intermediate", |scene| {
-        let agent = scene.ca.agent("web01");
-        scene.ca.revoke_intermediate();
-        scene.revoke(&scene.ca.agent("web09"));
+        let agent = scene.servers.ca.agent("web01");
+        scene.servers.ca.revoke_intermediate();
+        scene.revoke(&scene.servers.ca.agent("web09"));
         never(scene, &agent)
     });
 }
@@ -212,8 +212,13 @@ fn changes(rows: &mut Rows<'_>) {
 fn changed(scene: &Scene, change: Change, way: Way) -> Outcome {
     let ends = 8;
     let agent = match change {
-        Change::Expired => scene.ca.leaf("web01").valid_seconds(-60, ends).issue(),
-        _ => scene.ca.agent("web01"),
+        Change::Expired => scene
+            .servers
+            .ca
+            .leaf("web01")
+            .valid_seconds(-60, ends)
+            .issue(),
+        _ => scene.servers.ca.agent("web01"),
     };
     let over = SystemTime::now() + Duration::from_secs(ends.unsigned_abs() + 2);
     let client = scene.client(&agent);
@@ -283,7 +288,7 @@ fn lies(rows: &mut Rows<'_>) {
     ];
     for (name, fields) in LIES {
         rows.add(&format!("an agent sends {name}"), move |scene| {
-            let agent = scene.ca.agent("web01");
+            let agent = scene.servers.ca.agent("web01");
             let _ = scene
                 .client(&agent)
                 .try_request("GET", CATALOG, fields, b"");
@@ -301,7 +306,7 @@ fn lies(rows: &mut Rows<'_>) {
     }
     if rows.protocol == Protocol::Http1 {
         rows.add("an agent names identity headers in Connection", |scene| {
-            let agent = scene.ca.agent("web01");
+            let agent = scene.servers.ca.agent("web01");
             let fields = [("Connection", "X-Client-Verify, X-Client-DN, X-Client-Cert")];
             let _ = scene
                 .client(&agent)
@@ -333,7 +338,7 @@ fn classes(rows: &mut Rows<'_>) {
         rows.add(
             &format!("an agent administers the CA: {method} {short}"),
             move |scene| {
-                let agent = scene.ca.agent("web01");
+                let agent = scene.servers.ca.agent("web01");
                 let _ = scene.client(&agent).try_request(method, target, &[], b"");
                 nothing(&scene.arrived())
             },
@@ -357,13 +362,13 @@ fn classes(rows: &mut Rows<'_>) {
     ];
     for target in tricks {
         rows.add(&format!("an obfuscated path: {target}"), move |scene| {
-            let agent = scene.ca.agent("web01");
+            let agent = scene.servers.ca.agent("web01");
             let _ = scene.client(&agent).try_request("POST", target, &[], b"");
             nothing(&scene.arrived())
         });
     }
     rows.add("an agent requests another agent's catalog", |scene| {
-        let agent = scene.ca.agent("web02");
+        let agent = scene.servers.ca.agent("web02");
         let _ = scene.client(&agent).try_request("GET", CATALOG, &[], b"");
         match scene.front.is_ours() {
             true => nothing(&scene.arrived()),
@@ -407,10 +412,12 @@ fn faults(rows: &mut Rows<'_>) {
     ];
     for (name, text) in faults {
         rows.add(&format!("{name} instead of the CRLs"), move |scene| {
-            let before = scene.ca.crl_pem();
-            let out = scene.ca.agent("web01");
+            let before = scene.servers.ca.crl_pem();
+            let out = scene.servers.ca.agent("web01");
             scene.revoke(&out);
-            scene.front.write_lists(text(&scene.ca, &before).as_deref());
+            scene
+                .front
+                .write_lists(text(&scene.servers.ca, &before).as_deref());
             // Whoever acts on it at all does so within this time.
             let settled = SystemTime::now() + Duration::from_secs(2);
             wait_until(LIMIT, || (SystemTime::now() > settled).then_some(()));
@@ -421,7 +428,7 @@ fn faults(rows: &mut Rows<'_>) {
 
 /// A good agent is served, and told as who it is.
 fn good(scene: &Scene, certname: &str) -> Outcome {
-    let agent = scene.ca.agent(certname);
+    let agent = scene.servers.ca.agent(certname);
     scene.forget();
     let target = format!("/puppet/v3/catalog/{certname}?environment=production");
     match scene.client(&agent).try_request("GET", &target, &[], b"") {

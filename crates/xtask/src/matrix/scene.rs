@@ -3,7 +3,9 @@
 use std::{cell::Cell, time::Duration};
 
 use anyhow::Result;
-use testkit::{Ca, Client, Connection, Credential, Protocol, Recorded, StandIn, wait_until};
+use testkit::{
+    Ca, Client, Connection, Credential, Protocol, Recorded, Servers, StandIn, wait_until,
+};
 
 use super::front::{Front, Maker};
 
@@ -29,27 +31,17 @@ pub(super) enum Shape {
 /// One row's estate.
 pub(super) struct Scene {
     pub(super) front: Front,
-    pub(super) ca: Ca,
-    pub(super) ca_server: StandIn,
-    compilers: [StandIn; 2],
+    pub(super) servers: Servers,
     protocol: Protocol,
     shape: Shape,
 }
 
 impl Scene {
     pub(super) fn new(maker: &Maker, protocol: Protocol, shape: Shape) -> Result<Self> {
-        let ca = Ca::new();
-        let ca_server = StandIn::builder("ca").ca(&ca).start();
-        let compilers = ["c1", "c2"].map(StandIn::start);
-        let members = (
-            &*ca_server.address(),
-            [&*compilers[0].address(), &*compilers[1].address()],
-        );
+        let servers = Servers::plain(&Ca::new());
         let scene = Self {
-            front: maker.start(&ca, members, protocol, shape)?,
-            ca,
-            ca_server,
-            compilers,
+            front: maker.start(&servers, protocol, shape)?,
+            servers,
             protocol,
             shape,
         };
@@ -69,24 +61,22 @@ impl Scene {
     /// What arrived at any server, without probes and without the lists that a front end fetches for itself: no agent of
     /// such a row asks for one.
     pub(super) fn arrived(&self) -> Vec<Recorded> {
-        let members = std::iter::once(&self.ca_server).chain(&self.compilers);
-        let requests = members.flat_map(StandIn::requests);
+        let requests = self.servers.members().flat_map(StandIn::requests);
         requests
             .filter(|request| self.shape == Shape::Plain || !is_fetch(request))
             .collect()
     }
 
     pub(super) fn forget(&self) {
-        self.ca_server.forget();
-        self.compilers.iter().for_each(StandIn::forget);
+        self.servers.forget();
     }
 
     /// Revokes an agent and has the list read; returns when the front end acts on it, or has had the time to.
     pub(super) fn revoke(&self, agent: &Credential) {
-        self.ca.revoke(agent);
+        self.servers.ca.revoke(agent);
         // Where it fetches, the CA's own answer has changed with the CA.
         if self.shape == Shape::Plain {
-            self.front.write_lists(Some(&self.ca.crl_pem()));
+            self.front.write_lists(Some(&self.servers.ca.crl_pem()));
         }
         let refused = Cell::new(0);
         let out = || {

@@ -12,7 +12,7 @@ use testkit::{Client, ClientError, Connection, Protocol, Response, Seed};
 use super::{
     asks::{Ask, Asks},
     course::{Course, Working},
-    estate::{BODY_BUFFER_BYTES, Estate},
+    estate::{BODY_BUFFER_BYTES, SoakEstate},
     faults::RETRY_AFTER,
     outcome::{Exchange, Received},
     standing::{HEADERS, Standing, Trouble},
@@ -34,7 +34,7 @@ impl Agent {
     /// The agent of this number, with a certificate.
     pub(super) fn new(
         number: usize,
-        estate: &Estate,
+        estate: &SoakEstate,
         patience: Duration,
         slow_one_in: usize,
     ) -> Self {
@@ -65,7 +65,13 @@ impl Agent {
     }
 
     /// Runs until the end of the course.
-    pub(super) fn live(mut self, estate: &Estate, course: &Course, tally: &Tally, _: Working<'_>) {
+    pub(super) fn live(
+        mut self,
+        estate: &SoakEstate,
+        course: &Course,
+        tally: &Tally,
+        _: Working<'_>,
+    ) {
         while course.goes_on() {
             let run = AssertUnwindSafe(|| self.run(estate, course, tally));
             // The raw client panics if an answer contains a header that is meant for members alone.
@@ -81,7 +87,7 @@ impl Agent {
     }
 
     /// Connects, sends the requests of a run, keeps the connection for a while, and perhaps has another run on it.
-    fn run(&mut self, estate: &Estate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
+    fn run(&mut self, estate: &SoakEstate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
         let mut connection = self.connect(tally)?;
         loop {
             for group in self.asks.of_a_run().chunks(at_once(self.protocol)) {
@@ -131,7 +137,7 @@ impl Agent {
         &self,
         connection: &mut Connection,
         group: &[Ask],
-        estate: &Estate,
+        estate: &SoakEstate,
         tally: &Tally,
     ) -> Result<Next, Trouble> {
         let since = Instant::now();

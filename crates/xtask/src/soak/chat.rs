@@ -10,7 +10,7 @@ use testkit::{ClientError, Connection, Protocol, Seed};
 
 use super::{
     course::Course,
-    estate::{CHAT, Estate},
+    estate::{CHAT, SoakEstate},
     explanation::RequestFailure,
     outcome::is_recognisable,
     standing::{Standing, Trouble, beginning},
@@ -28,7 +28,7 @@ pub(super) struct Chat {
 
 impl Chat {
     /// The client of this number, with a certificate.
-    pub(super) fn new(number: usize, estate: &Estate, patience: Duration) -> Self {
+    pub(super) fn new(number: usize, estate: &SoakEstate, patience: Duration) -> Self {
         let certname = format!("chat{number:02}");
         Self {
             // Over HTTP/2 nothing is upgraded.
@@ -45,7 +45,7 @@ impl Chat {
     }
 
     /// Keeps a tunnel open until the end of the course, while agents hold still too.
-    pub(super) fn live(mut self, estate: &Estate, course: &Course, tally: &Tally) {
+    pub(super) fn live(mut self, estate: &SoakEstate, course: &Course, tally: &Tally) {
         while !course.is_over() {
             let talk = AssertUnwindSafe(|| self.talk(estate, course, tally));
             // The raw client panics where an answer brings what is meant for members alone.
@@ -62,7 +62,7 @@ impl Chat {
         }
     }
 
-    fn talk(&mut self, estate: &Estate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
+    fn talk(&mut self, estate: &SoakEstate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
         self.seen = Instant::now();
         let Some(mut tunnel) = self.open(estate, tally)? else {
             return Ok(());
@@ -94,7 +94,7 @@ impl Chat {
     }
 
     /// None: it was not opened, which an injected fault explains.
-    fn open(&self, estate: &Estate, tally: &Tally) -> Result<Option<Connection>, Trouble> {
+    fn open(&self, estate: &SoakEstate, tally: &Tally) -> Result<Option<Connection>, Trouble> {
         let ended = |error| Trouble::of("opening a tunnel", &error);
         let mut tunnel = self.standing.client(estate).connect().map_err(ended)?;
         tally.count(Count::Sent);
@@ -115,7 +115,11 @@ impl Chat {
     }
 
     /// An upgrade is sent once, and does not wait for a member that is busy.
-    fn explained(&self, status: u16, estate: &Estate) -> Option<(RequestFailure, &'static str)> {
+    fn explained(
+        &self,
+        status: u16,
+        estate: &SoakEstate,
+    ) -> Option<(RequestFailure, &'static str)> {
         let ledger = &estate.ledger;
         match status {
             502 if ledger.was_killed(None, self.seen) => {

@@ -2,6 +2,7 @@
 //! them.
 
 use std::{
+    ops::Deref,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -9,27 +10,31 @@ use std::{
     },
 };
 
-use testkit::{Ca, Proxy, Recorded, Reply, StandIn};
+use testkit::{Ca, Estate, EstateBuilder, Proxy, Recorded, Reply, Servers};
 
 use super::{
     Plant, answer,
     faults::{FaultPlan, MemberFault},
     ledger::FaultLedger,
 };
-use crate::servers::Servers;
 
-/// Everything that runs; the proxy first, so that it ends before its members.
-pub(super) struct Estate {
-    pub(super) proxy: Proxy,
-    pub(super) ca: Ca,
-    pub(super) ca_server: StandIn,
-    pub(super) compilers: [StandIn; 2],
+/// Everything that runs.
+pub(super) struct SoakEstate {
+    estate: Estate,
     pub(super) ledger: Arc<FaultLedger>,
     pub(super) seed: u64,
     pub(super) plant: Option<Plant>,
 }
 
-impl Estate {
+impl Deref for SoakEstate {
+    type Target = Estate;
+
+    fn deref(&self) -> &Estate {
+        &self.estate
+    }
+}
+
+impl SoakEstate {
     /// Starts everything and waits until the members are up. A compiler spoils one of `fault_every` requests; none if that
     /// is 0.
     pub(super) fn start(
@@ -37,63 +42,51 @@ impl Estate {
         plant: Option<Plant>,
         (seed, fault_every): (u64, usize),
     ) -> Self {
-        let Servers {
-            ca,
-            ca_server,
-            compilers,
-        } = Servers::start("soak");
-        ca_server.autosign();
         let ledger = Arc::new(FaultLedger::default());
-        for (number, compiler) in compilers.iter().enumerate() {
-            let plan = FaultPlan::new(seed.wrapping_add(number as u64), fault_every);
-            let script = Script {
-                address: compiler.address(),
-                plan: Mutex::new(plan),
-                ledger: Arc::clone(&ledger),
-                requests: AtomicU64::new(0),
-                plant: plant.filter(|_| number == 0),
-            };
-            compiler.answer(move |request| script.reply(request));
-        }
-        let proxy = start_proxy(binary, &ca, &ca_server, &compilers);
+        let (binary, met) = (binary.to_owned(), Arc::clone(&ledger));
+        let estate = EstateBuilder::new(|ca| Proxy::new(ca, binary))
+            .ca(&Ca::named("soak"))
+            .tls_members()
+            .configuration(move |proxy, servers| {
+                servers.ca_server.autosign();
+                for (number, compiler) in servers.compilers.iter().enumerate() {
+                    let plan = FaultPlan::new(seed.wrapping_add(number as u64), fault_every);
+                    let script = Script {
+                        address: compiler.address(),
+                        plan: Mutex::new(plan),
+                        ledger: Arc::clone(&met),
+                        requests: AtomicU64::new(0),
+                        plant: plant.filter(|_| number == 0),
+                    };
+                    compiler.answer(move |request| script.reply(request));
+                }
+                // As installed: the proxy loads what changes on disk by itself.
+                proxy.materials("").with(&tables(servers))
+            })
+            .start();
         Self {
-            proxy,
-            ca,
-            ca_server,
-            compilers,
+            estate,
             ledger,
             seed,
             plant,
         }
     }
-
-    /// Discards what members recorded; their answers do not need it any more.
-    pub(super) fn forget(&self) {
-        self.ca_server.forget();
-        self.compilers.iter().for_each(StandIn::forget);
-    }
 }
 
-fn start_proxy(binary: &Path, ca: &Ca, ca_server: &StandIn, compilers: &[StandIn; 2]) -> Proxy {
-    let [first, second] = compilers.each_ref().map(StandIn::address);
-    let proxy = Proxy::new(ca, binary)
-        // As installed: the proxy loads what changes on disk by itself.
-        .materials("")
-        .with(&format!(
-            "[pools.ca]\nmembers = [{ca:?}]\n\
-             [pools.compilers]\nmembers = [{first:?}, {second:?}]\nretry_budget = \"100%\"\n\
-             [pools.compilers.check]\ntimeout = \"20s\"\nfast_interval = \"200ms\"\nrise = 1\n\
-             [pools.compilers.ejection]\neject_time = \"500ms\"\neject_time_max = \"1s\"\n\
-             [upstream]\nkeepalive = \"1s\"\nconnect_timeout = \"30s\"\nagent_max_except = [\"*\"]\n\
-             body_buffer_max = \"{buffer}B\"\n\
-             [[routes]]\nname = \"chat\"\npath = {{ prefix = {CHAT:?} }}\npool = \"compilers\"\n\
-             upgrade = [\"websocket\"]\n",
-            ca = ca_server.address(),
-            buffer = BODY_BUFFER_BYTES[0],
-        ))
-        .start();
-    proxy.wait_for_members(&["ca", "compilers"]);
-    proxy
+fn tables(servers: &Servers) -> String {
+    let [first, second] = [0, 1].map(|n| servers.compilers[n].address());
+    format!(
+        "[pools.ca]\nmembers = [{ca:?}]\n\
+         [pools.compilers]\nmembers = [{first:?}, {second:?}]\nretry_budget = \"100%\"\n\
+         [pools.compilers.check]\ntimeout = \"20s\"\nfast_interval = \"200ms\"\nrise = 1\n\
+         [pools.compilers.ejection]\neject_time = \"500ms\"\neject_time_max = \"1s\"\n\
+         [upstream]\nkeepalive = \"1s\"\nconnect_timeout = \"30s\"\nagent_max_except = [\"*\"]\n\
+         body_buffer_max = \"{buffer}B\"\n\
+         [[routes]]\nname = \"chat\"\npath = {{ prefix = {CHAT:?} }}\npool = \"compilers\"\n\
+         upgrade = [\"websocket\"]\n",
+        ca = servers.ca_server.address(),
+        buffer = BODY_BUFFER_BYTES[0],
+    )
 }
 
 /// What a compiler answers, and which of its answers it spoils.

@@ -10,14 +10,14 @@ use testkit::wait_until;
 
 use super::{
     Options, Plant,
-    estate::Estate,
+    estate::SoakEstate,
     standing::Standing,
     tally::{Count, Tally},
 };
 
 /// When what is due, and whose turn it is.
 pub(super) struct Materials<'a> {
-    estate: &'a Estate,
+    estate: &'a SoakEstate,
     standings: Vec<Arc<Standing>>,
     turn: usize,
     patience: Duration,
@@ -29,7 +29,7 @@ pub(super) struct Materials<'a> {
 
 impl<'a> Materials<'a> {
     pub(super) fn new(
-        estate: &'a Estate,
+        estate: &'a SoakEstate,
         standings: Vec<Arc<Standing>>,
         options: &Options,
     ) -> Self {

@@ -6,7 +6,7 @@ use testkit::{ClientError, Connection, Response, StandIn};
 
 use super::{
     asks::Ask,
-    estate::{Estate, SERVED_BY},
+    estate::{SERVED_BY, SoakEstate},
     explanation::{Circumstances, RequestFailure},
     faults::BUSY,
     standing::{Trouble, beginning},
@@ -29,7 +29,7 @@ pub(super) struct Exchange<'a> {
     pub(super) certname: &'a str,
     /// When the request was sent.
     pub(super) since: Instant,
-    pub(super) estate: &'a Estate,
+    pub(super) estate: &'a SoakEstate,
     /// What remains of a busy member's `Retry-After`: the proxy removes it for agents that would only wait before they fail.
     pub(super) retry_after: Option<&'static str>,
 }

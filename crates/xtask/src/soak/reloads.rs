@@ -6,20 +6,20 @@ use rustix::process::Signal;
 use testkit::wait_until;
 
 use super::{
-    estate::{BODY_BUFFER_BYTES, Estate},
+    estate::{BODY_BUFFER_BYTES, SoakEstate},
     tally::{Count, Tally},
 };
 
 /// When the next reload is due.
 pub(super) struct Reloads<'a> {
-    estate: &'a Estate,
+    estate: &'a SoakEstate,
     interval: Duration,
     due: Instant,
     turn: usize,
 }
 
 impl<'a> Reloads<'a> {
-    pub(super) fn new(estate: &'a Estate, interval: Duration) -> Self {
+    pub(super) fn new(estate: &'a SoakEstate, interval: Duration) -> Self {
         Self {
             estate,
             interval,

@@ -10,7 +10,7 @@ use super::{
     agent::REFUSED,
     chat::CUT,
     counters::{self, RecordSums},
-    estate::Estate,
+    estate::SoakEstate,
     faults::MemberFault,
     materials::{IN_FORCE, SHOWN},
     process::Sample,
@@ -22,7 +22,7 @@ use crate::workspace;
 
 /// The run as told so far.
 pub(super) struct Report<'a> {
-    estate: &'a Estate,
+    estate: &'a SoakEstate,
     options: &'a Options,
     told: Vec<String>,
     due: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(estate: &'a Estate, options: &'a Options) -> Self {
+    pub(super) fn new(estate: &'a SoakEstate, options: &'a Options) -> Self {
         let interval = PROGRESS_INTERVAL.min(options.length() / 4);
         Self {
             estate,

@@ -7,7 +7,7 @@ use testkit::{Seed, StandIn, wait_until};
 
 use super::{
     course::{Course, Working},
-    estate::Estate,
+    estate::SoakEstate,
     tally::{Count, Tally},
 };
 
@@ -29,7 +29,13 @@ impl Restarts {
     }
 
     /// Restarts compilers until the end of the course, and none while agents hold still.
-    pub(super) fn live(mut self, estate: &Estate, course: &Course, tally: &Tally, _: Working<'_>) {
+    pub(super) fn live(
+        mut self,
+        estate: &SoakEstate,
+        course: &Course,
+        tally: &Tally,
+        _: Working<'_>,
+    ) {
         while course.goes_on() {
             let per_mille = 500 + self.choices.below(1_000) as u32;
             if course.works_for(self.interval * per_mille / 1_000) {
@@ -38,7 +44,7 @@ impl Restarts {
         }
     }
 
-    fn restart(&mut self, estate: &Estate, course: &Course, tally: &Tally) {
+    fn restart(&mut self, estate: &SoakEstate, course: &Course, tally: &Tally) {
         let compiler = &estate.compilers[self.turn % estate.compilers.len()];
         let is_reset = self.turn % 4 < 2;
         self.turn += 1;
@@ -65,7 +71,7 @@ impl Restarts {
 }
 
 /// Whether the proxy sends requests to a compiler. A proxy that has ended uses none, which the soak notices elsewhere.
-fn is_used(estate: &Estate, compiler: &StandIn) -> bool {
+fn is_used(estate: &SoakEstate, compiler: &StandIn) -> bool {
     let Ok(answer) = estate.proxy.try_admin("GET", "/v1/status") else {
         return !estate.proxy.is_running();
     };

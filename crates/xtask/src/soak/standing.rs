@@ -9,7 +9,7 @@ use std::{
 use testkit::{Client, ClientError, Credential, Enrolment, Protocol, Response};
 
 use super::{
-    estate::Estate,
+    estate::SoakEstate,
     tally::{Count, Tally},
 };
 
@@ -40,7 +40,7 @@ impl Standing {
     /// A client with a certificate.
     pub(super) fn new(
         certname: &str,
-        estate: &Estate,
+        estate: &SoakEstate,
         protocol: Protocol,
         patience: Duration,
     ) -> Self {
@@ -57,7 +57,7 @@ impl Standing {
     }
 
     /// Who connects with the present certificate.
-    pub(super) fn client(&self, estate: &Estate) -> Client {
+    pub(super) fn client(&self, estate: &SoakEstate) -> Client {
         client(estate, Some(&self.state().credential)).protocol(self.protocol)
     }
 
@@ -78,7 +78,7 @@ impl Standing {
         &self,
         trouble: &Trouble,
         refused: &'static str,
-        estate: &Estate,
+        estate: &SoakEstate,
         tally: &Tally,
     ) {
         match (trouble, self.revoked()) {
@@ -97,7 +97,7 @@ impl Standing {
     }
 
     /// On a connection of its own, what is revoked is told so.
-    fn see_refusal(&self, estate: &Estate, tally: &Tally) -> Result<(), Trouble> {
+    fn see_refusal(&self, estate: &SoakEstate, tally: &Tally) -> Result<(), Trouble> {
         tally.count(Count::Sent);
         let target = format!("/puppet/v3/node/{}?environment=production", self.certname);
         let answer = self
@@ -115,7 +115,7 @@ impl Standing {
         }
     }
 
-    fn enrol_anew(&self, estate: &Estate, tally: &Tally) -> Result<(), Trouble> {
+    fn enrol_anew(&self, estate: &SoakEstate, tally: &Tally) -> Result<(), Trouble> {
         let name = &self.certname;
         let anonymous = client(estate, None);
         let enrolment = Enrolment::new(name);
@@ -184,7 +184,7 @@ pub(super) fn beginning(answer: &Response) -> String {
     answer.text().chars().take(200).collect()
 }
 
-fn client(estate: &Estate, credential: Option<&Credential>) -> Client {
+fn client(estate: &SoakEstate, credential: Option<&Credential>) -> Client {
     estate.proxy.client(credential).timeout(ANSWER_WITHIN)
 }
 

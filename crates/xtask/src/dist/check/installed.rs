@@ -12,10 +12,10 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use testkit::{Client, Credential, HeldPort, wait_until};
+use testkit::{Client, Credential, HeldPort, Servers, wait_until};
 
 use super::{CONFIG, Root};
-use crate::{dist::tools::output, servers::Servers};
+use crate::dist::tools::output;
 
 const SSLDIR: &str = "/srv/ssl";
 const LOG: &str = "/var/log/proscenium/access.log";
@@ -58,7 +58,7 @@ impl<'a> Service<'a> {
 
     /// Does what the comments of the installed configuration ask for; gives the text.
     pub(super) fn fill_in(&self) -> Result<String> {
-        let [first, second] = &self.servers.compilers;
+        let [first, second] = [0, 1].map(|n| &self.servers.compilers[n]);
         let ca = format!("members = [{:?}]", self.servers.ca_server.address());
         let compilers = format!("members = [{:?}, {:?}]", first.address(), second.address());
         let path = self.root.path(CONFIG);
