@@ -219,10 +219,10 @@ fn trust_problems(
     if bundle.is_empty() {
         return Vec::new();
     }
-    let material = pki::Material {
+    let material = pki::TrustMaterial {
         bundle,
         crls,
-        ..pki::Material::default()
+        ..pki::TrustMaterial::default()
     };
     let policy = &config.trust.settings;
     let built = pki::TrustStore::build(&material, policy, &config.identity, None);

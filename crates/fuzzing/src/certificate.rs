@@ -6,7 +6,7 @@ use identity::{
     Agent, ChainVerified, DnFormat, IdentitySettings, PuppetExtensions, Subject, SubjectRule,
     authorization_extensions,
 };
-use pki::{Material, Named, TrustSettings, TrustStore};
+use pki::{Named, TrustMaterial, TrustSettings, TrustStore};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use testkit::{Ca, readers};
 use webpki::EndEntityCert;
@@ -70,7 +70,7 @@ fn check_trust(input: &[u8]) {
     let stranger = CertificateDer::from(input);
     let alone = estate
         .store
-        .judge(std::slice::from_ref(&stranger), UnixTime::now())
+        .verify(std::slice::from_ref(&stranger), UnixTime::now())
         .identity;
     assert!(
         alone.agent().is_none() || input == &*estate.agent,
@@ -86,7 +86,7 @@ fn check_trust(input: &[u8]) {
         vec![estate.agent.clone(), stranger.clone()],
         vec![estate.agent.clone(), stranger.clone(), stranger],
     ] {
-        let beside = estate.store.judge(&chain, UnixTime::now()).identity;
+        let beside = estate.store.verify(&chain, UnixTime::now()).identity;
         assert!(beside.agent().is_some(), "{beside:?}");
     }
     let (mut with_ca, mut with_crl) = (estate.material.clone(), estate.material.clone());
@@ -100,7 +100,7 @@ fn check_trust(input: &[u8]) {
         match built(&material) {
             Ok(store) => {
                 let still = store
-                    .judge(std::slice::from_ref(&estate.agent), UnixTime::now())
+                    .verify(std::slice::from_ref(&estate.agent), UnixTime::now())
                     .identity;
                 assert!(still.agent().is_some(), "{still:?}");
                 assert!(store.warnings().iter().all(|warning| is_a_line(warning)));
@@ -115,7 +115,7 @@ fn check_trust(input: &[u8]) {
     }
 }
 
-fn built(material: &Material) -> Result<TrustStore, Vec<pki::PkiProblem>> {
+fn built(material: &TrustMaterial) -> Result<TrustStore, Vec<pki::PkiProblem>> {
     TrustStore::build(
         material,
         &TrustSettings::default(),
@@ -125,17 +125,17 @@ fn built(material: &Material) -> Result<TrustStore, Vec<pki::PkiProblem>> {
 }
 
 struct Estate {
-    material: Material,
+    material: TrustMaterial,
     store: TrustStore,
     agent: CertificateDer<'static>,
 }
 
 static ESTATE: LazyLock<Estate> = LazyLock::new(|| {
     let ca = Ca::new();
-    let material = Material {
+    let material = TrustMaterial {
         bundle: vec![Named::new("ca.pem", ca.bundle_pem().into_bytes())],
         crls: vec![Named::new("crl.pem", ca.crl_pem().into_bytes())],
-        ..Material::default()
+        ..TrustMaterial::default()
     };
     let agent = ca.agent("web01").cert_pem;
     Estate {

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use identity::{ClientIdentity, Reason};
-use pki::{CrlExpired, Material, Named, TrustSettings, TrustStore};
+use pki::{CrlExpired, Named, TrustMaterial, TrustSettings, TrustStore};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, SigningKey,
 };
@@ -69,10 +69,10 @@ enum Verdict {
 }
 
 fn our_verdict(crl: &[u8], leaf: &CertificateDer<'_>, crl_expired: CrlExpired) -> Verdict {
-    let material = Material {
+    let material = TrustMaterial {
         bundle: vec![Named::new("ca", AUTHORITY.pem.clone())],
         crls: vec![Named::new("crl", der::pem("X509 CRL", crl))],
-        ..Material::default()
+        ..TrustMaterial::default()
     };
     let settings = TrustSettings {
         crl_expired,
@@ -86,7 +86,7 @@ fn our_verdict(crl: &[u8], leaf: &CertificateDer<'_>, crl_expired: CrlExpired) -
     ) else {
         return Verdict::Unusable;
     };
-    match store.judge(std::slice::from_ref(leaf), NOW).identity {
+    match store.verify(std::slice::from_ref(leaf), NOW).identity {
         ClientIdentity::Verified(_) => Verdict::Good,
         ClientIdentity::Refused(refusal) if refusal.reason == Reason::Revoked => Verdict::Revoked,
         ClientIdentity::Refused(refusal) if refusal.reason == Reason::CrlExpired => {

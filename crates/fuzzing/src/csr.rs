@@ -26,7 +26,7 @@ pub(crate) fn check(input: &[u8]) {
     } else {
         Sent::of(flags, certname, bytes)
     };
-    let verdict = policy(false).judge(certname, &sent.body);
+    let verdict = policy(false).check(certname, &sent.body);
     match &verdict {
         Ok(()) => check_passed(certname, &sent.body),
         Err(refusal) => {
@@ -41,7 +41,7 @@ pub(crate) fn check(input: &[u8]) {
         assert_eq!(verdict.is_ok(), is_good, "{verdict:?}");
     }
     assert_eq!(
-        policy(true).judge(certname, &sent.body),
+        policy(true).check(certname, &sent.body),
         verdict,
         "whoever observes judges alike"
     );

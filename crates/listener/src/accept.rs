@@ -10,7 +10,7 @@ use std::{
 };
 
 use identity::Certname;
-use pki::{Peer, ServerTls, ShownCredentials, TrustStore};
+use pki::{ListenerCredentials, Peer, ServerTls, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
     net::TcpStream,
@@ -53,7 +53,7 @@ pub struct ListenerTls {
     /// TLS, with the client verifier in it.
     pub config: Arc<ServerTls>,
     /// The certificates in it: what says which names are known.
-    pub credentials: Arc<ShownCredentials>,
+    pub credentials: Arc<ListenerCredentials>,
 }
 
 /// What a listener needs from the layers above.

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use identity::{ClientIdentity, IdentityHeaders};
-use pki::{Judgement, TrustStore};
+use pki::{ChainVerification, TrustStore};
 use rustls::{ServerConnection, pki_types::CertificateDer, pki_types::UnixTime};
 use tokio::net::TcpStream;
 
@@ -126,7 +126,7 @@ impl NegotiatedTls {
 #[derive(Clone, Debug)]
 pub struct ClientVerdict {
     /// What the trust store said.
-    pub verification: Judgement,
+    pub verification: ChainVerification,
     /// The same, ready to be stamped on requests.
     pub headers: Arc<IdentityHeaders>,
     /// `SUCCESS`, `NONE` or `FAILED:reason`.
@@ -138,12 +138,12 @@ pub struct ClientVerdict {
 impl ClientVerdict {
     /// Judges the certificates a client presented, its own first; none: anonymous.
     pub fn verify(trust: &TrustStore, presented: &[CertificateDer<'_>], now: UnixTime) -> Self {
-        Self::of(trust.judge(presented, now))
+        Self::of(trust.verify(presented, now))
     }
 
     /// Judges anew after a change of trust, or after something on the chain has run out.
     pub fn reverify(&self, trust: &TrustStore, now: UnixTime) -> Self {
-        Self::of(trust.rejudge(&self.verification, now))
+        Self::of(trust.reverify(&self.verification, now))
     }
 
     /// The same by another trust store, where looking serials up is enough for it.
@@ -170,7 +170,7 @@ impl ClientVerdict {
         claimed.map(|certname| certname.as_str().into())
     }
 
-    fn of(verification: Judgement) -> Self {
+    fn of(verification: ChainVerification) -> Self {
         let identity = &verification.identity;
         Self {
             headers: Arc::new(IdentityHeaders::new(

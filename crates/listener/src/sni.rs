@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use pki::ShownCredentials;
+use pki::ListenerCredentials;
 use rustls::{
     ServerConfig,
     server::{Accepted, Acceptor},
@@ -116,7 +116,7 @@ impl Hello {
     pub(crate) async fn accept(
         self,
         tls: Arc<ServerConfig>,
-        credentials: Option<&ShownCredentials>,
+        credentials: Option<&ListenerCredentials>,
     ) -> io::Result<TlsStream<TcpStream>> {
         let begun = StartHandshake::from_parts(self.accepted, self.stream);
         finish(begun, tls, credentials).await
@@ -130,7 +130,7 @@ impl Hello {
 pub(crate) async fn accept_known(
     stream: TcpStream,
     tls: Arc<ServerConfig>,
-    credentials: &ShownCredentials,
+    credentials: &ListenerCredentials,
 ) -> io::Result<TlsStream<TcpStream>> {
     let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
     finish(begun, tls, Some(credentials)).await
@@ -140,7 +140,7 @@ pub(crate) async fn accept_known(
 async fn finish(
     begun: StartHandshake<TcpStream>,
     tls: Arc<ServerConfig>,
-    credentials: Option<&ShownCredentials>,
+    credentials: Option<&ListenerCredentials>,
 ) -> io::Result<TlsStream<TcpStream>> {
     let known = credentials.map_or(Ok(()), |credentials| {
         known(begun.client_hello().server_name(), credentials)
@@ -159,9 +159,9 @@ async fn finish(
     Err(io::Error::other(refused))
 }
 
-fn known(name: Option<&str>, credentials: &ShownCredentials) -> Result<(), UnknownName> {
+fn known(name: Option<&str>, credentials: &ListenerCredentials) -> Result<(), UnknownName> {
     match name {
-        Some(name) if credentials.are_good_for(name) => Ok(()),
+        Some(name) if credentials.are_valid_for(name) => Ok(()),
         Some(name) => Err(UnknownName::Unrecognized(name.to_owned())),
         None => Err(UnknownName::Missing),
     }

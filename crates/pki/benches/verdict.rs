@@ -19,7 +19,7 @@ use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use pki::{TrustSettings, TrustStore};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use rustls_pki_types::CertificateDer;
-use support::lists::List;
+use support::crls::List;
 use support::*;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -64,8 +64,8 @@ fn main() -> ExitCode {
 
 /// The two levels of Puppet's CA with keys of 4096 bits, as it makes them, and agents of it.
 struct Estate {
-    root: Ca,
-    issuing: Ca,
+    root: TestCa,
+    issuing: TestCa,
     agents: Vec<CertificateDer<'static>>,
     bare: Bare,
 }
@@ -88,7 +88,7 @@ struct Row {
 impl Estate {
     fn new() -> Self {
         let key = || KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096).unwrap();
-        let root = Ca::root_with(ca_params("Puppet Root CA: bench"), key());
+        let root = TestCa::root_with(ca_params("Puppet Root CA: bench"), key());
         let issuing = root.intermediate_with(ca_params("Puppet CA: bench"), key(), 2);
         // One key for all: who holds it is the handshake's affair.
         let agents_key = key();
@@ -115,7 +115,7 @@ impl Estate {
         // Taken in turns, so that whatever else the machine does meets all three alike.
         for agent in &self.agents {
             let chain = std::slice::from_ref(agent);
-            let verdict = || assert_eq!(reason(&store.judge(chain, now())), None);
+            let verdict = || assert_eq!(reason(&store.verify(chain, now())), None);
             times[0].push(timed(verdict));
             times[1].push(timed(verdict));
             times[2].push(timed(|| self.bare.check()));
@@ -147,7 +147,7 @@ impl Estate {
 }
 
 impl Bare {
-    fn of(agent: &CertificateDer<'_>, issuing: &Ca) -> Self {
+    fn of(agent: &CertificateDer<'_>, issuing: &TestCa) -> Self {
         let (_, agent) = X509Certificate::from_der(agent).unwrap();
         let (_, issuing) = X509Certificate::from_der(&issuing.der).unwrap();
         let key = &issuing.tbs_certificate.subject_pki.subject_public_key;

@@ -11,9 +11,9 @@ use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
 use crate::email_constraint;
-use crate::kept::LastSeen;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
+use crate::required_cas::LastSeen;
 use crate::signature::{self, SignatureFault};
 
 /// A SHA-256 digest that stands for what it was made of.
@@ -191,11 +191,11 @@ impl Bundle {
     }
 
     fn sort(fingerprint: Fingerprint, mut cas: Vec<Ca>, mut warnings: Vec<String>) -> Self {
-        let standings: Vec<Standing> = cas.iter().map(|ca| ca.standing(&cas)).collect();
+        let roles: Vec<CaRole> = cas.iter().map(|ca| ca.role(&cas)).collect();
         let mut anchors = Vec::new();
         let mut anchor_cas = Vec::new();
-        for (index, (ca, standing)) in cas.iter_mut().zip(standings).enumerate() {
-            if standing == Standing::Intermediate {
+        for (index, (ca, role)) in cas.iter_mut().zip(roles).enumerate() {
+            if role == CaRole::Intermediate {
                 continue;
             }
             match webpki::anchor_from_trusted_cert(&ca.der) {
@@ -217,7 +217,7 @@ impl Bundle {
                     continue;
                 }
             }
-            if standing == Standing::Orphan {
+            if role == CaRole::Orphan {
                 warnings.push(format!(
                     "certificate {}: the issuer of CA {} is not in the bundle, so the proxy trusts this CA directly and no CRL can revoke it",
                     ca.place, ca.issuer.text
@@ -266,7 +266,7 @@ fn leave_out_those_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<
     let mut warnings = Vec::new();
     let has_to_go = |ca: &Ca, unused: &[NameAndKey], cas: &[Ca]| {
         let mut issuers = unused.iter();
-        ca.standing(cas) == Standing::Orphan
+        ca.role(cas) == CaRole::Orphan
             && issuers.any(|issuer| ca.may_be_signed_by(&issuer.name, &issuer.spki))
     };
     // Each round takes one out, and may leave others below it without an issuer.
@@ -304,7 +304,7 @@ fn not_used(place: &str, why: &dyn fmt::Display) -> String {
 
 /// Where a CA stands in its bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum CaRole {
     /// It signed itself.
     Root,
     /// Another CA of the bundle signed it: paths go on to that one, so that its CRL can revoke this one.
@@ -363,18 +363,18 @@ impl Ca {
         })
     }
 
-    fn standing(&self, cas: &[Self]) -> Standing {
+    fn role(&self, cas: &[Self]) -> CaRole {
         // A root's own signature proves nothing; an old algorithm there is no reason to refuse it.
         if self.may_be_signed_by(&self.issuer.name, &self.issuer.spki) {
-            return Standing::Root;
+            return CaRole::Root;
         }
         // Where nobody can tell, it is no anchor, or the root's CRL would be without effect.
         match cas
             .iter()
             .any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki))
         {
-            true => Standing::Intermediate,
-            false => Standing::Orphan,
+            true => CaRole::Intermediate,
+            false => CaRole::Orphan,
         }
     }
 

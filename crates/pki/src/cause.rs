@@ -4,7 +4,7 @@ use std::{error::Error, io};
 
 use rustls::{AlertDescription, CertificateError, Error as TlsError, InvalidMessage};
 
-use crate::{certificate::Day, verifier::handshake_reason};
+use crate::{certificate::Day, client_verifier::handshake_reason};
 
 /// Characters of a cause in the words of a library.
 const LIBRARY_TEXT_MAX: usize = 200;

@@ -11,10 +11,10 @@ use identity::{CertnamePattern, Subject};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 
 use crate::key::KeyKind;
-use crate::one_block;
 use crate::settings::CsrSettings;
 use crate::signature::{self, SignatureFault};
-use request::{Altname, Asked, Request};
+use crate::strict_pem;
+use request::{Altname, CaOnlyRequest, Request};
 
 /// The rules of `[csr]`, as they stand in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,8 @@ impl CsrPolicy {
     ///
     /// # Errors
     /// The first rule that it breaks and that nothing lifts for this name.
-    pub fn judge(&self, certname: &str, body: &[u8]) -> Result<(), CsrRefusal> {
-        let der = one_block::der_of(body, "CERTIFICATE REQUEST")
+    pub fn check(&self, certname: &str, body: &[u8]) -> Result<(), CsrRefusal> {
+        let der = strict_pem::only_block(body, "CERTIFICATE REQUEST")
             .map_err(|what| CsrRefusal::new(CsrRule::Unreadable, what))?;
         let request = Request::read(&der)
             .map_err(|error| CsrRefusal::new(CsrRule::Unreadable, error.to_string()))?;
@@ -308,10 +308,16 @@ fn check_extensions(request: &Request<'_>) -> Result<(), CsrRefusal> {
         return Ok(());
     };
     let what = match asked {
-        Asked::ToBeCa => "it requests a CA certificate (basicConstraints)".to_owned(),
-        Asked::ToSign => "it requests the right to sign certificates or CRLs (keyUsage)".to_owned(),
-        Asked::ForACa(oid) => format!("it requests {oid}, which only the CA may set"),
-        Asked::Critical(oid) => format!("it requests the critical extension {oid}"),
+        CaOnlyRequest::CaCertificate => {
+            "it requests a CA certificate (basicConstraints)".to_owned()
+        }
+        CaOnlyRequest::SigningUsage => {
+            "it requests the right to sign certificates or CRLs (keyUsage)".to_owned()
+        }
+        CaOnlyRequest::CaExtension(oid) => format!("it requests {oid}, which only the CA may set"),
+        CaOnlyRequest::CriticalExtension(oid) => {
+            format!("it requests the critical extension {oid}")
+        }
     };
     Err(CsrRefusal::new(CsrRule::Extensions, what))
 }

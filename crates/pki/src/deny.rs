@@ -15,7 +15,7 @@ use crate::der;
 
 /// Whom a block is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Blocked {
+pub enum BlockTarget {
     /// Every certificate of this name, whoever issued it; compared without case, as Puppet servers compare.
     Certname(Certname),
     /// The certificate of this issuer (RFC 2253) with this serial, and what was issued by it.
@@ -37,7 +37,7 @@ pub struct SerialNumber(Box<[u8]>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Whom it is about.
-    pub blocked: Blocked,
+    pub blocked: BlockTarget,
     /// Why, for the operator.
     pub why: String,
     /// Who asked for it.
@@ -59,7 +59,7 @@ pub struct DenyList {
 
 /// A text that is no serial or fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BlockedError {
+pub enum BlockTargetError {
     /// No hexadecimal number, or none that a certificate could have.
     #[error(
         "\"{0}\" is not a serial number: write 1 to {SERIAL_BYTES_MAX} bytes in hexadecimal, as `openssl x509 -serial` prints them"
@@ -80,7 +80,7 @@ impl DenyList {
     /// refused already.
     pub fn new(blocks: impl IntoIterator<Item = Block>) -> Self {
         let blocks: Vec<_> = blocks.into_iter().collect();
-        let mut told: HashSet<&Blocked, RandomState> = HashSet::default();
+        let mut told: HashSet<&BlockTarget, RandomState> = HashSet::default();
         let latest = blocks
             .iter()
             .rev()
@@ -93,14 +93,14 @@ impl DenyList {
         };
         for (index, block) in list.blocks.iter().enumerate() {
             match &block.blocked {
-                Blocked::Certname(certname) => {
+                BlockTarget::Certname(certname) => {
                     list.certnames.insert(folded(certname), index);
                 }
-                Blocked::Serial { issuer, serial } => {
+                BlockTarget::Serial { issuer, serial } => {
                     let key = (issuer.clone(), serial.0.clone());
                     list.serials.insert(key, index);
                 }
-                Blocked::Fingerprint(fingerprint) => {
+                BlockTarget::Fingerprint(fingerprint) => {
                     list.fingerprints.insert(*fingerprint, index);
                 }
             }
@@ -129,7 +129,7 @@ impl DenyList {
             return None;
         }
         let index = self.certnames.get(&folded(certname))?;
-        Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
+        Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
     /// The block that a certificate on a path meets by the SHA-256 of its DER.
@@ -138,7 +138,7 @@ impl DenyList {
             return None;
         }
         let index = self.fingerprints.get(fingerprint)?;
-        Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
+        Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
     /// The block that a certificate on a path meets by its issuer and serial.
@@ -147,7 +147,7 @@ impl DenyList {
             return None;
         }
         let index = self.serials.get(&(issuer.to_owned(), serial.into()))?;
-        Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
+        Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
     /// When the next block runs out that has not yet.
@@ -159,7 +159,7 @@ impl DenyList {
 
 impl Block {
     /// Whether it has not run out.
-    pub fn is_in_force(&self, now: UnixTime) -> bool {
+    pub fn is_active(&self, now: UnixTime) -> bool {
         self.until.is_none_or(|until| now <= until)
     }
 }
@@ -169,8 +169,8 @@ impl SerialNumber {
     ///
     /// # Errors
     /// Anything else, or more than a certificate's serial may have.
-    pub fn parse(text: &str) -> Result<Self, BlockedError> {
-        let wrong = || BlockedError::Serial(text.to_owned());
+    pub fn parse(text: &str) -> Result<Self, BlockTargetError> {
+        let wrong = || BlockTargetError::Serial(text.to_owned());
         let mut bytes = hexadecimal(text).ok_or_else(wrong)?;
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
         if bytes.len() - zeros > SERIAL_BYTES_MAX {
@@ -194,13 +194,13 @@ impl SerialNumber {
     }
 }
 
-impl Blocked {
+impl BlockTarget {
     /// Reads a SHA-256 fingerprint: hexadecimal digits with or without colons, after `SHA256:` too, as Puppet writes it.
     ///
     /// # Errors
     /// Anything but 32 bytes.
-    pub fn fingerprint(text: &str) -> Result<Self, BlockedError> {
-        let wrong = || BlockedError::Fingerprint(text.to_owned());
+    pub fn fingerprint(text: &str) -> Result<Self, BlockTargetError> {
+        let wrong = || BlockTargetError::Fingerprint(text.to_owned());
         let digits = text.trim_start_matches("(SHA256) ");
         let digits = digits.strip_prefix("SHA256:").unwrap_or(digits);
         let bytes = hexadecimal(digits).ok_or_else(wrong)?;
@@ -215,7 +215,7 @@ impl fmt::Display for SerialNumber {
     }
 }
 
-impl fmt::Display for Blocked {
+impl fmt::Display for BlockTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Certname(certname) => write!(f, "certname {certname}"),
@@ -276,14 +276,14 @@ mod tests {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
     }
 
-    fn serial(text: &str) -> Blocked {
-        Blocked::Serial {
+    fn serial(text: &str) -> BlockTarget {
+        BlockTarget::Serial {
             issuer: "CN=Puppet CA".to_owned(),
             serial: SerialNumber::parse(text).unwrap(),
         }
     }
 
-    fn block(blocked: Blocked, until: Option<u64>) -> Block {
+    fn block(blocked: BlockTarget, until: Option<u64>) -> Block {
         Block {
             blocked,
             why: "stolen".to_owned(),
@@ -337,11 +337,11 @@ mod tests {
             format!("SHA256:{colons}"),
             format!("(SHA256) {colons}"),
         ] {
-            let read = Blocked::fingerprint(&text);
-            assert_eq!(read, Ok(Blocked::Fingerprint([0xab; 32])), "{text}");
+            let read = BlockTarget::fingerprint(&text);
+            assert_eq!(read, Ok(BlockTarget::Fingerprint([0xab; 32])), "{text}");
         }
         for text in [&plain[2..], &format!("{plain}ab"), "", "SHA1:ab"] {
-            assert!(Blocked::fingerprint(text).is_err(), "{text}");
+            assert!(BlockTarget::fingerprint(text).is_err(), "{text}");
         }
     }
 

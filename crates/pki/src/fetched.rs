@@ -13,15 +13,15 @@ use crate::certificate::Subject;
 use crate::crl::Crl;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
-use crate::store::{IndexedCrl, Origin, Overruled, Shelf, Sorted, TrustStore};
+use crate::store::{CrlOrigin, CrlSorter, IndexedCrl, OverruledCrl, SortedCrl, TrustStore};
 
 /// What was fetched, list by list.
 #[derive(Debug, Default)]
-pub struct Examined {
+pub struct ExaminedCrls {
     /// The newest list of each issuer of the bundle, and how it compares with what is in force.
-    pub lists: Vec<(FetchedCrl, Finding)>,
+    pub crls: Vec<(FetchedCrl, CrlComparison)>,
     /// Lists that are of no use, and why: sentences, of the first that there are.
-    pub useless: Vec<String>,
+    pub unusable: Vec<String>,
 }
 
 /// A list whose signature has been checked with the key of an issuer of the bundle.
@@ -35,17 +35,17 @@ pub struct FetchedCrl {
 
 /// How a list compares with the one of the same issuer key that is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum CrlComparison {
     /// It is the one in force, or says nothing that this one does not.
-    InForce,
+    Active,
     /// It may be put in force.
     Newer,
     /// The very list that an operator has replaced: out of force for good, whoever has it still.
     Replaced,
     /// It takes something back: another list in its place, an old copy, a CA set back or one that has pruned its list.
-    TakesBack {
+    DropsRevocations {
         /// Number of the one in force.
-        in_force: String,
+        active_number: String,
         /// Whether its number is lower than that.
         is_older: bool,
         /// How many revoked certificates it does not name.
@@ -58,7 +58,7 @@ pub enum Finding {
 /// What an operator has said no longer counts: an issuer's lists up to one that was in force, for a list with a lower
 /// number took its place. Without it the next start would find the old one in a file and put it in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
+pub struct SetAsideRule {
     issuer: Fingerprint,
     /// The list that was accepted.
     accepted: Fingerprint,
@@ -74,14 +74,14 @@ pub struct SetAside {
 /// A text that is none of what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its content has changed since the proxy wrote it")]
-pub struct NotSetAside;
+pub struct SetAsideError;
 
 impl TrustStore {
     /// Holds the lists of a PEM text against those in force. Long lists take their time.
     ///
     /// # Errors
     /// Text that is not PEM, is cut short, or holds something that is no list.
-    pub fn examine(&self, fetched: Named<Vec<u8>>) -> Result<Examined, PkiProblem> {
+    pub fn examine(&self, fetched: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
         let blocks = pem::crls(&fetched)?;
         // As long as the blocks themselves, and a third more.
         drop(fetched);
@@ -92,7 +92,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// Bytes that are no list.
-    pub fn examine_kept(&self, kept: Named<Vec<u8>>) -> Result<Examined, PkiProblem> {
+    pub fn examine_der(&self, kept: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
         self.examine_blocks(vec![Block {
             name: kept.name,
             number: 1,
@@ -100,23 +100,23 @@ impl TrustStore {
         }])
     }
 
-    fn examine_blocks(&self, blocks: Vec<Block>) -> Result<Examined, PkiProblem> {
-        let shelf = Shelf::new(&self.bundle, &self.legacy, None);
-        let mut examined = Examined::default();
+    fn examine_blocks(&self, blocks: Vec<Block>) -> Result<ExaminedCrls, PkiProblem> {
+        let shelf = CrlSorter::new(&self.bundle, &self.legacy, None);
+        let mut examined = ExaminedCrls::default();
         let mut lists: Vec<FetchedCrl> = Vec::new();
         for block in blocks {
-            let sorted = match shelf.sort(&block, Origin::Fetched)? {
-                Sorted::Known(issuer, crl) => FetchedCrl {
+            let sorted = match shelf.sort(&block, CrlOrigin::Fetched)? {
+                SortedCrl::Known(issuer, crl) => FetchedCrl {
                     issuer,
                     name: Subject(&crl.crl.issuer).to_string(),
                     crl: Arc::new(crl),
                     der: block.der.into(),
                 },
-                Sorted::Unusable(why) => {
+                SortedCrl::Unusable(why) => {
                     examined.no_use(why);
                     continue;
                 }
-                Sorted::Stray(crl) => {
+                SortedCrl::Stray(crl) => {
                     examined.no_use(format!(
                         "CRL {} is not used: no CA {} of the bundle signed it",
                         block.place(),
@@ -135,37 +135,37 @@ impl TrustStore {
             let finding = self.compare(&list);
             (list, finding)
         });
-        examined.lists = compared.collect();
+        examined.crls = compared.collect();
         Ok(examined)
     }
 
     /// How a list compares with what is in force now.
     #[must_use]
-    pub fn compare(&self, list: &FetchedCrl) -> Finding {
-        let Some(in_force) = self.index.get(&list.issuer) else {
-            return Finding::Newer;
+    pub fn compare(&self, list: &FetchedCrl) -> CrlComparison {
+        let Some(active) = self.index.get(&list.issuer) else {
+            return CrlComparison::Newer;
         };
-        if in_force.fingerprint == list.crl.fingerprint {
-            return Finding::InForce;
+        if active.fingerprint == list.crl.fingerprint {
+            return CrlComparison::Active;
         }
         let mut rules = self.set_aside.iter();
         if rules.any(|rule| rule.replaced(list)) {
-            return Finding::Replaced;
+            return CrlComparison::Replaced;
         }
         let counts = |crl| {
             let mut rules = self.set_aside.iter();
             !rules.any(|rule| rule.covers(list.issuer, crl))
         };
-        if !counts(in_force) && counts(&list.crl) {
-            return Finding::Newer;
+        if !counts(active) && counts(&list.crl) {
+            return CrlComparison::Newer;
         }
-        let (new, old) = (&list.crl.crl, &in_force.crl);
+        let (new, old) = (&list.crl.crl, &active.crl);
         let is_older = new.is_numbered_below(old);
         match (is_older, old.serials.missing_from(&new.serials)) {
-            (false, 0) if new.age(old).is_gt() => Finding::Newer,
-            (false, 0) => Finding::InForce,
-            (is_older, lacking) => Finding::TakesBack {
-                in_force: old.number_text(),
+            (false, 0) if new.age(old).is_gt() => CrlComparison::Newer,
+            (false, 0) => CrlComparison::Active,
+            (is_older, lacking) => CrlComparison::DropsRevocations {
+                active_number: old.number_text(),
                 is_older,
                 lacking,
                 of: old.serials.len(),
@@ -175,10 +175,10 @@ impl TrustStore {
 
     /// Subjects of the bundle's CAs whose list in force was fetched, here or by an agent, and that are not among these.
     #[must_use]
-    pub fn fetched_beside(&self, issuers: &[Fingerprint]) -> Vec<&str> {
+    pub fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
         let fetched = self.issuers().into_iter().filter(|(issuer, _)| {
-            let in_force = self.index.get(issuer);
-            in_force.is_some_and(|in_force| in_force.origin != Origin::File)
+            let active = self.index.get(issuer);
+            active.is_some_and(|active| active.origin != CrlOrigin::File)
                 && !issuers.contains(issuer)
         });
         fetched.map(|(_, subject)| subject).collect()
@@ -187,7 +187,7 @@ impl TrustStore {
     /// The same with these lists in force, as the next generation. Whatever is built on it keeps them while they are the
     /// newest.
     #[must_use]
-    pub fn with_lists(&self, lists: &[FetchedCrl]) -> Self {
+    pub fn with_crls(&self, lists: &[FetchedCrl]) -> Self {
         let mut next = self.next();
         let known = lists
             .iter()
@@ -202,15 +202,15 @@ impl TrustStore {
     /// The same with what was in force before a start, as far as it goes before what files have now: where it is newer, and
     /// where it names somebody whom a newer copy lacks. None: nothing of it does.
     #[must_use]
-    pub fn restoring(&self, kept: &[FetchedCrl]) -> Option<Self> {
+    pub fn with_restored_crls(&self, kept: &[FetchedCrl]) -> Option<Self> {
         let (mut restored, mut overruled) = (Vec::new(), Vec::new());
         for list in kept {
             let copy = match (self.compare(list), self.index.get(&list.issuer)) {
-                (Finding::InForce | Finding::Replaced, _) => continue,
-                (Finding::TakesBack { .. }, Some(of_file))
+                (CrlComparison::Active | CrlComparison::Replaced, _) => continue,
+                (CrlComparison::DropsRevocations { .. }, Some(of_file))
                     if list.crl.crl.age(&of_file.crl).is_le() =>
                 {
-                    let Some(copy) = Overruled::of(list.issuer, of_file, &list.crl) else {
+                    let Some(copy) = OverruledCrl::of(list.issuer, of_file, &list.crl) else {
                         continue;
                     };
                     Some(copy)
@@ -224,7 +224,7 @@ impl TrustStore {
         if restored.is_empty() {
             return None;
         }
-        let mut next = self.with_lists(&restored);
+        let mut next = self.with_crls(&restored);
         next.overruled = overruled.into();
         next.settle();
         Some(next)
@@ -232,31 +232,31 @@ impl TrustStore {
 
     /// The same with other rules for what no longer counts; those of lists that are not there are without effect.
     #[must_use]
-    pub fn setting_aside(&self, rules: Vec<SetAside>) -> Self {
+    pub fn with_set_aside_rules(&self, rules: Vec<SetAsideRule>) -> Self {
         let mut next = self.next();
         next.set_aside = rules.into();
         next
     }
 
     /// What no longer counts.
-    pub fn set_aside(&self) -> &[SetAside] {
+    pub fn set_aside_rules(&self) -> &[SetAsideRule] {
         &self.set_aside
     }
 
     /// The rule by which `list` takes the place of the one in force, where its number alone would not let it; with it
     /// go the others that still matter.
     #[must_use]
-    pub fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAside> {
+    pub fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
         let others = self.set_aside.iter().filter(|rule| {
             rule.issuer != list.issuer && self.bundle.issuers.contains_key(&rule.issuer)
         });
-        let in_force = self.index.get(&list.issuer);
-        let rule = in_force.map(|in_force| SetAside {
+        let active = self.index.get(&list.issuer);
+        let rule = active.map(|active| SetAsideRule {
             issuer: list.issuer,
             accepted: list.crl.fingerprint,
             number: list.crl.crl.number.clone(),
-            made: in_force.crl.this_update,
-            replaced: Some(in_force.fingerprint),
+            made: active.crl.this_update,
+            replaced: Some(active.fingerprint),
         });
         others.cloned().chain(rule).collect()
     }
@@ -272,10 +272,10 @@ impl TrustStore {
     }
 }
 
-impl Examined {
+impl ExaminedCrls {
     fn no_use(&mut self, why: String) {
-        if self.useless.len() < USELESS_TOLD_MAX {
-            self.useless.push(why);
+        if self.unusable.len() < USELESS_TOLD_MAX {
+            self.unusable.push(why);
         }
     }
 }
@@ -318,7 +318,7 @@ impl FetchedCrl {
     }
 }
 
-impl SetAside {
+impl SetAsideRule {
     /// Whether a list is the very one that an operator has replaced. Others that would be set aside in a file may be the
     /// CA's newest: its clock may be behind what it was.
     fn replaced(&self, list: &FetchedCrl) -> bool {
@@ -336,7 +336,7 @@ impl SetAside {
     }
 }
 
-impl fmt::Display for SetAside {
+impl fmt::Display for SetAsideRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.issuer, self.accepted)?;
         self.number
@@ -350,19 +350,19 @@ impl fmt::Display for SetAside {
     }
 }
 
-impl FromStr for SetAside {
-    type Err = NotSetAside;
+impl FromStr for SetAsideRule {
+    type Err = SetAsideError;
 
-    fn from_str(text: &str) -> Result<Self, NotSetAside> {
+    fn from_str(text: &str) -> Result<Self, SetAsideError> {
         let words: Vec<_> = text.split(' ').collect();
         let (issuer, accepted, number, made, replaced) = match words[..] {
             [issuer, accepted, number, made] => (issuer, accepted, number, made, None),
             [issuer, accepted, number, made, replaced] => {
                 (issuer, accepted, number, made, Some(fingerprint(replaced)?))
             }
-            _ => return Err(NotSetAside),
+            _ => return Err(SetAsideError),
         };
-        let seconds = made.parse().map_err(|_| NotSetAside)?;
+        let seconds = made.parse().map_err(|_| SetAsideError)?;
         Ok(Self {
             issuer: fingerprint(issuer)?,
             accepted: fingerprint(accepted)?,
@@ -373,19 +373,19 @@ impl FromStr for SetAside {
     }
 }
 
-fn fingerprint(hex: &str) -> Result<Fingerprint, NotSetAside> {
-    let bytes = bytes(hex)?.try_into().map_err(|_| NotSetAside)?;
+fn fingerprint(hex: &str) -> Result<Fingerprint, SetAsideError> {
+    let bytes = bytes(hex)?.try_into().map_err(|_| SetAsideError)?;
     Ok(Fingerprint::from_bytes(bytes))
 }
 
-fn bytes(hex: &str) -> Result<Vec<u8>, NotSetAside> {
+fn bytes(hex: &str) -> Result<Vec<u8>, SetAsideError> {
     let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
     match digits {
         Some(digits) if digits.len() % 2 == 0 => Ok(digits
             .chunks_exact(2)
             .map(|pair| (pair[0] << 4 | pair[1]) as u8)
             .collect()),
-        _ => Err(NotSetAside),
+        _ => Err(SetAsideError),
     }
 }
 

@@ -5,66 +5,68 @@
 //! It knows nothing of HTTP or TOML.
 
 mod bundle;
-mod ca_answer;
+mod ca_documents;
 mod cause;
 mod certificate;
+mod chain_memory;
+mod client_verifier;
 mod credential;
 mod crl;
 mod csr;
 mod deny;
 mod der;
 mod email_constraint;
-mod fault;
 mod fetched;
-mod first_step;
-mod judge;
-mod kept;
 mod key;
-mod legacy;
+mod legacy_signatures;
+mod listener_credentials;
 mod lookup;
-mod member;
-mod one_block;
+mod member_verifier;
 mod path;
+mod path_start;
 mod pem;
 mod persistence_key;
 mod problem;
-mod remembered;
-mod renewed;
+mod refusal;
+mod renewal;
+mod required_cas;
 mod sessions;
 pub mod settings;
-mod shown;
 mod signature;
 mod store;
+mod strict_pem;
 mod tls;
-mod verifier;
+mod verdict;
 
 pub use bundle::Fingerprint;
-pub use ca_answer::{NotOurCas, holds_lists_alone};
+pub use ca_documents::{CaCertificatesError, holds_only_crls};
 pub use cause::{Peer, cause};
+pub use chain_memory::ChainMemoryStats;
+pub use client_verifier::{
+    ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
+    PRESENTED_CERTIFICATES_MAX, handshake_reason, take_refused_name,
+};
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
-pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber, fingerprint_of};
-pub use fetched::{Examined, FetchedCrl, Finding, NotSetAside, SetAside};
-pub use judge::{Judgement, Recalled, VerifiedChain};
-pub use kept::{CA_SEEN_WITHIN, CertificatePurpose};
-pub use lookup::{CertificateFacts, CrlEntry, Listing, entry_in, entry_in_list, facts_of};
-pub use member::MemberError;
+pub use deny::{Block, BlockTarget, BlockTargetError, DenyList, SerialNumber, fingerprint_of};
+pub use fetched::{CrlComparison, ExaminedCrls, FetchedCrl, SetAsideError, SetAsideRule};
+pub use listener_credentials::ListenerCredentials;
+pub use lookup::{
+    CertificateFacts, CrlEntry, CrlListing, crl_entry_in_der, crl_entry_in_pem, facts_of,
+};
+pub use member_verifier::MemberError;
 pub use pem::{Named, holds_certificate, holds_crl, holds_key};
 pub use persistence_key::PersistenceKey;
 pub use problem::PkiProblem;
-pub use remembered::ChainMemory;
-pub use renewed::{NotRenewed, check_renewed};
+pub use renewal::{RenewedCertificateError, check_renewed_certificate};
+pub use required_cas::{CA_SEEN_WITHIN, CertificatePurpose};
 pub use sessions::{ServerTls, TicketKeys};
 pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
-pub use shown::ShownCredentials;
-pub use store::{CaStatus, CrlStatus, Lockout, Material, TrustAlarm, TrustStatus, TrustStore};
+pub use store::{CaStatus, CrlStatus, Lockout, TrustAlarm, TrustMaterial, TrustStatus, TrustStore};
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
-pub use verifier::{
-    ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
-    PRESENTED_CERTIFICATES_MAX, handshake_reason, take_refused_name,
-};
+pub use verdict::{ChainVerification, RecalledVerdict, VerifiedChain};
 
 /// A Name, the whole DER element, in RFC 2253.
 pub(crate) fn subject_text(name: &[u8]) -> String {

@@ -9,13 +9,13 @@ use crate::certificate::{Certificate, Extension, Serial};
 use crate::crl::{CrlError, REASON_CODE};
 use crate::deny::SerialNumber;
 use crate::der::{self, DerError, Reader};
-use crate::fault::claimed_certname;
 use crate::pem::{self, Named};
+use crate::refusal::claimed_certname;
 use crate::store::{CrlStatus, TrustStore};
 
 /// What the list in force of one issuer says of a serial.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
+pub struct CrlListing {
     /// The list; none where the issuer has none.
     pub crl: Option<CrlStatus>,
     /// Whether the serial is on it.
@@ -33,11 +33,11 @@ pub struct CrlEntry {
 
 impl TrustStore {
     /// What the list of each CA of this name says of a serial: after a renewal with another key there are several.
-    pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<Listing> {
+    pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<CrlListing> {
         let named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
         let listing = |ca: &Arc<crate::bundle::Issuer>| {
             let indexed = self.crl_of(ca);
-            Listing {
+            CrlListing {
                 is_listed: indexed
                     .as_ref()
                     .is_some_and(|indexed| indexed.crl.serials.contains(serial.content())),
@@ -110,14 +110,18 @@ pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
 /// Looks a serial up in PEM that holds lists: slowly, since the index keeps neither dates nor reasons.
 ///
 /// What cannot be read has no entry; whether a serial is revoked is not decided by this.
-pub fn entry_in(lists: &Named<Vec<u8>>, issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
+pub fn crl_entry_in_pem(
+    lists: &Named<Vec<u8>>,
+    issuer: &str,
+    serial: &SerialNumber,
+) -> Option<CrlEntry> {
     let blocks = pem::crls(lists).ok()?;
     let mut lists = blocks.iter();
-    lists.find_map(|block| entry_in_list(&block.der, issuer, serial))
+    lists.find_map(|block| crl_entry_in_der(&block.der, issuer, serial))
 }
 
-/// As [`entry_in`], of the DER of one list.
-pub fn entry_in_list(list: &[u8], issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
+/// As [`crl_entry_in_pem`], of the DER of one list.
+pub fn crl_entry_in_der(list: &[u8], issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
     let found = entry_of(list, issuer, serial.content());
     found.ok().flatten()
 }

@@ -14,9 +14,9 @@ use crate::bundle::{Ca, EMPTY_NAME, Issuer};
 use crate::certificate::{Certificate, Day};
 use crate::deny::fingerprint_of;
 use crate::email_constraint::{EmailConstraints, EmailFault};
-use crate::fault::{Fault, described};
-use crate::first_step::FirstStep;
-use crate::legacy;
+use crate::legacy_signatures;
+use crate::path_start::PathStart;
+use crate::refusal::{CertificateFault, described};
 use crate::settings::{CrlExpired, Revocation};
 use crate::signature;
 use crate::store::TrustStore;
@@ -63,24 +63,24 @@ impl TrustStore {
     ///
     /// # Errors
     /// Why none is: of the paths that lead to an anchor rather than of those that lead nowhere.
-    pub(crate) fn verify(
+    pub(crate) fn verify_path(
         &self,
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         usage: KeyUsage,
         now: UnixTime,
-    ) -> Result<Path, Fault> {
+    ) -> Result<Path, CertificateFault> {
         let strict = signature::algorithms().all;
-        let fault = match self.verify_by(strict, None, leaf, sent, usage, now) {
+        let fault = match self.verify_path_with(strict, None, leaf, sent, usage, now) {
             Err(fault) => fault,
             strict => return strict,
         };
-        let fault = match self.verify_by_steps(fault, leaf, sent, usage, now) {
+        let fault = match self.verify_from_starts(fault, leaf, sent, usage, now) {
             Err(fault) if !self.legacy.is_empty() => fault,
             outcome => return outcome,
         };
         let algorithms = self.legacy.algorithms();
-        let lenient = self.verify_by(&algorithms, None, leaf, sent, usage, now);
+        let lenient = self.verify_path_with(&algorithms, None, leaf, sent, usage, now);
         lenient.map_err(|other| match other.reason {
             // Not theirs: the fault is what it would be if nobody were named.
             Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
@@ -89,28 +89,28 @@ impl TrustStore {
     }
 
     /// Tries the first steps that are taken here, where webpki may have refused what RFC 5280 allows.
-    fn verify_by_steps(
+    fn verify_from_starts(
         &self,
-        mut fault: Fault,
+        mut fault: CertificateFault,
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         usage: KeyUsage,
         now: UnixTime,
-    ) -> Result<Path, Fault> {
+    ) -> Result<Path, CertificateFault> {
         let intermediates = self.intermediates(sent);
         let steps = match (fault.reason, Certificate::read(leaf)) {
             // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
             (Reason::PathConstraint | Reason::BadSignature, _) => {
-                FirstStep::all(&self.bundle, &intermediates, now)
+                PathStart::all(&self.bundle, &intermediates, now)
             }
             (Reason::UnknownIssuer, Ok(own)) => {
-                FirstStep::respelled(&self.bundle, &intermediates, own.issuer, now)
+                PathStart::respelled(&self.bundle, &intermediates, own.issuer, now)
             }
             _ => return Err(fault),
         };
         let algorithms = signature::algorithms().all;
         for step in steps {
-            match self.verify_by(algorithms, Some(&step), leaf, sent, usage, now) {
+            match self.verify_path_with(algorithms, Some(&step), leaf, sent, usage, now) {
                 Ok(path) => return Ok(path),
                 Err(other) => match other.reason {
                     // The path is another's.
@@ -123,25 +123,30 @@ impl TrustStore {
     }
 
     /// Builds paths that end at the bundle's anchors, or at a first step below one.
-    fn verify_by(
+    fn verify_path_with(
         &self,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
-        step: Option<&FirstStep<'_>>,
+        step: Option<&PathStart<'_>>,
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         usage: KeyUsage,
         now: UnixTime,
-    ) -> Result<Path, Fault> {
+    ) -> Result<Path, CertificateFault> {
         let parsed =
             EndEntityCert::try_from(leaf).map_err(|error| self.fault(&error, leaf, sent, now))?;
-        let own = Certificate::read(leaf).map_err(|_| Fault::new(Reason::Malformed, leaf, ""))?;
+        let own = Certificate::read(leaf)
+            .map_err(|_| CertificateFault::new(Reason::Malformed, leaf, ""))?;
         if own.issuer == EMPTY_NAME {
-            return Err(Fault::new(Reason::Malformed, leaf, "Its issuer is empty."));
+            return Err(CertificateFault::new(
+                Reason::Malformed,
+                leaf,
+                "Its issuer is empty.",
+            ));
         }
         // Whether it was a named CA that certified a small key is looked at when the path is known.
-        let may_be_small = !self.legacy.is_empty() && legacy::is_small_rsa(own.spki);
+        let may_be_small = !self.legacy.is_empty() && legacy_signatures::is_small_rsa(own.spki);
         if !signature::is_verifiable(own.spki) && !may_be_small {
-            return Err(Fault::new(
+            return Err(CertificateFault::new(
                 Reason::UnsupportedAlgorithm,
                 leaf,
                 UNVERIFIABLE_KEY,
@@ -151,21 +156,22 @@ impl TrustStore {
         // Where the path starts, it does not pass.
         intermediates.retain(|der| step.is_none_or(|step| step.der != Some(der)));
         let accepted = RefCell::new(None);
-        let refused = RefCell::new(None::<Fault>);
-        let judge_path = |path: &VerifiedPath<'_>| match self.check_path(leaf, path, step, now) {
-            Ok(path) => {
-                accepted.replace(Some(path));
-                Ok(())
-            }
-            Err(fault) => {
-                let mut first = refused.borrow_mut();
-                // Revoked is the one that a user of the agent can act on; else the first path found is the likeliest.
-                if first.is_none() || fault.reason == Reason::Revoked {
-                    *first = Some(fault);
+        let refused = RefCell::new(None::<CertificateFault>);
+        let check_path_found =
+            |path: &VerifiedPath<'_>| match self.check_path(leaf, path, step, now) {
+                Ok(path) => {
+                    accepted.replace(Some(path));
+                    Ok(())
                 }
-                Err(webpki::Error::UnknownRevocationStatus)
-            }
-        };
+                Err(fault) => {
+                    let mut first = refused.borrow_mut();
+                    // Revoked is the one that a user of the agent can act on; else the first path found is the likeliest.
+                    if first.is_none() || fault.reason == Reason::Revoked {
+                        *first = Some(fault);
+                    }
+                    Err(webpki::Error::UnknownRevocationStatus)
+                }
+            };
         let anchors = step.map_or(&self.bundle.anchors[..], |step| {
             std::slice::from_ref(&step.start)
         });
@@ -176,14 +182,14 @@ impl TrustStore {
             now,
             usage,
             None,
-            Some(&judge_path),
+            Some(&check_path_found),
         );
         match (outcome, accepted.into_inner(), refused.into_inner()) {
             (Ok(_), Some(path), _) => Ok(path),
             (Err(_), _, Some(fault)) => Err(fault),
             (Err(error), _, None) => Err(self.fault(&error, leaf, sent, now)),
-            // webpki accepts only what `judge_path` accepted. Should that change, nobody comes in by it.
-            (Ok(_), None, _) => Err(Fault::new(Reason::UnknownIssuer, leaf, "")),
+            // webpki accepts only what `check_path_found` accepted. Should that change, nobody comes in by it.
+            (Ok(_), None, _) => Err(CertificateFault::new(Reason::UnknownIssuer, leaf, "")),
         }
     }
 
@@ -212,13 +218,13 @@ impl TrustStore {
         &self,
         leaf: &CertificateDer<'_>,
         path: &VerifiedPath<'_>,
-        step: Option<&FirstStep<'_>>,
+        step: Option<&PathStart<'_>>,
         now: UnixTime,
-    ) -> Result<Path, Fault> {
+    ) -> Result<Path, CertificateFault> {
         let anchor = step
             .map(|step| step.issuer)
             .or_else(|| self.bundle.anchor_ca(path.anchor()))
-            .ok_or_else(|| Fault::new(Reason::UnknownIssuer, leaf, ""))?;
+            .ok_or_else(|| CertificateFault::new(Reason::UnknownIssuer, leaf, ""))?;
         check_time(leaf, anchor, now)?;
         let mut ders: Vec<_> = path
             .intermediate_certificates()
@@ -226,12 +232,12 @@ impl TrustStore {
             .collect();
         if let Some(step) = step {
             if !step.admits(&ders) {
-                return Err(Fault::new(Reason::PathConstraint, leaf, ""));
+                return Err(CertificateFault::new(Reason::PathConstraint, leaf, ""));
             }
             ders.extend(step.der.cloned());
         }
         if ders.len() > usize::from(self.settings.depth) {
-            return Err(Fault::new(
+            return Err(CertificateFault::new(
                 Reason::Depth,
                 leaf,
                 format!(
@@ -242,9 +248,9 @@ impl TrustStore {
                 ),
             ));
         }
-        let malformed = |_| Fault::new(Reason::Malformed, leaf, "");
+        let malformed = |_| CertificateFault::new(Reason::Malformed, leaf, "");
         let not_admitted = |fault: EmailFault| {
-            Fault::new(Reason::PathConstraint, leaf, format!("In detail: {fault}."))
+            CertificateFault::new(Reason::PathConstraint, leaf, format!("In detail: {fault}."))
         };
         let mut links = Vec::with_capacity(ders.len() + 1);
         let mut issuer = Arc::clone(&anchor.issuer);
@@ -276,7 +282,7 @@ impl TrustStore {
         latest_begin = latest_begin.max(own.not_before);
         earliest_end = earliest_end.min(own.not_after);
         if !signature::is_verifiable(own.spki) && !self.legacy.names(issuer.id) {
-            return Err(Fault::new(
+            return Err(CertificateFault::new(
                 Reason::UnsupportedAlgorithm,
                 leaf,
                 UNVERIFIABLE_KEY,
@@ -370,7 +376,7 @@ impl TrustStore {
         links: &[Link],
         leaf: &CertificateDer<'_>,
         revoked: &CertificateDer<'_>,
-    ) -> Fault {
+    ) -> CertificateFault {
         let issuer = &links[fault.link].issuer;
         let detail = match (fault.reason, self.crl_of(issuer)) {
             (Reason::Revoked, Some(indexed)) => {
@@ -401,8 +407,8 @@ impl TrustStore {
         };
         // A missing CRL is not the fault of the CA certificate that it would have listed.
         match fault.reason {
-            Reason::Revoked => Fault::new(fault.reason, revoked, detail),
-            reason => Fault::new(reason, leaf, detail),
+            Reason::Revoked => CertificateFault::new(fault.reason, revoked, detail),
+            reason => CertificateFault::new(reason, leaf, detail),
         }
     }
 
@@ -438,19 +444,27 @@ impl Anchor {
 }
 
 /// The anchor's own dates, which webpki does not look at.
-fn check_time(leaf: &CertificateDer<'_>, anchor: &Ca, now: UnixTime) -> Result<(), Fault> {
+fn check_time(
+    leaf: &CertificateDer<'_>,
+    anchor: &Ca,
+    now: UnixTime,
+) -> Result<(), CertificateFault> {
     let about = || format!("The CA certificate is {}.", anchor.described);
     match () {
-        () if now > anchor.not_after => Err(Fault::new(Reason::CaExpired, leaf, about())),
-        () if now < anchor.not_before => Err(Fault::new(Reason::CaNotYetValid, leaf, about())),
+        () if now > anchor.not_after => {
+            Err(CertificateFault::new(Reason::CaExpired, leaf, about()))
+        }
+        () if now < anchor.not_before => {
+            Err(CertificateFault::new(Reason::CaNotYetValid, leaf, about()))
+        }
         () => Ok(()),
     }
 }
 
 /// What webpki does not ask of a CA on a path: that its key may sign certificates, and that it has a name.
-fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault> {
+fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), CertificateFault> {
     if ca.subject == EMPTY_NAME || ca.issuer == EMPTY_NAME {
-        return Err(Fault::new(
+        return Err(CertificateFault::new(
             Reason::PathConstraint,
             leaf,
             "A CA above it has an empty name.",
@@ -458,7 +472,7 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault
     }
     match ca.extensions.signs_certificates() {
         true => Ok(()),
-        false => Err(Fault::new(
+        false => Err(CertificateFault::new(
             Reason::PathConstraint,
             leaf,
             format!(
@@ -471,10 +485,10 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault
 
 /// What webpki does not ask of a certificate that is no CA's: that it constrains nobody (RFC 5280, 4.2.1.10). Whoever
 /// signed it took it for a CA's, or signs what it is given.
-fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), Fault> {
+fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), CertificateFault> {
     match own.extensions.name_constraints {
         None => Ok(()),
-        Some(_) => Err(Fault::new(
+        Some(_) => Err(CertificateFault::new(
             Reason::Malformed,
             leaf,
             "It has name constraints, which only CA certificates may have.",

@@ -17,8 +17,8 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
+use crate::client_verifier::ListenerPolicy;
 use crate::problem::PkiProblem;
-use crate::verifier::ListenerPolicy;
 
 /// The keys of session tickets and the sessions of clients without tickets, one set for each listener and policy.
 ///
@@ -136,14 +136,14 @@ impl ConnectionTickets {
         }
         let message = [&proved.to_be_bytes(), plain].concat();
         self.keys
-            .in_force(self.lifetime, now)?
+            .keys_at(self.lifetime, now)?
             .current
             .ticketer
             .encrypt(&message)
     }
 
     fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
-        let keys = self.keys.in_force(self.lifetime, now)?;
+        let keys = self.keys.keys_at(self.lifetime, now)?;
         let by = |key: &Key| key.ticketer.decrypt(ticket);
         let (mut message, is_current) = match by(&keys.current) {
             Some(message) => (message, true),
@@ -239,7 +239,7 @@ impl RotatedKeys {
     }
 
     /// The keys at a time, rotated where that is due; none where a new one is due and cannot be made.
-    fn in_force(&self, lifetime: Duration, now: u64) -> Option<Keys> {
+    fn keys_at(&self, lifetime: Duration, now: u64) -> Option<Keys> {
         let mut keys = lock(&self.keys);
         keys.rotate(lifetime, now).ok()?;
         Some(keys.clone())

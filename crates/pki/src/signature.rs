@@ -91,7 +91,7 @@ pub(crate) fn check_tls12(
 
 /// Whether there is an algorithm for this key at all; if not, nobody can prove to hold it.
 ///
-/// Asked before the signature arrives, for its failure would look like a forged one.
+/// CaOnlyRequest before the signature arrives, for its failure would look like a forged one.
 pub(crate) fn is_verifiable(spki: &[u8]) -> bool {
     let Some((algorithm, _)) = key::parts(spki) else {
         return false;

@@ -1,7 +1,7 @@
 //! The trust store: CA bundle, CRL index and policy as one value that is built whole and then only read.
 
+mod crl_sorting;
 mod lockout;
-mod shelf;
 mod status;
 
 use std::collections::HashMap;
@@ -11,22 +11,22 @@ use foldhash::fast::RandomState;
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 
 use crate::bundle::{Bundle, Fingerprint, Issuer};
+use crate::chain_memory::{ChainMemory, ChainMemoryStats};
 use crate::deny::DenyList;
-use crate::fetched::SetAside;
-use crate::kept::MembersSeen;
-use crate::legacy::Legacy;
+use crate::fetched::SetAsideRule;
+use crate::legacy_signatures::LegacySignatures;
 use crate::pem::{self, Named};
 use crate::problem::PkiProblem;
-use crate::remembered::{ChainMemory, Remembered};
+use crate::required_cas::MembersSeen;
 use crate::settings::{Revocation, TrustSettings};
 
+pub(crate) use crl_sorting::{CrlOrigin, CrlSorter, IndexedCrl, OverruledCrl, SortedCrl};
 pub use lockout::Lockout;
-pub(crate) use shelf::{IndexedCrl, Origin, Overruled, Shelf, Sorted};
 pub use status::{CaStatus, CrlStatus, TrustAlarm, TrustStatus};
 
 /// The bytes a trust store is made of.
 #[derive(Clone, Debug, Default)]
-pub struct Material {
+pub struct TrustMaterial {
     /// PEM bundles of CA certificates.
     pub bundle: Vec<Named<Vec<u8>>>,
     /// PEM CRLs, each blob one or several; of a directory every file that [`crate::holds_crl`].
@@ -50,23 +50,23 @@ pub struct TrustStore {
     pub(crate) settings: TrustSettings,
     pub(crate) identity: identity::IdentitySettings,
     pub(crate) bundle: Arc<Bundle>,
-    pub(crate) legacy: Arc<Legacy>,
+    pub(crate) legacy: Arc<LegacySignatures>,
     pub(crate) deny: Arc<DenyList>,
     /// Lists that no longer count, since an operator has accepted one with a lower number in their place.
-    pub(crate) set_aside: Arc<[SetAside]>,
+    pub(crate) set_aside: Arc<[SetAsideRule]>,
     /// The newest CRL of each issuer of the bundle.
     pub(crate) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
     /// What became of the strays at issuers that clients sent: a CRL, or none.
     late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
     /// Shared with every store of the same bundle and policy.
-    pub(crate) remembered: Arc<Remembered>,
+    pub(crate) remembered: Arc<ChainMemory>,
     /// Of stores towards members, shared with every later one.
     pub(crate) members_seen: Arc<MembersSeen>,
     /// What is wrong with the material.
     material_warnings: Vec<String>,
     /// Lists of copies that take something back.
-    pub(crate) overruled: Arc<[Overruled]>,
+    pub(crate) overruled: Arc<[OverruledCrl]>,
     /// That, and what the policy makes of it.
     warnings: Vec<String>,
 }
@@ -80,7 +80,7 @@ impl TrustStore {
     /// # Errors
     /// Every problem at once: material that cannot be read, no CA, or no CRL where `unchecked` names no issuer.
     pub fn build(
-        material: &Material,
+        material: &TrustMaterial,
         settings: &TrustSettings,
         identity: &identity::IdentitySettings,
         previous: Option<&Self>,
@@ -88,8 +88,11 @@ impl TrustStore {
         let mut problems = Vec::new();
         let bundle = Bundle::read(&material.bundle, previous.map(|previous| &previous.bundle));
         let mut blocks = Vec::new();
-        let files = material.crls.iter().map(|crl| (crl, Origin::File));
-        let copies = material.copied_crls.iter().map(|crl| (crl, Origin::Copy));
+        let files = material.crls.iter().map(|crl| (crl, CrlOrigin::File));
+        let copies = material
+            .copied_crls
+            .iter()
+            .map(|crl| (crl, CrlOrigin::Copy));
         for (crl, origin) in files.chain(copies) {
             match pem::crls(crl) {
                 Ok(found) => blocks.extend(found.into_iter().map(|block| (block, origin))),
@@ -103,11 +106,11 @@ impl TrustStore {
                 return Err(problems);
             }
         };
-        let legacy = Arc::new(Legacy::of(&bundle, &settings.legacy_signatures));
+        let legacy = Arc::new(LegacySignatures::of(&bundle, &settings.legacy_signatures));
         // What was verified by a rule that has changed is verified again.
         let known =
             previous.filter(|known| known.settings.legacy_signatures == settings.legacy_signatures);
-        let mut shelf = Shelf::new(&bundle, &legacy, known);
+        let mut shelf = CrlSorter::new(&bundle, &legacy, known);
         if let Some(previous) = previous {
             shelf.set_aside = Arc::clone(&previous.set_aside);
         }
@@ -129,7 +132,7 @@ impl TrustStore {
     }
 
     fn assemble(
-        shelf: Shelf<'_>,
+        shelf: CrlSorter<'_>,
         settings: &TrustSettings,
         identity: &identity::IdentitySettings,
         previous: Option<&Self>,
@@ -144,7 +147,7 @@ impl TrustStore {
             other => {
                 let lookups = other.map(|other| other.remembered.lookups());
                 let lookups = lookups.unwrap_or_default();
-                Arc::new(Remembered::new(settings.chain_cache_max, lookups))
+                Arc::new(ChainMemory::new(settings.chain_cache_max, lookups))
             }
         };
         let mut store = Self {
@@ -190,8 +193,8 @@ impl TrustStore {
         );
         self.warnings.clone_from(&self.material_warnings);
         let still = self.overruled.iter().filter(|overruled| {
-            let in_force = self.index.get(&overruled.issuer);
-            in_force.is_some_and(|in_force| in_force.fingerprint == overruled.by)
+            let active = self.index.get(&overruled.issuer);
+            active.is_some_and(|active| active.fingerprint == overruled.by)
         });
         self.warnings
             .extend(still.map(|overruled| overruled.why.clone()));
@@ -299,8 +302,8 @@ impl TrustStore {
     }
 
     /// What is remembered of chains, and how often that was of use.
-    pub fn chain_memory(&self) -> ChainMemory {
-        self.remembered.told()
+    pub fn chain_memory(&self) -> ChainMemoryStats {
+        self.remembered.stats()
     }
 
     /// Bytes that the index of revoked serials takes.

@@ -9,14 +9,14 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, ServerConfig};
 
+use crate::client_verifier::ClientVerifier;
 use crate::credential::Credential;
-use crate::member::MemberVerifier;
+use crate::listener_credentials::ListenerCredentials;
+use crate::member_verifier::MemberVerifier;
 use crate::problem::PkiProblem;
 use crate::sessions::{ServerTls, TicketKeys};
 use crate::settings::MemberNames;
-use crate::shown::ShownCredentials;
 use crate::store::TrustStore;
-use crate::verifier::ClientVerifier;
 
 /// What [`client_config`] makes, for those that keep it and hand it on and know no TLS themselves.
 pub use rustls::ClientConfig as MemberTlsConfig;
@@ -37,7 +37,7 @@ pub enum Protocols {
 pub fn server_config(
     listener: &str,
     verifier: Arc<ClientVerifier>,
-    credentials: &Arc<ShownCredentials>,
+    credentials: &Arc<ListenerCredentials>,
     tickets: &TicketKeys,
     session_lifetime: Duration,
     protocols: Protocols,

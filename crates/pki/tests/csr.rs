@@ -221,7 +221,7 @@ fn check(what: &str, body: &[u8], expected: Option<CsrRule>) {
 
 #[track_caller]
 fn check_by(policy: &CsrPolicy, what: &str, body: &[u8], expected: Option<CsrRule>) {
-    let judged = policy.judge("web01", body);
+    let judged = policy.check("web01", body);
     let text = judged
         .as_ref()
         .err()
@@ -252,9 +252,9 @@ fn what_agents_send_passes_unless_it_asks_for_more() {
         ("cli-auth", Some(Authorization)),
         ("altnames", Some(Altnames)),
     ] {
-        let judged = policy.judge(&format!("{name}.lab.test"), &fixture(name));
+        let judged = policy.check(&format!("{name}.lab.test"), &fixture(name));
         assert_eq!(judged.err().map(|refusal| refusal.rule), expected, "{name}");
-        let other = policy.judge("web01", &fixture(name));
+        let other = policy.check("web01", &fixture(name));
         assert_eq!(
             other.err().map(|refusal| refusal.rule),
             Some(Name),
@@ -285,9 +285,9 @@ fn keys_of_every_admitted_kind_pass_and_others_are_told_by_name() {
         rsa_bits_min: 3072,
         ..CsrSettings::default()
     });
-    let short = long.judge("attributes.lab.test", &fixture("attributes"));
+    let short = long.check("attributes.lab.test", &fixture("attributes"));
     assert_eq!(short.err().map(|refusal| refusal.rule), Some(Key));
-    assert_eq!(long.judge("plain.lab.test", &fixture("plain")), Ok(()));
+    assert_eq!(long.check("plain.lab.test", &fixture("plain")), Ok(()));
 }
 
 #[test]
@@ -862,7 +862,7 @@ fn a_request_cut_at_any_byte_is_refused_and_nothing_panics() {
     for cut in 0..whole.len() - 1 {
         let body = &whole[..cut];
         assert!(
-            CsrPolicy::default().judge("web01", body).is_err(),
+            CsrPolicy::default().check("web01", body).is_err(),
             "cut at {cut}"
         );
     }
@@ -877,7 +877,7 @@ fn a_request_with_any_byte_changed_is_refused() {
             let mut changed = der.clone();
             changed[at] ^= flip;
             assert!(
-                policy.judge("web01", &pem(&changed)).is_err(),
+                policy.check("web01", &pem(&changed)).is_err(),
                 "byte {at} ^ {flip:02x}"
             );
         }
@@ -976,7 +976,7 @@ fn a_refusal_names_what_was_asked_for_in_words_and_dots() {
     let text_of = |extension| {
         let body = pem(&key.request(&web01(), &[asking(&[extension])]));
         let refusal = CsrPolicy::default()
-            .judge("web01", &body)
+            .check("web01", &body)
             .expect_err("it asks");
         refusal.what
     };

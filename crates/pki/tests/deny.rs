@@ -4,11 +4,11 @@
 mod support;
 
 use identity::{Certname, Reason};
-use pki::{Block, Blocked, DenyList, SerialNumber, TrustStore};
+use pki::{Block, BlockTarget, DenyList, SerialNumber, TrustStore};
 use rustls_pki_types::UnixTime;
 use support::*;
 
-fn with(store: &TrustStore, blocked: Blocked, until: Option<UnixTime>) -> TrustStore {
+fn with(store: &TrustStore, blocked: BlockTarget, until: Option<UnixTime>) -> TrustStore {
     store.with_deny_list(DenyList::new([Block {
         blocked,
         why: "stolen".to_owned(),
@@ -18,8 +18,8 @@ fn with(store: &TrustStore, blocked: Blocked, until: Option<UnixTime>) -> TrustS
     }]))
 }
 
-fn serial_of(issuer: &str, serial: &str) -> Blocked {
-    Blocked::Serial {
+fn serial_of(issuer: &str, serial: &str) -> BlockTarget {
+    BlockTarget::Serial {
         issuer: issuer.to_owned(),
         serial: SerialNumber::parse(serial).unwrap(),
     }
@@ -32,9 +32,9 @@ fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fi
     let other = puppet.ca.agent("web02.example.com", 0x81);
     let print = |der: &[u8]| {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
-        Blocked::Fingerprint(digest.as_ref().try_into().unwrap())
+        BlockTarget::Fingerprint(digest.as_ref().try_into().unwrap())
     };
-    let name = |name: &str| Blocked::Certname(Certname::parse(name).unwrap());
+    let name = |name: &str| BlockTarget::Certname(Certname::parse(name).unwrap());
     let ca = "CN=Puppet CA: test";
     let root_serial = pki::facts_of(&puppet.root.der).unwrap().serial;
     for (blocked, meets_other) in [
@@ -57,7 +57,7 @@ fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fi
         name("web"),
         serial_of(ca, "08"),
         serial_of("CN=Another", "80"),
-        Blocked::Fingerprint([0; 32]),
+        BlockTarget::Fingerprint([0; 32]),
     ] {
         let store = with(&puppet.store(), blocked.clone(), None);
         assert_eq!(verdict(&store, &agent), None, "{blocked}");
@@ -69,7 +69,7 @@ fn a_live_connection_is_judged_by_a_new_list_and_again_when_the_block_is_over() 
     let puppet = Puppet::new();
     let store = puppet.store();
     let agent = puppet.ca.agent("web01.example.com", 5);
-    let before = store.judge(std::slice::from_ref(&agent.der), now());
+    let before = store.verify(std::slice::from_ref(&agent.der), now());
     let blocked = with(&store, serial_of("CN=Puppet CA: test", "05"), None);
     assert_eq!(
         (
@@ -79,11 +79,11 @@ fn a_live_connection_is_judged_by_a_new_list_and_again_when_the_block_is_over() 
         (0, 1)
     );
     assert!(!before.is_current(blocked.generation(), now()));
-    let during = blocked.rejudge(&before, now());
+    let during = blocked.reverify(&before, now());
     assert_eq!(reason(&during), Some(Reason::Blocked));
     let lifted = blocked.with_deny_list(DenyList::default());
     assert!(!during.is_current(lifted.generation(), now()));
-    assert_eq!(reason(&lifted.rejudge(&during, now())), None);
+    assert_eq!(reason(&lifted.reverify(&during, now())), None);
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn a_block_ends_by_the_clock() {
         Some(now()),
     );
     let one = std::slice::from_ref(&agent.der);
-    assert_eq!(reason(&store.judge(one, now())), Some(Reason::Blocked));
+    assert_eq!(reason(&store.verify(one, now())), Some(Reason::Blocked));
     let later = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now().as_secs() + 1));
-    assert_eq!(reason(&store.judge(one, later)), None);
+    assert_eq!(reason(&store.verify(one, later)), None);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_refused_certificate_keeps_its_own_reason_and_the_agent_is_not_told_why() {
     let both = with(&revoking, blocked.clone(), None);
     assert_eq!(verdict(&both, &agent), Some(Reason::Revoked));
     let store = with(&puppet.store(), blocked, None);
-    let text = refusal(&store.judge(&[agent.der], now())).text();
+    let text = refusal(&store.verify(&[agent.der], now())).text();
     assert!(text.contains("is blocked by the operator"), "{text}");
     assert!(!text.contains("stolen"), "{text}");
 }

@@ -8,7 +8,7 @@ use pki::TrustStore;
 use rcgen::{
     CertificateParams, CustomExtension, DnType, DnValue, KeyPair, OtherNameValue, SanType,
 };
-use support::lists::element;
+use support::crls::element;
 use support::*;
 
 #[test]
@@ -84,9 +84,9 @@ fn name_constraints_in_an_agents_own_certificate_are_refused() {
         let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], dns("web01"));
         extension.set_criticality(critical);
         params.custom_extensions.push(extension);
-        let root = Ca::root("root");
+        let root = TestCa::root("root");
         let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-        let judgement = store.judge(&[root.sign(params).der], now());
+        let judgement = store.verify(&[root.sign(params).der], now());
         assert_eq!(reason(&judgement), Some(Reason::Malformed));
         let text = refusal(&judgement).text();
         assert!(text.contains("has name constraints, which only"), "{text}");
@@ -98,14 +98,14 @@ const REFUSED: Option<Reason> = Some(Reason::PathConstraint);
 /// The verdicts on such an agent where the root has the constraints, and where the CA below it has them.
 fn verdicts_below(constraints: Option<&[u8]>, params: &CertificateParams) -> [Option<Reason>; 2] {
     [(constraints, None), (None, constraints)].map(|(of_root, of_sub)| {
-        let root = Ca::root_with(constrained("root", of_root), KeyPair::generate().unwrap());
+        let root = TestCa::root_with(constrained("root", of_root), KeyPair::generate().unwrap());
         let sub = constrained("sub", of_sub);
         let sub = root.intermediate_with(sub, KeyPair::generate().unwrap(), 2);
         verdict(&trusting(&root, &sub), &sub.sign(params.clone()))
     })
 }
 
-fn trusting(root: &Ca, sub: &Ca) -> TrustStore {
+fn trusting(root: &TestCa, sub: &TestCa) -> TrustStore {
     let crls = [root.crl(1, &[]), sub.crl(1, &[])];
     TrustStore::build(
         &material(&[root.der.clone(), sub.der.clone()], &crls),

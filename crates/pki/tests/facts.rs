@@ -4,7 +4,9 @@
 mod support;
 
 use identity::Certname;
-use pki::{Blocked, Credential, Named, PkiProblem, SerialNumber, ShownCredentials, TrustSettings};
+use pki::{
+    BlockTarget, Credential, ListenerCredentials, Named, PkiProblem, SerialNumber, TrustSettings,
+};
 use rcgen::{CustomExtension, DistinguishedName, KeyPair, KeyUsagePurpose, SanType, date_time_ymd};
 use rustls_pki_types::CertificateDer;
 use support::tls::credential;
@@ -18,7 +20,7 @@ macro_rules! fixture {
 
 #[test]
 fn a_credential_tells_subject_names_dates_and_kind_of_key() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     for (algorithm, kind) in [
         (&rcgen::PKCS_ECDSA_P256_SHA256, "ECDSA P-256"),
         (&rcgen::PKCS_ECDSA_P384_SHA384, "ECDSA P-384"),
@@ -46,7 +48,7 @@ fn a_credential_tells_subject_names_dates_and_kind_of_key() {
 
 #[test]
 fn names_of_certificates_are_addresses_and_host_names_each_once() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     let mut params = leaf_params("puppet", 5);
     params.subject_alt_names.extend([
         SanType::DnsName("puppet".try_into().unwrap()),
@@ -56,8 +58,8 @@ fn names_of_certificates_are_addresses_and_host_names_each_once() {
     ]);
     let told = credential(&ca.sign(params));
     assert_eq!(told.names(), ["puppet", "2001:db8::7", "*.example.com"]);
-    let shown = ShownCredentials::new([&told]).unwrap();
-    assert!(!shown.are_nameless());
+    let shown = ListenerCredentials::new([&told]).unwrap();
+    assert!(!shown.have_no_names());
     for (name, good) in [
         ("puppet", true),
         ("PUPPET", true),
@@ -66,17 +68,17 @@ fn names_of_certificates_are_addresses_and_host_names_each_once() {
         ("example.com", false),
         ("master", false),
     ] {
-        assert_eq!(shown.are_good_for(name), good, "{name}");
+        assert_eq!(shown.are_valid_for(name), good, "{name}");
     }
     let mut params = leaf_params("nobody", 6);
     params.subject_alt_names.clear();
     assert!(
-        ShownCredentials::new([&credential(&ca.sign(params))])
+        ListenerCredentials::new([&credential(&ca.sign(params))])
             .unwrap()
-            .are_nameless()
+            .have_no_names()
     );
     assert!(
-        ShownCredentials::new([]).is_err(),
+        ListenerCredentials::new([]).is_err(),
         "nothing to show is a problem"
     );
 }
@@ -147,18 +149,18 @@ fn a_policy_for_nobody_is_told() {
 
 #[test]
 fn what_is_no_ca_is_left_out_of_the_bundle_with_a_reason() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     let mut unable = ca_params("unable");
     unable.key_usages = vec![KeyUsagePurpose::CrlSign];
-    let unable = Ca::root_with(unable, KeyPair::generate().unwrap());
+    let unable = TestCa::root_with(unable, KeyPair::generate().unwrap());
     let mut nameless = ca_params("");
     nameless.distinguished_name = DistinguishedName::new();
-    let nameless = Ca::root_with(nameless, KeyPair::generate().unwrap());
+    let nameless = TestCa::root_with(nameless, KeyPair::generate().unwrap());
     let mut odd = ca_params("odd");
     let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
     extension.set_criticality(true);
     odd.custom_extensions.push(extension);
-    let odd = Ca::root_with(odd, KeyPair::generate().unwrap());
+    let odd = TestCa::root_with(odd, KeyPair::generate().unwrap());
     let leaf = ca.agent("web01", 5).der;
     let refused = |der: CertificateDer<'static>| {
         let alone = store(std::slice::from_ref(&der), &[ca.crl(1, &[])]).unwrap_err();
@@ -191,18 +193,18 @@ fn blocks_are_written_as_they_are_put_in() {
     let serial = SerialNumber::parse("0x9A05").unwrap();
     for (blocked, text) in [
         (
-            Blocked::Certname(Certname::parse("web01").unwrap()),
+            BlockTarget::Certname(Certname::parse("web01").unwrap()),
             "certname web01".to_owned(),
         ),
         (
-            Blocked::Serial {
+            BlockTarget::Serial {
                 issuer: "CN=a".to_owned(),
                 serial,
             },
             "serial 0x9A05 of CN=a".to_owned(),
         ),
         (
-            Blocked::Fingerprint([0xab; 32]),
+            BlockTarget::Fingerprint([0xab; 32]),
             format!("fingerprint {}", "AB".repeat(32)),
         ),
     ] {
@@ -215,9 +217,9 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
     let puppet = Puppet::new();
     let before = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &rejecting(), None).unwrap();
     let agent = puppet.ca.agent("web01", 5);
-    let judged = before.judge(std::slice::from_ref(&agent.der), now());
+    let judged = before.verify(std::slice::from_ref(&agent.der), now());
     assert!(
-        before.confirms_by_serial(&judged) && before.confirms_by_serial(&before.judge(&[], now()))
+        before.confirms_by_serial(&judged) && before.confirms_by_serial(&before.verify(&[], now()))
     );
     assert_eq!(
         judged.good_until(),
@@ -227,7 +229,7 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
     // A list that ends sooner is the end of the verdict.
     let crls = [puppet.ca.crl_until(2, &[], 2031), puppet.root.crl(1, &[])];
     let after = store_with(&puppet.bundle(), &crls, &rejecting(), Some(&before)).unwrap();
-    let again = after.rejudge(&judged, now());
+    let again = after.reverify(&judged, now());
     assert_eq!(
         (reason(&again), again.good_until()),
         (None, Some(at(1_924_992_000)))
@@ -238,11 +240,11 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
         (confirmed.generation, confirmed.good_until()),
         (again.generation, again.good_until())
     );
-    let nobody = before.judge(&[], now());
+    let nobody = before.verify(&[], now());
     assert!(after.confirmed(&nobody, now()).is_some());
     let elsewhere = Puppet::new().store();
     assert!(!elsewhere.confirms_by_serial(&judged));
-    let refused = before.judge(
+    let refused = before.verify(
         std::slice::from_ref(&Puppet::new().ca.agent("web01", 5).der),
         now(),
     );
@@ -253,7 +255,7 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
 
 #[test]
 fn a_chain_whose_every_certificate_is_none_is_told_by_its_block() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     let leaf = ca.agent("puppet", 5);
     let key = Named::new("key.pem", leaf.key.serialize_pem().into_bytes());
     let parse = |chain: String| Credential::parse(&Named::new("cert.pem", chain.into()), &key);
@@ -273,7 +275,7 @@ fn a_chain_whose_every_certificate_is_none_is_told_by_its_block() {
 
 #[test]
 fn a_chain_is_valid_as_long_as_the_certificate_of_it_that_ends_first() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let until = |year| {
         let mut params = ca_params("issuing");
         params.not_after = date_time_ymd(year, 1, 1);

@@ -4,7 +4,10 @@
 mod support;
 
 use identity::Reason;
-use pki::{Examined, FetchedCrl, Finding, Named, PkiProblem, SetAside, TrustSettings, TrustStore};
+use pki::{
+    CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, SetAsideRule, TrustSettings,
+    TrustStore,
+};
 use rustls_pki_types::CertificateRevocationListDer;
 use support::*;
 
@@ -13,17 +16,17 @@ fn text(crls: &[CertificateRevocationListDer<'_>]) -> Named<Vec<u8>> {
     Named::new("fetched from ca:8140", text.into_bytes())
 }
 
-fn examined(store: &TrustStore, crls: &[CertificateRevocationListDer<'_>]) -> Examined {
+fn examined(store: &TrustStore, crls: &[CertificateRevocationListDer<'_>]) -> ExaminedCrls {
     store.examine(text(crls)).unwrap()
 }
 
-fn the_one(mut examined: Examined) -> (FetchedCrl, Finding) {
+fn the_one(mut examined: ExaminedCrls) -> (FetchedCrl, CrlComparison) {
     assert_eq!(
-        (examined.lists.len(), &examined.useless),
+        (examined.crls.len(), &examined.unusable),
         (1, &Vec::new()),
         "{examined:?}"
     );
-    examined.lists.remove(0)
+    examined.crls.remove(0)
 }
 
 /// A store whose CA's list has number 7 and names 5 and 6, and its list.
@@ -46,17 +49,17 @@ fn again(store: &TrustStore, puppet: &Puppet, number: u64, serials: &[u64]) -> T
 fn a_list_is_taken_if_it_takes_nothing_back() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
-    let takes_back = |is_older, lacking| Finding::TakesBack {
-        in_force: "7".to_owned(),
+    let takes_back = |is_older, lacking| CrlComparison::DropsRevocations {
+        active_number: "7".to_owned(),
         is_older,
         lacking,
         of: 2,
     };
     for (number, serials, expected) in [
-        (8, &[5, 6][..], Finding::Newer),
-        (8, &[4, 5, 6, 0x7fff_ffff], Finding::Newer),
-        (7, &[5, 6], Finding::InForce),
-        (7, &[5, 6, 7], Finding::Newer),
+        (8, &[5, 6][..], CrlComparison::Newer),
+        (8, &[4, 5, 6, 0x7fff_ffff], CrlComparison::Newer),
+        (7, &[5, 6], CrlComparison::Active),
+        (7, &[5, 6, 7], CrlComparison::Newer),
         (7, &[5], takes_back(false, 1)),
         (8, &[], takes_back(false, 2)),
         (300, &[6, 7, 8], takes_back(false, 1)),
@@ -78,7 +81,7 @@ fn a_list_is_taken_if_it_takes_nothing_back() {
     )
     .unwrap();
     let (_, finding) = the_one(examined(&without, &[puppet.ca.crl(1, &[])]));
-    assert_eq!(finding, Finding::Newer);
+    assert_eq!(finding, CrlComparison::Newer);
 }
 
 #[test]
@@ -93,15 +96,19 @@ fn of_several_lists_of_one_issuer_the_newest_is_compared_and_other_issuers_are_a
     ];
     let examined = examined(&store, &lists);
     let found: Vec<_> = examined
-        .lists
+        .crls
         .iter()
         .map(|(list, finding)| (list.issuer(), list.number(), finding))
         .collect();
     assert_eq!(
         found,
         [
-            ("CN=Puppet CA: test", "9".to_owned(), &Finding::Newer),
-            ("CN=Puppet Root CA: test", "2".to_owned(), &Finding::Newer),
+            ("CN=Puppet CA: test", "9".to_owned(), &CrlComparison::Newer),
+            (
+                "CN=Puppet Root CA: test",
+                "2".to_owned(),
+                &CrlComparison::Newer
+            ),
         ]
     );
 }
@@ -113,8 +120,8 @@ fn a_list_that_no_key_of_the_bundle_signed_is_of_no_use_and_spoils_no_other() {
     let namesake = Puppet::new();
     let forged = namesake.ca.crl(9, &[]);
     let examined = examined(&store, &[forged, puppet.root.crl(2, &[])]);
-    assert_eq!(examined.lists.len(), 1, "{examined:?}");
-    let told = examined.useless.concat();
+    assert_eq!(examined.crls.len(), 1, "{examined:?}");
+    let told = examined.unusable.concat();
     for word in ["fetched from ca:8140", "block 1", "CN=Puppet CA: test"] {
         assert!(told.contains(word), "{told}");
     }
@@ -123,8 +130,8 @@ fn a_list_that_no_key_of_the_bundle_signed_is_of_no_use_and_spoils_no_other() {
     for place in [good.len() - 5, good.len() / 2] {
         let mut bad = good.clone();
         bad[place] ^= 1;
-        let outcome = store.examine_kept(Named::new("kept", bad));
-        let nothing = outcome.map_or(true, |examined| examined.lists.is_empty());
+        let outcome = store.examine_der(Named::new("kept", bad));
+        let nothing = outcome.map_or(true, |examined| examined.crls.is_empty());
         assert!(nothing, "byte {place}");
     }
 }
@@ -149,7 +156,7 @@ fn what_is_no_list_or_half_a_list_is_refused_whole() {
     let der = puppet.ca.crl(9, &[5, 6]);
     for length in [0, 1, 10, der.len() - 1] {
         let kept = Named::new("kept", der[..length].to_vec());
-        assert!(store.examine_kept(kept).is_err(), "{length}");
+        assert!(store.examine_der(kept).is_err(), "{length}");
     }
 }
 
@@ -161,7 +168,7 @@ fn what_is_put_in_force_judges_and_outlasts_older_files_and_no_newer_one() {
     let first = store(&puppet.bundle(), &files).unwrap();
     assert_eq!(verdict(&first, &revoked), None);
     let (list, _) = the_one(examined(&first, &[puppet.ca.crl(8, &[5, 6, 9])]));
-    let second = first.with_lists(std::slice::from_ref(&list));
+    let second = first.with_crls(std::slice::from_ref(&list));
     assert_eq!(second.generation(), 2);
     assert_eq!(verdict(&second, &revoked), Some(Reason::Revoked));
     let source = &second.status(now()).crls[0].source;
@@ -181,7 +188,7 @@ fn what_is_put_in_force_judges_and_outlasts_older_files_and_no_newer_one() {
     let (_, finding) = the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])]));
     assert!(matches!(
         finding,
-        Finding::TakesBack {
+        CrlComparison::DropsRevocations {
             is_older: true,
             lacking: 1,
             ..
@@ -206,7 +213,7 @@ fn a_missing_list_that_is_fetched_ends_the_warning_about_it() {
     let store = store(&puppet.bundle(), &[puppet.root.crl(1, &[])]).unwrap();
     assert!(store.warnings().concat().contains("no CRL of CA"));
     let (list, _) = the_one(examined(&store, &[puppet.ca.crl(1, &[])]));
-    let store = store.with_lists(&[list]);
+    let store = store.with_crls(&[list]);
     assert_eq!(store.warnings(), [""; 0]);
     assert_eq!(verdict(&store, &puppet.ca.agent("web01", 9)), None);
 }
@@ -236,8 +243,8 @@ fn what_was_kept_goes_before_older_files_and_before_newer_copies_that_lack_some_
         };
         let begun = built(None);
         let list = puppet.ca.crl(kept, of_kept).to_vec();
-        let (list, _) = the_one(begun.examine_kept(Named::new("kept", list)).unwrap());
-        let restored = begun.restoring(std::slice::from_ref(&list));
+        let (list, _) = the_one(begun.examine_der(Named::new("kept", list)).unwrap());
+        let restored = begun.with_restored_crls(std::slice::from_ref(&list));
         let restored = restored.unwrap_or_else(|| built(None));
         let again = built(Some(&restored));
         for store in [&restored, &again] {
@@ -256,7 +263,7 @@ fn what_was_kept_goes_before_older_files_and_before_newer_copies_that_lack_some_
         }
         // What takes its place ends what was said of it.
         let (next, _) = the_one(examined(&restored, &[puppet.ca.crl(12, &[5, 6])]));
-        let next = restored.with_lists(&[next]);
+        let next = restored.with_crls(&[next]);
         assert_eq!(next.warnings(), [""; 0], "{case}");
     }
 }
@@ -273,11 +280,14 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
     };
     let store = of_file(None);
     let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(2, &[6])]));
-    assert!(matches!(finding, Finding::TakesBack { is_older: true, .. }));
+    assert!(matches!(
+        finding,
+        CrlComparison::DropsRevocations { is_older: true, .. }
+    ));
     let rules = store.rules_accepting(&list);
     let accepted = store
-        .setting_aside(rules.clone())
-        .with_lists(std::slice::from_ref(&list));
+        .with_set_aside_rules(rules.clone())
+        .with_crls(std::slice::from_ref(&list));
     assert_eq!(verdict(&accepted, &agent), None);
     // The file still holds the other one, now and after a restart.
     let reloaded = of_file(Some(&accepted));
@@ -288,48 +298,51 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
     for both in [[&der, &file[0], &file[1]], [&file[0], &der, &file[1]]] {
         let both = both.map(Clone::clone);
         let settings = TrustSettings::default();
-        let known = store.setting_aside(rules.clone());
+        let known = store.with_set_aside_rules(rules.clone());
         let store = store_with(&puppet.bundle(), &both, &settings, Some(&known)).unwrap();
         assert_eq!(verdict(&store, &agent), None);
     }
     let written: Vec<String> = rules.iter().map(ToString::to_string).collect();
-    let read: Vec<SetAside> = written.iter().map(|rule| rule.parse().unwrap()).collect();
+    let read: Vec<SetAsideRule> = written.iter().map(|rule| rule.parse().unwrap()).collect();
     assert_eq!(read, rules);
-    let restarted = of_file(None).setting_aside(read);
+    let restarted = of_file(None).with_set_aside_rules(read);
     let kept = Named::new("kept", list.der().to_vec());
-    let (kept, finding) = the_one(restarted.examine_kept(kept).unwrap());
-    assert_eq!(finding, Finding::Newer);
-    let restarted = restarted.with_lists(&[kept]);
+    let (kept, finding) = the_one(restarted.examine_der(kept).unwrap());
+    assert_eq!(finding, CrlComparison::Newer);
+    let restarted = restarted.with_crls(&[kept]);
     assert_eq!(verdict(&restarted, &agent), None);
     // While the accepted list is not there, the one set aside is better than none.
-    let lost = of_file(None).setting_aside(rules);
+    let lost = of_file(None).with_set_aside_rules(rules);
     assert_eq!(verdict(&lost, &agent), Some(Reason::Revoked));
     // Nor does it come back from elsewhere.
     let (_, finding) = the_one(examined(&restarted, &file[..1]));
-    assert_eq!(finding, Finding::Replaced);
+    assert_eq!(finding, CrlComparison::Replaced);
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(7, &[5, 6])]));
-    assert_eq!(finding, Finding::Newer);
+    assert_eq!(finding, CrlComparison::Newer);
     // What it makes with its clock behind is its word, and no old list.
     let mut behind = crl_params(4, &[5, 6], 2040);
     behind.this_update = rcgen::date_time_ymd(2019, 1, 1);
     let behind = behind.signed_by(&puppet.ca.issuer).unwrap();
     let (_, finding) = the_one(examined(&restarted, &[behind.der().clone()]));
-    assert_eq!(finding, Finding::Newer);
+    assert_eq!(finding, CrlComparison::Newer);
     // A version before this one wrote nothing of the list that was replaced.
     let (short, _) = written[0].rsplit_once(' ').unwrap();
-    let known: SetAside = short.parse().unwrap();
+    let known: SetAsideRule = short.parse().unwrap();
     assert_eq!(known.to_string(), short);
     // From here on the CA counts on from its low number, and nothing is taken back again.
     let (next, finding) = the_one(examined(&restarted, &[puppet.ca.crl(3, &[5, 6])]));
-    assert_eq!(finding, Finding::Newer);
+    assert_eq!(finding, CrlComparison::Newer);
     assert_eq!(
-        verdict(&restarted.with_lists(&[next]), &agent),
+        verdict(&restarted.with_crls(&[next]), &agent),
         Some(Reason::Revoked)
     );
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(1, &[6])]));
-    assert!(matches!(finding, Finding::TakesBack { is_older: true, .. }));
+    assert!(matches!(
+        finding,
+        CrlComparison::DropsRevocations { is_older: true, .. }
+    ));
     for text in ["", "a b c d", "00 00 00 1", "x"] {
-        assert!(text.parse::<SetAside>().is_err(), "{text}");
+        assert!(text.parse::<SetAsideRule>().is_err(), "{text}");
     }
 }
 
@@ -350,9 +363,12 @@ fn a_fetched_list_tells_whose_it_is_and_how_long() {
     let (same, _) = the_one(examined(&store, &[crl]));
     let (other, _) = the_one(examined(&store, &[puppet.ca.crl(301, &[5, 6, 7])]));
     assert!(same.fingerprint() == list.fingerprint() && other.fingerprint() != list.fingerprint());
-    assert!(store.set_aside().is_empty());
+    assert!(store.set_aside_rules().is_empty());
     let rules = store.rules_accepting(&list);
-    assert_eq!(store.setting_aside(rules.clone()).set_aside(), rules);
+    assert_eq!(
+        store.with_set_aside_rules(rules.clone()).set_aside_rules(),
+        rules
+    );
 }
 
 #[test]
@@ -374,11 +390,11 @@ fn a_fetched_list_of_a_kind_that_cannot_be_used_is_told_beside_the_others() {
         &store_of(&puppet),
         &[partitioned, puppet.ca.crl(8, &[5, 6])],
     );
-    assert_eq!(found.lists.len(), 1);
+    assert_eq!(found.crls.len(), 1);
     assert!(
-        found.useless[0].contains("partitioned or indirect"),
+        found.unusable[0].contains("partitioned or indirect"),
         "{:?}",
-        found.useless
+        found.unusable
     );
 }
 
@@ -396,7 +412,7 @@ fn what_was_fetched_stays_when_other_signatures_are_admitted() {
     };
     let first = built(&settings, None);
     let (list, _) = the_one(examined(&first, &[puppet.ca.crl(7, &[5])]));
-    let fetched = first.with_lists(&[list]);
+    let fetched = first.with_crls(&[list]);
     let agent = puppet.ca.agent("web01.example.com", 5);
     assert_eq!(verdict(&fetched, &agent), Some(Reason::Revoked));
     let other = TrustSettings {
@@ -413,5 +429,5 @@ fn of_a_thousand_lists_of_no_use_some_are_told_and_the_good_one_counts() {
     let mut lists = vec![Puppet::new().ca.crl(9, &[]); 1_000];
     lists.push(puppet.ca.crl(9, &[5, 6]));
     let found = examined(&store_of(&puppet), &lists);
-    assert_eq!((found.lists.len(), found.useless.len()), (1, 16));
+    assert_eq!((found.crls.len(), found.unusable.len()), (1, 16));
 }

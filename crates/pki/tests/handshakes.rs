@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use identity::{ClientIdentity, Reason};
 use pki::{
-    ClientCert, ClientVerifier, Credential, ListenerPolicy, OnInvalid, Protocols, ShownCredentials,
-    TicketKeys, TrustSettings, TrustStore, handshake_reason, server_config,
+    ClientCert, ClientVerifier, Credential, ListenerCredentials, ListenerPolicy, OnInvalid,
+    Protocols, TicketKeys, TrustSettings, TrustStore, handshake_reason, server_config,
 };
 use rcgen::{CustomExtension, ExtendedKeyUsagePurpose, KeyPair, SigningKey, date_time_ymd};
 use rustls::client::Resumption;
@@ -123,7 +123,7 @@ fn without_a_certificate_a_client_is_anonymous_or_refused() {
             let server = server.unwrap();
             let judgement = front
                 .store()
-                .judge(server.peer_certificates().unwrap_or_default(), now());
+                .verify(server.peer_certificates().unwrap_or_default(), now());
             assert!(matches!(judgement.identity, ClientIdentity::Anonymous));
         }
         let (client, server) = shake(&anonymous, &front.server(REQUIRED));
@@ -334,7 +334,7 @@ impl Front {
         let config = server_config(
             "agents",
             Arc::new(verifier),
-            &Arc::new(ShownCredentials::new([&self.credential]).unwrap()),
+            &Arc::new(ListenerCredentials::new([&self.credential]).unwrap()),
             &self.tickets,
             Duration::from_secs(3600),
             Protocols::Http1,
@@ -362,7 +362,7 @@ impl Front {
         reason(
             &self
                 .store()
-                .judge(server.peer_certificates().unwrap(), now()),
+                .verify(server.peer_certificates().unwrap(), now()),
         )
     }
 
@@ -382,7 +382,7 @@ impl Front {
                 Some(Reason::Expired),
             ),
             (
-                Ca::root("elsewhere").agent("web01", 5),
+                TestCa::root("elsewhere").agent("web01", 5),
                 Some(Reason::UnknownIssuer),
             ),
             (
@@ -428,7 +428,7 @@ fn client_of(
 }
 
 /// A v3 certificate without version and extensions, signed anew: X.509 v1.
-fn v1_certificate(ca: &Ca, name: &str, serial: u64) -> Leaf {
+fn v1_certificate(ca: &TestCa, name: &str, serial: u64) -> Leaf {
     let leaf = ca.agent(name, serial);
     let tbs = inner(inner(&leaf.der));
     let mut kept = Vec::new();

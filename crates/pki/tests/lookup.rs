@@ -3,7 +3,7 @@
 
 mod support;
 
-use pki::{Named, SerialNumber, entry_in, facts_of};
+use pki::{Named, SerialNumber, crl_entry_in_pem, facts_of};
 use rcgen::RevocationReason;
 use support::*;
 
@@ -67,7 +67,7 @@ fn an_entry_tells_since_when_and_why() {
     let text: String = lists.iter().map(|der| pem("X509 CRL", der)).collect();
     let named = Named::new("crl.pem", text.into_bytes());
     let entry = |issuer: &str, text: &str| {
-        let entry = entry_in(&named, issuer, &serial(text))?;
+        let entry = crl_entry_in_pem(&named, issuer, &serial(text))?;
         assert_eq!(entry.revoked_at, at(1_609_459_200));
         Some(entry.reason)
     };
@@ -82,9 +82,9 @@ fn an_entry_tells_since_when_and_why() {
         "crl.pem",
         b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n".to_vec(),
     );
-    assert_eq!(entry_in(&rubbish, CA, &serial("05")), None);
+    assert_eq!(crl_entry_in_pem(&rubbish, CA, &serial("05")), None);
     assert_eq!(
-        entry_in(&Named::new("none", Vec::new()), CA, &serial("05")),
+        crl_entry_in_pem(&Named::new("none", Vec::new()), CA, &serial("05")),
         None
     );
 }

@@ -73,7 +73,7 @@ fn of_a_path_the_strictest_policy_decides() {
 
 #[test]
 fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let agent = root.agent("web01", 5);
     let settings = TrustSettings {
         crl_expired: CrlExpired::Grace(Duration::from_secs(60)),
@@ -82,7 +82,7 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
     let crls = [root.crl_until(1, &[], 2035)];
     let store = store_with(std::slice::from_ref(&root.der), &crls, &settings, None).unwrap();
     let in_2035 = 2_051_222_400;
-    let judge = |seconds| store.judge(std::slice::from_ref(&agent.der), at(seconds));
+    let judge = |seconds| store.verify(std::slice::from_ref(&agent.der), at(seconds));
     let judgement = judge(in_2035 - 100);
     assert_eq!(judgement.good_until(), Some(at(in_2035 + 60)));
     assert!(judgement.is_current(1, at(in_2035 + 60)));
@@ -201,7 +201,7 @@ fn with_leaf_the_cas_of_clients_need_their_lists_and_the_root_none() {
 #[test]
 fn a_store_that_refuses_every_agent_says_why() {
     let puppet = Puppet::new();
-    let foreign = Ca::root("other");
+    let foreign = TestCa::root("other");
     let expired = [puppet.ca.crl_until(1, &[], 2025), puppet.root.crl(1, &[])];
     let leaf = TrustSettings {
         revocation: Revocation::Leaf,
@@ -262,7 +262,7 @@ fn a_store_that_refuses_every_agent_says_why() {
 
 #[test]
 fn of_two_cas_one_that_is_usable_is_enough() {
-    let (good, bad) = (Ca::root("good"), Ca::root("bad"));
+    let (good, bad) = (TestCa::root("good"), TestCa::root("bad"));
     let bundle = [good.der.clone(), bad.der.clone()];
     let store = store_with(
         &bundle,
@@ -275,7 +275,7 @@ fn of_two_cas_one_that_is_usable_is_enough() {
 
 #[test]
 fn a_newer_crl_is_no_lockout_however_old_it_is_because_it_may_revoke() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let bundle = [root.der.clone()];
     let active = store_with(&bundle, &[root.crl(1, &[])], &rejecting(), None).unwrap();
     let newer = [root.crl_until(2, &[5], 2025)];

@@ -20,7 +20,7 @@ use support::*;
 #[test]
 fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
     for spelled in [printable, bmp] {
-        let root = Ca::root("root");
+        let root = TestCa::root("root");
         let above = Spelled::below(&root, spelled);
         let alone = Spelled::root(spelled);
         for (bundle, ca, above) in [
@@ -37,7 +37,7 @@ fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
             let store = |serials: &[u64]| store_of(&bundle, &lists(serials));
             let agent = ca.agent("web01", 5);
             let (open, revoking) = (store(&[6]), store(&[5]));
-            let judgement = open.judge(std::slice::from_ref(&agent.der), now());
+            let judgement = open.verify(std::slice::from_ref(&agent.der), now());
             let name = judgement
                 .identity
                 .agent()
@@ -49,7 +49,7 @@ fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
                 judgement.identity
             );
             assert_eq!(verdict(&revoking, &agent), Some(Reason::Revoked));
-            let again = revoking.rejudge(&judgement, now());
+            let again = revoking.reverify(&judgement, now());
             assert_eq!(reason(&again), Some(Reason::Revoked));
             assert!(open.check_member(&agent.der, now()).is_ok());
             assert!(revoking.check_member(&agent.der, now()).is_err());
@@ -59,7 +59,7 @@ fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
 
 #[test]
 fn the_ca_may_be_sent_beside_the_agents_own_certificate() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let store = store_of(
         &[&root.der],
@@ -67,7 +67,7 @@ fn the_ca_may_be_sent_beside_the_agents_own_certificate() {
     );
     let verdict_of = |serial| {
         let chain = [ca.agent("web01", serial).der, ca.ca.der.clone()];
-        reason(&store.judge(&chain, now()))
+        reason(&store.verify(&chain, now()))
     };
     assert_eq!(
         (verdict_of(5), verdict_of(9)),
@@ -77,7 +77,7 @@ fn the_ca_may_be_sent_beside_the_agents_own_certificate() {
 
 #[test]
 fn a_revoked_ca_goes_with_its_agents() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let store = store_of(
         &[&root.der, &ca.ca.der],
@@ -91,7 +91,7 @@ fn a_revoked_ca_goes_with_its_agents() {
 
 #[test]
 fn members_with_certificates_of_such_a_ca_are_believed() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let store = |serials: &[u64]| {
         let lists = [Some(root.crl(1, &[])), Some(ca.ca.crl(1, serials))];
@@ -120,7 +120,7 @@ fn members_with_certificates_of_such_a_ca_are_believed() {
 
 #[test]
 fn a_list_that_spells_the_name_otherwise_is_that_cas() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let in_utf8 = ca.calling_itself(&name_of(NAME.into()));
     let list = crl_params(1, &[5], 2040).signed_by(&in_utf8).unwrap();
@@ -131,7 +131,7 @@ fn a_list_that_spells_the_name_otherwise_is_that_cas() {
     let told = agents.each_ref().map(|agent| verdict(&known, agent));
     assert_eq!(told, [None, Some(Reason::Revoked)]);
     let sent = store_of(&[&root.der], &lists);
-    let told = agents.map(|agent| reason(&sent.judge(&[agent.der, ca.ca.der.clone()], now())));
+    let told = agents.map(|agent| reason(&sent.verify(&[agent.der, ca.ca.der.clone()], now())));
     assert_eq!(told, [None, Some(Reason::Revoked)]);
 }
 
@@ -140,7 +140,7 @@ fn another_key_or_another_name_is_another_ca() {
     let ca = Spelled::root(printable);
     let store = store_of(&[&ca.ca.der], &[Some(ca.ca.crl(1, &[]))]);
     let forged = Spelled::root(printable).agent("web01", 5);
-    let judgement = store.judge(std::slice::from_ref(&forged.der), now());
+    let judgement = store.verify(std::slice::from_ref(&forged.der), now());
     assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
     let told = format!("{:?}", judgement.identity);
     assert!(
@@ -205,7 +205,7 @@ fn such_a_ca_is_held_to_what_every_ca_is_held_to() {
         ),
     ];
     for (index, (change, expected)) in cases.iter().enumerate() {
-        let root = Ca::root("root");
+        let root = TestCa::root("root");
         let ca = Spelled::below_with(&root, printable, change);
         let lists = [Some(root.crl(1, &[]))];
         let settings = unchecked(&["CN=Puppet CA: x"]);
@@ -214,7 +214,7 @@ fn such_a_ca_is_held_to_what_every_ca_is_held_to() {
         let store = store_with(std::slice::from_ref(&root.der), &lists, &settings, None).unwrap();
         let chain = [ca.agent("web01", 5).der, ca.ca.der.clone()];
         assert_eq!(
-            reason(&store.judge(&chain, now())),
+            reason(&store.verify(&chain, now())),
             *expected,
             "case {index}"
         );
@@ -229,7 +229,7 @@ fn constraints_of_the_root_hold_below_such_a_ca() {
         excluded_subtrees: Vec::new(),
     });
     params.distinguished_name = name_of(printable(NAME));
-    let ca = Spelled::of(Ca::root_with, params);
+    let ca = Spelled::of(TestCa::root_with, params);
     let store = store_of(&[&ca.ca.der], &[Some(ca.ca.crl(1, &[]))]);
     for (name, expected) in [
         ("web01.example.com", None),
@@ -244,7 +244,7 @@ fn constraints_of_the_root_hold_below_such_a_ca() {
 
 #[test]
 fn further_from_a_root_names_have_to_be_the_same_byte_for_byte() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let policy = root.intermediate("policy", 3);
     let ca = Spelled::below(&policy, printable);
     let store = store_of(
@@ -256,7 +256,7 @@ fn further_from_a_root_names_have_to_be_the_same_byte_for_byte() {
         ],
     );
     let agent = ca.agent("web01", 5);
-    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
     assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
     let told = format!("{:?}", judgement.identity);
     assert!(told.contains("directly below a root"), "{told}");
@@ -283,12 +283,15 @@ fn name_of(value: DnValue) -> DistinguishedName {
 
 /// A CA, and its key once more to sign with under other spellings of its name.
 struct Spelled {
-    ca: Ca,
+    ca: TestCa,
     key_der: Vec<u8>,
 }
 
 impl Spelled {
-    fn of(make: impl FnOnce(CertificateParams, KeyPair) -> Ca, params: CertificateParams) -> Self {
+    fn of(
+        make: impl FnOnce(CertificateParams, KeyPair) -> TestCa,
+        params: CertificateParams,
+    ) -> Self {
         let key = KeyPair::generate().unwrap();
         let key_der = key.serialize_der();
         Self {
@@ -300,15 +303,15 @@ impl Spelled {
     fn root(spelled: fn(&str) -> DnValue) -> Self {
         let mut params = ca_params(NAME);
         params.distinguished_name = name_of(spelled(NAME));
-        Self::of(Ca::root_with, params)
+        Self::of(TestCa::root_with, params)
     }
 
-    fn below(above: &Ca, spelled: fn(&str) -> DnValue) -> Self {
+    fn below(above: &TestCa, spelled: fn(&str) -> DnValue) -> Self {
         Self::below_with(above, spelled, &|_| {})
     }
 
     fn below_with(
-        above: &Ca,
+        above: &TestCa,
         spelled: fn(&str) -> DnValue,
         change: &dyn Fn(&mut CertificateParams),
     ) -> Self {
@@ -327,7 +330,7 @@ impl Spelled {
         params.distinguished_name = name;
         let key = KeyPair::try_from(self.key_der.as_slice()).unwrap();
         Self {
-            ca: Ca::root_with(params, key),
+            ca: TestCa::root_with(params, key),
             key_der: self.key_der.clone(),
         }
     }
@@ -401,7 +404,7 @@ fn a_ca_with_two_certificates_that_spell_its_name_otherwise_has_one_list() {
 
 #[test]
 fn nobody_escapes_a_list_by_sending_his_ca_under_another_spelling() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let mut params = ca_params(NAME);
     params.distinguished_name = name_of(NAME.into());
@@ -414,7 +417,7 @@ fn nobody_escapes_a_list_by_sending_his_ca_under_another_spelling() {
             let store = store_with(&bundle, &lists, &settings, None).unwrap();
             let told = [4, 5].map(|serial| {
                 let chain = [ca.agent("web01", serial).der, again.der.clone()];
-                reason(&store.judge(&chain, now()))
+                reason(&store.verify(&chain, now()))
             });
             assert_eq!(told, [None, Some(Reason::Revoked)], "{bundle:?}");
         }
@@ -433,7 +436,7 @@ fn nobody_escapes_a_list_by_a_certificate_that_his_root_made_for_itself() {
         let store = store_with(&bundle, &[root.ca.crl(1, &[5])], &settings, None).unwrap();
         for beside in [&again.der, &twin.ca.der] {
             let chain = [root.agent("web01", 5).der, beside.clone()];
-            let told = reason(&store.judge(&chain, now()));
+            let told = reason(&store.verify(&chain, now()));
             assert_eq!(told, Some(Reason::Revoked));
         }
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use identity::{ClientIdentity, Reason};
-use pki::{Material, Named, PkiProblem, TrustSettings, TrustStore};
+use pki::{Named, PkiProblem, TrustMaterial, TrustSettings, TrustStore};
 use rcgen::{
     BasicConstraints, CrlDistributionPoint, IsCa, KeyUsagePurpose, PublicKeyData, date_time_ymd,
 };
@@ -20,7 +20,7 @@ use support::*;
 fn a_leaf_sent_alone_is_verified_through_the_bundles_intermediate() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01.example.com", 5);
-    let judgement = puppet.store().judge(&[agent.der], now());
+    let judgement = puppet.store().verify(&[agent.der], now());
     let agent = judgement.identity.agent().expect("verified");
     assert_eq!(agent.dn(), "CN=web01.example.com");
     assert_eq!(judgement.chain.unwrap().earliest_end(), at(2_177_452_800));
@@ -29,10 +29,10 @@ fn a_leaf_sent_alone_is_verified_through_the_bundles_intermediate() {
 #[test]
 fn nobody_is_anonymous_by_a_bad_certificate_nor_verified_by_none() {
     let puppet = Puppet::new();
-    let judgement = puppet.store().judge(&[], now());
+    let judgement = puppet.store().verify(&[], now());
     assert!(matches!(judgement.identity, ClientIdentity::Anonymous));
     let garbage = CertificateDer::from(b"garbage".to_vec());
-    let judgement = puppet.store().judge(&[garbage], now());
+    let judgement = puppet.store().verify(&[garbage], now());
     assert_eq!(reason(&judgement), Some(Reason::Malformed));
 }
 
@@ -108,7 +108,7 @@ fn keys_and_signatures_of_every_supported_kind_are_accepted() {
         &rcgen::PKCS_ECDSA_P521_SHA512,
         &rcgen::PKCS_ED25519,
     ] {
-        let root = Ca::root_with(ca_params("root"), KeyPair::generate_for(algorithm).unwrap());
+        let root = TestCa::root_with(ca_params("root"), KeyPair::generate_for(algorithm).unwrap());
         let agent = root.sign_key(
             &leaf_params("web01", 5),
             KeyPair::generate_for(algorithm).unwrap(),
@@ -125,12 +125,12 @@ fn keys_and_signatures_of_every_supported_kind_are_accepted() {
 #[test]
 fn a_forged_issuer_name_is_a_bad_signature_and_a_strange_one_an_unknown_issuer() {
     let puppet = Puppet::new();
-    let impostor = Ca::root("Puppet CA: test").agent("web01", 5);
+    let impostor = TestCa::root("Puppet CA: test").agent("web01", 5);
     assert_eq!(
         verdict(&puppet.store(), &impostor),
         Some(Reason::BadSignature)
     );
-    let stranger = Ca::root("elsewhere").agent("web01", 5);
+    let stranger = TestCa::root("elsewhere").agent("web01", 5);
     assert_eq!(
         verdict(&puppet.store(), &stranger),
         Some(Reason::UnknownIssuer)
@@ -141,22 +141,24 @@ fn a_forged_issuer_name_is_a_bad_signature_and_a_strange_one_an_unknown_issuer()
 fn whoever_is_of_another_ca_is_told_which_cas_count_here() {
     let puppet = Puppet::new();
     let text = |leaf: &Leaf| {
-        let judgement = puppet.store().judge(std::slice::from_ref(&leaf.der), now());
+        let judgement = puppet
+            .store()
+            .verify(std::slice::from_ref(&leaf.der), now());
         refusal(&judgement).text()
     };
-    let stranger = text(&Ca::root("elsewhere").agent("web01", 5));
+    let stranger = text(&TestCa::root("elsewhere").agent("web01", 5));
     assert!(
         stranger.contains("The proxy trusts CN=Puppet CA: test; CN=Puppet Root CA: test."),
         "{stranger}"
     );
-    let impostor = text(&Ca::root("Puppet CA: test").agent("web01", 5));
+    let impostor = text(&TestCa::root("Puppet CA: test").agent("web01", 5));
     assert!(
         impostor.contains(
             "The proxy trusts a CA CN=Puppet CA: test, but that CA's key did not sign this certificate: the CA was recreated, or another CA has the same name."
         ),
         "{impostor}"
     );
-    let junk = puppet.store().judge(&[b"junk".as_slice().into()], now());
+    let junk = puppet.store().verify(&[b"junk".as_slice().into()], now());
     assert!(
         refusal(&junk).text().contains("The reader says: "),
         "{}",
@@ -166,7 +168,7 @@ fn whoever_is_of_another_ca_is_told_which_cas_count_here() {
 
 #[test]
 fn in_its_last_and_its_first_second_a_certificate_is_not_what_is_out_of_time() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let ca_of = |begin, end| {
         let mut params = ca_params("issuing");
         (params.not_before, params.not_after) = (begin, end);
@@ -201,7 +203,7 @@ fn in_its_last_and_its_first_second_a_certificate_is_not_what_is_out_of_time() {
 
 #[test]
 fn a_path_of_more_cas_than_anybody_has_is_too_deep() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let mut cas = vec![root.intermediate("ca 1", 2)];
     while cas.len() < 9 {
         let next = cas[cas.len() - 1].intermediate(&format!("ca {}", cas.len() + 1), 2);
@@ -211,7 +213,7 @@ fn a_path_of_more_cas_than_anybody_has_is_too_deep() {
         .chain(cas.iter().rev().map(|ca| ca.der.clone()))
         .collect();
     let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-    let judgement = store.judge(&sent, now());
+    let judgement = store.verify(&sent, now());
     assert_eq!(reason(&judgement), Some(Reason::Depth));
 }
 
@@ -232,7 +234,7 @@ fn an_agent_cannot_issue() {
         .unwrap();
     let judgement = puppet
         .store()
-        .judge(&[forged.der().clone(), agent.der], now());
+        .verify(&[forged.der().clone(), agent.der], now());
     assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
 }
 
@@ -245,7 +247,7 @@ fn a_ca_without_the_right_to_sign_certificates_issues_nothing() {
         .ca
         .intermediate_with(params, KeyPair::generate().unwrap(), 7);
     let agent = sub.agent("web01", 5);
-    let judgement = puppet.store().judge(&[agent.der, sub.der], now());
+    let judgement = puppet.store().verify(&[agent.der, sub.der], now());
     assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
 }
 
@@ -266,7 +268,10 @@ fn of_an_old_and_a_new_crl_the_new_one_counts_in_either_order() {
 
 #[test]
 fn a_rekeyed_ca_of_the_same_name_is_judged_by_its_own_crl() {
-    let (old, new) = (Ca::root("Puppet CA: test"), Ca::root("Puppet CA: test"));
+    let (old, new) = (
+        TestCa::root("Puppet CA: test"),
+        TestCa::root("Puppet CA: test"),
+    );
     let bundle = [old.der.clone(), new.der.clone()];
     let crls = [old.crl(9, &[5]), new.crl(1, &[6])];
     let store = store(&bundle, &crls).unwrap();
@@ -287,8 +292,8 @@ fn a_renamed_ca_with_the_old_key_is_judged_by_the_crl_of_its_name() {
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
     let (old, new) = (
-        Ca::root_with(ca_params("old"), again()),
-        Ca::root_with(ca_params("new"), again()),
+        TestCa::root_with(ca_params("old"), again()),
+        TestCa::root_with(ca_params("new"), again()),
     );
     let bundle = [old.der.clone(), new.der.clone()];
     let store = store(&bundle, &[old.crl(1, &[5]), new.crl(2, &[])]).unwrap();
@@ -308,9 +313,9 @@ fn an_expired_ca_is_refused_though_webpki_takes_any_anchor() {
         let mut params = ca_params("root");
         params.not_before = date_time_ymd(change.0, 1, 1);
         params.not_after = date_time_ymd(change.1, 1, 1);
-        let root = Ca::root_with(params, KeyPair::generate().unwrap());
+        let root = TestCa::root_with(params, KeyPair::generate().unwrap());
         let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-        let judgement = store.judge(&[root.agent("web01", 5).der], now());
+        let judgement = store.verify(&[root.agent("web01", 5).der], now());
         assert_eq!(reason(&judgement), Some(expected));
         assert!(
             refusal(&judgement).help.contains("CN=root"),
@@ -322,7 +327,7 @@ fn an_expired_ca_is_refused_though_webpki_takes_any_anchor() {
 
 #[test]
 fn an_expired_intermediate_is_a_ca_that_expired() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let mut params = ca_params("sub");
     params.not_after = date_time_ymd(2029, 1, 1);
     let sub = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
@@ -344,8 +349,8 @@ fn where_a_ca_was_renewed_any_of_its_certificates_will_do() {
     let mut params = ca_params("root");
     params.not_after = date_time_ymd(2029, 1, 1);
     let (old, new) = (
-        Ca::root_with(params, again()),
-        Ca::root_with(ca_params("root"), again()),
+        TestCa::root_with(params, again()),
+        TestCa::root_with(ca_params("root"), again()),
     );
     for bundle in [
         [old.der.clone(), new.der.clone()],
@@ -362,7 +367,7 @@ fn an_intermediate_revoked_by_the_roots_crl_issues_nobody() {
     let agent = puppet.ca.agent("web01", 5);
     let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
     let store = store(&puppet.bundle(), &crls).unwrap();
-    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
     assert_eq!(reason(&judgement), Some(Reason::Revoked));
     assert!(
         refusal(&judgement)
@@ -370,13 +375,13 @@ fn an_intermediate_revoked_by_the_roots_crl_issues_nobody() {
             .contains("CN=Puppet CA: test")
     );
     // Sending the intermediate along changes nothing.
-    let judgement = store.judge(&[agent.der, puppet.ca.der.clone()], now());
+    let judgement = store.verify(&[agent.der, puppet.ca.der.clone()], now());
     assert_eq!(reason(&judgement), Some(Reason::Revoked));
 }
 
 #[test]
 fn a_reissued_intermediate_is_taken_where_the_first_is_revoked() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
     let first = root.intermediate_with(ca_params("sub"), again(), 2);
@@ -389,7 +394,7 @@ fn a_reissued_intermediate_is_taken_where_the_first_is_revoked() {
 
 #[test]
 fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sent() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
     let mut over = ca_params("sub");
@@ -398,7 +403,7 @@ fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sen
     let second = root.intermediate_with(ca_params("sub"), again(), 3);
     let agent = first.agent("web01", 5);
     let crls = [root.crl(1, &[]), second.crl(1, &[])];
-    let with = |cas: &[&Ca]| {
+    let with = |cas: &[&TestCa]| {
         let bundle: Vec<_> = cas.iter().map(|ca| ca.der.clone()).collect();
         store(&bundle, &crls).unwrap()
     };
@@ -407,7 +412,7 @@ fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sen
     let old = with(&[&root, &first]);
     assert_eq!(verdict(&old, &agent), Some(Reason::CaExpired));
     // A client may bring the new one itself.
-    let judgement = old.judge(&[agent.der, second.der], now());
+    let judgement = old.verify(&[agent.der, second.der], now());
     assert_eq!(reason(&judgement), None);
 }
 
@@ -415,8 +420,8 @@ fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sen
 fn of_a_cross_signed_ca_any_path_will_do_and_each_is_judged_by_its_own_lists() {
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
-    let old = Ca::root("old");
-    let new = Ca::root_with(ca_params("new"), again());
+    let old = TestCa::root("old");
+    let new = TestCa::root_with(ca_params("new"), again());
     let cross = old.intermediate_with(ca_params("new"), again(), 7);
     let agent = new.agent("web01", 5);
     let (calm, revoking) = (old.crl(1, &[]), old.crl(2, &[7]));
@@ -435,7 +440,7 @@ fn of_a_cross_signed_ca_any_path_will_do_and_each_is_judged_by_its_own_lists() {
         assert_eq!(verdict(&store, &agent), expected, "{} CAs", bundle.len());
         // It changes nothing that the client brings the way by the old one.
         let chain = [agent.der.clone(), cross.der.clone()];
-        assert_eq!(reason(&store.judge(&chain, now())), expected);
+        assert_eq!(reason(&store.verify(&chain, now())), expected);
     }
 }
 
@@ -443,15 +448,15 @@ fn of_a_cross_signed_ca_any_path_will_do_and_each_is_judged_by_its_own_lists() {
 #[test]
 fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
     let [ca, agent] = [OLD_CA, OLD_AGENT].map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
-    let material = |crl: &[u8]| Material {
+    let material = |crl: &[u8]| TrustMaterial {
         bundle: vec![Named::new("ca.pem", OLD_CA.to_vec())],
         crls: vec![Named::new("crl.pem", crl.to_vec())],
-        ..Material::default()
+        ..TrustMaterial::default()
     };
     let judge = |crl: &[u8], settings: &TrustSettings| {
         let identity = identity::IdentitySettings::default();
         let store = TrustStore::build(&material(crl), settings, &identity, None).unwrap();
-        reason(&store.judge(&[agent.clone(), ca.clone()], now()))
+        reason(&store.verify(&[agent.clone(), ca.clone()], now()))
     };
     let strict = TrustSettings::default();
     assert_eq!(judge(OLD_CRL, &strict), Some(Reason::UnsupportedAlgorithm));
@@ -495,7 +500,7 @@ const NOT_THE_AGENT: &str = "Nothing is wrong with the agent's certificate";
 
 #[test]
 fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let (agent, revoked) = (root.agent("web01", 5), root.agent("web09", 9));
     let bundle = [root.der.clone()];
     let crls = [root.crl_until(1, &[9], 2025)];
@@ -515,7 +520,7 @@ fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
 
     let rejecting = store_with(&bundle, &crls, &rejecting(), None).unwrap();
     assert_eq!(verdict(&rejecting, &agent), Some(Reason::CrlExpired));
-    let judgement = rejecting.judge(std::slice::from_ref(&agent.der), now());
+    let judgement = rejecting.verify(std::slice::from_ref(&agent.der), now());
     let help = &refusal(&judgement).help;
     for words in ["number 1, expired on 20", NOT_THE_AGENT] {
         assert!(help.contains(words), "{words:?}: {help}");
@@ -525,7 +530,7 @@ fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
 
 #[test]
 fn depth_counts_the_intermediates_of_the_verified_path() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let one = root.intermediate("one", 2);
     let two = one.intermediate("two", 3);
     let agent = two.agent("web01", 5);
@@ -576,8 +581,8 @@ fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
     let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
     extension.set_criticality(true);
     odd.custom_extensions.push(extension);
-    let odd = Ca::root_with(odd, KeyPair::generate().unwrap());
-    let (above, other) = (odd.intermediate("above", 7), Ca::root("other"));
+    let odd = TestCa::root_with(odd, KeyPair::generate().unwrap());
+    let (above, other) = (odd.intermediate("above", 7), TestCa::root("other"));
     let below = above.intermediate("below", 8);
     let agents = [&above, &below].map(|ca| ca.agent("web01", 5));
     let crls = [&odd, &above, &below, &other].map(|ca| ca.crl(1, &[]));
@@ -615,10 +620,10 @@ fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
 fn an_intermediate_stays_where_one_certificate_of_its_root_can_be_used() {
     let key = KeyPair::generate().unwrap();
     let again = KeyPair::try_from(key.serialize_der().as_slice()).unwrap();
-    let root = Ca::root_with(ca_params("root"), key);
+    let root = TestCa::root_with(ca_params("root"), key);
     let mut unable = ca_params("root");
     unable.key_usages = vec![KeyUsagePurpose::CrlSign];
-    let unable = Ca::root_with(unable, again);
+    let unable = TestCa::root_with(unable, again);
     let sub = root.intermediate("sub", 7);
     let agent = sub.agent("web01", 5);
     let lists = [root.crl(1, &[]), sub.crl(1, &[])];
@@ -637,20 +642,20 @@ fn a_crl_of_a_ca_that_the_client_sends_counts_from_the_first_path_on() {
     let without = store(&puppet.bundle(), &crls).unwrap();
     let chain = |leaf: &Leaf| [leaf.der.clone(), sub.der.clone()];
     assert_eq!(
-        reason(&without.judge(&chain(&good), now())),
+        reason(&without.verify(&chain(&good), now())),
         Some(Reason::CrlMissing)
     );
 
     // Another CA of that name is no help, nor harm.
-    crls.push(Ca::root("sub").crl(99, &[5]));
+    crls.push(TestCa::root("sub").crl(99, &[5]));
     crls.push(sub.crl(1, &[]));
     crls.push(sub.crl(2, &[9]));
     let with = store(&puppet.bundle(), &crls).unwrap();
     assert_eq!(with.status(now()).strays.len(), 3);
     for _ in 0..2 {
-        assert_eq!(reason(&with.judge(&chain(&good), now())), None);
+        assert_eq!(reason(&with.verify(&chain(&good), now())), None);
         assert_eq!(
-            reason(&with.judge(&chain(&bad), now())),
+            reason(&with.verify(&chain(&bad), now())),
             Some(Reason::Revoked)
         );
     }
@@ -661,7 +666,7 @@ fn odd_certificates_beside_a_good_chain_change_nothing() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
-    let stranger = Ca::root("elsewhere");
+    let stranger = TestCa::root("elsewhere");
     let chain = [
         agent.der.clone(),
         junk,
@@ -669,19 +674,19 @@ fn odd_certificates_beside_a_good_chain_change_nothing() {
         agent.der,
         puppet.root.der.clone(),
     ];
-    assert_eq!(reason(&puppet.store().judge(&chain, now())), None);
+    assert_eq!(reason(&puppet.store().verify(&chain, now())), None);
     // Nor do they give the reason.
-    let unknown = Ca::root("elsewhere").agent("web01", 5);
+    let unknown = TestCa::root("elsewhere").agent("web01", 5);
     let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
     assert_eq!(
-        reason(&puppet.store().judge(&[unknown.der, junk], now())),
+        reason(&puppet.store().verify(&[unknown.der, junk], now())),
         Some(Reason::UnknownIssuer)
     );
 }
 
 #[test]
 fn serials_of_any_length_are_found_on_the_crl() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let serials: &[&[u8]] = &[&[1], &[0x7f], &[0x80], &[1, 0], &[0x12; 20], &[0x92; 19]];
     let mut params = crl_params(1, &[], 2040);
     params.revoked_certs = crl_params(1, &vec![0; serials.len()], 2040).revoked_certs;
@@ -716,7 +721,7 @@ fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let before = store(&puppet.bundle(), &puppet.crls(1, &[])).unwrap();
-    let judgement = before.judge(&[agent.der], now());
+    let judgement = before.verify(&[agent.der], now());
     assert!(judgement.is_current(before.generation(), now()));
 
     let after = store_with(
@@ -727,11 +732,11 @@ fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
     )
     .unwrap();
     assert!(!judgement.is_current(after.generation(), now()));
-    let again = after.rejudge(&judgement, now());
+    let again = after.reverify(&judgement, now());
     assert_eq!(reason(&again), None);
     assert!(again.is_current(after.generation(), now()));
     // By its links alone: the agent, and the headers made of it, are the same value.
-    let same = |a: &pki::Judgement, b: &pki::Judgement| {
+    let same = |a: &pki::ChainVerification, b: &pki::ChainVerification| {
         std::sync::Arc::ptr_eq(
             a.chain.as_ref().unwrap().agent(),
             b.chain.as_ref().unwrap().agent(),
@@ -746,7 +751,7 @@ fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
         Some(&after),
     )
     .unwrap();
-    let refused = revoking.rejudge(&again, now());
+    let refused = revoking.reverify(&again, now());
     assert_eq!(reason(&refused), Some(Reason::Revoked));
     // Un-revoking takes a newer list, and then a refused connection sees it as a new one would.
     let back = store_with(
@@ -756,14 +761,14 @@ fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
         Some(&revoking),
     )
     .unwrap();
-    assert_eq!(reason(&back.rejudge(&refused, now())), None);
+    assert_eq!(reason(&back.reverify(&refused, now())), None);
 }
 
 #[test]
 fn a_swapped_root_crl_revokes_the_intermediate_of_a_verified_chain() {
     let puppet = Puppet::new();
     let before = puppet.store();
-    let judgement = before.judge(&[puppet.ca.agent("web01", 5).der], now());
+    let judgement = before.verify(&[puppet.ca.agent("web01", 5).der], now());
     let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
     let after = store_with(
         &puppet.bundle(),
@@ -773,7 +778,7 @@ fn a_swapped_root_crl_revokes_the_intermediate_of_a_verified_chain() {
     )
     .unwrap();
     assert_eq!(
-        reason(&after.rejudge(&judgement, now())),
+        reason(&after.reverify(&judgement, now())),
         Some(Reason::Revoked)
     );
 }
@@ -782,8 +787,8 @@ fn a_swapped_root_crl_revokes_the_intermediate_of_a_verified_chain() {
 fn a_changed_bundle_or_policy_builds_paths_anew() {
     let puppet = Puppet::new();
     let before = puppet.store();
-    let judgement = before.judge(&[puppet.ca.agent("web01", 5).der], now());
-    let other = Ca::root("other");
+    let judgement = before.verify(&[puppet.ca.agent("web01", 5).der], now());
+    let other = TestCa::root("other");
     let after = store_with(
         std::slice::from_ref(&other.der),
         &[other.crl(1, &[])],
@@ -791,7 +796,7 @@ fn a_changed_bundle_or_policy_builds_paths_anew() {
         Some(&before),
     );
     assert_eq!(
-        reason(&after.unwrap().rejudge(&judgement, now())),
+        reason(&after.unwrap().reverify(&judgement, now())),
         Some(Reason::UnknownIssuer)
     );
     let shallow = TrustSettings {
@@ -806,37 +811,37 @@ fn a_changed_bundle_or_policy_builds_paths_anew() {
     )
     .unwrap();
     assert_eq!(
-        reason(&after.rejudge(&judgement, now())),
+        reason(&after.reverify(&judgement, now())),
         Some(Reason::Depth)
     );
 }
 
 #[test]
 fn a_verdict_ends_with_the_earliest_certificate_or_rejecting_crl() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let bundle = [root.der.clone()];
     let agent = root.agent("web01", 5);
     let in_2039 = 2_177_452_800;
     let store = store(&bundle, &[root.crl_until(1, &[], 2035)]).unwrap();
-    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
     assert!(judgement.is_current(1, at(in_2039)));
     assert!(!judgement.is_current(1, at(in_2039 + 1)));
     assert_eq!(
-        reason(&store.rejudge(&judgement, at(in_2039 + 1))),
+        reason(&store.reverify(&judgement, at(in_2039 + 1))),
         Some(Reason::Expired)
     );
     assert_eq!(
-        reason(&store.rejudge(&judgement, at(IN_2041))),
+        reason(&store.reverify(&judgement, at(IN_2041))),
         Some(Reason::Expired)
     );
 
     let in_2035 = 2_051_222_400;
     let store = store_with(&bundle, &[root.crl_until(1, &[], 2035)], &rejecting(), None).unwrap();
-    let judgement = store.judge(&[agent.der], now());
+    let judgement = store.verify(&[agent.der], now());
     assert!(judgement.is_current(1, at(in_2035)));
     assert!(!judgement.is_current(1, at(in_2035 + 1)));
     assert_eq!(
-        reason(&store.rejudge(&judgement, at(in_2035 + 1))),
+        reason(&store.reverify(&judgement, at(in_2035 + 1))),
         Some(Reason::CrlExpired)
     );
 }
@@ -921,10 +926,10 @@ fn there_is_no_way_to_start_open() {
         matches!(&no_ca[..], [PkiProblem::CaUnusable(_), PkiProblem::NoCa]),
         "{no_ca:?}"
     );
-    let empty = Material {
+    let empty = TrustMaterial {
         bundle: vec![Named::new("ca.pem", Vec::new())],
         crls: vec![Named::new("crl.pem", b"nothing".to_vec())],
-        ..Material::default()
+        ..TrustMaterial::default()
     };
     let problems = TrustStore::build(
         &empty,
@@ -942,7 +947,7 @@ fn there_is_no_way_to_start_open() {
         ]
     );
     let problems = TrustStore::build(
-        &Material::default(),
+        &TrustMaterial::default(),
         &TrustSettings::default(),
         &identity::IdentitySettings::default(),
         None,
@@ -961,7 +966,7 @@ fn problems_quote_name_and_block() {
     material.crls[0]
         .value
         .extend_from_slice(pem("X509 CRL", &[0x04, 0x00]).as_bytes());
-    let build = |material: &Material| {
+    let build = |material: &TrustMaterial| {
         TrustStore::build(
             material,
             &TrustSettings::default(),
@@ -984,7 +989,7 @@ fn problems_quote_name_and_block() {
 
 #[test]
 fn crls_of_unusable_kinds_are_warnings_beside_good_ones_and_errors_alone() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let mut partitioned = crl_params(2, &[], 2040);
     partitioned.issuing_distribution_point = Some(rcgen::CrlIssuingDistributionPoint {
         distribution_point: CrlDistributionPoint {
@@ -1014,7 +1019,7 @@ fn crls_of_unusable_kinds_are_warnings_beside_good_ones_and_errors_alone() {
 #[test]
 fn of_crls_whose_issuer_is_not_in_the_bundle_sixty_four_are_kept() {
     let puppet = Puppet::new();
-    let strangers = (0..65).map(|n| Ca::root(&format!("stranger {n}")));
+    let strangers = (0..65).map(|n| TestCa::root(&format!("stranger {n}")));
     let mut crls = puppet.crls(1, &[5]);
     crls.extend(strangers.map(|stranger| stranger.crl(1, &[7])));
     let store = store(&puppet.bundle(), &crls).unwrap();
@@ -1032,11 +1037,11 @@ fn a_ca_that_may_not_sign_crls_makes_none() {
     let mut params = ca_params("root");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let key = KeyPair::generate().unwrap();
-    let signer = Ca::root_with(
+    let signer = TestCa::root_with(
         ca_params("root"),
         KeyPair::from_pem(&key.serialize_pem()).unwrap(),
     );
-    let root = Ca::root_with(params, key);
+    let root = TestCa::root_with(params, key);
     let bundle = [root.der.clone()];
     assert!(store(&bundle, &[signer.crl(1, &[])]).is_err());
     // Nor does one that the client sends.
@@ -1044,7 +1049,7 @@ fn a_ca_that_may_not_sign_crls_makes_none() {
     let mut params = ca_params("sub");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let key = KeyPair::generate().unwrap();
-    let signer = Ca::root_with(
+    let signer = TestCa::root_with(
         ca_params("sub"),
         KeyPair::from_pem(&key.serialize_pem()).unwrap(),
     );
@@ -1052,7 +1057,7 @@ fn a_ca_that_may_not_sign_crls_makes_none() {
     let crls = [puppet.crls(1, &[]), vec![signer.crl(1, &[])]].concat();
     let store = store(&puppet.bundle(), &crls).unwrap();
     assert_eq!(store.status(now()).strays.len(), 1);
-    let judgement = store.judge(&[sub.agent("web01", 5).der, sub.der.clone()], now());
+    let judgement = store.verify(&[sub.agent("web01", 5).der, sub.der.clone()], now());
     assert_eq!(reason(&judgement), Some(Reason::CrlMissing));
 }
 
@@ -1060,7 +1065,7 @@ fn a_ca_that_may_not_sign_crls_makes_none() {
 /// every prefix of a CRL, and the CRL with each byte changed.
 #[test]
 fn rustsec_2026_0104_no_crl_makes_the_reader_panic() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let crl = root.crl(1, &[5, 300, 70_000]);
     let bundle = [root.der.clone()];
     let build = |bytes: Vec<u8>| {
@@ -1085,7 +1090,7 @@ fn no_certificate_makes_the_judge_panic_and_no_changed_one_is_verified() {
     for end in 0..agent.len() {
         let cut = CertificateDer::from(agent[..end].to_vec());
         assert!(
-            reason(&store.judge(&[cut], now())).is_some(),
+            reason(&store.verify(&[cut], now())).is_some(),
             "cut at {end}"
         );
     }
@@ -1093,7 +1098,7 @@ fn no_certificate_makes_the_judge_panic_and_no_changed_one_is_verified() {
         let mut bytes = agent.to_vec();
         bytes[index] ^= 0x01;
         assert!(
-            reason(&store.judge(&[bytes.into()], now())).is_some(),
+            reason(&store.verify(&[bytes.into()], now())).is_some(),
             "byte {index}"
         );
     }
@@ -1103,7 +1108,7 @@ fn no_certificate_makes_the_judge_panic_and_no_changed_one_is_verified() {
 /// issuer alone.
 #[test]
 fn rustsec_2026_0049_distribution_points_hide_no_crl() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let mut params = leaf_params("web01", 5);
     params.crl_distribution_points = ["http://one.example.com", "http://two.example.com"]
         .map(|uri| CrlDistributionPoint {
@@ -1117,7 +1122,7 @@ fn rustsec_2026_0049_distribution_points_hide_no_crl() {
 /// RUSTSEC-2026-0098 (URI names) and RUSTSEC-2026-0099 (wildcard names) slipped past name constraints.
 #[test]
 fn rustsec_2026_0098_and_0099_name_constraints_hold_for_uris_and_wildcards() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let constrain = |permitted: Vec<GeneralSubtree>, excluded: Vec<GeneralSubtree>| {
         let mut params = ca_params("sub");
         params.name_constraints = Some(NameConstraints {
@@ -1171,7 +1176,7 @@ fn rustsec_2026_0098_and_0099_name_constraints_hold_for_uris_and_wildcards() {
 fn a_refusal_names_certificate_dates_and_what_to_run() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
-    let text = refusal(&store.judge(&[puppet.ca.agent("web09.example.com", 9).der], now())).text();
+    let text = refusal(&store.verify(&[puppet.ca.agent("web09.example.com", 9).der], now())).text();
     assert_eq!(
         text,
         "The certificate \"CN=web09.example.com\" (serial 0x09, issued by \"CN=Puppet CA: test\", valid \
@@ -1201,7 +1206,7 @@ fn a_refusal_by_a_date_names_the_clocks_before_any_other_advice() {
             ca_server,
         ),
     ] {
-        let text = refusal(&store.judge(std::slice::from_ref(&agent), now)).text();
+        let text = refusal(&store.verify(std::slice::from_ref(&agent), now)).text();
         let expected = format!(") {sentence}{CLOCKS}{then}");
         assert!(
             text.ends_with(&expected),
@@ -1218,7 +1223,7 @@ fn a_refusal_says_what_its_subject_has_too_much() {
     params
         .distinguished_name
         .push(rcgen::DnType::OrganizationName, "x");
-    let text = refusal(&store.judge(&[puppet.ca.sign(params).der], now())).text();
+    let text = refusal(&store.verify(&[puppet.ca.sign(params).der], now())).text();
     assert!(
         text.contains(
             "In detail: the subject has 2 RDNs where the Puppet CA writes exactly one CN \
@@ -1233,7 +1238,7 @@ fn a_refusal_puts_no_name_into_a_command_that_a_ca_would_not_sign() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
     for name in ["web09 && halt", "$(halt)", "--all", "Web09"] {
-        let text = refusal(&store.judge(&[puppet.ca.agent(name, 9).der], now())).text();
+        let text = refusal(&store.verify(&[puppet.ca.agent(name, 9).der], now())).text();
         assert!(text.contains("ca clean --certname NAME,"), "{text}");
     }
 }
@@ -1243,7 +1248,7 @@ fn where_the_ca_above_is_revoked_nobody_is_told_to_renew_below_it() {
     let puppet = Puppet::new();
     let crls = [puppet.ca.crl(7, &[]), puppet.root.crl(8, &[2])];
     let store = store(&puppet.bundle(), &crls).unwrap();
-    let text = refusal(&store.judge(&[puppet.ca.agent("web09", 9).der], now())).text();
+    let text = refusal(&store.verify(&[puppet.ca.agent("web09", 9).der], now())).text();
     assert!(
         text.starts_with("The certificate \"CN=Puppet CA: test\"") && text.contains("is revoked"),
         "{text}"
@@ -1287,7 +1292,7 @@ fn dates_are_told_to_the_second() {
     let (in_2030, in_2031, in_2040) = (1_893_456_000, 1_924_992_000, 2_208_988_800);
     let mut params = ca_params("root");
     params.not_before = date_time_ymd(2030, 1, 1);
-    let root = Ca::root_with(params, KeyPair::generate().unwrap());
+    let root = TestCa::root_with(params, KeyPair::generate().unwrap());
     let mut list = crl_params(1, &[], 2041);
     list.this_update = date_time_ymd(2031, 1, 1);
     let list = list.signed_by(&root.issuer).unwrap().der().clone();
@@ -1326,7 +1331,7 @@ fn a_key_that_cannot_be_verified_is_no_identity() {
         .unwrap();
     // The curve's OID stands just before the bit string's tag, length and unused-bits byte.
     bytes[place - 4] ^= 0x01;
-    let judgement = puppet.store().judge(&[bytes.into()], now());
+    let judgement = puppet.store().verify(&[bytes.into()], now());
     assert_eq!(reason(&judgement), Some(Reason::UnsupportedAlgorithm));
 }
 
@@ -1337,7 +1342,7 @@ const OLD_CRL_REVOKED: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl-rev
 
 #[test]
 fn an_intermediate_whose_time_is_to_come_is_a_ca_not_yet_valid() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let mut params = ca_params("ca");
     params.not_before = date_time_ymd(2035, 1, 1);
     let ca = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
@@ -1345,7 +1350,7 @@ fn an_intermediate_whose_time_is_to_come_is_a_ca_not_yet_valid() {
         &[ca.der.clone(), root.der.clone()],
         &[ca.crl(1, &[]), root.crl(1, &[])],
     );
-    let judgement = store.unwrap().judge(&[ca.agent("web01", 5).der], now());
+    let judgement = store.unwrap().verify(&[ca.agent("web01", 5).der], now());
     let refusal = refusal(&judgement);
     assert_eq!(refusal.reason, Reason::CaNotYetValid);
     assert!(
@@ -1358,7 +1363,7 @@ fn an_intermediate_whose_time_is_to_come_is_a_ca_not_yet_valid() {
 
 #[test]
 fn who_has_no_name_issues_nothing() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let mut params = ca_params("");
     params.distinguished_name = rcgen::DistinguishedName::new();
     let nameless = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
@@ -1372,11 +1377,11 @@ fn who_has_no_name_issues_nothing() {
     )
     .unwrap();
     let by_nameless = nameless.agent("web01", 5).der;
-    let judgement = store.judge(&[by_nameless, nameless.der.clone()], now());
+    let judgement = store.verify(&[by_nameless, nameless.der.clone()], now());
     assert_eq!(reason(&judgement), Some(Reason::Malformed));
     assert!(refusal(&judgement).help.contains("Its issuer is empty."));
     let below_it = below.agent("web01", 5).der;
-    let judgement = store.judge(&[below_it, below.der, nameless.der], now());
+    let judgement = store.verify(&[below_it, below.der, nameless.der], now());
     assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
     assert!(
         refusal(&judgement)
@@ -1388,7 +1393,7 @@ fn who_has_no_name_issues_nothing() {
 #[test]
 fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
     // The same CA by two roots: one path is revoked, the other too long.
-    let (root, other) = (Ca::root("root"), Ca::root("other"));
+    let (root, other) = (TestCa::root("root"), TestCa::root("other"));
     let key = || KeyPair::from_pem(include_str!("keys/sec1.pem")).unwrap();
     let revoked = root.intermediate_with(ca_params("ca"), key(), 7);
     let kept = other.intermediate_with(ca_params("ca"), key(), 8);
@@ -1405,10 +1410,10 @@ fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
     ] {
         let chain = [&[agent.clone()][..], &sent].concat();
         let strict = store_with(&bundle, &crls, &rejecting(), None).unwrap();
-        assert_eq!(reason(&strict.judge(&chain, now())), Some(Reason::Revoked));
+        assert_eq!(reason(&strict.verify(&chain, now())), Some(Reason::Revoked));
         let lenient = store(&bundle, &crls).unwrap();
         assert_eq!(
-            reason(&lenient.judge(&chain, now())),
+            reason(&lenient.verify(&chain, now())),
             None,
             "any acceptable path will do"
         );
@@ -1419,11 +1424,11 @@ fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
 fn the_ca_that_is_over_is_named_and_not_one_in_its_last_or_first_second() {
     let mut params = ca_params("in its last second");
     params.not_after = date_time_ymd(2030, 1, 1);
-    let ending = Ca::root_with(params, KeyPair::generate().unwrap());
+    let ending = TestCa::root_with(params, KeyPair::generate().unwrap());
     let mut params = ca_params("in its first second");
     params.not_before = date_time_ymd(2030, 1, 1);
-    let beginning = Ca::root_with(params, KeyPair::generate().unwrap());
-    let root = Ca::root("root");
+    let beginning = TestCa::root_with(params, KeyPair::generate().unwrap());
+    let root = TestCa::root("root");
     let mut params = ca_params("over");
     params.not_after = date_time_ymd(2029, 1, 1);
     let over = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
@@ -1432,7 +1437,7 @@ fn the_ca_that_is_over_is_named_and_not_one_in_its_last_or_first_second() {
     let store = store(&bundle, &crls).unwrap();
     assert_eq!(verdict(&store, &ending.agent("web01", 5)), None);
     assert_eq!(verdict(&store, &beginning.agent("web01", 5)), None);
-    let judgement = store.judge(&[over.agent("web01", 5).der], now());
+    let judgement = store.verify(&[over.agent("web01", 5).der], now());
     assert!(
         refusal(&judgement)
             .help

@@ -76,7 +76,7 @@ pub(crate) async fn check_certificate_request(
     exchanged: &mut Exchanged,
 ) -> Result<(), ProxyError> {
     upload.read_whole().await.map_err(ProxyError::Body)?;
-    match policy.judge(certname, &upload.read_so_far()) {
+    match policy.check(certname, &upload.read_so_far()) {
         Ok(()) => Ok(()),
         Err(refusal) if policy.observes() => {
             observed(&refusal, exchanged);

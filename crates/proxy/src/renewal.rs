@@ -9,7 +9,7 @@ use std::{future::poll_fn, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use identity::ClientIdentity;
-use pki::NotRenewed;
+use pki::RenewedCertificateError;
 use routing::ForwardPlan;
 use tokio::time::{Instant, timeout};
 use upstream::{MemberBody, WireError};
@@ -94,11 +94,13 @@ pub(crate) async fn verify_response(
     };
     let checked = match (&answer, context.verdict.identity()) {
         // What a reader makes of it is not what was judged.
-        _ if is_coded(&head.headers) => Err(NotRenewed::Unreadable(
+        _ if is_coded(&head.headers) => Err(RenewedCertificateError::Unreadable(
             "it has a Content-Encoding, although the request did not accept one".to_owned(),
         )),
-        (Some(answer), ClientIdentity::Verified(agent)) => pki::check_renewed(agent.leaf(), answer),
-        _ => Err(NotRenewed::Unreadable(format!(
+        (Some(answer), ClientIdentity::Verified(agent)) => {
+            pki::check_renewed_certificate(agent.leaf(), answer)
+        }
+        _ => Err(RenewedCertificateError::Unreadable(format!(
             "it has more than {ANSWER_BYTES_MAX} bytes"
         ))),
     };

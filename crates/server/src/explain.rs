@@ -493,7 +493,7 @@ impl Explainer {
                 Ok(self
                     .generation
                     .trust
-                    .judge(&chain, UnixTime::now())
+                    .verify(&chain, UnixTime::now())
                     .identity)
             }
         }

@@ -12,7 +12,7 @@ use admin::{
 };
 use http::{HeaderMap, Method};
 use identity::{Agent, Certname, ClientIdentity, Reason};
-use pki::{Named, Recalled, SerialNumber, TrustStore, entry_in, entry_in_list};
+use pki::{Named, RecalledVerdict, SerialNumber, TrustStore, crl_entry_in_der, crl_entry_in_pem};
 use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
@@ -222,8 +222,8 @@ impl Asking<'_> {
         let facts = pki::facts_of(leaf).ok_or_else(|| {
             WhoError::Senseless("the file does not contain a valid certificate".to_owned())
         })?;
-        let judgement = self.trust.judge(&chain, self.now);
-        let agent = judgement.identity.agent();
+        let verification = self.trust.verify(&chain, self.now);
+        let agent = verification.identity.agent();
         let certname = agent.map(|agent| agent.certname().to_string());
         let fingerprint = pki::fingerprint_of(leaf);
         let seen = match &certname {
@@ -249,12 +249,12 @@ impl Asking<'_> {
         let source = seen.as_ref().map(|seen| seen.client);
         Ok(WhoStatus {
             about: format!("the certificate of {}", facts.subject),
-            access: match &judgement.identity {
+            access: match &verification.identity {
                 ClientIdentity::Verified(agent) => self.access(Arc::clone(agent), source),
                 _ => Vec::new(),
             },
-            verdict: Some(judgement.identity.verdict().to_string()),
-            refusal: match &judgement.identity {
+            verdict: Some(verification.identity.verdict().to_string()),
+            refusal: match &verification.identity {
                 ClientIdentity::Refused(refusal) => Some(refusal.text()),
                 _ => None,
             },
@@ -336,7 +336,7 @@ impl Asking<'_> {
     }
 
     /// The block that a path meets, where it is about a CA above the certificate.
-    fn add_block(&self, known: &mut Vec<admin::BlockStatus>, recalled: Option<&Recalled>) {
+    fn add_block(&self, known: &mut Vec<admin::BlockStatus>, recalled: Option<&RecalledVerdict>) {
         let Some(block) = recalled.and_then(|recalled| recalled.block.as_ref()) else {
             return;
         };
@@ -372,13 +372,15 @@ impl Asking<'_> {
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
         let foundation = self.app.state().foundation.clone();
         let files: Vec<Named<Vec<u8>>> = files::lists(&foundation.draft);
-        let of_a_file = files.iter().find_map(|list| entry_in(list, issuer, serial));
+        let of_a_file = files
+            .iter()
+            .find_map(|list| crl_entry_in_pem(list, issuer, serial));
         of_a_file.or_else(|| {
             let bytes_max = foundation.config.trust.fetch?.body_bytes_max;
             let directory = &self.app.state_directory;
             let fetched = stored_crls::kept_of(self.trust, directory, issuer, bytes_max);
             let mut fetched = fetched.iter();
-            fetched.find_map(|list| entry_in_list(list, issuer, serial))
+            fetched.find_map(|list| crl_entry_in_der(list, issuer, serial))
         })
     }
 
@@ -401,8 +403,8 @@ impl Asking<'_> {
             });
             let blocked = block.blocked.fingerprint.as_deref();
             let by_fingerprint = fingerprint
-                .zip(blocked.and_then(|text| pki::Blocked::fingerprint(text).ok()))
-                .is_some_and(|(bytes, blocked)| blocked == pki::Blocked::Fingerprint(*bytes));
+                .zip(blocked.and_then(|text| pki::BlockTarget::fingerprint(text).ok()))
+                .is_some_and(|(bytes, blocked)| blocked == pki::BlockTarget::Fingerprint(*bytes));
             by_name || by_serial || by_fingerprint
         };
         self.app.blocks().into_iter().filter(about).collect()

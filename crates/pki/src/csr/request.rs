@@ -17,7 +17,7 @@ pub(crate) struct Request<'a> {
     /// Names that it asks for beside its subject.
     pub(crate) altnames: Vec<Altname<'a>>,
     /// What it asks for that is no agent's.
-    pub(crate) others: Vec<Asked>,
+    pub(crate) others: Vec<CaOnlyRequest>,
 }
 
 /// A name of a subjectAltName.
@@ -30,11 +30,11 @@ pub(crate) enum Altname<'a> {
 
 /// What no agent asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    ToBeCa,
-    ToSign,
-    ForACa(String),
-    Critical(String),
+pub(crate) enum CaOnlyRequest {
+    CaCertificate,
+    SigningUsage,
+    CaExtension(String),
+    CriticalExtension(String),
 }
 
 /// Why a request cannot be read.
@@ -110,11 +110,13 @@ impl<'a> Request<'a> {
             }
             id if id.starts_with(PUPPET) => {}
             SUBJECT_ALT_NAME => self.altnames = altnames(extension.value)?,
-            BASIC_CONSTRAINTS if may_be_ca(extension.value)? => self.others.push(Asked::ToBeCa),
-            KEY_USAGE if signs(extension.value)? => self.others.push(Asked::ToSign),
+            BASIC_CONSTRAINTS if may_be_ca(extension.value)? => {
+                self.others.push(CaOnlyRequest::CaCertificate)
+            }
+            KEY_USAGE if signs(extension.value)? => self.others.push(CaOnlyRequest::SigningUsage),
             BASIC_CONSTRAINTS | KEY_USAGE | EXTENDED_KEY_USAGE => {}
-            id if OF_CAS.contains(&id) => self.others.push(Asked::ForACa(oid)),
-            _ if extension.critical => self.others.push(Asked::Critical(oid)),
+            id if OF_CAS.contains(&id) => self.others.push(CaOnlyRequest::CaExtension(oid)),
+            _ if extension.critical => self.others.push(CaOnlyRequest::CriticalExtension(oid)),
             _ => {}
         }
         Ok(())

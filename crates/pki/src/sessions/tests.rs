@@ -65,7 +65,7 @@ fn of_several_tickets_of_one_client_the_oldest_counts() {
 #[test]
 fn a_key_opens_nothing_two_lifetimes_after_it_was_made() {
     let keys = keys();
-    let held = |now| keys.in_force(LIFETIME, now).expect("randomness");
+    let held = |now| keys.keys_at(LIFETIME, now).expect("randomness");
     assert!(held(9_999).previous.is_none());
     let rotated = held(10_000);
     assert_eq!(rotated.current.since, 10_000);
@@ -114,7 +114,7 @@ fn what_is_no_ticket_of_ours_opens_nothing() {
         assert_eq!(connection(&keys).open(&own[..end], 0), None, "cut at {end}");
     }
     // Sealed under our key, and too short to say when.
-    let short = keys.in_force(LIFETIME, 0).expect("randomness");
+    let short = keys.keys_at(LIFETIME, 0).expect("randomness");
     let short = short.current.ticketer.encrypt(b"short").expect("sealed");
     assert_eq!(connection(&keys).open(&short, 0), None);
 }

@@ -6,13 +6,15 @@
     reason = "each test file includes it and uses its own part; a test that cannot go on should stop"
 )]
 
-pub mod lists;
+pub mod crls;
 pub mod tls;
 
 use std::time::Duration;
 
 use identity::{ClientIdentity, Reason, Refusal};
-use pki::{CrlExpired, Judgement, Material, Named, PkiProblem, TrustSettings, TrustStore};
+use pki::{
+    ChainVerification, CrlExpired, Named, PkiProblem, TrustMaterial, TrustSettings, TrustStore,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
@@ -38,7 +40,7 @@ pub struct Leaf {
 }
 
 /// A certificate authority.
-pub struct Ca {
+pub struct TestCa {
     pub der: CertificateDer<'static>,
     pub issuer: Issuer<'static, KeyPair>,
 }
@@ -70,7 +72,7 @@ pub fn leaf_params(name: &str, serial: u64) -> CertificateParams {
     params
 }
 
-impl Ca {
+impl TestCa {
     pub fn root(name: &str) -> Self {
         Self::root_with(ca_params(name), KeyPair::generate().unwrap())
     }
@@ -154,13 +156,13 @@ pub fn crl_params(number: u64, serials: &[u64], year: i32) -> CertificateRevocat
 
 /// The two levels that Puppet 6 and later make.
 pub struct Puppet {
-    pub root: Ca,
-    pub ca: Ca,
+    pub root: TestCa,
+    pub ca: TestCa,
 }
 
 impl Puppet {
     pub fn new() -> Self {
-        let root = Ca::root("Puppet Root CA: test");
+        let root = TestCa::root("Puppet Root CA: test");
         let ca = root.intermediate("Puppet CA: test", 2);
         Self { root, ca }
     }
@@ -205,16 +207,16 @@ pub fn pem(label: &str, der: &[u8]) -> String {
 pub fn material(
     bundle: &[CertificateDer<'_>],
     crls: &[CertificateRevocationListDer<'_>],
-) -> Material {
+) -> TrustMaterial {
     let cas: String = bundle.iter().map(|der| pem("CERTIFICATE", der)).collect();
     let lists: String = crls.iter().map(|der| pem("X509 CRL", der)).collect();
-    Material {
+    TrustMaterial {
         bundle: vec![Named::new("ca.pem", cas.into_bytes())],
         crls: match crls {
             [] => Vec::new(),
             _ => vec![Named::new("crl.pem", lists.into_bytes())],
         },
-        ..Material::default()
+        ..TrustMaterial::default()
     }
 }
 
@@ -254,7 +256,7 @@ pub fn rejecting() -> TrustSettings {
 }
 
 /// `None` for a verified client, else why not.
-pub fn reason(judgement: &Judgement) -> Option<Reason> {
+pub fn reason(judgement: &ChainVerification) -> Option<Reason> {
     match &judgement.identity {
         ClientIdentity::Verified(_) => None,
         ClientIdentity::Anonymous => panic!("anonymous"),
@@ -262,7 +264,7 @@ pub fn reason(judgement: &Judgement) -> Option<Reason> {
     }
 }
 
-pub fn refusal(judgement: &Judgement) -> &Refusal {
+pub fn refusal(judgement: &ChainVerification) -> &Refusal {
     match &judgement.identity {
         ClientIdentity::Refused(refusal) => refusal,
         other => panic!("not refused: {other:?}"),
@@ -271,5 +273,5 @@ pub fn refusal(judgement: &Judgement) -> &Refusal {
 
 /// The verdict on a leaf sent alone, as Puppet agents do.
 pub fn verdict(store: &TrustStore, leaf: &Leaf) -> Option<Reason> {
-    reason(&store.judge(std::slice::from_ref(&leaf.der), now()))
+    reason(&store.verify(std::slice::from_ref(&leaf.der), now()))
 }

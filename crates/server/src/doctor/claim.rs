@@ -30,7 +30,7 @@ impl Ourselves {
         now: UnixTime,
     ) -> Option<Self> {
         let leaf = credential.chain().first()?;
-        let judged = trust.judge(credential.chain(), now);
+        let judged = trust.verify(credential.chain(), now);
         let ClientIdentity::Verified(agent) = &judged.identity else {
             return None;
         };
@@ -146,7 +146,7 @@ pub(super) fn ordinary_agent(
     match prepared
         .generation
         .trust
-        .judge(credential.chain(), now)
+        .verify(credential.chain(), now)
         .identity
     {
         ClientIdentity::Verified(agent) => {
@@ -179,7 +179,7 @@ fn is_ours(prepared: &Prepared, certname: &Certname, now: UnixTime) -> bool {
     let members = prepared.member_tls.iter().map(|tls| &tls.credential);
     let mut ours = prepared.credentials.values().chain(members);
     ours.any(|credential| {
-        let judged = prepared.generation.trust.judge(credential.chain(), now);
+        let judged = prepared.generation.trust.verify(credential.chain(), now);
         judged
             .identity
             .agent()

@@ -120,7 +120,7 @@ fn own(
         .credentials
         .keys()
         .any(|files| files.chain == chain);
-    let judged = prepared.generation.trust.judge(credential.chain(), now);
+    let judged = prepared.generation.trust.verify(credential.chain(), now);
     let ClientIdentity::Refused(refusal) = judged.identity else {
         return proof.passed(Check::OwnCertificate, &about);
     };

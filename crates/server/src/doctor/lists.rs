@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pki::{CrlStatus, Finding, Named};
+use pki::{CrlComparison, CrlStatus, Named};
 use rustls_pki_types::UnixTime;
 
 use super::{
@@ -183,11 +183,11 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
             );
         }
     };
-    if examined.lists.is_empty() {
+    if examined.crls.is_empty() {
         return wrong(
             format!(
                 "no CRL that it serves belongs to a CA of the bundle: {}",
-                examined.useless.join("; ")
+                examined.unusable.join("; ")
             ),
             "check whether `[trust] ca` contains the certificates of this CA server",
             proof,
@@ -203,25 +203,25 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
         })
     };
     let mut good = true;
-    for (list, finding) in &examined.lists {
+    for (list, finding) in &examined.crls {
         let (issuer, number) = (list.issuer(), list.number());
         let (found, remedy) = match finding {
-            Finding::InForce => continue,
-            Finding::Newer if member.fetches || says_same(list) => continue,
-            Finding::Newer => (
+            CrlComparison::Active => continue,
+            CrlComparison::Newer if member.fetches || says_same(list) => continue,
+            CrlComparison::Newer => (
                 format!(
                     "it serves CRL number {number} of {issuer}, but the proxy uses an older one, so it serves agents that were revoked since then"
                 ),
                 "check the job that copies CRLs to this host, and how often it runs",
             ),
-            Finding::Replaced => (
+            CrlComparison::Replaced => (
                 format!(
                     "it serves CRL number {number} of {issuer}, which an operator has replaced (crl accept); the proxy does not use it"
                 ),
                 "it is an old copy: make sure that the pool `ca` contains the CA server whose CRL was accepted",
             ),
-            Finding::TakesBack {
-                in_force,
+            CrlComparison::DropsRevocations {
+                active_number: in_force,
                 is_older,
                 lacking,
                 of,

@@ -7,8 +7,8 @@ use config::{Config, Credential, MemberTls, Report};
 use discovery::DiscoveredMember;
 use listener::{ActiveListener, ListenerTls};
 use pki::{
-    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
-    ShownCredentials, TrustStore,
+    ClientVerifier, Fingerprint, ListenerCredentials, ListenerPolicy, MemberNames, Named,
+    PkiProblem, Protocols, TrustStore,
 };
 use proxy::{Generation, MemberRuntime, PoolRuntime};
 use routing::pool_names;
@@ -69,12 +69,12 @@ impl Problems<'_> {
         config: &Config,
         settings: &listener::ListenerSettings,
         credentials: &Credentials,
-    ) -> Option<Arc<ShownCredentials>> {
+    ) -> Option<Arc<ListenerCredentials>> {
         let named = config.certificates_of(&settings.name);
         let read: Option<Vec<_>> = named.map(|(_, files)| credentials.get(files)).collect();
         let key = format!("listeners.{}", settings.name);
-        let shown = self.one(&key, ShownCredentials::new(read?))?;
-        if settings.sni_strict && shown.are_nameless() {
+        let shown = self.one(&key, ListenerCredentials::new(read?))?;
+        if settings.sni_strict && shown.have_no_names() {
             let nobody = PkiProblem::Tls(
                 "with `sni_strict`, the proxy serves only names in certificates, but no certificate has a subjectAltName, so it could serve no client"
                     .into(),
@@ -403,7 +403,7 @@ impl Materials<'_> {
     ) -> Result<TrustStore, Vec<PkiProblem>> {
         let (copied, files): (Vec<_>, Vec<_>) =
             crl.iter().cloned().partition(|path| copy == Some(path));
-        let material = pki::Material {
+        let material = pki::TrustMaterial {
             bundle: self.named(ca),
             crls: self.named(&files),
             copied_crls: self.named(&copied),

@@ -44,8 +44,8 @@ impl App {
             for Refused { list, told } in &refused {
                 let trust = &self.generation().trust;
                 let rules = trust.rules_accepting(list);
-                let next = trust.setting_aside(rules.clone());
-                self.swap_trust(next.with_lists(std::slice::from_ref(list)));
+                let next = trust.with_set_aside_rules(rules.clone());
+                self.swap_trust(next.with_crls(std::slice::from_ref(list)));
                 self.note_accepted(&rules, told, &why, by);
             }
         }
@@ -109,7 +109,7 @@ impl App {
         }
     }
 
-    fn note_accepted(&self, rules: &[pki::SetAside], told: &RefusedCrl, why: &str, by: Caller) {
+    fn note_accepted(&self, rules: &[pki::SetAsideRule], told: &RefusedCrl, why: &str, by: Caller) {
         tracing::warn!(
             issuer = told.issuer,
             number = told.number,

@@ -91,7 +91,7 @@ impl App {
         let generation = self.generation();
         let blocks = generation.trust.deny_list().blocks().iter();
         blocks
-            .filter(|block| block.is_in_force(now))
+            .filter(|block| block.is_active(now))
             .map(status_of)
             .collect()
     }
@@ -163,8 +163,8 @@ impl App {
     }
 
     /// The agent that a block by name is about, if it connected since the start.
-    fn agent_of(&self, blocked: &pki::Blocked) -> Option<BlockedAgentStatus> {
-        let pki::Blocked::Certname(certname) = blocked else {
+    fn agent_of(&self, blocked: &pki::BlockTarget) -> Option<BlockedAgentStatus> {
+        let pki::BlockTarget::Certname(certname) = blocked else {
             return None;
         };
         let seen = self.shared.agents.of(certname.as_str())?;
@@ -185,8 +185,8 @@ impl App {
     }
 
     /// A name that no CA here has would block nobody, and nobody would notice.
-    fn check_issuer(&self, blocked: &pki::Blocked) -> Result<(), BlockError> {
-        let pki::Blocked::Serial { issuer, .. } = blocked else {
+    fn check_issuer(&self, blocked: &pki::BlockTarget) -> Result<(), BlockError> {
+        let pki::BlockTarget::Serial { issuer, .. } = blocked else {
             return Ok(());
         };
         let trust = &self.generation().trust;
@@ -209,7 +209,7 @@ impl App {
         };
         let generation = self.generation();
         let blocks = generation.trust.deny_list().blocks().iter().cloned();
-        blocks.partition(|block| block.is_in_force(now) || is_doubted(block))
+        blocks.partition(|block| block.is_active(now) || is_doubted(block))
     }
 
     /// Puts a list in force. The caller holds `reloading`.
@@ -311,7 +311,7 @@ fn block_of(status: &BlockStatus) -> Result<Block, BlockError> {
     })
 }
 
-fn blocked_of(blocked: &BlockSubject) -> Result<pki::Blocked, BlockError> {
+fn blocked_of(blocked: &BlockSubject) -> Result<pki::BlockTarget, BlockError> {
     let senseless = |error: String| BlockError::Senseless(error);
     match blocked {
         BlockSubject {
@@ -320,14 +320,14 @@ fn blocked_of(blocked: &BlockSubject) -> Result<pki::Blocked, BlockError> {
             issuer: None,
             fingerprint: None,
         } => Certname::parse(&name.to_ascii_lowercase()) // As names are compared.
-            .map(pki::Blocked::Certname)
+            .map(pki::BlockTarget::Certname)
             .map_err(|error| senseless(format!("\"{name}\" is not a certname: {error}"))),
         BlockSubject {
             certname: None,
             serial: Some(serial),
             issuer: Some(issuer),
             fingerprint: None,
-        } => Ok(pki::Blocked::Serial {
+        } => Ok(pki::BlockTarget::Serial {
             issuer: issuer.clone(),
             serial: SerialNumber::parse(serial).map_err(|error| senseless(error.to_string()))?,
         }),
@@ -336,7 +336,9 @@ fn blocked_of(blocked: &BlockSubject) -> Result<pki::Blocked, BlockError> {
             serial: None,
             issuer: None,
             fingerprint: Some(fingerprint),
-        } => pki::Blocked::fingerprint(fingerprint).map_err(|error| senseless(error.to_string())),
+        } => {
+            pki::BlockTarget::fingerprint(fingerprint).map_err(|error| senseless(error.to_string()))
+        }
         _ => Err(senseless(
             "specify exactly one of a certname, a fingerprint, or a serial number with its issuer"
                 .to_owned(),
@@ -346,16 +348,16 @@ fn blocked_of(blocked: &BlockSubject) -> Result<pki::Blocked, BlockError> {
 
 pub(crate) fn status_of(block: &Block) -> BlockStatus {
     let blocked = match &block.blocked {
-        pki::Blocked::Certname(name) => BlockSubject {
+        pki::BlockTarget::Certname(name) => BlockSubject {
             certname: Some(name.to_string()),
             ..BlockSubject::default()
         },
-        pki::Blocked::Serial { issuer, serial } => BlockSubject {
+        pki::BlockTarget::Serial { issuer, serial } => BlockSubject {
             serial: Some(serial.to_string()),
             issuer: Some(issuer.clone()),
             ..BlockSubject::default()
         },
-        pki::Blocked::Fingerprint(bytes) => BlockSubject {
+        pki::BlockTarget::Fingerprint(bytes) => BlockSubject {
             fingerprint: Some(bytes.iter().map(|byte| format!("{byte:02X}")).collect()),
             ..BlockSubject::default()
         },

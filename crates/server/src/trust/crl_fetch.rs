@@ -11,7 +11,7 @@ use std::{
 use admin::{CrlFetchOutcome, CrlFetchResult, RefusedCrl};
 use bytes::Bytes;
 use config::Fetch;
-use pki::{Examined, FetchedCrl, Finding, Named, PkiProblem, TrustStore};
+use pki::{CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, TrustStore};
 use routing::Document;
 use tokio::{task::spawn_blocking, time::sleep};
 
@@ -181,18 +181,18 @@ impl App {
             return Ok(outcome);
         };
         let (copy, mut examined) = self.examine(&member, body).await?;
-        if examined.lists.is_empty() {
-            return Err(examined.useless.join("; "));
+        if examined.crls.is_empty() {
+            return Err(examined.unusable.join("; "));
         }
-        let lists: Vec<_> = examined.lists.into_iter().map(|(list, _)| list).collect();
+        let lists: Vec<_> = examined.crls.into_iter().map(|(list, _)| list).collect();
         let given: Vec<_> = lists.iter().map(FetchedCrl::key).collect();
         let (sorted, trust) = self.take_newer(lists).await?;
         validator.came(&member, &answer, asked, Instant::now());
         examined
-            .useless
+            .unusable
             .extend(sorted.replaced.iter().map(|list| replaced(&member, list)));
         // All of it is in force now, so that whoever gets the same bytes is told the same.
-        match copy.filter(|_| sorted.refused.is_empty() && examined.useless.is_empty()) {
+        match copy.filter(|_| sorted.refused.is_empty() && examined.unusable.is_empty()) {
             Some(copy) => self.keep_copy(Document::Crl, copy, (&answer, asked_at), &trust),
             None => self.shared.edge.outdate(Document::Crl),
         }
@@ -202,8 +202,8 @@ impl App {
             // Nothing is known of what this member will have next.
             validator.forget();
         }
-        before.useless.append(&mut examined.useless);
-        let lacking = trust.fetched_beside(&given).into_iter();
+        before.useless.append(&mut examined.unusable);
+        let lacking = trust.fetched_crls_not_among(&given).into_iter();
         before
             .useless
             .extend(lacking.map(|issuer| not_given(&member, issuer)));
@@ -227,17 +227,17 @@ impl App {
         &self,
         member: &str,
         body: Vec<u8>,
-    ) -> Result<(Option<Bytes>, Examined), String> {
+    ) -> Result<(Option<Bytes>, ExaminedCrls), String> {
         let name = format!("fetched from {member}");
         let is_copied = self.answers_from_copies();
         let trust = Arc::clone(&self.generation().trust);
         // A million entries take a second: on no thread that somebody waits for, and before anything is locked.
         let examined = spawn_blocking(move || {
             let copy = is_copied.then(|| Bytes::copy_from_slice(&body));
-            let is_alone = !is_copied || pki::holds_lists_alone(&body);
+            let is_alone = !is_copied || pki::holds_only_crls(&body);
             let mut examined = trust.examine(Named::new(name, body))?;
             if !is_alone {
-                examined.useless.push(
+                examined.unusable.push(
                     "the CA's response contains something other than CRLs that agents could take for a CRL, so the proxy does not serve it from a copy"
                         .to_owned(),
                 );
@@ -264,13 +264,13 @@ impl App {
             let mut sorted = Sorted::default();
             for list in lists {
                 match trust.compare(&list) {
-                    Finding::Newer => sorted.newer.push(list),
-                    Finding::InForce => sorted.in_force.push(list),
-                    Finding::Replaced => sorted.replaced.push(list),
+                    CrlComparison::Newer => sorted.newer.push(list),
+                    CrlComparison::Active => sorted.in_force.push(list),
+                    CrlComparison::Replaced => sorted.replaced.push(list),
                     finding => sorted.refused.extend(Refused::of(&list, finding)),
                 }
             }
-            let next = (!sorted.newer.is_empty()).then(|| trust.with_lists(&sorted.newer));
+            let next = (!sorted.newer.is_empty()).then(|| trust.with_crls(&sorted.newer));
             (sorted, next)
         });
         let (sorted, next) = compared

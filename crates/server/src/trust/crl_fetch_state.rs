@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{CrlFetchStatus, FailingFetch, RefusedCrl};
-use pki::{FetchedCrl, Finding, Fingerprint, TrustStore};
+use pki::{CrlComparison, FetchedCrl, Fingerprint, TrustStore};
 use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
@@ -183,9 +183,9 @@ impl Fetching {
 
 impl Refused {
     /// A list that compares so with what is in force; none: it takes nothing back.
-    pub(crate) fn of(list: &FetchedCrl, finding: Finding) -> Option<Self> {
-        let Finding::TakesBack {
-            in_force,
+    pub(crate) fn of(list: &FetchedCrl, finding: CrlComparison) -> Option<Self> {
+        let CrlComparison::DropsRevocations {
+            active_number: in_force,
             is_older,
             lacking,
             of: _,

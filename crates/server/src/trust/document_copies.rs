@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderValue;
-use pki::{Finding, Fingerprint, Named, TrustStore};
+use pki::{CrlComparison, Fingerprint, Named, TrustStore};
 use proxy::EdgeCopy;
 use routing::Document;
 use telemetry::Alarm;
@@ -185,11 +185,12 @@ fn is_good(trust: &TrustStore, document: Document, body: &Bytes) -> bool {
         Document::Crl => {
             let examined = trust.examine(Named::new("copy", body.to_vec()));
             examined.is_ok_and(|examined| {
-                let holds =
-                    |finding: &Finding| matches!(finding, Finding::InForce | Finding::Newer);
-                examined.useless.is_empty()
-                    && !examined.lists.is_empty()
-                    && examined.lists.iter().all(|(_, finding)| holds(finding))
+                let holds = |finding: &CrlComparison| {
+                    matches!(finding, CrlComparison::Active | CrlComparison::Newer)
+                };
+                examined.unusable.is_empty()
+                    && !examined.crls.is_empty()
+                    && examined.crls.iter().all(|(_, finding)| holds(finding))
             })
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use admin::Timestamp;
-use pki::{FetchedCrl, Fingerprint, Named, SetAside, TrustStore};
+use pki::{FetchedCrl, Fingerprint, Named, SetAsideRule, TrustStore};
 use serde::{Deserialize, Serialize};
 
 use crate::state_directory::{StateDirectory, StateError};
@@ -56,7 +56,7 @@ pub(crate) fn restore(
     match accepted(directory) {
         Ok((accepted, rules)) if !rules.is_empty() => {
             restored.accepted = accepted;
-            restored.trust = Some(store.setting_aside(rules));
+            restored.trust = Some(store.with_set_aside_rules(rules));
         }
         Ok(_) => {}
         Err(why) => restored.unusable.push(format!(
@@ -78,7 +78,7 @@ pub(crate) fn restore(
         }
     }
     let base = restored.trust.as_ref().unwrap_or(store);
-    if let Some(trust) = base.restoring(&kept) {
+    if let Some(trust) = base.with_restored_crls(&kept) {
         let told = trust.warnings().iter();
         let new = told.filter(|warning| !store.warnings().contains(warning));
         restored.overruled = new.cloned().collect();
@@ -115,15 +115,15 @@ pub(crate) fn keep_accepted(
     directory.write(ACCEPTED_FILE, &text)
 }
 
-fn accepted(directory: &StateDirectory) -> Result<(Vec<Accepted>, Vec<SetAside>), String> {
+fn accepted(directory: &StateDirectory) -> Result<(Vec<Accepted>, Vec<SetAsideRule>), String> {
     let read = directory.read(ACCEPTED_FILE, ACCEPTED_BYTES_MAX);
     let Some(bytes) = read.map_err(|error| error.to_string())? else {
         return Ok((Vec::new(), Vec::new()));
     };
     let accepted: Vec<Accepted> =
         serde_json::from_slice(&bytes).map_err(|error| format!("{ACCEPTED_FILE}: {error}"))?;
-    let rules: Result<Vec<SetAside>, _> = accepted.iter().map(|one| one.rule.parse()).collect();
-    let rules = rules.map_err(|error: pki::NotSetAside| format!("{ACCEPTED_FILE}: {error}"))?;
+    let rules: Result<Vec<SetAsideRule>, _> = accepted.iter().map(|one| one.rule.parse()).collect();
+    let rules = rules.map_err(|error: pki::SetAsideError| format!("{ACCEPTED_FILE}: {error}"))?;
     Ok((accepted, rules))
 }
 
@@ -140,14 +140,14 @@ fn list(
         return Ok(None);
     };
     let path = directory.path().join(&name).display().to_string();
-    let examined = store.examine_kept(Named::new(path, bytes));
+    let examined = store.examine_der(Named::new(path, bytes));
     let examined = examined.map_err(|error| error.to_string())?;
-    let mut lists = examined.lists.into_iter();
+    let mut lists = examined.crls.into_iter();
     match lists.find(|(list, _)| list.key() == key) {
         Some((list, _)) => Ok(Some(list)),
-        None => Err(match examined.useless.is_empty() {
+        None => Err(match examined.unusable.is_empty() {
             true => format!("{name} contains the CRL of another CA"),
-            false => examined.useless.join("; "),
+            false => examined.unusable.join("; "),
         }),
     }
 }

@@ -7,8 +7,8 @@ use std::{
 
 use listener::{ActiveListener, ClientVerdict, ListenerSettings, ListenerTls};
 use pki::{
-    ClientVerifier, ListenerPolicy, Material, Named, Protocols, ShownCredentials, TicketKeys,
-    TrustSettings, TrustStore,
+    ClientVerifier, ListenerCredentials, ListenerPolicy, Named, Protocols, TicketKeys,
+    TrustMaterial, TrustSettings, TrustStore,
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
 use testkit::{Ca, Credential};
@@ -55,7 +55,7 @@ fn named(name: &str, text: String) -> Named<Vec<u8>> {
 }
 
 fn store(ca: &Ca, previous: Option<&TrustStore>) -> TrustStore {
-    let material = Material {
+    let material = TrustMaterial {
         bundle: vec![named("ca_crt.pem", ca.bundle_pem())],
         crls: vec![named("ca_crl.pem", ca.crl_pem())],
         copied_crls: Vec::new(),
@@ -82,7 +82,7 @@ impl Trusted {
         let chain = named("chain", self.credential.chain_pem());
         let key = named("key", self.credential.key_pem.clone());
         let credential = pki::Credential::parse(&chain, &key).expect("a credential");
-        let credentials = Arc::new(ShownCredentials::new([&credential]).expect("a certificate"));
+        let credentials = Arc::new(ListenerCredentials::new([&credential]).expect("a certificate"));
         let store = Arc::clone(&self.store);
         let verifier = ClientVerifier::new(
             ListenerPolicy::default(),

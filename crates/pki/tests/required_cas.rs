@@ -28,9 +28,9 @@ fn a_ca_is_in_use_for_a_day_after_an_agent_below_it_was_verified() {
     assert_eq!(both.cas_seen(now()), "");
     let expired = UnixTime::since_unix_epoch(Duration::from_secs(IN_2041));
     let agent = theirs.ca.agent("web01", 5).der;
-    both.judge(std::slice::from_ref(&agent), expired);
+    both.verify(std::slice::from_ref(&agent), expired);
     assert!(lost(now()).is_empty(), "a refused agent does not count");
-    both.judge(&[agent], now());
+    both.verify(&[agent], now());
     let names = ["CN=Puppet CA: test", "CN=Puppet Root CA: test"];
     assert_eq!(lost(now()), names);
     // Until the hour after a day is over.
@@ -82,19 +82,19 @@ fn a_certificate_is_verified_only_for_a_purpose_that_it_names() {
 }
 
 /// The same CA, name and key, by another certificate.
-fn again(ca: &Ca, change: impl FnOnce(&mut rcgen::CertificateParams)) -> TrustStore {
+fn again(ca: &TestCa, change: impl FnOnce(&mut rcgen::CertificateParams)) -> TrustStore {
     let mut params = ca_params("Puppet CA: test");
     change(&mut params);
     let key = rcgen::KeyPair::try_from(ca.issuer.key().serialize_der()).unwrap();
-    let copy = Ca::root_with(params, key);
+    let copy = TestCa::root_with(params, key);
     store(std::slice::from_ref(&copy.der), &[copy.crl(1, &[])]).unwrap()
 }
 
 #[test]
 fn a_copy_of_a_ca_that_verifies_fewer_agents_counts_as_lost() {
-    let ca = Ca::root("Puppet CA: test");
+    let ca = TestCa::root("Puppet CA: test");
     let before = store(std::slice::from_ref(&ca.der), &[ca.crl(1, &[])]).unwrap();
-    before.judge(&[ca.agent("web01", 5).der], now());
+    before.verify(&[ca.agent("web01", 5).der], now());
     let lost = |after: &TrustStore| after.seen_cas_lost(&before, now(), now());
     let names = ["CN=Puppet CA: test"];
     let date = rcgen::date_time_ymd;
@@ -123,7 +123,7 @@ fn a_ca_seen_by_a_clock_that_was_ahead_is_not_kept_for_years() {
     let (both, alone) = (of(&[&ours, &theirs]), of(&[&ours]));
     let hour = Duration::from_secs(3600);
     let agent = theirs.ca.agent("web01", 5).der;
-    both.judge(&[agent], later(1000 * hour));
+    both.verify(&[agent], later(1000 * hour));
     // As it is stored and restored once the clock is right, and as it may be found in a damaged file.
     let damaged: String = both
         .cas_seen(later(1000 * hour))
@@ -147,7 +147,7 @@ fn a_ca_seen_by_a_clock_that_was_ahead_is_not_kept_for_years() {
 fn an_agent_that_stays_connected_keeps_its_ca_in_use() {
     let (ours, theirs) = (Puppet::new(), Puppet::new());
     let (both, alone) = (of(&[&ours, &theirs]), of(&[&ours]));
-    let judgement = both.judge(&[theirs.ca.agent("web01", 5).der], now());
+    let judgement = both.verify(&[theirs.ca.agent("web01", 5).der], now());
     let tomorrow = later(Duration::from_secs(25 * 3600));
     let lost = || alone.seen_cas_lost(&both, tomorrow, tomorrow);
     assert!(lost().is_empty());

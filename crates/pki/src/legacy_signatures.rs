@@ -24,12 +24,12 @@ use crate::signature::{self, SignatureFault};
 
 /// The CAs that are named, and the algorithms that admit what their keys have signed.
 #[derive(Debug, Default)]
-pub(crate) struct Legacy {
+pub(crate) struct LegacySignatures {
     issuers: Vec<Arc<Issuer>>,
     algorithms: Vec<OfNamedKeys>,
 }
 
-impl Legacy {
+impl LegacySignatures {
     /// Finds the named CAs in a bundle, by their subjects in RFC 2253.
     pub(crate) fn of(bundle: &Bundle, named: &[String]) -> Self {
         let mut issuers: Vec<_> = bundle
@@ -144,7 +144,7 @@ pub(crate) fn check_small_key(
 }
 
 /// The schemes of a handshake, those first that small keys can be verified by: a peer picks the first that it can make.
-pub(crate) fn schemes(legacy: &Legacy) -> Vec<SignatureScheme> {
+pub(crate) fn schemes(legacy: &LegacySignatures) -> Vec<SignatureScheme> {
     let mut schemes = signature::algorithms().supported_schemes();
     if !legacy.is_empty() {
         schemes.sort_by_key(|scheme| match scheme {

@@ -5,13 +5,13 @@ mod support;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use identity::Reason;
-use pki::{Blocked, ChainMemory, DenyList, TrustSettings, TrustStore};
+use pki::{BlockTarget, ChainMemoryStats, DenyList, TrustSettings, TrustStore};
 use rcgen::date_time_ymd;
 use rustls_pki_types::CertificateDer;
 use support::*;
 
 fn counts(store: &TrustStore) -> (usize, u64, u64) {
-    let ChainMemory {
+    let ChainMemoryStats {
         chains,
         hits,
         misses,
@@ -24,7 +24,7 @@ fn a_chain_is_remembered_by_every_byte_that_was_sent() {
     let puppet = Puppet::new();
     let store = puppet.store();
     let agent = puppet.ca.agent("web01", 5).der;
-    let judge = |chain: &[CertificateDer<'static>]| reason(&store.judge(chain, now()));
+    let judge = |chain: &[CertificateDer<'static>]| reason(&store.verify(chain, now()));
     let alone = std::slice::from_ref(&agent);
     assert_eq!(judge(alone), None);
     assert_eq!(counts(&store), (1, 0, 1));
@@ -73,7 +73,7 @@ fn a_remembered_chain_is_looked_up_in_the_lists_in_force() {
     );
     // Nor does it pass by the deny list.
     let blocked = back.with_deny_list(DenyList::new([pki::Block {
-        blocked: Blocked::Certname(identity::Certname::parse_puppet("web01").unwrap()),
+        blocked: BlockTarget::Certname(identity::Certname::parse_puppet("web01").unwrap()),
         why: "stolen".to_owned(),
         by: "root".to_owned(),
         since: now(),
@@ -97,7 +97,7 @@ fn another_bundle_or_policy_remembers_nothing_and_counts_on() {
     let strict = store_with(&puppet.bundle(), &crls, &shallow, Some(&before)).unwrap();
     assert_eq!(counts(&strict), (0, 0, 1));
     assert_eq!(verdict(&strict, &agent), Some(Reason::Depth));
-    let other = Ca::root("other");
+    let other = TestCa::root("other");
     let bundle = [puppet.root.der.clone(), other.der.clone()];
     let crls = [puppet.root.crl(1, &[]), other.crl(1, &[])];
     let without = store_with(&bundle, &crls, &TrustSettings::default(), Some(&before)).unwrap();
@@ -107,7 +107,7 @@ fn another_bundle_or_policy_remembers_nothing_and_counts_on() {
 
 #[test]
 fn no_more_chains_are_remembered_than_the_limit_says() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let agents: Vec<_> = (1..=40)
         .map(|serial| root.agent(&format!("web{serial}"), serial))
         .collect();
@@ -151,7 +151,7 @@ fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
     let store = puppet.store();
     let fresh = || puppet.store();
     let chain = std::slice::from_ref(&agent.der);
-    let mut live = store.judge(chain, at(JUNE));
+    let mut live = store.verify(chain, at(JUNE));
     assert_eq!(reason(&live), None);
     for seconds in [
         JUNE,
@@ -164,11 +164,11 @@ fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
         u64::from(u32::MAX) * 4,
         JUNE,
     ] {
-        let expected = reason(&fresh().judge(chain, at(seconds)));
+        let expected = reason(&fresh().verify(chain, at(seconds)));
         let in_time = (JUNE..=JULY).contains(&seconds);
         assert_eq!(expected.is_none(), in_time, "{seconds}: {expected:?}");
         assert_eq!(
-            reason(&store.judge(chain, at(seconds))),
+            reason(&store.verify(chain, at(seconds))),
             expected,
             "{seconds}"
         );
@@ -178,7 +178,7 @@ fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
             in_time || !is_current || reason(&live).is_some(),
             "{seconds}"
         );
-        live = store.rejudge(&live, at(seconds));
+        live = store.reverify(&live, at(seconds));
         assert_eq!(reason(&live), expected, "{seconds}");
     }
 }
@@ -187,18 +187,18 @@ fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
 fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
     let mut params = ca_params("root");
     params.not_before = date_time_ymd(2025, 1, 1);
-    let root = Ca::root_with(params, rcgen::KeyPair::generate().unwrap());
+    let root = TestCa::root_with(params, rcgen::KeyPair::generate().unwrap());
     let agent = root.agent("web01", 5);
     let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
     let in_2024 = at(1_704_067_200);
     assert!(judgement.is_current(1, now()));
     assert!(!judgement.is_current(1, in_2024));
-    let again = store.rejudge(&judgement, in_2024);
+    let again = store.reverify(&judgement, in_2024);
     assert_eq!(reason(&again), Some(Reason::CaNotYetValid));
-    assert_eq!(reason(&store.rejudge(&again, now())), None);
+    assert_eq!(reason(&store.reverify(&again, now())), None);
     let first_second = at(1_735_689_600);
-    assert_eq!(reason(&store.rejudge(&again, first_second)), None);
+    assert_eq!(reason(&store.reverify(&again, first_second)), None);
 }
 
 /// What people are told of a certificate by its fingerprint, without its bytes: as a new connection would be judged.
@@ -214,7 +214,7 @@ fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
         recalled.refused
     };
     assert!(before.recall(&fingerprint, at(JUNE)).is_none(), "not seen");
-    let judgement = before.judge(std::slice::from_ref(&agent.der), at(JUNE));
+    let judgement = before.verify(std::slice::from_ref(&agent.der), at(JUNE));
     let chain = judgement.chain.as_ref().unwrap();
     assert_eq!(chain.fingerprint(), Some(&fingerprint));
     assert!(before.recall(&[0; 32], at(JUNE)).is_none(), "another's");
@@ -241,7 +241,7 @@ fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
     let revoking = store_with(&puppet.bundle(), &crls, &settings, Some(&before)).unwrap();
     assert_eq!(refused(&revoking, JUNE), Some(Reason::Revoked));
     let blocked = before.with_deny_list(DenyList::new([pki::Block {
-        blocked: Blocked::Certname(identity::Certname::parse_puppet("web01").unwrap()),
+        blocked: BlockTarget::Certname(identity::Certname::parse_puppet("web01").unwrap()),
         why: "stolen".to_owned(),
         by: "root".to_owned(),
         since: at(JUNE),

@@ -3,12 +3,12 @@
 
 mod support;
 
-use pki::{NotOurCas, NotRenewed, check_renewed};
+use pki::{CaCertificatesError, RenewedCertificateError, check_renewed_certificate};
 use rcgen::{DistinguishedName, DnType, DnValue, KeyPair};
 use support::*;
 
 fn told(leaf: &Leaf, answer: &str) -> Result<(), String> {
-    let checked = check_renewed(&leaf.der, answer.as_bytes());
+    let checked = check_renewed_certificate(&leaf.der, answer.as_bytes());
     checked.map_err(|error| error.to_string())
 }
 
@@ -43,8 +43,8 @@ fn the_next_certificate_is_one_of_the_same_subject_and_key_however_the_subject_i
         assert!(error.starts_with("it is a certificate of "), "{error}");
     }
     let of_another_key = pem("CERTIFICATE", &puppet.ca.agent("web01", 7).der);
-    let checked = check_renewed(&agent.der, of_another_key.as_bytes());
-    assert_eq!(checked, Err(NotRenewed::Key));
+    let checked = check_renewed_certificate(&agent.der, of_another_key.as_bytes());
+    assert_eq!(checked, Err(RenewedCertificateError::Key));
 }
 
 #[test]
@@ -92,7 +92,10 @@ fn certificates_of_the_ca_are_those_of_the_bundle_and_nothing_else() {
     let agent = text(&puppet.ca.agent("web01", 5).der);
     for strange in [&other, &agent, &format!("{ca}{root}{other}")] {
         let checked = store.check_cas(strange.as_bytes());
-        assert!(matches!(checked, Err(NotOurCas::Strange(_))), "{checked:?}");
+        assert!(
+            matches!(checked, Err(CaCertificatesError::Strange(_))),
+            "{checked:?}"
+        );
     }
     let list = pem("X509 CRL", &puppet.ca.crl(1, &[]));
     for unreadable in [
@@ -101,7 +104,11 @@ fn certificates_of_the_ca_are_those_of_the_bundle_and_nothing_else() {
         text(b"\x30"),
     ] {
         let checked = store.check_cas(unreadable.as_bytes());
-        assert_eq!(checked, Err(NotOurCas::Unreadable), "{unreadable}");
+        assert_eq!(
+            checked,
+            Err(CaCertificatesError::Unreadable),
+            "{unreadable}"
+        );
     }
-    assert_eq!(store.check_cas(b""), Err(NotOurCas::Empty));
+    assert_eq!(store.check_cas(b""), Err(CaCertificatesError::Empty));
 }

@@ -16,14 +16,14 @@ use crate::problem::PkiProblem;
 
 /// The credentials of one listener, in the order of the configuration.
 #[derive(Debug)]
-pub struct ShownCredentials {
+pub struct ListenerCredentials {
     keys: Vec<Arc<CertifiedKey>>,
     /// Places in `keys` by a name in lower case; those of wildcards by what follows the `*`: `.example.com`.
     exact: HashMap<String, Vec<usize>>,
     wildcard: HashMap<String, Vec<usize>>,
 }
 
-impl ShownCredentials {
+impl ListenerCredentials {
     /// Sorts credentials by the names that they are good for.
     ///
     /// # Errors
@@ -56,12 +56,12 @@ impl ShownCredentials {
     }
 
     /// Whether a certificate is good for a name that a client asks for.
-    pub fn are_good_for(&self, name: &str) -> bool {
+    pub fn are_valid_for(&self, name: &str) -> bool {
         self.good_for(&name.to_ascii_lowercase()).next().is_some()
     }
 
     /// Whether no certificate is good for any name: with nobody to be served by name.
-    pub fn are_nameless(&self) -> bool {
+    pub fn have_no_names(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty()
     }
 
@@ -86,7 +86,7 @@ impl ShownCredentials {
     }
 }
 
-impl ResolvesServerCert for ShownCredentials {
+impl ResolvesServerCert for ListenerCredentials {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let chosen = self.choose(hello.server_name(), hello.signature_schemes());
         chosen.cloned()

@@ -6,11 +6,11 @@
 use identity::Subject;
 
 use crate::certificate::{self, Certificate};
-use crate::one_block;
+use crate::strict_pem;
 
 /// Why an answer is not the agent's next certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotRenewed {
+pub enum RenewedCertificateError {
     /// It is no certificate, or not one alone.
     #[error("it is not a single certificate in PEM: {0}")]
     Unreadable(String),
@@ -26,16 +26,22 @@ pub enum NotRenewed {
 ///
 /// # Errors
 /// If it is anything else than one PEM certificate of the same subject over the same key.
-pub fn check_renewed(leaf: &[u8], answer: &[u8]) -> Result<(), NotRenewed> {
-    let der = one_block::der_of(answer, "CERTIFICATE").map_err(NotRenewed::Unreadable)?;
-    let read = |der| Certificate::read(der).map_err(|e| NotRenewed::Unreadable(e.to_string()));
+pub fn check_renewed_certificate(
+    leaf: &[u8],
+    answer: &[u8],
+) -> Result<(), RenewedCertificateError> {
+    let der = strict_pem::only_block(answer, "CERTIFICATE")
+        .map_err(RenewedCertificateError::Unreadable)?;
+    let read = |der| {
+        Certificate::read(der).map_err(|e| RenewedCertificateError::Unreadable(e.to_string()))
+    };
     let (renewed, leaf) = (read(&der)?, read(leaf)?);
     if !Subject::is_same(renewed.subject, leaf.subject) {
         let name = certificate::Subject(renewed.subject).to_string();
-        return Err(NotRenewed::Subject(name));
+        return Err(RenewedCertificateError::Subject(name));
     }
     match renewed.spki == leaf.spki {
         true => Ok(()),
-        false => Err(NotRenewed::Key),
+        false => Err(RenewedCertificateError::Key),
     }
 }

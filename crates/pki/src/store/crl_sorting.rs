@@ -10,27 +10,27 @@ use super::TrustStore;
 use crate::bundle::{Bundle, Fingerprint};
 use crate::certificate::{Signed, Subject};
 use crate::crl::{Crl, CrlError};
-use crate::fetched::SetAside;
-use crate::legacy::{self, Legacy};
+use crate::fetched::SetAsideRule;
+use crate::legacy_signatures::{self, LegacySignatures};
 use crate::pem::Block;
 use crate::problem::PkiProblem;
 use crate::signature;
 
 /// CRLs being sorted in.
-pub(crate) struct Shelf<'a> {
+pub(crate) struct CrlSorter<'a> {
     pub(super) bundle: &'a Arc<Bundle>,
-    pub(super) legacy: &'a Arc<Legacy>,
+    pub(super) legacy: &'a Arc<LegacySignatures>,
     /// What the store before had already read and verified.
     known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
-    pub(super) set_aside: Arc<[SetAside]>,
+    pub(super) set_aside: Arc<[SetAsideRule]>,
     pub(super) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     pub(super) strays: Vec<Arc<IndexedCrl>>,
     pub(super) warnings: Vec<String>,
-    pub(super) overruled: Vec<Overruled>,
+    pub(super) overruled: Vec<OverruledCrl>,
 }
 
 /// What one CRL turned out to be.
-pub(crate) enum Sorted {
+pub(crate) enum SortedCrl {
     /// That of an issuer of the bundle.
     Known(Fingerprint, IndexedCrl),
     /// Of no key of the bundle.
@@ -39,10 +39,10 @@ pub(crate) enum Sorted {
     Unusable(String),
 }
 
-impl<'a> Shelf<'a> {
+impl<'a> CrlSorter<'a> {
     pub(crate) fn new(
         bundle: &'a Arc<Bundle>,
-        legacy: &'a Arc<Legacy>,
+        legacy: &'a Arc<LegacySignatures>,
         previous: Option<&TrustStore>,
     ) -> Self {
         let known = previous
@@ -70,7 +70,7 @@ impl<'a> Shelf<'a> {
     ///
     /// # Errors
     /// Bytes that are no CRL. One that cannot be used is a warning: the others of the file are still good.
-    pub(super) fn put(&mut self, block: Block, origin: Origin) -> Result<(), PkiProblem> {
+    pub(super) fn put(&mut self, block: Block, origin: CrlOrigin) -> Result<(), PkiProblem> {
         let fingerprint = Fingerprint::of([&*block.der]);
         if let Some((issuer, crl)) = self.known.get(&fingerprint)
             && crl.place == block.place()
@@ -81,9 +81,9 @@ impl<'a> Shelf<'a> {
             return Ok(());
         }
         match self.sort(&block, origin)? {
-            Sorted::Known(issuer, crl) => self.place(issuer, Arc::new(crl)),
-            Sorted::Stray(crl) => self.stray(crl, block),
-            Sorted::Unusable(why) => self.warnings.push(why),
+            SortedCrl::Known(issuer, crl) => self.place(issuer, Arc::new(crl)),
+            SortedCrl::Stray(crl) => self.stray(crl, block),
+            SortedCrl::Unusable(why) => self.warnings.push(why),
         }
         Ok(())
     }
@@ -92,13 +92,13 @@ impl<'a> Shelf<'a> {
     ///
     /// # Errors
     /// Bytes that are no CRL.
-    pub(crate) fn sort(&self, block: &Block, origin: Origin) -> Result<Sorted, PkiProblem> {
+    pub(crate) fn sort(&self, block: &Block, origin: CrlOrigin) -> Result<SortedCrl, PkiProblem> {
         let crl = match Crl::read(&block.der) {
             Ok(crl) => crl,
             Err(CrlError::Der(error)) => return Err(block.malformed("CRL", error)),
             Err(CrlError::Unusable(why)) => {
                 let why = format!("CRL {} is not used: {why}", block.place());
-                return Ok(Sorted::Unusable(why));
+                return Ok(SortedCrl::Unusable(why));
             }
         };
         let maker = self.issuer_of(&crl, block);
@@ -110,27 +110,27 @@ impl<'a> Shelf<'a> {
             unverified: Box::default(),
         };
         Ok(match maker {
-            Maker::Known(issuer) => Sorted::Known(issuer, indexed),
-            Maker::MayNot => Sorted::Unusable(format!(
+            CrlSigner::Known(issuer) => SortedCrl::Known(issuer, indexed),
+            CrlSigner::MayNot => SortedCrl::Unusable(format!(
                 "CRL {} is not used: the key usage of its issuer {} does not allow signing CRLs",
                 block.place(),
                 Subject(&indexed.crl.issuer)
             )),
-            Maker::Unknown => Sorted::Stray(indexed),
+            CrlSigner::Unknown => SortedCrl::Stray(indexed),
         })
     }
 
     /// Which issuer of the bundle made this CRL: by name, then by signature.
-    fn issuer_of(&self, crl: &Crl, block: &Block) -> Maker {
+    fn issuer_of(&self, crl: &Crl, block: &Block) -> CrlSigner {
         let made_it = self.bundle.issuers.values().find(|issuer| {
             issuer.has_name(&crl.issuer)
                 && Signed::read(&block.der)
                     .is_ok_and(|(_, signed)| self.legacy.check_signed(signed, issuer).is_ok())
         });
         match made_it {
-            Some(issuer) if self.may_sign_crls(issuer.id) => Maker::Known(issuer.id),
-            Some(_) => Maker::MayNot,
-            None => Maker::Unknown,
+            Some(issuer) if self.may_sign_crls(issuer.id) => CrlSigner::Known(issuer.id),
+            Some(_) => CrlSigner::MayNot,
+            None => CrlSigner::Unknown,
         }
     }
 
@@ -175,8 +175,10 @@ impl<'a> Shelf<'a> {
             .filter(|issuer| issuer.has_name(&crl.issuer))
             .peekable();
         let is_same_name = same_name.peek().is_some();
-        let is_sha1 = Signed::read(&block.der).is_ok_and(|(_, signed)| legacy::is_sha1(signed));
-        let is_legacy = is_sha1 || same_name.any(|issuer| legacy::is_small_rsa(&issuer.spki));
+        let is_sha1 =
+            Signed::read(&block.der).is_ok_and(|(_, signed)| legacy_signatures::is_sha1(signed));
+        let is_legacy =
+            is_sha1 || same_name.any(|issuer| legacy_signatures::is_small_rsa(&issuer.spki));
         if is_same_name && is_legacy {
             self.warnings.push(format!(
                 "CRL {} is not used: it is signed with SHA-1 or an RSA key under 2048 bits, and `legacy_signatures` does not name {}",
@@ -200,7 +202,7 @@ impl<'a> Shelf<'a> {
     /// verified, for without it whom it alone revokes would come in again.
     pub(super) fn keep_fetched(&mut self, previous: Option<&TrustStore>) {
         let lists = previous.into_iter().flat_map(|previous| &previous.index);
-        for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == Origin::Fetched) {
+        for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == CrlOrigin::Fetched) {
             if self.may_sign_crls(*issuer) {
                 self.place(*issuer, Arc::clone(crl));
             }
@@ -214,11 +216,11 @@ impl<'a> Shelf<'a> {
         let Some(previous) = previous else { return };
         let rules = &self.set_aside;
         for (issuer, crl) in &mut self.index {
-            let Some(in_force) = previous.index.get(issuer) else {
+            let Some(active) = previous.index.get(issuer) else {
                 continue;
             };
-            let counts = !rules.iter().any(|rule| rule.covers(*issuer, in_force));
-            if counts && in_force.crl.age(&crl.crl).is_gt() {
+            let counts = !rules.iter().any(|rule| rule.covers(*issuer, active));
+            if counts && active.crl.age(&crl.crl).is_gt() {
                 self.warnings.push(format!(
                     "the CRL of {} in {} (number {}) is older than the active one (number {}), which stays active; restore \
                      the newer file, because after a restart the proxy uses the older one unless it has fetched a \
@@ -226,13 +228,14 @@ impl<'a> Shelf<'a> {
                     Subject(&crl.crl.issuer),
                     crl.place,
                     crl.crl.number_text(),
-                    in_force.crl.number_text(),
+                    active.crl.number_text(),
                 ));
-                *crl = Arc::clone(in_force);
-            } else if let Some(overruled) = Overruled::of(*issuer, crl, in_force).filter(|_| counts)
+                *crl = Arc::clone(active);
+            } else if let Some(overruled) =
+                OverruledCrl::of(*issuer, crl, active).filter(|_| counts)
             {
                 self.overruled.push(overruled);
-                *crl = Arc::clone(in_force);
+                *crl = Arc::clone(active);
             }
         }
     }
@@ -240,30 +243,30 @@ impl<'a> Shelf<'a> {
 
 /// A list of a copy that is newer than the one in force and takes something back.
 #[derive(Clone, Debug)]
-pub(crate) struct Overruled {
+pub(crate) struct OverruledCrl {
     pub(crate) issuer: Fingerprint,
     /// The list in force.
     pub(crate) by: Fingerprint,
     pub(crate) why: String,
 }
 
-impl Overruled {
+impl OverruledCrl {
     /// A list that a file has, if it is such a one.
-    pub(crate) fn of(issuer: Fingerprint, crl: &IndexedCrl, in_force: &IndexedCrl) -> Option<Self> {
-        if crl.origin != Origin::Copy || crl.fingerprint == in_force.fingerprint {
+    pub(crate) fn of(issuer: Fingerprint, crl: &IndexedCrl, active: &IndexedCrl) -> Option<Self> {
+        if crl.origin != CrlOrigin::Copy || crl.fingerprint == active.fingerprint {
             return None;
         }
-        let lacking = in_force.crl.serials.missing_from(&crl.crl.serials);
+        let lacking = active.crl.serials.missing_from(&crl.crl.serials);
         (lacking > 0).then(|| Self {
             issuer,
-            by: in_force.fingerprint,
+            by: active.fingerprint,
             why: format!(
                 "the CRL of {} in {} (number {}) is not used, because it drops revocations: it lacks {lacking} of the {} certificates that the active CRL (number {}) revokes. If that is intended, accept the CRL that the CA provides (proscenium crl accept)",
                 Subject(&crl.crl.issuer),
                 crl.place,
                 crl.crl.number_text(),
-                in_force.crl.serials.len(),
-                in_force.crl.number_text(),
+                active.crl.serials.len(),
+                active.crl.number_text(),
             ),
         })
     }
@@ -277,7 +280,7 @@ pub(crate) struct IndexedCrl {
     pub(crate) fingerprint: Fingerprint,
     /// Where it stood: `"crl.pem" block 1`.
     pub(crate) place: String,
-    pub(crate) origin: Origin,
+    pub(crate) origin: CrlOrigin,
     /// The DER of a stray, for its signature is still to be checked. Empty once that is done.
     unverified: Box<[u8]>,
 }
@@ -292,7 +295,7 @@ impl IndexedCrl {
 
 /// Where a CRL came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum CrlOrigin {
     /// One of the materials: it is there again when they are read again.
     File,
     /// One of them that something else has fetched.
@@ -302,7 +305,7 @@ pub(crate) enum Origin {
 }
 
 /// Who made a CRL.
-enum Maker {
+enum CrlSigner {
     Known(Fingerprint),
     /// A CA of the bundle that may not.
     MayNot,

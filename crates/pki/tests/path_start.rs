@@ -10,7 +10,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
 };
-use support::lists::element;
+use support::crls::element;
 use support::*;
 
 #[test]
@@ -75,7 +75,7 @@ fn a_few_addresses_are_looked_at_and_a_form_that_nobody_knows_is_none() {
         let mut params = with_names(Vec::new());
         let extension = CustomExtension::from_oid_content(&[2, 5, 29, 17], names);
         params.custom_extensions.push(extension);
-        let root = Ca::root("root");
+        let root = TestCa::root("root");
         let sub = below(&root, constrained("sub", &constraint));
         // webpki calls a form that it does not know malformed, before there is a path to judge.
         let told = told(&root, &[&sub], &sub.sign(params));
@@ -108,7 +108,7 @@ fn beside_constraints_of_other_names_webpki_has_the_word() {
     // Those of the anchor are not forgotten for the sake of the CA below it.
     let of_root = constraint(&[(PERMITTED, DNS, "example.com")]);
     let of_sub = constraint(&[(PERMITTED, EMAIL, "example.com")]);
-    let root = Ca::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
+    let root = TestCa::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
     let sub = below(&root, constrained("sub", &of_sub));
     let leaf = sub.sign(with_names(vec![
         dns("web01.example.org"),
@@ -124,7 +124,7 @@ fn constraints_of_two_cas_hold_together() {
         (PERMITTED, EMAIL, "a.example.com"),
         (PERMITTED, EMAIL, "example.org"),
     ]);
-    let root = Ca::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
+    let root = TestCa::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
     let sub = below(&root, constrained("sub", &of_sub));
     for (address, expected) in [
         ("x@a.example.com", None),
@@ -139,7 +139,7 @@ fn constraints_of_two_cas_hold_together() {
 #[test]
 fn a_cas_own_addresses_are_held_against_the_constraints_above_it() {
     let of_root = constraint(&[(PERMITTED, EMAIL, "example.com")]);
-    let root = Ca::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
+    let root = TestCa::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
     for (address, expected) in [("ca@example.com", None), ("ca@example.org", REFUSED)] {
         let mut params = ca_params("sub");
         params.subject_alt_names = vec![email(address)];
@@ -188,7 +188,7 @@ fn the_ca_below_the_anchor_has_to_be_right_in_every_other_respect() {
             Some(Reason::UnknownIssuer),
         ),
     ];
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     for (index, (change, expected)) in changes.iter().enumerate() {
         let mut params = constrained("sub", &constraint);
@@ -202,8 +202,8 @@ fn the_ca_below_the_anchor_has_to_be_right_in_every_other_respect() {
 #[test]
 fn a_ca_that_the_anchor_did_not_sign_is_none() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
-    let root = Ca::root("root");
-    let forger = Ca::root("root");
+    let root = TestCa::root("root");
+    let forger = TestCa::root("root");
     let sub = below(&forger, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     assert_ne!(told(&root, &[&sub], &leaf), None);
@@ -216,13 +216,13 @@ fn a_ca_that_the_anchor_did_not_sign_is_none() {
 /// Any byte of it, and any byte of what it signed.
 #[test]
 fn no_changed_ca_below_the_anchor_leads_anywhere() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let sub = below(&root, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"])).der;
     let store = trusting(&root);
     let judge =
-        |leaf: Vec<u8>, sub: Vec<u8>| reason(&store.judge(&[leaf.into(), sub.into()], now()));
+        |leaf: Vec<u8>, sub: Vec<u8>| reason(&store.verify(&[leaf.into(), sub.into()], now()));
     assert_eq!(judge(leaf.to_vec(), sub.der.to_vec()), None);
     for index in 0..sub.der.len() {
         let mut bytes = sub.der.to_vec();
@@ -240,7 +240,7 @@ fn no_changed_ca_below_the_anchor_leads_anywhere() {
 #[test]
 fn lists_dates_and_depth_hold_for_such_a_path_as_for_any() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let sub = below(&root, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     let chain = [leaf.der.clone(), sub.der.clone()];
@@ -249,7 +249,7 @@ fn lists_dates_and_depth_hold_for_such_a_path_as_for_any() {
         lists.extend(of_sub.map(|serials| sub.crl(1, serials)));
         let bundle = [root.der.clone()];
         let store = store_with(&bundle, &lists, settings, None).unwrap();
-        store.judge(&chain, now())
+        store.verify(&chain, now())
     };
     let usual = TrustSettings::default();
     let none_between = TrustSettings {
@@ -273,7 +273,7 @@ fn lists_dates_and_depth_hold_for_such_a_path_as_for_any() {
 
 #[test]
 fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_list() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let sub = below(
         &root,
         constrained("sub", &constraint(&[(PERMITTED, EMAIL, "example.com")])),
@@ -281,19 +281,19 @@ fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_list() {
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     let bundle = [sub.der.clone(), root.der.clone()];
     let first = store(&bundle, &[root.crl(1, &[]), sub.crl(1, &[])]).unwrap();
-    let judged = first.judge(std::slice::from_ref(&leaf.der), now());
+    let judged = first.verify(std::slice::from_ref(&leaf.der), now());
     assert_eq!(reason(&judged), None);
     let lists = [root.crl(2, &[2]), sub.crl(1, &[])];
     let second = store_with(&bundle, &lists, &TrustSettings::default(), Some(&first)).unwrap();
     assert_eq!(
-        reason(&second.rejudge(&judged, now())),
+        reason(&second.reverify(&judged, now())),
         Some(Reason::Revoked)
     );
 }
 
 #[test]
 fn a_key_that_a_ca_certified_for_itself_does_not_count_in_its_path_length() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let short = below(&root, with_length("short", 1));
     let again = below(&short, ca_params("short"));
     let first = below(&again, ca_params("first"));
@@ -322,7 +322,7 @@ fn a_key_that_a_ca_certified_for_itself_does_not_count_in_its_path_length() {
         REFUSED
     );
     // The name alone makes no CA of the same: somebody has to have signed it.
-    let forged = Ca::root("short").agent("web01", 5);
+    let forged = TestCa::root("short").agent("web01", 5);
     assert_ne!(told(&root, &cas, &forged), None);
 }
 
@@ -332,7 +332,7 @@ fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_cons
         (PERMITTED, DNS, "example.com"),
         (EXCLUDED, DNS, "bad.example.com"),
     ]);
-    let root = Ca::root_with(constrained("root", &within), KeyPair::generate().unwrap());
+    let root = TestCa::root_with(constrained("root", &within), KeyPair::generate().unwrap());
     let outside = |name: &str| {
         let mut params = ca_params(name);
         params.subject_alt_names = vec![dns("ca.example.org")];
@@ -370,7 +370,7 @@ fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_cons
 
 #[test]
 fn a_step_that_leads_elsewhere_changes_nothing_in_what_is_told() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let permitted = |host| constraint(&[(PERMITTED, EMAIL, host)]);
     let sub = below(&root, constrained("sub", &permitted("example.com")));
     let elsewhere = below(&root, constrained("elsewhere", &permitted("example.org")));
@@ -383,7 +383,7 @@ fn a_step_that_leads_elsewhere_changes_nothing_in_what_is_told() {
 #[test]
 fn however_many_cas_are_sent_few_are_looked_at() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
-    let (root, forger) = (Ca::root("root"), Ca::root("root"));
+    let (root, forger) = (TestCa::root("root"), TestCa::root("root"));
     let sub = below(&root, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     let forged: Vec<_> = (0..9)
@@ -407,27 +407,27 @@ const DNS: u8 = 0x82;
 /// The verdicts on an agent where the root has the constraints, and where the CA below it has them.
 fn verdicts_below(constraint: &[u8], params: &CertificateParams) -> [Option<Reason>; 2] {
     let key = || KeyPair::generate().unwrap();
-    let root = Ca::root_with(constrained("root", constraint), key());
+    let root = TestCa::root_with(constrained("root", constraint), key());
     let sub = below(&root, ca_params("sub"));
     let of_root = told(&root, &[&sub], &sub.sign(params.clone()));
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let sub = below(&root, constrained("sub", constraint));
     [of_root, told(&root, &[&sub], &sub.sign(params.clone()))]
 }
 
 /// The verdict on an agent that sends these CAs, where the root alone is trusted and nobody is revoked.
-fn told(root: &Ca, cas: &[&Ca], leaf: &Leaf) -> Option<Reason> {
+fn told(root: &TestCa, cas: &[&TestCa], leaf: &Leaf) -> Option<Reason> {
     let sent = cas.iter().map(|ca| ca.der.clone());
     let chain: Vec<_> = [leaf.der.clone()].into_iter().chain(sent).collect();
-    reason(&trusting(root).judge(&chain, now()))
+    reason(&trusting(root).verify(&chain, now()))
 }
 
-fn trusting(root: &Ca) -> TrustStore {
+fn trusting(root: &TestCa) -> TrustStore {
     let bundle = std::slice::from_ref(&root.der);
     store_with(bundle, &[root.crl(1, &[])], &unchecked(&["*"]), None).unwrap()
 }
 
-fn below(issuer: &Ca, params: CertificateParams) -> Ca {
+fn below(issuer: &TestCa, params: CertificateParams) -> TestCa {
     issuer.intermediate_with(params, KeyPair::generate().unwrap(), 2)
 }
 

@@ -20,7 +20,7 @@ use crate::signature;
 
 /// A CA that an anchor has issued, or the anchor itself by another spelling of its name, for webpki to start from.
 #[derive(Debug)]
-pub(crate) struct FirstStep<'a> {
+pub(crate) struct PathStart<'a> {
     /// Its name and key with the anchor's constraints: none of its own, for those that it may have are judged here.
     pub(crate) start: TrustAnchor<'a>,
     /// Its certificate; none of the anchor itself.
@@ -30,7 +30,7 @@ pub(crate) struct FirstStep<'a> {
     path_length: Option<u8>,
 }
 
-impl<'a> FirstStep<'a> {
+impl<'a> PathStart<'a> {
     /// The steps that lead further than webpki goes; in nearly every estate there is none.
     pub(crate) fn all(
         bundle: &'a Bundle,

@@ -11,8 +11,8 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use crate::certificate::{Certificate, Subject, names};
 use crate::deny::fingerprint_of;
-use crate::fault::{Fault, claimed_certname};
-use crate::legacy;
+use crate::legacy_signatures;
+use crate::refusal::{CertificateFault, claimed_certname};
 use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;
 
@@ -90,8 +90,8 @@ impl From<MemberError> for Error {
     }
 }
 
-impl From<Fault> for MemberError {
-    fn from(fault: Fault) -> Self {
+impl From<CertificateFault> for MemberError {
+    fn from(fault: CertificateFault) -> Self {
         Self::Certificate {
             what: match fault.reason {
                 Reason::WrongPurpose => "is not valid for server authentication",
@@ -132,7 +132,7 @@ impl ServerCertVerifier for MemberVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         self.trust
-            .verify(end_entity, intermediates, KeyUsage::server_auth(), now)
+            .verify_path(end_entity, intermediates, KeyUsage::server_auth(), now)
             .map_err(MemberError::from)?;
         check_name(end_entity, server_name, self.name_from_cn)?;
         let name = server_name.to_str().into_owned();
@@ -149,12 +149,14 @@ impl ServerCertVerifier for MemberVerifier {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         match small_key_of_legacy(&self.trust, cert) {
-            Some(leaf) => legacy::check_small_key(message, dss.signature(), dss.scheme, leaf.spki)
-                .map(|()| HandshakeSignatureValid::assertion())
-                .map_err(|fault| match fault {
-                    SignatureFault::Wrong => CertificateError::BadSignature.into(),
-                    SignatureFault::Unsupported => MemberError::SmallKey.into(),
-                }),
+            Some(leaf) => {
+                legacy_signatures::check_small_key(message, dss.signature(), dss.scheme, leaf.spki)
+                    .map(|()| HandshakeSignatureValid::assertion())
+                    .map_err(|fault| match fault {
+                        SignatureFault::Wrong => CertificateError::BadSignature.into(),
+                        SignatureFault::Unsupported => MemberError::SmallKey.into(),
+                    })
+            }
             None => verify_tls12_signature(message, cert, dss, &signature::algorithms()),
         }
     }
@@ -172,7 +174,7 @@ impl ServerCertVerifier for MemberVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        legacy::schemes(&self.trust.legacy)
+        legacy_signatures::schemes(&self.trust.legacy)
     }
 }
 
@@ -205,9 +207,11 @@ impl TrustStore {
                     "It is on the CRL of {}, number {number}.",
                     Subject(read.issuer)
                 );
-                Fault::new(Reason::Revoked, own, list)
+                CertificateFault::new(Reason::Revoked, own, list)
             }
-            None if self.is_blocked(own, &read, now) => Fault::new(Reason::Blocked, own, ""),
+            None if self.is_blocked(own, &read, now) => {
+                CertificateFault::new(Reason::Blocked, own, "")
+            }
             None => return Ok(()),
         };
         Err(MemberError::from(fault).into())

@@ -11,10 +11,10 @@ use webpki::KeyUsage;
 
 use crate::bundle::{Bundle, Ca, Fingerprint, Issuer};
 use crate::certificate::Certificate;
-use crate::judge::Judgement;
 use crate::path::Path;
 use crate::settings::UNCHECKED_ALL;
 use crate::store::TrustStore;
+use crate::verdict::ChainVerification;
 
 /// When a verified certificate below a CA was seen last, in seconds of Unix time; 0: never.
 #[derive(Debug, Default)]
@@ -95,8 +95,8 @@ impl TrustStore {
     }
 
     /// Notes that an agent is still connected whose certificate was verified earlier.
-    pub fn note_in_use(&self, judgement: &Judgement, now: UnixTime) {
-        if let Some(chain) = &judgement.chain {
+    pub fn note_in_use(&self, verification: &ChainVerification, now: UnixTime) {
+        if let Some(chain) = &verification.chain {
             self.bundle.note_seen(chain.cas(), now);
         }
     }
@@ -201,7 +201,7 @@ impl TrustStore {
         now: UnixTime,
     ) -> Option<Vec<Fingerprint>> {
         let (leaf, sent) = chain.split_first()?;
-        let path = self.verify(leaf, sent, purpose.usage(), now).ok()?;
+        let path = self.verify_path(leaf, sent, purpose.usage(), now).ok()?;
         let Path { links, anchor, .. } = path;
         let mut cas: Vec<_> = links.iter().map(|link| link.issuer.id).collect();
         cas.push(anchor.issuer.id);

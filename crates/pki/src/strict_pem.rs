@@ -9,7 +9,7 @@ use rustls_pki_types::pem::{PemObject, SectionKind};
 ///
 /// # Errors
 /// What else the text is, as the end of a sentence.
-pub(crate) fn der_of(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
+pub(crate) fn only_block(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
     let (begin, end) = (
         format!("-----BEGIN {label}-----"),
         format!("-----END {label}-----"),
@@ -35,7 +35,7 @@ pub(crate) fn der_of(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
 
 /// Whether every reader of PEM finds the same blocks in a text, all of this label: each begins and ends on a line of its
 /// own, and what stands between them has not even the dashes of another. What is in them is not looked at.
-pub(crate) fn are_all(text: &[u8], label: &str) -> bool {
+pub(crate) fn has_only(text: &[u8], label: &str) -> bool {
     let (begin, end) = (
         format!("-----BEGIN {label}-----"),
         format!("-----END {label}-----"),

@@ -4,7 +4,7 @@ use rcgen::{KeyPair, SignatureAlgorithm, SigningKey};
 use rustls_pki_types::CertificateRevocationListDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::Ca;
+use super::TestCa;
 
 /// A list in the making: version 2, number 1, good until 2049, nobody on it.
 #[derive(Clone, Default)]
@@ -69,7 +69,7 @@ impl List {
     }
 
     /// Signed by a CA.
-    pub fn signed_by(&self, ca: &Ca) -> CertificateRevocationListDer<'static> {
+    pub fn signed_by(&self, ca: &TestCa) -> CertificateRevocationListDer<'static> {
         let (_, certificate) = X509Certificate::from_der(&ca.der).unwrap();
         self.signed(
             certificate.tbs_certificate.subject.as_raw(),

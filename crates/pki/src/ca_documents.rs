@@ -3,12 +3,12 @@
 use rustls_pki_types::pem::{PemObject, SectionKind};
 
 use crate::certificate::Certificate;
-use crate::one_block;
 use crate::store::TrustStore;
+use crate::strict_pem;
 
 /// Why it may not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotOurCas {
+pub enum CaCertificatesError {
     /// It is not PEM, or has something else than certificates.
     #[error("it is not PEM with certificates only")]
     Unreadable,
@@ -26,33 +26,36 @@ impl TrustStore {
     ///
     /// # Errors
     /// The first thing that is not so.
-    pub fn check_cas(&self, pem: &[u8]) -> Result<(), NotOurCas> {
-        if !one_block::are_all(pem, "CERTIFICATE") {
-            return Err(NotOurCas::Unreadable);
+    pub fn check_cas(&self, pem: &[u8]) -> Result<(), CaCertificatesError> {
+        if !strict_pem::has_only(pem, "CERTIFICATE") {
+            return Err(CaCertificatesError::Unreadable);
         }
         let mut found = false;
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
             let Ok((SectionKind::Certificate, der)) = section else {
-                return Err(NotOurCas::Unreadable);
+                return Err(CaCertificatesError::Unreadable);
             };
             let mut cas = self.bundle.cas.iter();
             if !cas.any(|ca| *ca.der == *der) {
                 let described = Certificate::read(&der).map(|ca| ca.describe());
-                return Err(described.map_or(NotOurCas::Unreadable, NotOurCas::Strange));
+                return Err(described.map_or(
+                    CaCertificatesError::Unreadable,
+                    CaCertificatesError::Strange,
+                ));
             }
             found = true;
         }
         match found {
             true => Ok(()),
-            false => Err(NotOurCas::Empty),
+            false => Err(CaCertificatesError::Empty),
         }
     }
 }
 
 /// Whether a text that a CA gives out has revocation lists and no other block, for any reader of PEM.
 #[must_use]
-pub fn holds_lists_alone(pem: &[u8]) -> bool {
-    one_block::are_all(pem, "X509 CRL")
+pub fn holds_only_crls(pem: &[u8]) -> bool {
+    strict_pem::has_only(pem, "X509 CRL")
 }
 
 #[cfg(test)]
@@ -70,7 +73,7 @@ mod tests {
             LIST.trim_end().to_owned(),
             format!("text\n{LIST}- text\n"),
         ] {
-            assert!(holds_lists_alone(good.as_bytes()), "{good:?}");
+            assert!(holds_only_crls(good.as_bytes()), "{good:?}");
         }
         for bad in [
             format!(" {LIST}"),
@@ -85,7 +88,7 @@ mod tests {
             LIST.replace('\n', "\r"),
             LIST.replace("BEGIN X509 CRL-----", "BEGIN X509 CRL----- "),
         ] {
-            assert!(!holds_lists_alone(bad.as_bytes()), "{bad:?}");
+            assert!(!holds_only_crls(bad.as_bytes()), "{bad:?}");
         }
     }
 }

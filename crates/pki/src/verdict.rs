@@ -7,15 +7,15 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::KeyUsage;
 
 use crate::bundle::{Fingerprint, Issuer};
+use crate::chain_memory::PresentedDigest;
 use crate::deny::{Block, SerialNumber};
-use crate::fault::{Fault, refusal};
 use crate::path::{Anchor, Link};
-use crate::remembered::Sent;
+use crate::refusal::{CertificateFault, refusal};
 use crate::store::TrustStore;
 
 /// What a trust store says of a client, and what is needed to say it again.
 #[derive(Clone, Debug)]
-pub struct Judgement {
+pub struct ChainVerification {
     /// The verdict.
     pub identity: ClientIdentity,
     /// The path it rests on, where there is one.
@@ -26,7 +26,7 @@ pub struct Judgement {
     pub generation: u64,
 }
 
-impl Judgement {
+impl ChainVerification {
     /// Whether the verdict holds still: same trust, and the clock is where everything it rests on is in time.
     ///
     /// This is what a connection asks on each request: a comparison, and two more for a verified client. A client
@@ -86,7 +86,7 @@ impl VerifiedChain {
 
 /// A verdict from memory.
 #[derive(Clone, Debug)]
-pub struct Recalled {
+pub struct RecalledVerdict {
     /// Whose certificate it is.
     pub agent: Arc<Agent>,
     /// Why it is refused now; where dates say so, those of a CA above it or its own. None: it is not.
@@ -99,9 +99,9 @@ pub struct Recalled {
 
 impl TrustStore {
     /// Judges the certificates a client sent, its own first; proof of possession is the handshake's affair.
-    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judgement {
+    pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> ChainVerification {
         let presented = chain.iter().map(|der| der.clone().into_owned()).collect();
-        self.judge_presented(presented, now)
+        self.verify_presented(presented, now)
     }
 
     /// Judges again under this store what another store, or this one at an earlier time, has judged.
@@ -109,41 +109,45 @@ impl TrustStore {
     /// A path that was good is confirmed by (issuer key, serial) alone while bundle and policy are the same; that is
     /// all a CRL swap costs. Whatever is not confirmed is judged anew from the certificates, refused clients too:
     /// the verdict is always what a new connection would get.
-    pub fn rejudge(&self, judgement: &Judgement, now: UnixTime) -> Judgement {
-        if let Some(confirmed) = self.confirmed(judgement, now) {
+    pub fn reverify(&self, verification: &ChainVerification, now: UnixTime) -> ChainVerification {
+        if let Some(confirmed) = self.confirmed(verification, now) {
             return confirmed;
         }
-        self.judge_presented(Arc::clone(&judgement.presented), now)
+        self.verify_presented(Arc::clone(&verification.presented), now)
     }
 
     /// The same verdict under this store, where looking serials up is enough for it: microseconds at most.
-    pub fn confirmed(&self, judgement: &Judgement, now: UnixTime) -> Option<Judgement> {
-        let chain = match &judgement.chain {
+    pub fn confirmed(
+        &self,
+        verification: &ChainVerification,
+        now: UnixTime,
+    ) -> Option<ChainVerification> {
+        let chain = match &verification.chain {
             Some(chain) => Some(self.confirm(chain, now)?),
-            None if judgement.presented.is_empty() => None,
+            None if verification.presented.is_empty() => None,
             None => return None,
         };
-        Some(Judgement {
+        Some(ChainVerification {
             chain,
             generation: self.generation,
-            ..judgement.clone()
+            ..verification.clone()
         })
     }
 
-    /// Whether [`rejudge`](Self::rejudge) has no path to build: microseconds at most, where a path costs hundreds.
-    pub fn confirms_by_serial(&self, judgement: &Judgement) -> bool {
-        judgement.presented.is_empty()
-            || judgement
+    /// Whether [`reverify`](Self::reverify) has no path to build: microseconds at most, where a path costs hundreds.
+    pub fn confirms_by_serial(&self, verification: &ChainVerification) -> bool {
+        verification.presented.is_empty()
+            || verification
                 .chain
                 .as_ref()
                 .is_some_and(|chain| chain.paths == self.paths)
     }
 
-    fn judge_presented(
+    fn verify_presented(
         &self,
         presented: Arc<[CertificateDer<'static>]>,
         now: UnixTime,
-    ) -> Judgement {
+    ) -> ChainVerification {
         let (identity, chain) = match presented.split_first() {
             None => (ClientIdentity::Anonymous, None),
             Some((leaf, _)) => match self.admitted(&presented, now) {
@@ -157,7 +161,7 @@ impl TrustStore {
                 Err(fault) => (ClientIdentity::Refused(refusal(fault, leaf)), None),
             },
         };
-        Judgement {
+        ChainVerification {
             identity,
             chain,
             presented,
@@ -171,8 +175,8 @@ impl TrustStore {
         &self,
         presented: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<Arc<VerifiedChain>, Fault> {
-        let known = Sent::of(presented);
+    ) -> Result<Arc<VerifiedChain>, CertificateFault> {
+        let known = PresentedDigest::of(presented);
         let remembered = self.remembered.get(&known);
         let held = remembered.and_then(|chain| self.confirm(&chain, now));
         self.remembered.count(held.is_some());
@@ -181,12 +185,12 @@ impl TrustStore {
         }
         let (leaf, sent) = presented
             .split_first()
-            .ok_or_else(|| Fault::new(Reason::Malformed, &[], ""))?;
+            .ok_or_else(|| CertificateFault::new(Reason::Malformed, &[], ""))?;
         let chain = self.verified(leaf, sent, now)?;
         self.remembered.put(&known, &chain);
         match self.block_of(&chain, now) {
             // Whom and why is the operator's affair; an agent learns only that it is meant.
-            Some(_) => Err(Fault::new(Reason::Blocked, leaf, "")),
+            Some(_) => Err(CertificateFault::new(Reason::Blocked, leaf, "")),
             None => Ok(chain),
         }
     }
@@ -213,8 +217,8 @@ impl TrustStore {
     }
 
     /// What is said now of the certificate with this SHA-256, by the path on which it was verified; none where that is
-    /// not remembered. For people: what decides is [`judge`](Self::judge), which would look for another path.
-    pub fn recall(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<Recalled> {
+    /// not remembered. For people: what decides is [`verify`](Self::verify), which would look for another path.
+    pub fn recall(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<RecalledVerdict> {
         let chain = self.remembered.chain_of(fingerprint)?;
         let block = self.block_of(&chain, now).cloned();
         let refused = match self.unrevoked(&chain.links, chain.earliest_end, now) {
@@ -227,7 +231,7 @@ impl TrustStore {
             let serial = SerialNumber::of_content(&link.serial);
             (link.issuer.text.clone(), serial)
         };
-        Some(Recalled {
+        Some(RecalledVerdict {
             agent: Arc::clone(&chain.agent),
             refused,
             block,
@@ -240,12 +244,13 @@ impl TrustStore {
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Result<Arc<VerifiedChain>, Fault> {
-        let path = self.verify(leaf, sent, KeyUsage::client_auth(), now)?;
+    ) -> Result<Arc<VerifiedChain>, CertificateFault> {
+        let path = self.verify_path(leaf, sent, KeyUsage::client_auth(), now)?;
         // The one place that says so: `path` comes from `verify` only when every check on it has passed.
         let proof = ChainVerified::assertion();
-        let agent = Agent::from_leaf(leaf, &self.identity, proof)
-            .map_err(|error| Fault::new(Reason::Subject, leaf, format!("In detail: {error}.")))?;
+        let agent = Agent::from_leaf(leaf, &self.identity, proof).map_err(|error| {
+            CertificateFault::new(Reason::Subject, leaf, format!("In detail: {error}."))
+        })?;
         let agent = match path.links.last() {
             Some(own) => agent.with_path(own.fingerprint, path.intermediates),
             None => agent,

@@ -15,7 +15,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::certificate::Certificate;
 use crate::der::{self, Reader};
-use crate::legacy;
+use crate::legacy_signatures;
 use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;
 
@@ -51,7 +51,7 @@ pub struct ListenerPolicy {
 /// Asks clients for a certificate and checks that they hold its key.
 ///
 /// Under [`OnInvalid::Defer`] any certificate of a sane size passes, and the caller must judge `peer_certificates()`
-/// with [`TrustStore::judge`] right after the handshake. A resumed session never comes here under either policy:
+/// with [`TrustStore::verify`] right after the handshake. A resumed session never comes here under either policy:
 /// judge it in the same way.
 pub struct ClientVerifier {
     policy: ListenerPolicy,
@@ -88,7 +88,7 @@ impl ClientVerifier {
         self.policy
     }
 
-    fn judged(
+    fn verify_now(
         &self,
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
@@ -98,7 +98,7 @@ impl ClientVerifier {
             .chain(sent)
             .map(|der| CertificateDer::from(der.as_ref()))
             .collect();
-        match (self.current)().judge(&chain, now).identity {
+        match (self.current)().verify(&chain, now).identity {
             ClientIdentity::Verified(_) => Ok(ClientCertVerified::assertion()),
             ClientIdentity::Refused(refusal) => {
                 REFUSED_NAME.set(refusal.claimed);
@@ -146,7 +146,7 @@ impl ClientCertVerifier for ClientVerifier {
         }
         match self.policy.on_invalid {
             OnInvalid::Defer => Ok(ClientCertVerified::assertion()),
-            OnInvalid::Abort => self.judged(end_entity, intermediates, now),
+            OnInvalid::Abort => self.verify_now(end_entity, intermediates, now),
         }
     }
 
@@ -183,7 +183,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        legacy::schemes(&(self.current)().legacy)
+        legacy_signatures::schemes(&(self.current)().legacy)
     }
 }
 
@@ -285,7 +285,7 @@ fn check_tls12(
     dss: &DigitallySignedStruct,
 ) -> Result<(), SignatureFault> {
     match trust.legacy.may_admit_key_of(leaf) {
-        true => legacy::check_small_key(message, dss.signature(), dss.scheme, leaf.spki),
+        true => legacy_signatures::check_small_key(message, dss.signature(), dss.scheme, leaf.spki),
         false => signature::check_tls12(message, dss.signature(), dss.scheme, &leaf.public_key()),
     }
 }

@@ -75,7 +75,7 @@ fn as_many_may_follow_as_the_path_length_says() {
         let params = length.map_or_else(|| params("sub"), with_length);
         let bundle = root.bundle();
         let ders = [root.signs(params).der().clone(), again.der().clone()];
-        let steps = FirstStep::all(&bundle, &ders, at(IN_2030));
+        let steps = PathStart::all(&bundle, &ders, at(IN_2030));
         let told = steps[0].admits(&below(others, agains));
         assert_eq!(told, admitted, "{length:?} {others} {agains}");
     }
@@ -139,7 +139,7 @@ impl Root {
 
     fn steps_at(&self, sent: &[&Made], seconds: u64) -> usize {
         let ders: Vec<_> = sent.iter().map(|made| made.der().clone()).collect();
-        FirstStep::all(&self.bundle(), &ders, at(seconds)).len()
+        PathStart::all(&self.bundle(), &ders, at(seconds)).len()
     }
 }
 

@@ -106,7 +106,7 @@ fn a_sha1_list_counts_where_its_ca_is_named_and_is_told_where_it_is_not() {
 #[test]
 fn a_name_taken_out_again_judges_as_before_it_was_put_in() {
     let named = store_naming(OLD, "old-crl.pem");
-    let accepted = named.judge(&[certificate("old-agent.pem")], now());
+    let accepted = named.verify(&[certificate("old-agent.pem")], now());
     assert_eq!(reason(&accepted), None);
     let without = built("", "old-crl.pem", Some(&named));
     assert!(without.generation() > named.generation());
@@ -116,7 +116,7 @@ fn a_name_taken_out_again_judges_as_before_it_was_put_in() {
     };
     assert_eq!((lists_of(&named), lists_of(&without)), (1, 0));
     assert_eq!(
-        reason(&without.rejudge(&accepted, now())),
+        reason(&without.reverify(&accepted, now())),
         Some(Reason::UnsupportedAlgorithm)
     );
 }
@@ -126,7 +126,7 @@ fn a_forged_signature_is_wrong_under_a_named_ca_too() {
     let store = store_naming(OLD, "old-crl.pem");
     let mut forged = certificate("old-agent.pem").to_vec();
     *forged.last_mut().unwrap() ^= 1;
-    let judgement = store.judge(&[forged.into()], now());
+    let judgement = store.verify(&[forged.into()], now());
     assert_eq!(
         reason(&judgement),
         Some(Reason::UnsupportedAlgorithm),
@@ -135,7 +135,7 @@ fn a_forged_signature_is_wrong_under_a_named_ca_too() {
     // A key of the same size that is not the named CA's signs nothing.
     let mut renamed = certificate("old-sub-agent.pem").to_vec();
     *renamed.last_mut().unwrap() ^= 1;
-    assert!(reason(&store.judge(&[renamed.into()], now())).is_some());
+    assert!(reason(&store.verify(&[renamed.into()], now())).is_some());
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_member_of_a_small_key_is_spoken_to_in_tls_12_where_its_ca_is_named() {
 }
 
 fn judged(store: &TrustStore, leaf: &str) -> Option<Reason> {
-    reason(&store.judge(&[certificate(leaf)], now()))
+    reason(&store.verify(&[certificate(leaf)], now()))
 }
 
 /// Every CA of the fixtures, with one named or none.
@@ -183,7 +183,7 @@ fn built(named: &str, old_crl: &str, previous: Option<&TrustStore>) -> TrustStor
             .map(|name| pki::Named::new(*name, file(name).as_bytes().to_vec()));
         named.collect()
     };
-    let material = pki::Material {
+    let material = pki::TrustMaterial {
         bundle: bytes(&[
             "ca-bundle.pem",
             "old-ca.pem",
@@ -191,7 +191,7 @@ fn built(named: &str, old_crl: &str, previous: Option<&TrustStore>) -> TrustStor
             "small-ca.pem",
         ]),
         crls: bytes(&["crl-before.pem", old_crl, "small-crl.pem"]),
-        ..pki::Material::default()
+        ..pki::TrustMaterial::default()
     };
     let settings = TrustSettings {
         legacy_signatures: Some(named.to_owned())

@@ -9,7 +9,7 @@ use crate::store::TrustStore;
 
 /// What is wrong with which certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct CertificateFault {
     pub(crate) reason: Reason,
     /// The certificate it is about: subject, serial, issuer, dates.
     pub(crate) certificate: String,
@@ -25,7 +25,7 @@ impl TrustStore {
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         now: UnixTime,
-    ) -> Fault {
+    ) -> CertificateFault {
         use webpki::Error;
         let own = Certificate::read(leaf).ok();
         let expired = own.as_ref().is_some_and(|own| now > own.not_after);
@@ -75,7 +75,7 @@ impl TrustStore {
             Reason::Malformed => Some(format!("The reader says: {error}.")),
             _ => None,
         };
-        Fault::new(reason, leaf, detail.unwrap_or_default())
+        CertificateFault::new(reason, leaf, detail.unwrap_or_default())
     }
 
     /// Whether a CA of the bundle that has the issuer's name has a key that cannot be verified: aws-lc calls wrong what
@@ -120,7 +120,7 @@ impl TrustStore {
     }
 }
 
-impl Fault {
+impl CertificateFault {
     pub(crate) fn new(reason: Reason, certificate: &[u8], detail: impl Into<String>) -> Self {
         Self {
             reason,
@@ -131,7 +131,7 @@ impl Fault {
 }
 
 /// What the agent's user is told, with what to run.
-pub(crate) fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
+pub(crate) fn refusal(fault: CertificateFault, leaf: &[u8]) -> Refusal {
     let help = match fault.reason {
         // Another certificate of the agent's would be of no use.
         Reason::Revoked if fault.certificate != described(leaf) => CA_REVOKED.to_owned(),

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use identity::{Certname, Reason};
 use pki::{
-    Block, Blocked, ClientVerifier, Credential, DenyList, ListenerPolicy, MemberError, MemberNames,
-    Named, Protocols, SerialNumber, ShownCredentials, TicketKeys, TrustSettings, TrustStore,
-    client_config, server_config,
+    Block, BlockTarget, ClientVerifier, Credential, DenyList, ListenerCredentials, ListenerPolicy,
+    MemberError, MemberNames, Named, Protocols, SerialNumber, TicketKeys, TrustSettings,
+    TrustStore, client_config, server_config,
 };
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::{
@@ -87,7 +87,7 @@ fn a_bad_member_is_refused_with_its_reason() {
     for (leaf, expected, words) in [
         (puppet.ca.agent("puppet", 9), Reason::Revoked, "is revoked"),
         (
-            Ca::root("elsewhere").agent("puppet", 5),
+            TestCa::root("elsewhere").agent("puppet", 5),
             Reason::UnknownIssuer,
             "CN=elsewhere",
         ),
@@ -167,7 +167,7 @@ fn a_session_with_a_member_ends_with_the_trust_generation() {
 #[test]
 fn the_member_sees_an_alert_too() {
     let puppet = Puppet::new();
-    let member = member(&puppet, &Ca::root("elsewhere").agent("puppet", 5));
+    let member = member(&puppet, &TestCa::root("elsewhere").agent("puppet", 5));
     let (_, server) = shake(&client(&trusted(&puppet), None), &member);
     assert_eq!(
         server.unwrap_err(),
@@ -177,7 +177,7 @@ fn the_member_sees_an_alert_too() {
 
 #[test]
 fn a_credential_without_names_or_with_rights_says_so() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     let mut params = leaf_params("ca.example.com", 5);
     let mut rights = rcgen::CustomExtension::from_oid_content(
         &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 39],
@@ -203,7 +203,7 @@ fn a_credential_without_names_or_with_rights_says_so() {
 
 #[test]
 fn keys_are_read_in_each_form_and_must_belong_to_the_certificate() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     for pem_key in [
         include_str!("keys/sec1.pem"),
         include_str!("keys/pkcs1.pem"),
@@ -223,7 +223,7 @@ fn keys_are_read_in_each_form_and_must_belong_to_the_certificate() {
 
 #[test]
 fn a_bad_key_is_told_without_a_byte_of_it() {
-    let ca = Ca::root("root");
+    let ca = TestCa::root("root");
     let chain = Named::new(
         "cert.pem",
         pem("CERTIFICATE", &ca.agent("puppet", 5).der).into_bytes(),
@@ -263,7 +263,7 @@ fn member(puppet: &Puppet, leaf: &Leaf) -> Arc<ServerConfig> {
     let config = server_config(
         "agents",
         Arc::new(verifier),
-        &Arc::new(ShownCredentials::new([&credential(leaf)]).unwrap()),
+        &Arc::new(ListenerCredentials::new([&credential(leaf)]).unwrap()),
         &TicketKeys::default(),
         Duration::from_secs(3600),
         Protocols::Http1,
@@ -354,22 +354,22 @@ fn a_member_is_held_against_lists_and_blocks_that_came_after_it_was_verified() {
         "{told}"
     );
     // Another CA of that name counts its own serials, and nobody has verified what cannot be read.
-    let others = Ca::root("Puppet CA: test").agent("puppet", 5).der;
+    let others = TestCa::root("Puppet CA: test").agent("puppet", 5).der;
     assert_eq!(fault(&listed(&[5]), &others), None);
     assert_eq!(fault(&listed(&[5]), &b"junk".as_slice().into()), None);
 
-    let serial_of = |issuer: &str, serial| Blocked::Serial {
+    let serial_of = |issuer: &str, serial| BlockTarget::Serial {
         issuer: issuer.to_owned(),
         serial: SerialNumber::parse(serial).unwrap(),
     };
-    let name = |name| Blocked::Certname(Certname::parse(name).unwrap());
+    let name = |name| BlockTarget::Certname(Certname::parse(name).unwrap());
     let print = pki::fingerprint_of(&own);
     for (blocked, meets) in [
         (serial_of("CN=Puppet CA: test", "05"), true),
         (serial_of("CN=Puppet CA: test", "06"), false),
         (serial_of("CN=another", "05"), false),
-        (Blocked::Fingerprint(print), true),
-        (Blocked::Fingerprint([0; 32]), false),
+        (BlockTarget::Fingerprint(print), true),
+        (BlockTarget::Fingerprint([0; 32]), false),
         (name("puppet"), true),
         (name("pupp"), false),
     ] {

@@ -12,17 +12,17 @@ use foldhash::fast::RandomState;
 use rustls_pki_types::CertificateDer;
 
 use crate::bundle::Fingerprint;
-use crate::judge::VerifiedChain;
+use crate::verdict::VerifiedChain;
 
 /// What a client sent, as far as a memory knows it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct PresentedDigest {
     leaf: Fingerprint,
     /// Of every certificate, in order.
     all: Fingerprint,
 }
 
-impl Sent {
+impl PresentedDigest {
     /// Of the certificates as they came, the client's own first.
     pub(crate) fn of(presented: &[CertificateDer<'_>]) -> Self {
         let leaf = Fingerprint::of(presented.first().map(|der| &**der));
@@ -36,7 +36,7 @@ impl Sent {
 
 /// How often a verdict found its chain remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChainMemory {
+pub struct ChainMemoryStats {
     /// Chains remembered now.
     pub chains: usize,
     /// Verdicts that found theirs, and that it still holds.
@@ -50,7 +50,7 @@ pub struct ChainMemory {
 /// It is cut in shards, each behind a lock of its own for a few instructions, so that workers hardly meet. A client
 /// certificate has one place, whatever is sent beside it: nobody can fill the memory with one certificate.
 #[derive(Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct ChainMemory {
     shards: Box<[Mutex<Shard>]>,
     /// Most chains in one half of a shard.
     half_max: usize,
@@ -64,7 +64,7 @@ pub(crate) struct Lookups {
     misses: AtomicU64,
 }
 
-impl Remembered {
+impl ChainMemory {
     /// An empty memory for so many chains at most; it counts on where another has counted.
     pub(crate) fn new(chains_max: usize, lookups: Arc<Lookups>) -> Self {
         let shards = match chains_max {
@@ -84,7 +84,7 @@ impl Remembered {
     }
 
     /// The chain that was verified of exactly these bytes. The caller finds out whether it still holds.
-    pub(crate) fn get(&self, sent: &Sent) -> Option<Arc<VerifiedChain>> {
+    pub(crate) fn get(&self, sent: &PresentedDigest) -> Option<Arc<VerifiedChain>> {
         let mut shard = self.lock(sent);
         let (chain, outdated) = shard.get(sent, self.half_max);
         drop(shard);
@@ -93,7 +93,7 @@ impl Remembered {
     }
 
     /// Remembers what was just verified.
-    pub(crate) fn put(&self, sent: &Sent, chain: &Arc<VerifiedChain>) {
+    pub(crate) fn put(&self, sent: &PresentedDigest, chain: &Arc<VerifiedChain>) {
         let outdated = self.lock(sent).put(sent, Arc::clone(chain), self.half_max);
         // Let go without the lock: there may be hundreds.
         drop(outdated);
@@ -108,12 +108,12 @@ impl Remembered {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn told(&self) -> ChainMemory {
+    pub(crate) fn stats(&self) -> ChainMemoryStats {
         let chains = self.shards.iter().map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.young.len() + shard.old.len()
         });
-        ChainMemory {
+        ChainMemoryStats {
             chains: chains.sum(),
             hits: self.lookups.hits.load(Ordering::Relaxed),
             misses: self.lookups.misses.load(Ordering::Relaxed),
@@ -130,14 +130,14 @@ impl Remembered {
         })
     }
 
-    fn lock(&self, sent: &Sent) -> std::sync::MutexGuard<'_, Shard> {
+    fn lock(&self, sent: &PresentedDigest) -> std::sync::MutexGuard<'_, Shard> {
         let shard = usize::from(sent.leaf.as_bytes()[0]) % self.shards.len();
         let shard = &self.shards[shard];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-type Chains = HashMap<Fingerprint, Place, RandomState>;
+type Chains = HashMap<Fingerprint, RememberedChain, RandomState>;
 
 /// Two halves: a chain that is asked for moves to the young one, and when that is full it becomes the old one, whose
 /// chains nobody has asked for since are forgotten.
@@ -148,15 +148,20 @@ struct Shard {
 }
 
 #[derive(Debug)]
-struct Place {
+struct RememberedChain {
     all: Fingerprint,
     chain: Arc<VerifiedChain>,
 }
 
 impl Shard {
     /// The chain, and what is forgotten for it.
-    fn get(&mut self, sent: &Sent, half_max: usize) -> (Option<Arc<VerifiedChain>>, Chains) {
-        let known = |place: &Place| (place.all == sent.all).then(|| Arc::clone(&place.chain));
+    fn get(
+        &mut self,
+        sent: &PresentedDigest,
+        half_max: usize,
+    ) -> (Option<Arc<VerifiedChain>>, Chains) {
+        let known =
+            |place: &RememberedChain| (place.all == sent.all).then(|| Arc::clone(&place.chain));
         if let Some(place) = self.young.get(&sent.leaf) {
             return (known(place), Chains::default());
         }
@@ -168,7 +173,12 @@ impl Shard {
     }
 
     /// Gives the chain the place of its client certificate; what is forgotten for it.
-    fn put(&mut self, sent: &Sent, chain: Arc<VerifiedChain>, half_max: usize) -> Chains {
+    fn put(
+        &mut self,
+        sent: &PresentedDigest,
+        chain: Arc<VerifiedChain>,
+        half_max: usize,
+    ) -> Chains {
         self.old.remove(&sent.leaf);
         let is_full = self.young.len() >= half_max && !self.young.contains_key(&sent.leaf);
         let outdated = match is_full {
@@ -177,7 +187,7 @@ impl Shard {
         };
         if half_max > 0 {
             let all = sent.all;
-            self.young.insert(sent.leaf, Place { all, chain });
+            self.young.insert(sent.leaf, RememberedChain { all, chain });
         }
         outdated
     }

@@ -6,12 +6,12 @@ mod support;
 use identity::Reason;
 use pki::{PkiProblem, TrustStore};
 use rustls_pki_types::CertificateRevocationListDer;
-use support::lists::{List, element};
+use support::crls::{List, element};
 use support::*;
 
 #[test]
 fn a_list_without_an_authority_key_identifier_counts() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let store = trusting(&root, &[List::new(1).revoking(5).signed_by(&root)]);
     assert!(store.warnings().is_empty(), "{:?}", store.warnings());
     assert_eq!(
@@ -23,7 +23,7 @@ fn a_list_without_an_authority_key_identifier_counts() {
 
 #[test]
 fn what_does_not_say_everything_is_refused_with_a_reason() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let base = element(0x02, &[1]);
     let indirect = element(0x30, &[0x84, 1, 0xff]);
     let users_alone = element(0x30, &[0x81, 1, 0xff]);
@@ -87,7 +87,7 @@ fn what_does_not_say_everything_is_refused_with_a_reason() {
 
 #[test]
 fn what_is_said_beside_a_serial_changes_nothing_if_it_is_known() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let reason = element(0x0a, &[6]);
     let since = element(0x18, b"20240101000000Z");
     let list = List::new(1)
@@ -104,7 +104,7 @@ fn what_is_said_beside_a_serial_changes_nothing_if_it_is_known() {
 
 #[test]
 fn a_list_that_another_key_of_that_name_signed_revokes_nobody_and_stands_for_nothing() {
-    let (root, impostor) = (Ca::root("root"), Ca::root("root"));
+    let (root, impostor) = (TestCa::root("root"), TestCa::root("root"));
     let forged = List::new(99).revoking(5).signed_by(&impostor);
     let bundle = std::slice::from_ref(&root.der);
     let agent = root.agent("web05", 5);
@@ -119,7 +119,7 @@ fn a_list_that_another_key_of_that_name_signed_revokes_nobody_and_stands_for_not
 
 #[test]
 fn a_verdict_is_the_same_whatever_the_length_of_the_list() {
-    let root = Ca::root("root");
+    let root = TestCa::root("root");
     let (good, bad) = (root.agent("web05", 5), root.agent("web06", 6));
     for count in [0, 1, 2, 1_000, 20_000] {
         let list = List::new(1).revoking_strangers(count).revoking(6);
@@ -132,7 +132,7 @@ fn a_verdict_is_the_same_whatever_the_length_of_the_list() {
     }
 }
 
-fn trusting(root: &Ca, lists: &[CertificateRevocationListDer<'_>]) -> TrustStore {
+fn trusting(root: &TestCa, lists: &[CertificateRevocationListDer<'_>]) -> TrustStore {
     store(std::slice::from_ref(&root.der), lists).unwrap()
 }
 
