@@ -246,7 +246,7 @@ fn the_guide_describes_each_check() {
         "/../../docs/operating/doctor.md"
     );
     let guide = std::fs::read_to_string(guide).expect("the guide is there");
-    for check in server::doctor::Check::ALL {
+    for check in ::doctor::Check::ALL {
         assert!(
             guide.contains(&format!("`{check}`")),
             "{check} is not in the guide"

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use server::doctor::{Examination, Finding, Grade, Proof, examine};
+use doctor::{DoctorFinding, DoctorOptions, DoctorReport, FindingSeverity, examine};
 
 use crate::{
     arguments::{Arguments, Doctor},
@@ -17,7 +17,7 @@ use crate::{
 /// Proves the deployment, and says what was found.
 pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failure> {
     let agent = doctor.agent_cert.clone().zip(doctor.agent_key.clone());
-    let examination = Examination {
+    let examination = DoctorOptions {
         options: options(arguments, &doctor.agent),
         agent,
         plain_ports: doctor.plain_port.clone(),
@@ -29,31 +29,31 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
-    let proof = runtime.block_on(examine(&examination));
+    let report = runtime.block_on(examine(&examination));
     // A name that a resolver still looks for is waited for by nobody.
     runtime.shutdown_background();
     if doctor.json {
-        output::say(&serde_json::to_string_pretty(&proof).context("findings are JSON")?)?;
+        output::say(&serde_json::to_string_pretty(&report).context("findings are JSON")?)?;
     } else {
-        output::say(&text(&proof))?;
+        output::say(&text(&report))?;
     }
-    match proof.worst() {
-        _ if proof.configuration_refused => Err(Failure::Found(CONFIGURATION)),
-        Some(Grade::Failure) => Err(Failure::Found(FAILURES)),
-        Some(Grade::Warning) => Err(Failure::Found(WARNINGS)),
-        Some(Grade::Note) | None => Ok(()),
+    match report.worst() {
+        _ if report.configuration_refused => Err(Failure::Found(CONFIGURATION)),
+        Some(FindingSeverity::Failure) => Err(Failure::Found(FAILURES)),
+        Some(FindingSeverity::Warning) => Err(Failure::Found(WARNINGS)),
+        Some(FindingSeverity::Note) | None => Ok(()),
     }
 }
 
-fn text(proof: &Proof) -> String {
-    let mut lines: Vec<String> = proof.findings.iter().map(paragraph).collect();
-    let passed: BTreeSet<_> = proof.passed.iter().map(|passed| passed.check).collect();
+fn text(report: &DoctorReport) -> String {
+    let mut lines: Vec<String> = report.findings.iter().map(paragraph).collect();
+    let passed: BTreeSet<_> = report.passed.iter().map(|passed| passed.check).collect();
     if !passed.is_empty() {
         let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
         lines.push(format!("passed: {}", names.join(", ")));
     }
     let count = |grade| {
-        let graded = proof
+        let graded = report
             .findings
             .iter()
             .filter(|finding| finding.severity == grade);
@@ -61,15 +61,15 @@ fn text(proof: &Proof) -> String {
     };
     lines.push(format!(
         "{} passed; failures: {}, warnings: {}, notes: {}",
-        proof.passed.len(),
-        count(Grade::Failure),
-        count(Grade::Warning),
-        count(Grade::Note)
+        report.passed.len(),
+        count(FindingSeverity::Failure),
+        count(FindingSeverity::Warning),
+        count(FindingSeverity::Note)
     ));
     lines.join("\n")
 }
 
-fn paragraph(finding: &Finding) -> String {
+fn paragraph(finding: &DoctorFinding) -> String {
     format!(
         "{:<8} {}: {}\n         {}\n         remedy: {}\n",
         finding.severity, finding.check, finding.about, finding.found, finding.remedy

@@ -173,7 +173,7 @@ pub(crate) fn next_change(own: &[OwnCertificate], now: UnixTime) -> Option<UnixT
 }
 
 /// From how many seconds before its expiry a certificate that is valid for `life` seconds is worth a notice.
-pub(crate) fn soon(life: u64, notice: Duration) -> u64 {
+pub fn expiry_notice_seconds(life: u64, notice: Duration) -> u64 {
     notice.as_secs().min(life / 4)
 }
 
@@ -270,7 +270,7 @@ impl OwnCertificate {
             .not_after
             .as_secs()
             .saturating_sub(self.not_before.as_secs());
-        NOTICES.map(|notice| soon(life, notice))
+        NOTICES.map(|notice| expiry_notice_seconds(life, notice))
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn date(text: &HeaderValue) -> Option<SystemTime> {
 }
 
 /// The member's clock, as its `Date` shows it, minus ours, in whole seconds; none if that is not a date.
-pub(crate) fn clock_offset(text: &HeaderValue, ours: SystemTime) -> Option<i64> {
+pub fn clock_offset(text: &HeaderValue, ours: SystemTime) -> Option<i64> {
     let whole = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Some(match date(text)?.duration_since(ours) {
         Ok(ahead) => whole(ahead),

@@ -2,7 +2,7 @@
 
 pub(crate) mod administrative;
 pub(crate) mod agent_checks;
-pub(crate) mod jrubies;
+pub mod jrubies;
 pub(crate) mod passthrough;
 pub(crate) mod persistence_key;
 pub(crate) mod probes;

@@ -19,7 +19,8 @@ use crate::{
 
 pub(crate) use lasting::Lasting;
 pub(crate) use members::{inherit_states, may_lose_writes};
-pub(crate) use parts::{Credentials, PreparedTls};
+pub(crate) use parts::Credentials;
+pub use parts::PreparedTls;
 use parts::{Materials, Problems};
 
 /// A generation ready to be committed.

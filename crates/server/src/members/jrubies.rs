@@ -15,9 +15,9 @@ use upstream::{MemberQuery, QueryConnection, QueryResponse};
 use crate::members::probes::Probed;
 
 /// Where Puppet Server (5.0 and later) shows its JRubies. Its default auth.conf allows the request without a certificate.
-pub(crate) const PATH: &str = "/status/v1/services/jruby-metrics?level=debug";
+pub const PATH: &str = "/status/v1/services/jruby-metrics?level=debug";
 /// The rule that an auth.conf needs which does not.
-pub(crate) const AUTH_RULE: &str = "{ match-request: { path: \"/status/v1/services/jruby-metrics\", type: path, method: get }, \
+pub const AUTH_RULE: &str = "{ match-request: { path: \"/status/v1/services/jruby-metrics\", type: path, method: get }, \
      allow-unauthenticated: true, sort-order: 400, name: \"proscenium JRuby counts\" }";
 /// Bytes of an answer that are read. A busy server shows each request that holds or waits for a JRuby, in 300 bytes.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -64,7 +64,7 @@ struct Metrics {
 
 /// Why an answer holds no count.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub(crate) enum JrubyError {
+pub enum JrubyError {
     /// auth.conf does not allow it.
     #[error("auth.conf of the server does not allow the request")]
     Forbidden,
@@ -83,7 +83,7 @@ pub(crate) enum JrubyError {
 }
 
 /// The request for the counts of a member, at the port that probes use.
-pub(crate) fn question(port: Option<u16>) -> MemberQuery<'static> {
+pub fn question(port: Option<u16>) -> MemberQuery<'static> {
     let accept = HeaderValue::from_static("application/json");
     MemberQuery {
         path: PATH,
@@ -96,7 +96,10 @@ pub(crate) fn question(port: Option<u16>) -> MemberQuery<'static> {
 }
 
 /// Reads an answer.
-pub(crate) fn read(told: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyError> {
+///
+/// # Errors
+/// Why it holds no count.
+pub fn read(told: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyError> {
     match told.status {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => return Err(JrubyError::Forbidden),

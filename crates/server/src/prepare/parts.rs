@@ -368,12 +368,16 @@ pub(super) fn pool_runtime(
 
 /// TLS towards members, kept from one generation to the next while nothing it rests on has changed.
 #[derive(Clone)]
-pub(crate) struct PreparedTls {
-    pub(crate) settings: MemberTls,
-    pub(crate) indication: bool,
+pub struct PreparedTls {
+    /// The settings of the pool.
+    pub settings: MemberTls,
+    /// Whether the proxy sends a server name (SNI).
+    pub indication: bool,
     rests_on: (Fingerprint, u64),
-    pub(crate) credential: pki::Credential,
-    pub(crate) trust: Arc<TrustStore>,
+    /// What the proxy presents to members.
+    pub credential: pki::Credential,
+    /// What verifies members.
+    pub trust: Arc<TrustStore>,
     config: Arc<pki::MemberTlsConfig>,
 }
 

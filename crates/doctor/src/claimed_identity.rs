@@ -7,24 +7,24 @@ use identity::{Agent, Certname, ClientIdentity, HeaderForm, IdentityHeaders};
 use pki::{Credential, Named, TrustStore};
 use rustls_pki_types::UnixTime;
 
-use super::{Check, Examination, Grade, Proof};
-use crate::prepare::Prepared;
+use crate::{Check, DoctorOptions, DoctorReport, FindingSeverity};
+use server::PreparedStart;
 
 /// A name that no host and no agent has (RFC 2606): whose documents nobody can be given.
-pub(super) const NOBODYS_NAME: &str = "proscenium-doctor.invalid";
+pub(crate) const NOBODYS_NAME: &str = "proscenium-doctor.invalid";
 /// What no server can decode that reads certificates from headers.
 const BROKEN_CERTIFICATE: HeaderValue = HeaderValue::from_static("%zz");
 
 /// Ourselves, as agents are known: made of nothing but a credential at hand, and the same verdict that agents get.
 #[derive(Clone, Debug)]
-pub(super) struct Ourselves {
+pub(crate) struct Ourselves {
     agent: Arc<Agent>,
     headers: IdentityHeaders,
 }
 
 impl Ourselves {
     /// Us by this credential, where the trust in force takes it, and where it gives no rights that we should not lend.
-    pub(super) fn proven(
+    pub(crate) fn proven(
         trust: &TrustStore,
         credential: &Credential,
         now: UnixTime,
@@ -44,32 +44,32 @@ impl Ourselves {
         })
     }
 
-    pub(super) fn certname(&self) -> &str {
+    pub(crate) fn certname(&self) -> &str {
         self.agent.certname().as_str()
     }
 
     /// The trusted headers that a pool's members would get for us.
-    pub(super) fn fields(&self, form: &HeaderForm, with_certificate: bool) -> HeaderMap {
+    pub(crate) fn fields(&self, form: &HeaderForm, with_certificate: bool) -> HeaderMap {
         let mut fields = HeaderMap::new();
         self.headers.stamp(form, &mut fields, with_certificate);
         fields
     }
 
     /// Bytes of the certificate's header.
-    pub(super) fn certificate_length(&self, form: &HeaderForm) -> usize {
+    pub(crate) fn certificate_length(&self, form: &HeaderForm) -> usize {
         self.headers.certificate_length(form)
     }
 }
 
 /// What is said of whom nobody knows.
-pub(super) fn nobody(form: &HeaderForm) -> HeaderMap {
+pub(crate) fn nobody(form: &HeaderForm) -> HeaderMap {
     let mut fields = HeaderMap::new();
     IdentityHeaders::new(&ClientIdentity::Anonymous, None).stamp(form, &mut fields, false);
     fields
 }
 
 /// What a forger would send from outside: that it is us, or, where we are nobody, a name that nobody has.
-pub(super) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> HeaderMap {
+pub(crate) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> HeaderMap {
     if let Some(ourselves) = ourselves {
         return ourselves.fields(form, false);
     }
@@ -92,7 +92,7 @@ pub(super) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> Heade
 }
 
 /// The same fields with a certificate that nobody can decode: whoever reads the header answers 400.
-pub(super) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
+pub(crate) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
     if let Ok(name) = HeaderName::from_bytes(form.cert.as_str().as_bytes()) {
         fields.insert(name, BROKEN_CERTIFICATE);
     }
@@ -100,16 +100,16 @@ pub(super) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
 }
 
 /// The credential of an ordinary agent, where one was given and is one.
-pub(super) fn ordinary_agent(
-    examination: &Examination,
-    prepared: &Prepared,
+pub(crate) fn ordinary_agent(
+    examination: &DoctorOptions,
+    prepared: &PreparedStart,
     now: UnixTime,
-    proof: &mut Proof,
+    report: &mut DoctorReport,
 ) -> Option<Credential> {
     let Some((chain, key)) = &examination.agent else {
-        proof.found(
+        report.found(
             Check::OutsideAgent,
-            Grade::Note,
+            FindingSeverity::Note,
             "all members",
             "not tested: no agent certificate was provided",
             "provide one with --agent-cert and --agent-key, for example that of a machine that will be removed",
@@ -119,9 +119,9 @@ pub(super) fn ordinary_agent(
     let about = chain.display().to_string();
     let mut wrong = |found: String| {
         let remedy = "provide the certificate and key of an agent of this CA; the certificate must be valid, not revoked, and not that of this proxy";
-        proof.found(
+        report.found(
             Check::AgentCertificate,
-            Grade::Warning,
+            FindingSeverity::Warning,
             &about,
             found,
             remedy,
@@ -143,12 +143,7 @@ pub(super) fn ordinary_agent(
             return None;
         }
     };
-    match prepared
-        .generation
-        .trust
-        .verify(credential.chain(), now)
-        .identity
-    {
+    match prepared.trust().verify(credential.chain(), now).identity {
         ClientIdentity::Verified(agent) => {
             let own = is_ours(prepared, agent.certname(), now);
             let found = match (agent.has_authorization_extension(), own) {
@@ -171,15 +166,15 @@ pub(super) fn ordinary_agent(
         }
         ClientIdentity::Anonymous => return None,
     }
-    proof.passed(Check::AgentCertificate, &about);
+    report.passed(Check::AgentCertificate, &about);
     Some(credential)
 }
 
-fn is_ours(prepared: &Prepared, certname: &Certname, now: UnixTime) -> bool {
-    let members = prepared.member_tls.iter().map(|tls| &tls.credential);
-    let mut ours = prepared.credentials.values().chain(members);
+fn is_ours(prepared: &PreparedStart, certname: &Certname, now: UnixTime) -> bool {
+    let members = prepared.member_tls().iter().map(|tls| &tls.credential);
+    let mut ours = prepared.listener_credentials().values().chain(members);
     ours.any(|credential| {
-        let judged = prepared.generation.trust.verify(credential.chain(), now);
+        let judged = prepared.trust().verify(credential.chain(), now);
         judged
             .identity
             .agent()

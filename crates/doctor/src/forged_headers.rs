@@ -4,23 +4,23 @@ use http::StatusCode;
 use identity::{HeaderForm, HeaderSet};
 use upstream::QueryResponse;
 
-use super::{
-    Check, Grade, Proof,
-    claim::{self, NOBODYS_NAME},
+use crate::{
+    Check, DoctorReport, FindingSeverity,
+    claimed_identity::{self, NOBODYS_NAME},
+    member_services::unclear,
     members::{Member, is_refusal, story},
-    service::unclear,
 };
 
 /// A compiler has to take our word for who the client is, and to go by it.
-pub(super) async fn compiler(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
-    headers_read(member, simple, proof).await;
-    unknown_client(member, proof).await;
-    own_node(member, proof).await;
-    others_node(member, proof).await;
+pub(crate) async fn compiler(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
+    headers_read(member, simple, report).await;
+    unknown_client(member, report).await;
+    own_node(member, report).await;
+    others_node(member, report).await;
 }
 
 /// A certificate that cannot be decoded is a 400 from whoever reads that header, on every endpoint.
-async fn headers_read(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
+async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
     let usual = HeaderForm::default();
     let puppets = member.form().sends(HeaderSet::Puppet);
@@ -29,9 +29,9 @@ async fn headers_read(member: &Member, simple: &QueryResponse, proof: &mut Proof
         || member.form().verify != usual.verify
         || member.form().dn != usual.dn
     {
-        return proof.found(
+        return report.found(
             Check::HeadersRead,
-            Grade::Note,
+            FindingSeverity::Note,
             &member.about,
             "not tested: how a server that reads other headers responds to an invalid certificate is unknown",
             "check that `own-node` and `unknown-client` passed: they show which headers it trusts",
@@ -39,51 +39,51 @@ async fn headers_read(member: &Member, simple: &QueryResponse, proof: &mut Proof
     }
     let fields = match &member.ourselves {
         Some(ourselves) => ourselves.fields(member.form(), false),
-        None => claim::nobody(member.form()),
+        None => claimed_identity::nobody(member.form()),
     };
-    let fields = claim::broken(fields, member.form());
+    let fields = claimed_identity::broken(fields, member.form());
     let about = &member.about;
     match member.ask_inside(member.open_path(), fields).await {
         Ok(_) if !simple.status.is_success() => {
-            unclear(Check::HeadersRead, about, not_served(member, simple), proof);
+            unclear(Check::HeadersRead, about, not_served(member, simple), report);
         }
-        Ok(answer) if answer.status == simple.status => proof.found(
+        Ok(answer) if answer.status == simple.status => report.found(
             Check::HeadersRead,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             "it does not read the trusted headers, so every request has the identity of the proxy's certificate, or none",
             "set `allow-header-cert-info: true` in its auth.conf, close its ports to everything except the proxies, and restart it",
         ),
         Ok(answer) if answer.status == StatusCode::BAD_REQUEST => {
-            proof.passed(Check::HeadersRead, about);
+            report.passed(Check::HeadersRead, about);
         }
         Ok(answer) => {
             let found = format!("the response to a certificate that cannot be decoded was {}, not 400", answer.status);
-            unclear(Check::HeadersRead, about, found, proof);
+            unclear(Check::HeadersRead, about, found, report);
         }
-        Err(error) => unclear(Check::HeadersRead, about, story(&error), proof),
+        Err(error) => unclear(Check::HeadersRead, about, story(&error), report),
     }
 }
 
 /// Behind mutual TLS a member sees our certificate: what it grants to that, it would grant to whoever comes through.
-async fn unknown_client(member: &Member, proof: &mut Proof) {
+async fn unknown_client(member: &Member, report: &mut DoctorReport) {
     let path = member.node(member.own_name());
     let about = &member.about;
-    match member.ask_inside(&path, claim::nobody(member.form())).await {
-        Ok(answer) if is_refusal(answer.status) => proof.passed(Check::UnknownClient, about),
-        Ok(answer) if answer.status.is_success() => proof.found(
+    match member.ask_inside(&path, claimed_identity::nobody(member.form())).await {
+        Ok(answer) if is_refusal(answer.status) => report.passed(Check::UnknownClient, about),
+        Ok(answer) if answer.status.is_success() => report.found(
             Check::UnknownClient,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             format!("it answered {} to {path} for an unverified client: it uses the identity of the proxy's certificate, or requires none", answer.status),
             "set `allow-header-cert-info: true` in its auth.conf, and make sure that no rule for nodes there has `allow-unauthenticated: true`",
         ),
-        Ok(answer) => unclear(Check::UnknownClient, about, format!("{path} answered {}", answer.status), proof),
-        Err(error) => unclear(Check::UnknownClient, about, story(&error), proof),
+        Ok(answer) => unclear(Check::UnknownClient, about, format!("{path} answered {}", answer.status), report),
+        Err(error) => unclear(Check::UnknownClient, about, story(&error), report),
     }
 }
 
-async fn own_node(member: &Member, proof: &mut Proof) {
+async fn own_node(member: &Member, report: &mut DoctorReport) {
     let Some(ourselves) = &member.ourselves else {
         return;
     };
@@ -91,20 +91,20 @@ async fn own_node(member: &Member, proof: &mut Proof) {
     let path = member.node(ourselves.certname());
     let fields = ourselves.fields(member.form(), member.rules.forward_cert);
     match member.ask_inside(&path, fields).await {
-        Ok(answer) if answer.status.is_success() => proof.passed(Check::OwnNode, about),
-        Ok(answer) if is_refusal(answer.status) => proof.found(
+        Ok(answer) if answer.status.is_success() => report.passed(Check::OwnNode, about),
+        Ok(answer) if is_refusal(answer.status) => report.found(
             Check::OwnNode,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             format!("it answered {} to {path} for the verified client {}: it refuses agents in the same way", answer.status, ourselves.certname()),
             "set `allow-header-cert-info: true` in its auth.conf, and make sure that its rules allow each node its own documents; `[pools.NAME.identity]` sets which headers the proxy sends",
         ),
-        Ok(answer) => unclear(Check::OwnNode, about, format!("{path} answered {}", answer.status), proof),
-        Err(error) => unclear(Check::OwnNode, about, story(&error), proof),
+        Ok(answer) => unclear(Check::OwnNode, about, format!("{path} answered {}", answer.status), report),
+        Err(error) => unclear(Check::OwnNode, about, story(&error), report),
     }
 }
 
-async fn others_node(member: &Member, proof: &mut Proof) {
+async fn others_node(member: &Member, report: &mut DoctorReport) {
     let Some(ourselves) = &member.ourselves else {
         return;
     };
@@ -112,10 +112,10 @@ async fn others_node(member: &Member, proof: &mut Proof) {
     let path = member.node(NOBODYS_NAME);
     let fields = ourselves.fields(member.form(), member.rules.forward_cert);
     match member.ask_inside(&path, fields).await {
-        Ok(answer) if is_refusal(answer.status) => proof.passed(Check::OthersNode, about),
-        Ok(answer) if answer.status.is_success() => proof.found(
+        Ok(answer) if is_refusal(answer.status) => report.passed(Check::OthersNode, about),
+        Ok(answer) if answer.status.is_success() => report.found(
             Check::OthersNode,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             format!(
                 "it serves the documents of another node to {}: {path} answered {}",
@@ -128,44 +128,47 @@ async fn others_node(member: &Member, proof: &mut Proof) {
             Check::OthersNode,
             about,
             format!("{path} answered {}", answer.status),
-            proof,
+            report,
         ),
-        Err(error) => unclear(Check::OthersNode, about, story(&error), proof),
+        Err(error) => unclear(Check::OthersNode, about, story(&error), report),
     }
 }
 
 /// A CA server that believes headers would sign for whoever forged a certificate into one; and what it lets our
 /// certificate do, everybody could do who gets through us.
-pub(super) async fn ca(member: &Member, is_ca: bool, proof: &mut Proof) {
-    ca_headers(member, proof).await;
+pub(crate) async fn ca(member: &Member, is_ca: bool, report: &mut DoctorReport) {
+    ca_headers(member, report).await;
     if is_ca {
-        ca_rights(member, proof).await;
+        ca_rights(member, report).await;
     }
 }
 
-async fn ca_headers(member: &Member, proof: &mut Proof) {
+async fn ca_headers(member: &Member, report: &mut DoctorReport) {
     let about = &member.about;
-    let nobody = claim::nobody(member.form());
+    let nobody = claimed_identity::nobody(member.form());
     let fields = match &member.ourselves {
         Some(ourselves) => ourselves.fields(member.form(), false),
         None => nobody.clone(),
     };
     let plain = member.ask_inside(member.open_path(), nobody).await;
     let broken = member
-        .ask_inside(member.open_path(), claim::broken(fields, member.form()))
+        .ask_inside(
+            member.open_path(),
+            claimed_identity::broken(fields, member.form()),
+        )
         .await;
     match (plain, broken) {
         // What is not served there reads no headers, whatever the CA's own endpoints do.
         (Ok(plain), Ok(broken)) if plain.status == broken.status && !plain.status.is_success() => {
-            unclear(Check::CaHeaders, about, not_served(member, &plain), proof);
+            unclear(Check::CaHeaders, about, not_served(member, &plain), report);
         }
         (Ok(plain), Ok(broken)) if plain.status == broken.status => {
-            proof.passed(Check::CaHeaders, about);
+            report.passed(Check::CaHeaders, about);
         }
         (_, Ok(broken)) if broken.status == StatusCode::BAD_REQUEST => {
-            proof.found(
+            report.found(
                 Check::CaHeaders,
-                Grade::Failure,
+                FindingSeverity::Failure,
                 about,
                 CA_BELIEVES,
                 CA_BELIEVES_REMEDY,
@@ -176,9 +179,9 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
                 "the response to a certificate that cannot be decoded was {}",
                 broken.status
             );
-            unclear(Check::CaHeaders, about, found, proof);
+            unclear(Check::CaHeaders, about, found, report);
         }
-        (_, Err(error)) => unclear(Check::CaHeaders, about, story(&error), proof),
+        (_, Err(error)) => unclear(Check::CaHeaders, about, story(&error), report),
     }
 }
 
@@ -191,22 +194,22 @@ fn not_served(member: &Member, plain: &QueryResponse) -> String {
     )
 }
 
-async fn ca_rights(member: &Member, proof: &mut Proof) {
+async fn ca_rights(member: &Member, report: &mut DoctorReport) {
     let about = &member.about;
     let path = format!("/puppet-ca/v1/certificate_status/{}", member.own_name());
-    match member.ask_inside(&path, claim::nobody(member.form())).await {
-        Ok(answer) if is_refusal(answer.status) => proof.passed(Check::CaRights, about),
-        Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => proof.found(
+    match member.ask_inside(&path, claimed_identity::nobody(member.form())).await {
+        Ok(answer) if is_refusal(answer.status) => report.passed(Check::CaRights, about),
+        Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => report.found(
             Check::CaRights,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             format!("it allows the proxy's certificate to administer the CA: {path} answered {}", answer.status),
             "remove the proxy's certname from its auth.conf, or use a certificate without rights there for the proxy",
         ),
-        Ok(answer) => unclear(Check::CaRights, about, format!("{path} answered {}", answer.status), proof),
-        Err(error) => unclear(Check::CaRights, about, story(&error), proof),
+        Ok(answer) => unclear(Check::CaRights, about, format!("{path} answered {}", answer.status), report),
+        Err(error) => unclear(Check::CaRights, about, story(&error), report),
     }
 }
 
-pub(super) const CA_BELIEVES: &str = "the CA server trusts headers: it would sign certificates for any client that sends a forged certificate in a header";
-pub(super) const CA_BELIEVES_REMEDY: &str = "set `allow-header-cert-info: false` in its auth.conf and restart it: no request through this proxy needs it";
+pub(crate) const CA_BELIEVES: &str = "the CA server trusts headers: it would sign certificates for any client that sends a forged certificate in a header";
+pub(crate) const CA_BELIEVES_REMEDY: &str = "set `allow-header-cert-info: false` in its auth.conf and restart it: no request through this proxy needs it";

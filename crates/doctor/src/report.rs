@@ -7,22 +7,22 @@ use serde::Serialize;
 
 /// All that came of an examination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Proof {
+pub struct DoctorReport {
     /// Whether a start would refuse the configuration: nobody was asked anything then.
     pub configuration_refused: bool,
     /// What is wrong or could not be proved, the gravest first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
     /// What was proved.
-    pub passed: Vec<Passed>,
+    pub passed: Vec<PassedCheck>,
 }
 
 /// Something that is wrong, or could not be proved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// Which check.
     pub check: Check,
     /// How grave it is.
-    pub severity: Grade,
+    pub severity: FindingSeverity,
     /// What it is about: a file, a CA, a member with its pool.
     pub about: String,
     /// What was found.
@@ -33,7 +33,7 @@ pub struct Finding {
 
 /// A check that found nothing wrong.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Passed {
+pub struct PassedCheck {
     /// Which check.
     pub check: Check,
     /// What it is about.
@@ -43,7 +43,7 @@ pub struct Passed {
 /// How grave a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Grade {
+pub enum FindingSeverity {
     /// It could not be proved, or is as it has to be and worth knowing.
     Note,
     /// It will become a failure, or is one in other circumstances.
@@ -141,7 +141,7 @@ impl fmt::Display for Check {
     }
 }
 
-impl fmt::Display for Grade {
+impl fmt::Display for FindingSeverity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Note => "note",
@@ -151,28 +151,28 @@ impl fmt::Display for Grade {
     }
 }
 
-impl Proof {
+impl DoctorReport {
     /// The gravest that was found.
-    pub fn worst(&self) -> Option<Grade> {
+    pub fn worst(&self) -> Option<FindingSeverity> {
         self.findings.iter().map(|finding| finding.severity).max()
     }
 
-    pub(super) fn passed(&mut self, check: Check, about: &str) {
-        self.passed.push(Passed {
+    pub(crate) fn passed(&mut self, check: Check, about: &str) {
+        self.passed.push(PassedCheck {
             check,
             about: about.to_owned(),
         });
     }
 
-    pub(super) fn found(
+    pub(crate) fn found(
         &mut self,
         check: Check,
-        severity: Grade,
+        severity: FindingSeverity,
         about: &str,
         found: impl Into<String>,
         remedy: impl Into<String>,
     ) {
-        self.findings.push(Finding {
+        self.findings.push(DoctorFinding {
             check,
             severity,
             about: about.to_owned(),
@@ -181,24 +181,24 @@ impl Proof {
         });
     }
 
-    pub(super) fn append(&mut self, mut other: Self) {
+    pub(crate) fn append(&mut self, mut other: Self) {
         self.findings.append(&mut other.findings);
         self.passed.append(&mut other.passed);
     }
 
     /// What a start would not take.
-    pub(super) fn refused(&mut self, report: &Report) {
+    pub(crate) fn refused(&mut self, report: &Report) {
         self.configuration_refused = true;
         self.problems(report);
     }
 
     /// What a start would take with a warning, but for what a check of ours has told already of the same file.
-    pub(super) fn warned(&mut self, report: &Report) {
+    pub(crate) fn warned(&mut self, report: &Report) {
         let mut report = report.clone();
         let told = |message: &str| {
             let mut grave = self.findings.iter();
             grave.any(|finding| {
-                finding.severity >= Grade::Warning && message.contains(&finding.about)
+                finding.severity >= FindingSeverity::Warning && message.contains(&finding.about)
             })
         };
         report.problems.retain(|problem| !told(&problem.message));
@@ -228,16 +228,16 @@ impl Proof {
                 false => remedy.join("; "),
             };
             let grade = match problem.severity {
-                config::Severity::Error => Grade::Failure,
-                config::Severity::Warning => Grade::Warning,
+                config::Severity::Error => FindingSeverity::Failure,
+                config::Severity::Warning => FindingSeverity::Warning,
             };
             self.found(Check::Configuration, grade, &about, found, remedy);
         }
     }
 
     /// The gravest first; checks in their order.
-    pub(super) fn sort(&mut self) {
-        let key = |finding: &Finding| (std::cmp::Reverse(finding.severity), finding.check);
+    pub(crate) fn sort(&mut self) {
+        let key = |finding: &DoctorFinding| (std::cmp::Reverse(finding.severity), finding.check);
         self.findings
             .sort_by(|one, other| (key(one), &one.about).cmp(&(key(other), &other.about)));
         self.passed.sort();

@@ -13,14 +13,14 @@ use rustls_pki_types::UnixTime;
 use tokio::{sync::Semaphore, task::JoinSet};
 use upstream::{Connector, ConnectorSpec, MemberQuery, QueryError, QueryResponse, Scheme};
 
-use super::{
-    Check, Examination, Grade, Proof,
-    claim::{self, Ourselves},
-    clock, dates, forged, head_room,
-    outside::{self, Door},
-    passthrough, service, unreached,
+use crate::{
+    Check, DoctorOptions, DoctorReport, FindingSeverity, certificates,
+    claimed_identity::{self, Ourselves},
+    clock,
+    direct_access::{self, Door},
+    forged_headers, member_services, passthrough, request_head_size, unreachable_members,
 };
-use crate::prepare::Prepared;
+use server::PreparedStart;
 
 /// Members that are asked at the same time.
 const MEMBERS_AT_ONCE_MAX: usize = 32;
@@ -35,53 +35,49 @@ const LISTS_BYTES_MAX: usize = 128 << 20;
 
 /// A member, and all that is needed to ask it.
 #[derive(Clone)]
-pub(super) struct Member {
+pub(crate) struct Member {
     /// Address and pool, as findings name them.
-    pub(super) about: String,
-    pub(super) role: Role,
+    pub(crate) about: String,
+    pub(crate) role: Role,
     /// Whether the pool's name says so; else its servers may be others that have the same status service.
-    pub(super) by_name: bool,
-    pub(super) check: CheckSettings,
-    pub(super) connector: Arc<Connector>,
+    pub(crate) by_name: bool,
+    pub(crate) check: CheckSettings,
+    pub(crate) connector: Arc<Connector>,
     /// The same address in plain HTTP where the pool speaks TLS, and the other way round.
-    pub(super) otherwise: Option<Arc<Connector>>,
+    pub(crate) otherwise: Option<Arc<Connector>>,
     /// How whoever is no proxy would come.
-    pub(super) doors: Vec<Door>,
-    pub(super) rules: PoolRules,
-    pub(super) ourselves: Option<Ourselves>,
+    pub(crate) doors: Vec<Door>,
+    pub(crate) rules: PoolRules,
+    pub(crate) ourselves: Option<Ourselves>,
     /// What clients are judged by.
-    pub(super) trust: Arc<TrustStore>,
+    pub(crate) trust: Arc<TrustStore>,
     /// Whether a running proxy would ask the CA for its lists by itself.
-    pub(super) fetches: bool,
+    pub(crate) fetches: bool,
 }
 
 /// What a pool is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Ca,
     Compiler,
     /// Nothing that is known here: it is reached, and no more is asked of it.
     Other,
 }
 
-pub(super) async fn examine(
-    examination: &Examination,
-    prepared: &Prepared,
+pub(crate) async fn examine(
+    examination: &DoctorOptions,
+    prepared: &PreparedStart,
     ourselves: Option<Ourselves>,
     agent: Option<Credential>,
-    proof: &mut Proof,
+    report: &mut DoctorReport,
 ) {
     let places = Arc::new(Semaphore::new(MEMBERS_AT_ONCE_MAX));
     let mut examined = JoinSet::new();
-    let pools = prepared
-        .config
-        .pools
-        .iter()
-        .zip(&*prepared.generation.pools);
+    let pools = prepared.config().pools.iter().zip(prepared.pools());
     for (pool, runtime) in pools {
         for (entry, connector) in runtime.pool.entries().iter().zip(runtime.connectors()) {
             let about = format!("{} in pool {}", connector.address, pool.pool.name);
-            let asked = Asked {
+            let asked = MemberContext {
                 examination,
                 prepared,
                 pool,
@@ -96,11 +92,11 @@ pub(super) async fn examine(
                 check: pool.pool.check.clone(),
                 connector: Arc::clone(connector),
                 otherwise: asked.otherwise(&connector.address),
-                doors: outside::doors(&asked, connector, proof),
+                doors: direct_access::doors(&asked, connector, report),
                 rules: pool.rules.clone(),
                 ourselves: ourselves.clone(),
-                trust: Arc::clone(&prepared.generation.trust),
-                fetches: prepared.config.trust.fetch.is_some(),
+                trust: Arc::clone(prepared.trust()),
+                fetches: prepared.config().trust.fetch.is_some(),
                 about: about.clone(),
             };
             let places = Arc::clone(&places);
@@ -123,34 +119,34 @@ pub(super) async fn examine(
     }
     while let Some(examined) = examined.join_next().await {
         match examined {
-            Ok(examined) => proof.append(examined),
+            Ok(examined) => report.append(examined),
             // What it would have found is missing: nothing is called good for that.
-            Err(error) => service::unclear(
+            Err(error) => member_services::unclear(
                 Check::MemberReached,
                 "a member",
                 format!("its examination failed: {error}"),
-                proof,
+                report,
             ),
         }
     }
 }
 
 /// What the doors of a member are made of.
-pub(super) struct Asked<'a> {
-    pub(super) examination: &'a Examination,
-    pub(super) prepared: &'a Prepared,
-    pub(super) pool: &'a PoolConfig,
+pub(crate) struct MemberContext<'a> {
+    pub(crate) examination: &'a DoctorOptions,
+    pub(crate) prepared: &'a PreparedStart,
+    pub(crate) pool: &'a PoolConfig,
     /// The member's IP addresses; empty: looked up on each connect.
-    pub(super) addresses: &'a [IpAddr],
-    pub(super) server_name: Option<&'a str>,
-    pub(super) agent: Option<&'a Credential>,
-    pub(super) about: &'a str,
+    pub(crate) addresses: &'a [IpAddr],
+    pub(crate) server_name: Option<&'a str>,
+    pub(crate) agent: Option<&'a Credential>,
+    pub(crate) about: &'a str,
 }
 
-impl Asked<'_> {
+impl MemberContext<'_> {
     /// A way to the same address by the protocol that the pool does not speak, without a certificate.
     fn otherwise(&self, address: &str) -> Option<Arc<Connector>> {
-        let trust = &self.prepared.generation.trust;
+        let trust = self.prepared.trust();
         let names = MemberNames {
             indicated: false,
             from_cn: true,
@@ -163,7 +159,7 @@ impl Asked<'_> {
     }
 
     /// A way to the same member with another credential, or none.
-    pub(super) fn connector(
+    pub(crate) fn connector(
         &self,
         address: &str,
         server_name: Option<&str>,
@@ -193,7 +189,7 @@ impl Asked<'_> {
 
 /// By its name, by what routes send there, and by what its check asks: a pool that is asked for a Puppet server's status
 /// is one of Puppet servers.
-pub(super) fn role(pool: &PoolConfig, prepared: &Prepared) -> Role {
+pub(crate) fn role(pool: &PoolConfig, prepared: &PreparedStart) -> Role {
     let check = &pool.pool.check;
     let name = &*pool.pool.name;
     match name {
@@ -214,9 +210,9 @@ fn is_puppet_status(check: &CheckSettings) -> bool {
 }
 
 /// Whether a configured route would send this path to the pool, for some client.
-fn is_asked(prepared: &Prepared, pool: &str, path: &str) -> bool {
-    let pools = &prepared.generation.pools;
-    let mut routes = prepared.generation.routes.routes();
+fn is_asked(prepared: &PreparedStart, pool: &str, path: &str) -> bool {
+    let pools = prepared.pools();
+    let mut routes = prepared.routes().routes();
     routes.any(|route| {
         let to = pools.get(route.pool).map(|pool| &**pool.pool.name());
         !route.builtin && !route.unguarded && to == Some(pool) && route.takes(path)
@@ -224,67 +220,69 @@ fn is_asked(prepared: &Prepared, pool: &str, path: &str) -> bool {
 }
 
 impl Member {
-    async fn examine(mut self) -> Proof {
-        let mut proof = Proof::default();
+    async fn examine(mut self) -> DoctorReport {
+        let mut report = DoctorReport::default();
         let now = UnixTime::now();
-        let answer = match self.reach(&mut proof).await {
+        let answer = match self.reach(&mut report).await {
             Ok(answer) => answer,
             Err(error) => {
                 // At the same time: nobody waits for one that is down longer than for one that answers.
-                let mut doors = Proof::default();
+                let mut doors = DoctorReport::default();
                 tokio::join!(
-                    unreached::told(&self, &error, &mut proof),
-                    outside::examine_unreached(&self, &mut doors)
+                    unreachable_members::told(&self, &error, &mut report),
+                    direct_access::examine_unreached(&self, &mut doors)
                 );
-                proof.append(doors);
-                return proof;
+                report.append(doors);
+                return report;
             }
         };
         if !self.by_name && !self.has_nodes().await {
             self.role = Role::Other;
         }
-        clock::examine(&self.about, &answer.headers, now, &mut proof);
-        self.certificate(&answer, now, &mut proof);
-        service::status(&self, &answer, &mut proof).await;
+        clock::examine(&self.about, &answer.headers, now, &mut report);
+        self.certificate(&answer, now, &mut report);
+        member_services::status(&self, &answer, &mut report).await;
         match self.role {
             Role::Ca => {
-                let is_ca = service::ca(&self, &mut proof).await;
-                forged::ca(&self, is_ca, &mut proof).await;
+                let is_ca = member_services::ca(&self, &mut report).await;
+                forged_headers::ca(&self, is_ca, &mut report).await;
             }
             Role::Compiler => {
-                service::compiler(&self, &mut proof).await;
-                service::jrubies(&self, &mut proof).await;
-                forged::compiler(&self, &answer, &mut proof).await;
-                head_room::examine(&self, &answer, &mut proof).await;
+                member_services::compiler(&self, &mut report).await;
+                member_services::jrubies(&self, &mut report).await;
+                forged_headers::compiler(&self, &answer, &mut report).await;
+                request_head_size::examine(&self, &answer, &mut report).await;
             }
             Role::Other => {}
         }
         if self.role != Role::Other {
-            outside::examine(&self, &mut proof).await;
+            direct_access::examine(&self, &mut report).await;
         }
-        proof
+        report
     }
 
     /// Whether it knows nodes: PuppetDB has a status service, and nothing else of a Puppet Server.
     async fn has_nodes(&self) -> bool {
-        let path = self.node(claim::NOBODYS_NAME);
-        let answer = self.ask_inside(&path, claim::nobody(self.form())).await;
+        let path = self.node(claimed_identity::NOBODYS_NAME);
+        let answer = self
+            .ask_inside(&path, claimed_identity::nobody(self.form()))
+            .await;
         // One that does not answer may be anything: it is asked on, and what it leaves open is told.
         answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
     }
 
-    async fn reach(&self, proof: &mut Proof) -> Result<QueryResponse, QueryError> {
+    async fn reach(&self, report: &mut DoctorReport) -> Result<QueryResponse, QueryError> {
         let about = &self.about;
-        let nobody = claim::nobody(self.form());
+        let nobody = claimed_identity::nobody(self.form());
         let answer = self.ask(&self.connector, STATUS, nobody).await?;
-        proof.passed(Check::MemberReached, about);
+        report.passed(Check::MemberReached, about);
         if answer.certificate.is_some() {
-            proof.passed(Check::CredentialAccepted, about);
+            report.passed(Check::CredentialAccepted, about);
         }
         Ok(answer)
     }
 
-    fn certificate(&self, answer: &QueryResponse, now: UnixTime, proof: &mut Proof) {
+    fn certificate(&self, answer: &QueryResponse, now: UnixTime, report: &mut DoctorReport) {
         if let Some(Err(error)) = answer
             .certificate
             .as_ref()
@@ -293,9 +291,9 @@ impl Member {
             let remedy = "the proxy does not send requests to it: issue another certificate for that server, or remove it from `members`";
             let found =
                 MemberError::find(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            return proof.found(
+            return report.found(
                 Check::MemberCertificate,
-                Grade::Failure,
+                FindingSeverity::Failure,
                 &self.about,
                 found,
                 remedy,
@@ -303,9 +301,9 @@ impl Member {
         }
         let facts = answer.certificate.as_deref().and_then(pki::facts_of);
         let Some(facts) = facts else { return };
-        match dates::time(facts.not_before, facts.not_after, now) {
-            None => proof.passed(Check::MemberCertificate, &self.about),
-            Some((grade, found)) => proof.found(
+        match certificates::time(facts.not_before, facts.not_after, now) {
+            None => report.passed(Check::MemberCertificate, &self.about),
+            Some((grade, found)) => report.found(
                 Check::MemberCertificate,
                 grade,
                 &self.about,
@@ -316,7 +314,7 @@ impl Member {
     }
 
     /// Asks by one way, with these identity fields.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         connector: &Connector,
         path: &str,
@@ -339,7 +337,7 @@ impl Member {
     }
 
     /// Asks as requests of agents come: through our own credential.
-    pub(super) async fn ask_inside(
+    pub(crate) async fn ask_inside(
         &self,
         path: &str,
         fields: HeaderMap,
@@ -347,12 +345,12 @@ impl Member {
         self.ask(&self.connector, path, fields).await
     }
 
-    pub(super) fn form(&self) -> &HeaderForm {
+    pub(crate) fn form(&self) -> &HeaderForm {
         &self.rules.form
     }
 
     /// The documents of a certname.
-    pub(super) fn node(&self, certname: &str) -> String {
+    pub(crate) fn node(&self, certname: &str) -> String {
         match self.is_legacy() {
             true => format!("/production/node/{certname}"),
             false => format!("/puppet/v3/node/{certname}?environment=production"),
@@ -360,12 +358,12 @@ impl Member {
     }
 
     /// Whether it is a master of Puppet 0.25 to 3, or one below Rack.
-    pub(super) fn is_legacy(&self) -> bool {
+    pub(crate) fn is_legacy(&self) -> bool {
         self.check.kind == CheckKind::Legacy || self.form().cert_format == CertFormat::OneLine
     }
 
     /// What everybody may ask of it.
-    pub(super) fn open_path(&self) -> &'static str {
+    pub(crate) fn open_path(&self) -> &'static str {
         match self.is_legacy() {
             true => LEGACY_STATUS,
             false => STATUS,
@@ -373,22 +371,22 @@ impl Member {
     }
 
     /// Whose documents are asked for.
-    pub(super) fn own_name(&self) -> &str {
+    pub(crate) fn own_name(&self) -> &str {
         let ourselves = self.ourselves.as_ref();
-        ourselves.map_or(claim::NOBODYS_NAME, Ourselves::certname)
+        ourselves.map_or(claimed_identity::NOBODYS_NAME, Ourselves::certname)
     }
 }
 
 /// What a server says to whom it does not know.
-pub(super) fn is_refusal(status: StatusCode) -> bool {
+pub(crate) fn is_refusal(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 /// An error in words.
-pub(super) fn story(error: &QueryError) -> String {
+pub(crate) fn story(error: &QueryError) -> String {
     match error.alert() {
         // Alerts that end a handshake before anybody's certificate is looked at.
-        Some(alert) if unreached::NO_CERTIFICATES.contains(&&*alert) => {
+        Some(alert) if unreachable_members::NO_CERTIFICATES.contains(&&*alert) => {
             format!("it aborted the handshake with the TLS alert {alert}")
         }
         Some(alert) => format!("it refused the proxy's certificate with the TLS alert {alert}"),
@@ -406,7 +404,7 @@ fn accepted(path: &str) -> HeaderValue {
 }
 
 const OWN_NODE: &str = "/puppet/v3/node/proscenium-doctor.invalid";
-pub(super) const STATUS: &str = "/status/v1/simple";
-pub(super) const LEGACY_STATUS: &str = "/production/status/no_key";
-pub(super) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
-pub(super) const LISTS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+pub(crate) const STATUS: &str = "/status/v1/simple";
+pub(crate) const LEGACY_STATUS: &str = "/production/status/no_key";
+pub(crate) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+pub(crate) const LISTS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";

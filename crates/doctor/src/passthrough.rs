@@ -9,16 +9,16 @@ use pki::MemberNames;
 use tokio::task::JoinSet;
 use upstream::Connector;
 
-use super::{
-    Check, Grade, Proof, claim,
-    members::{Asked, Member, Role},
-    outside::{self, Door, Outcome},
+use crate::{
+    Check, DoctorReport, FindingSeverity, claimed_identity,
+    direct_access::{self, DirectAccess, Door},
+    members::{Member, MemberContext, Role},
 };
-use crate::prepare::Prepared;
+use server::PreparedStart;
 
 /// The forms of identity headers that members of this configuration read, each once.
-pub(super) fn forms(prepared: &Prepared) -> Vec<HeaderForm> {
-    let pools = prepared.config.pools.iter();
+pub(crate) fn forms(prepared: &PreparedStart) -> Vec<HeaderForm> {
+    let pools = prepared.config().pools.iter();
     let pools = pools.filter(|pool| !pool.rules.passthrough.is_used);
     let mut forms = Vec::new();
     for pool in pools {
@@ -30,8 +30,8 @@ pub(super) fn forms(prepared: &Prepared) -> Vec<HeaderForm> {
 }
 
 /// The ways of clients through the proxy: TLS without a certificate and with an ordinary agent's, and plain HTTP.
-pub(super) fn doors(asked: &Asked<'_>, connector: &Connector) -> Vec<Door> {
-    let trust = &asked.prepared.generation.trust;
+pub(crate) fn doors(asked: &MemberContext<'_>, connector: &Connector) -> Vec<Door> {
+    let trust = asked.prepared.trust();
     let requested = server_name(asked.prepared, asked.pool);
     let names = MemberNames {
         indicated: requested.is_some(),
@@ -54,16 +54,16 @@ pub(super) fn doors(asked: &Asked<'_>, connector: &Connector) -> Vec<Door> {
 }
 
 /// A server name that a listener passes through to this pool.
-fn server_name<'a>(prepared: &'a Prepared, pool: &PoolConfig) -> Option<&'a str> {
-    let listeners = prepared.config.listeners.iter();
+fn server_name<'a>(prepared: &'a PreparedStart, pool: &PoolConfig) -> Option<&'a str> {
+    let listeners = prepared.config().listeners.iter();
     let mut entries = listeners.flat_map(|listener: &ListenerSettings| &listener.sni_passthrough);
     let entry = entries.find(|entry| entry.pool == pool.pool.name)?;
     let mut names = entry.server_names.iter().map(String::as_str);
     names.find(|name| !name.starts_with("*."))
 }
 
-pub(super) async fn examine(member: Member) -> Proof {
-    let mut proof = Proof::default();
+pub(crate) async fn examine(member: Member) -> DoctorReport {
+    let mut report = DoctorReport::default();
     let mut tried = JoinSet::new();
     for door in member.doors.clone() {
         let member = member.clone();
@@ -74,23 +74,23 @@ pub(super) async fn examine(member: Member) -> Proof {
     }
     while let Some(tried) = tried.join_next().await {
         if let Ok((door, outcome)) = tried {
-            told(&member, &door, outcome, &mut proof);
+            told(&member, &door, outcome, &mut report);
         }
     }
-    proof
+    report
 }
 
-async fn try_door(member: &Member, door: &Door) -> Outcome {
-    let nobody = claim::nobody(member.form());
+async fn try_door(member: &Member, door: &Door) -> DirectAccess {
+    let nobody = claimed_identity::nobody(member.form());
     match member
         .ask(&door.connector, member.open_path(), nobody)
         .await
     {
         // A client that does not verify the member would get in.
         Err(error) if matches!(error.tls(), Some(error) if is_refused_by_us(error)) => {
-            Outcome::Unknown(error.to_string())
+            DirectAccess::Unknown(error.to_string())
         }
-        _ => outside::try_door(member, door).await,
+        _ => direct_access::try_door(member, door).await,
     }
 }
 
@@ -98,22 +98,22 @@ fn is_refused_by_us(error: &upstream::TlsError) -> bool {
     !matches!(error, upstream::TlsError::AlertReceived(_))
 }
 
-fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
+fn told(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
     let (about, how) = (&member.about, &door.how);
     match outcome {
-        Outcome::Closed | Outcome::Served(_) => {
-            proof.passed(Check::Passthrough, &format!("{about}, {how}"));
+        DirectAccess::Closed | DirectAccess::Served(_) => {
+            report.passed(Check::Passthrough, &format!("{about}, {how}"));
         }
-        Outcome::Unknown(why) => proof.found(
+        DirectAccess::Unknown(why) => report.found(
             Check::Passthrough,
-            Grade::Note,
+            FindingSeverity::Note,
             about,
             format!("not tested {how}: {why}"),
             "fix that first, then run doctor again",
         ),
-        Outcome::Believed(what) => proof.found(
+        DirectAccess::Believed(what) => report.found(
             Check::Passthrough,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             format!("connections are passed through to it, and it trusts the identity headers of every client that connects {how}: {what}"),
             "disable trusted headers in that service (`allow-header-cert-info: false`), or terminate TLS at the proxy and route requests to it",
@@ -122,8 +122,8 @@ fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
 }
 
 /// A member as it is asked for one form of headers.
-pub(super) fn member(
-    asked: &Asked<'_>,
+pub(crate) fn member(
+    asked: &MemberContext<'_>,
     member: Member,
     connector: &Arc<Connector>,
     form: HeaderForm,

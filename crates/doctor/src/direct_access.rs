@@ -10,26 +10,26 @@ use pki::{MemberNames, TrustStore};
 use tokio::task::JoinSet;
 use upstream::{Connector, DialError, DialStage, MemberAddress, Plaintext, QueryError, Scheme};
 
-use super::{
-    Check, Grade, Proof, claim,
-    forged::{CA_BELIEVES, CA_BELIEVES_REMEDY},
-    members::{Asked, Member, Role, is_refusal, role},
+use crate::{
+    Check, DoctorReport, FindingSeverity, claimed_identity,
+    forged_headers::{CA_BELIEVES, CA_BELIEVES_REMEDY},
+    members::{Member, MemberContext, Role, is_refusal, role},
 };
 
 /// A way that nobody but a proxy should have.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(crate) struct Door {
     check: Check,
     /// What it is, for people: `without a certificate`.
-    pub(super) how: String,
-    pub(super) connector: Arc<Connector>,
+    pub(crate) how: String,
+    pub(crate) connector: Arc<Connector>,
     /// Whether it is known to be the member's; at other ports of its host anybody may answer.
     is_members: bool,
 }
 
 impl Door {
     /// One that the proxy opens to every client.
-    pub(super) fn passthrough(how: &str, connector: Arc<Connector>) -> Self {
+    pub(crate) fn passthrough(how: &str, connector: Arc<Connector>) -> Self {
         Self {
             check: Check::Passthrough,
             how: how.to_owned(),
@@ -40,7 +40,11 @@ impl Door {
 }
 
 /// The ways to a member that are to be tried, and what is known of them beforehand.
-pub(super) fn doors(asked: &Asked<'_>, connector: &Connector, proof: &mut Proof) -> Vec<Door> {
+pub(crate) fn doors(
+    asked: &MemberContext<'_>,
+    connector: &Connector,
+    report: &mut DoctorReport,
+) -> Vec<Door> {
     let MemberAddress::Tcp { host, port } = &connector.target else {
         return Vec::new(); // Who may open a Unix socket, the file system says.
     };
@@ -49,11 +53,15 @@ pub(super) fn doors(asked: &Asked<'_>, connector: &Connector, proof: &mut Proof)
     }
     match asked.pool.upstream.scheme {
         Scheme::Https => of_tls(asked, connector, (host, *port)),
-        Scheme::Http => of_plain(asked, host, proof),
+        Scheme::Http => of_plain(asked, host, report),
     }
 }
 
-fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -> Vec<Door> {
+fn of_tls(
+    asked: &MemberContext<'_>,
+    connector: &Connector,
+    (host, port): (&str, u16),
+) -> Vec<Door> {
     let Some(tls) = asked.prepared.tls_of(asked.pool) else {
         return Vec::new();
     };
@@ -95,23 +103,28 @@ fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -
 }
 
 /// A plain port is believed by design; the same process may have a TLS port that nobody has thought of.
-fn of_plain(asked: &Asked<'_>, host: &str, proof: &mut Proof) -> Vec<Door> {
+fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) -> Vec<Door> {
     let local = asked.pool.upstream.plaintext == Plaintext::Loopback;
     let (grade, found, remedy) = match local {
         true => (
-            Grade::Note,
+            FindingSeverity::Note,
             "plain HTTP on loopback: every user of this host can send it any identity",
             "allow no other users to log in to this host",
         ),
         false => (
-            Grade::Warning,
+            FindingSeverity::Warning,
             "plain HTTP over a network: every host on the network path can send it any identity",
             "use scheme = \"https\" with a certificate of a separate CA that serves no other purpose",
         ),
     };
-    proof.found(Check::OutsidePlain, grade, asked.about, found, remedy);
-    let trust = &asked.prepared.generation.trust;
-    let own_name = asked.prepared.config.certname.as_deref().filter(|_| local);
+    report.found(Check::OutsidePlain, grade, asked.about, found, remedy);
+    let trust = asked.prepared.trust();
+    let own_name = asked
+        .prepared
+        .config()
+        .certname
+        .as_deref()
+        .filter(|_| local);
     let name = asked.server_name.or(own_name);
     let names = MemberNames {
         indicated: false,
@@ -131,7 +144,7 @@ fn of_plain(asked: &Asked<'_>, host: &str, proof: &mut Proof) -> Vec<Door> {
 
 /// Without a certificate, and with an ordinary agent's where there is one.
 fn over_tls(
-    asked: &Asked<'_>,
+    asked: &MemberContext<'_>,
     (address, name): (&str, Option<&str>),
     (trust, names): (&Arc<TrustStore>, MemberNames),
     at: &str,
@@ -159,21 +172,21 @@ fn on_port(port: u16) -> String {
 }
 
 /// Whether that port of a member's host may be one of our own listeners.
-fn is_our_own(asked: &Asked<'_>, host: &str, port: u16) -> bool {
+fn is_our_own(asked: &MemberContext<'_>, host: &str, port: u16) -> bool {
     let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    let mut listeners = asked.prepared.config.listeners.iter();
+    let mut listeners = asked.prepared.config().listeners.iter();
     is_here && listeners.any(|listener| listener.endpoints().any(|own| own.port() == Some(port)))
 }
 
-pub(super) async fn examine(member: &Member, proof: &mut Proof) {
+pub(crate) async fn examine(member: &Member, report: &mut DoctorReport) {
     for door in &member.doors {
-        told(member, door, try_door(member, door).await, proof);
+        told(member, door, try_door(member, door).await, report);
     }
 }
 
 /// Other doors of a member that could not be asked by its own: what stands open there does so all the same. What they do
 /// not prove is not told beside that.
-pub(super) async fn examine_unreached(member: &Member, proof: &mut Proof) {
+pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport) {
     let mut tried = JoinSet::new();
     // By its own TLS port it was asked just now.
     let is_tried = |door: &&Door| door.is_members && member.connector.is_tls();
@@ -187,38 +200,38 @@ pub(super) async fn examine_unreached(member: &Member, proof: &mut Proof) {
     while let Some(tried) = tried.join_next().await {
         if let Ok((member, door, outcome)) = tried
             // A host that is down answers on no port; that does not prove that its ports are closed.
-            && !matches!(outcome, Outcome::Unknown(_) | Outcome::Closed)
+            && !matches!(outcome, DirectAccess::Unknown(_) | DirectAccess::Closed)
         {
-            told(&member, &door, outcome, proof);
+            told(&member, &door, outcome, report);
         }
     }
 }
 
-fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
+fn told(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
     let (check, about, how) = (door.check, &member.about, &door.how);
     match outcome {
-        Outcome::Closed => proof.passed(check, &format!("{about}, {how}")),
-        Outcome::Unknown(why) => proof.found(
+        DirectAccess::Closed => report.passed(check, &format!("{about}, {how}")),
+        DirectAccess::Unknown(why) => report.found(
             check,
-            Grade::Note,
+            FindingSeverity::Note,
             about,
             format!("not tested {how}: {why}"),
             "fix that first, then run doctor again",
         ),
-        Outcome::Served(status) => proof.found(
+        DirectAccess::Served(status) => report.found(
             check,
-            Grade::Warning,
+            FindingSeverity::Warning,
             about,
             format!("it answers {status} to a client that connects {how}: only its authorization rules refuse the request, and the port accepts every client"),
             REMEDY,
         ),
-        Outcome::Believed(what) if member.role == Role::Ca => {
+        DirectAccess::Believed(what) if member.role == Role::Ca => {
             let found = format!("{CA_BELIEVES}; this was tested {how} ({what})");
-            proof.found(check, Grade::Failure, about, found, CA_BELIEVES_REMEDY);
+            report.found(check, FindingSeverity::Failure, about, found, CA_BELIEVES_REMEDY);
         }
-        Outcome::Believed(what) => proof.found(
+        DirectAccess::Believed(what) => report.found(
             check,
-            Grade::Failure,
+            FindingSeverity::Failure,
             about,
             format!("it trusts the identity headers of every client that connects {how}: {what}"),
             REMEDY,
@@ -227,7 +240,7 @@ fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
 }
 
 /// What became of an attempt.
-pub(super) enum Outcome {
+pub(crate) enum DirectAccess {
     /// Nobody answered.
     Closed,
     /// Somebody did, and believed nothing.
@@ -236,8 +249,8 @@ pub(super) enum Outcome {
     Unknown(String),
 }
 
-pub(super) async fn try_door(member: &Member, door: &Door) -> Outcome {
-    let forgery = claim::forgery(member.form(), member.ourselves.as_ref());
+pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
+    let forgery = claimed_identity::forgery(member.form(), member.ourselves.as_ref());
     // Its answer to a compiler's question; at the CA server's door, where agents are welcome, none is asked.
     let mut answered = None;
     // What everybody gets from a CA server says nothing of what it believes.
@@ -245,7 +258,7 @@ pub(super) async fn try_door(member: &Member, door: &Door) -> Outcome {
         let path = member.node(member.own_name());
         match member.ask(&door.connector, &path, forgery.clone()).await {
             Ok(answer) if answer.status.is_success() => {
-                return Outcome::Believed(format!("{path} answered {}", answer.status));
+                return DirectAccess::Believed(format!("{path} answered {}", answer.status));
             }
             Ok(answer) => answered = Some(answer.status),
             Err(error) => return closed(&error),
@@ -255,27 +268,31 @@ pub(super) async fn try_door(member: &Member, door: &Door) -> Outcome {
     // Whoever reads the headers of everybody cannot decode this, whatever its rules say of nodes.
     let path = member.open_path();
     let plain = member
-        .ask(&door.connector, path, claim::nobody(member.form()))
+        .ask(
+            &door.connector,
+            path,
+            claimed_identity::nobody(member.form()),
+        )
         .await;
-    let broken = claim::broken(forgery, member.form());
+    let broken = claimed_identity::broken(forgery, member.form());
     let broken = member.ask(&door.connector, path, broken).await;
     match (plain, broken) {
         (Ok(plain), Ok(broken))
             if broken.status == StatusCode::BAD_REQUEST && plain.status != broken.status =>
         {
-            Outcome::Believed(format!(
+            DirectAccess::Believed(format!(
                 "{path} with a certificate that cannot be decoded answered 400"
             ))
         }
-        _ if let Some(answered) = stands_open => Outcome::Served(answered),
+        _ if let Some(answered) = stands_open => DirectAccess::Served(answered),
         // Nobody has answered there yet.
         (Err(error), Err(_)) if answered.is_none() => closed(&error),
-        (Err(error), _) | (_, Err(error)) => Outcome::Unknown(error.to_string()),
+        (Err(error), _) | (_, Err(error)) => DirectAccess::Unknown(error.to_string()),
         // What is not served there reads no headers, whatever else is behind that door.
         (Ok(plain), Ok(_)) if !plain.status.is_success() && is_puppets(answered) => {
-            Outcome::Unknown(format!("{path} answered {}", plain.status))
+            DirectAccess::Unknown(format!("{path} answered {}", plain.status))
         }
-        _ => Outcome::Closed,
+        _ => DirectAccess::Closed,
     }
 }
 
@@ -286,7 +303,7 @@ fn is_puppets(answered: Option<StatusCode>) -> bool {
 
 /// Only what the other side, or a packet filter before it, did to the attempt shows that a port is closed. An error of
 /// this host, such as a missing route, means that the port was not tried.
-fn closed(error: &QueryError) -> Outcome {
+fn closed(error: &QueryError) -> DirectAccess {
     let is_closed = match error {
         error if error.is_ours() => false,
         QueryError::Broken(_) => true,
@@ -303,8 +320,8 @@ fn closed(error: &QueryError) -> Outcome {
         QueryError::Late(_) | QueryError::Dial(_) => false,
     };
     match is_closed {
-        true => Outcome::Closed,
-        false => Outcome::Unknown(error.to_string()),
+        true => DirectAccess::Closed,
+        false => DirectAccess::Unknown(error.to_string()),
     }
 }
 
@@ -328,7 +345,7 @@ mod tests {
                 address: "c1:8139".into(),
                 source: kind.into(),
             });
-            let is_closed = matches!(closed(&error), Outcome::Closed);
+            let is_closed = matches!(closed(&error), DirectAccess::Closed);
             assert_eq!(is_closed, expected, "{kind:?}");
         }
     }

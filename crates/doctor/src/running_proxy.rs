@@ -7,20 +7,24 @@ use admin::{
     Status, Timestamp,
 };
 
-use super::{Check, Grade, Proof};
-use crate::prepare::Prepared;
+use crate::{Check, DoctorReport, FindingSeverity};
+use server::PreparedStart;
 
 /// `examined`: what all else here is about, where a start would take it.
-pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &mut Proof) {
+pub(crate) async fn examine(
+    socket: &Path,
+    examined: Option<&PreparedStart>,
+    report: &mut DoctorReport,
+) {
     let about = socket.display().to_string();
     let status = match AdminClient::new(socket).status().await {
         Ok(status) => status,
         // Nothing is wrong with looking before the first start.
         Err(error @ AdminClientError::NotListening { .. }) => {
             let remedy = "start it, then run doctor again";
-            return proof.found(
+            return report.found(
                 Check::Running,
-                Grade::Note,
+                FindingSeverity::Note,
                 &about,
                 error.to_string(),
                 remedy,
@@ -28,24 +32,24 @@ pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &
         }
         Err(error) => {
             let remedy = unasked(&error);
-            return proof.found(
+            return report.found(
                 Check::Running,
-                Grade::Warning,
+                FindingSeverity::Warning,
                 &about,
                 error.to_string(),
                 remedy,
             );
         }
     };
-    clocks(&status.listeners, SystemTime::now().into(), proof);
+    clocks(&status.listeners, SystemTime::now().into(), report);
     if let Some(examined) = examined {
-        in_force(&about, &status, examined, proof);
+        in_force(&about, &status, examined, report);
     }
-    let before = proof.findings.len();
-    told(&about, &status, proof);
-    pools(&about, &status, proof);
-    if proof.findings.len() == before {
-        proof.passed(Check::Running, &about);
+    let before = report.findings.len();
+    told(&about, &status, report);
+    pools(&about, &status, report);
+    if report.findings.len() == before {
+        report.passed(Check::Running, &about);
     }
 }
 
@@ -63,12 +67,12 @@ fn unasked(error: &AdminClientError) -> &'static str {
 }
 
 /// An edited file is examined as it stands, and the proxy may still run by the one before.
-fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof) {
+fn in_force(about: &str, status: &Status, examined: &PreparedStart, report: &mut DoctorReport) {
     // A unit that gives the service fewer cores than whoever looks here has makes nothing else of the same files.
-    if status.limits.get("workers") != Some(&(examined.config.workers as u64)) {
+    if status.limits.get("workers") != Some(&(examined.config().workers as u64)) {
         return;
     }
-    let ours = examined.config.state_directory.display().to_string();
+    let ours = examined.config().state_directory.display().to_string();
     let theirs = &status.state.directory;
     let (found, remedy) = if *theirs != ours {
         (
@@ -79,7 +83,7 @@ fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof
                 "run doctor with STATE_DIRECTORY={theirs}, as the service does, or set [state] directory"
             ),
         )
-    } else if status.generation.fingerprint != examined.fingerprint.to_string() {
+    } else if status.generation.fingerprint != examined.fingerprint() {
         (
             format!(
                 "the running proxy uses another configuration or other files than those examined here, since {}",
@@ -91,15 +95,15 @@ fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof
     } else {
         return;
     };
-    proof.found(Check::Running, Grade::Note, about, found, remedy);
+    report.found(Check::Running, FindingSeverity::Note, about, found, remedy);
 }
 
 /// No agent says what time it is; one that lives in another hour calls our certificate or the CRL over, or not valid yet.
-fn clocks(listeners: &[ListenerStatus], now: Timestamp, proof: &mut Proof) {
+fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorReport) {
     for listener in listeners {
         let about = format!("agents on listener {}", listener.name);
         let Some(told) = &listener.certificate_rejected else {
-            proof.passed(Check::AgentClocks, &about);
+            report.passed(Check::AgentClocks, &about);
             continue;
         };
         let found = format!(
@@ -110,24 +114,30 @@ fn clocks(listeners: &[ListenerStatus], now: Timestamp, proof: &mut Proof) {
         // Agents come twice an hour: one that is as wrong as then has come again, and the count ends with the process alone.
         let (grade, remedy) = match since {
             Some((now, last)) if now.saturating_sub(last) > DISTRUST_SECONDS_MAX => (
-                Grade::Note,
+                FindingSeverity::Note,
                 "this has not happened for a day; the count starts again with a restart of the proxy",
             ),
             _ => (
-                Grade::Warning,
+                FindingSeverity::Warning,
                 "compare `date -u` on both hosts, and synchronize them with NTP; if the clocks agree, run `proscenium check` to see the names in the proxy's certificates",
             ),
         };
-        proof.found(Check::AgentClocks, grade, &about, found, remedy);
+        report.found(Check::AgentClocks, grade, &about, found, remedy);
     }
 }
 
 /// How long after the last time a client that distrusts us is still one to look for.
 const DISTRUST_SECONDS_MAX: i64 = 86_400;
 
-fn told(about: &str, status: &Status, proof: &mut Proof) {
+fn told(about: &str, status: &Status, report: &mut DoctorReport) {
     let mut warn = |found: String, remedy: &str| {
-        proof.found(Check::Running, Grade::Warning, about, found, remedy);
+        report.found(
+            Check::Running,
+            FindingSeverity::Warning,
+            about,
+            found,
+            remedy,
+        );
     };
     for alarm in &status.trust.alarms {
         warn(
@@ -164,7 +174,7 @@ fn told(about: &str, status: &Status, proof: &mut Proof) {
 }
 
 /// Who is down, and whether anybody is left.
-fn pools(about: &str, status: &Status, proof: &mut Proof) {
+fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
     for pool in &status.pools {
         // A member in maintenance may well be down: an operator is at work on it.
         let down = pool.members.iter().filter(|member| {
@@ -172,9 +182,9 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
                 && member.administrative_state != AdministrativeState::Maintenance
         });
         for member in down {
-            proof.found(
+            report.found(
                 Check::Running,
-                Grade::Warning,
+                FindingSeverity::Warning,
                 about,
                 format!("{} of pool {} is down", member.address, pool.name),
                 "`proscenium status` shows the last probe",
@@ -192,9 +202,9 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
                 )
             });
             let states: Vec<_> = states.take(MEMBERS_TOLD_MAX).collect();
-            proof.found(
+            report.found(
                 Check::Running,
-                Grade::Failure,
+                FindingSeverity::Failure,
                 about,
                 format!(
                     "no member of pool {} is available, so requests to it get a 503: {}",
@@ -219,7 +229,10 @@ mod tests {
     #[test]
     fn a_client_that_distrusted_us_long_ago_is_worth_knowing_and_no_more() {
         const DAY: i64 = 86_400;
-        for (ago, expected) in [(60, Grade::Warning), (DAY + 1, Grade::Note)] {
+        for (ago, expected) in [
+            (60, FindingSeverity::Warning),
+            (DAY + 1, FindingSeverity::Note),
+        ] {
             let listener = ListenerStatus {
                 name: "agents".to_owned(),
                 address: "0.0.0.0:8140".to_owned(),
@@ -235,13 +248,13 @@ mod tests {
                     alert: "certificate_expired".to_owned(),
                 }),
             };
-            let mut proof = Proof::default();
+            let mut report = DoctorReport::default();
             clocks(
                 &[listener],
                 Timestamp::from_unix_seconds(10 * DAY),
-                &mut proof,
+                &mut report,
             );
-            assert_eq!(proof.worst(), Some(expected), "{ago}");
+            assert_eq!(report.worst(), Some(expected), "{ago}");
         }
     }
 }

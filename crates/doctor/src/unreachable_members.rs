@@ -6,13 +6,13 @@ use identity::Reason;
 use pki::MemberError;
 use upstream::{Connector, DialError, DialStage, QueryError};
 
-use super::{
-    Check, Grade, Proof, claim,
+use crate::{
+    Check, DoctorReport, FindingSeverity, claimed_identity,
     members::{Member, STATUS, story},
 };
 
 /// Tells why, and what to do.
-pub(super) async fn told(member: &Member, error: &QueryError, proof: &mut Proof) {
+pub(crate) async fn told(member: &Member, error: &QueryError, report: &mut DoctorReport) {
     let mut found = story(error);
     let (check, remedy) = match error {
         error if error.is_ours() => (Check::MemberCertificate, of_certificate(error)),
@@ -30,7 +30,13 @@ pub(super) async fn told(member: &Member, error: &QueryError, proof: &mut Proof)
         },
     };
     let about = &member.about;
-    proof.found(check, Grade::Failure, about, found.trim_end(), remedy);
+    report.found(
+        check,
+        FindingSeverity::Failure,
+        about,
+        found.trim_end(),
+        remedy,
+    );
 }
 
 /// Another protocol at the same address, where that is what is wrong.
@@ -42,7 +48,7 @@ async fn speaks_otherwise(
     let is_there = matches!(error, QueryError::Broken(_)) || in_handshake(error);
     let otherwise: &Arc<Connector> = member.otherwise.as_ref().filter(|_| is_there)?;
     let answer = member
-        .ask(otherwise, STATUS, claim::nobody(member.form()))
+        .ask(otherwise, STATUS, claimed_identity::nobody(member.form()))
         .await;
     match (member.connector.is_tls(), answer) {
         // Some web servers say in plain HTTP that they want TLS.
@@ -117,7 +123,7 @@ fn of_alert(alert: &str) -> (Check, &'static str) {
 }
 
 /// Alerts that are about no certificate.
-pub(super) const NO_CERTIFICATES: [&str; 2] = ["ProtocolVersion", "InsufficientSecurity"];
+pub(crate) const NO_CERTIFICATES: [&str; 2] = ["ProtocolVersion", "InsufficientSecurity"];
 
 /// By what did not come.
 fn silent(member: &Member, error: &QueryError) -> (Check, &'static str) {

@@ -9,35 +9,35 @@ use std::{
 
 use config::{Kind, Wanted};
 
-use super::{Check, Grade, Proof};
-use crate::prepare::Prepared;
+use crate::{Check, DoctorReport, FindingSeverity};
+use server::PreparedStart;
 
 const WRITE_BY_OTHERS: u32 = 0o002;
 const WRITE_BY_GROUP: u32 = 0o020;
 const STICKY: u32 = 0o1000;
 const ROOT: u32 = 0;
 
-pub(super) fn examine(prepared: &Prepared, config: &Path, proof: &mut Proof) {
+pub(crate) fn examine(prepared: &PreparedStart, config: &Path, report: &mut DoctorReport) {
     let ours = rustix::process::geteuid().as_raw();
     file(
         config,
         "determines which clients the proxy trusts",
         ours,
-        proof,
+        report,
     );
-    for wanted in prepared.draft.wanted() {
+    for wanted in prepared.files() {
         if wanted.optional && !wanted.path.exists() {
             continue;
         }
-        file(&wanted.path, worth(wanted), ours, proof);
+        file(&wanted.path, worth(wanted), ours, report);
     }
-    let state = &prepared.config.state_directory;
+    let state = &prepared.config().state_directory;
     if state.exists() {
         file(
             state,
             "contains blocks and CRLs that the proxy trusts",
             ours,
-            proof,
+            report,
         );
     }
 }
@@ -52,7 +52,7 @@ fn worth(wanted: &Wanted) -> &'static str {
 }
 
 /// A file, and every directory in which somebody could put another in its place.
-fn file(path: &Path, worth: &str, ours: u32, proof: &mut Proof) {
+fn file(path: &Path, worth: &str, ours: u32, report: &mut DoctorReport) {
     let about = path.display().to_string();
     let mut good = true;
     for place in places(path) {
@@ -69,11 +69,11 @@ fn file(path: &Path, worth: &str, ours: u32, proof: &mut Proof) {
                 }
                 place => format!("it {worth}, and {} on its path {fault}", place.display()),
             };
-            proof.found(Check::Files, grade, &about, found, remedy);
+            report.found(Check::Files, grade, &about, found, remedy);
         }
     }
     if good {
-        proof.passed(Check::Files, &about);
+        report.passed(Check::Files, &about);
     }
 }
 
@@ -92,7 +92,11 @@ fn places(path: &Path) -> Vec<PathBuf> {
     places
 }
 
-fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String, String)> {
+fn fault(
+    place: &Path,
+    metadata: &Metadata,
+    ours: u32,
+) -> Option<(FindingSeverity, String, String)> {
     let (mode, owner, path) = (metadata.mode(), metadata.uid(), place.display());
     let sticky = metadata.is_dir() && mode & STICKY != 0;
     if mode & WRITE_BY_OTHERS != 0 && !sticky {
@@ -100,18 +104,26 @@ fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String,
             "is writable by every user of this machine (mode {:04o})",
             mode & 0o7777
         );
-        return Some((Grade::Failure, fault, format!("run `chmod o-w {path}`")));
+        return Some((
+            FindingSeverity::Failure,
+            fault,
+            format!("run `chmod o-w {path}`"),
+        ));
     }
     // Run by root the owner may be whatever account the service has; who else it could be cannot be known here.
     if owner != ROOT && owner != ours && ours != ROOT {
         let fault = format!("belongs to user {owner}, which is neither root nor this account");
         let remedy = format!("run `chown root {path}`, unless that account should own it");
-        return Some((Grade::Note, fault, remedy));
+        return Some((FindingSeverity::Note, fault, remedy));
     }
     if mode & WRITE_BY_GROUP != 0 && !sticky && !is_private(owner, metadata.gid()) {
         let gid = metadata.gid();
         let fault = format!("is writable by group {gid} (mode {:04o})", mode & 0o7777);
-        return Some((Grade::Warning, fault, format!("run `chmod g-w {path}`")));
+        return Some((
+            FindingSeverity::Warning,
+            fault,
+            format!("run `chmod g-w {path}`"),
+        ));
     }
     None
 }
@@ -128,11 +140,11 @@ fn is_private(owner: u32, group: u32) -> bool {
     group == ROOT || (name_of_group.is_some() && name_of_group == name("/etc/passwd", owner))
 }
 
-fn unseen(place: &Path, error: &io::Error) -> Option<(Grade, String, String)> {
+fn unseen(place: &Path, error: &io::Error) -> Option<(FindingSeverity, String, String)> {
     let fault = format!("cannot be examined: {error}");
     let remedy = format!(
         "run as root or as the account of the service, or fix the access to {}",
         place.display()
     );
-    Some((Grade::Note, fault, remedy))
+    Some((FindingSeverity::Note, fault, remedy))
 }

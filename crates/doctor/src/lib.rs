@@ -4,32 +4,35 @@
 //! ourselves by a certificate whose key is here, or, from outside, as ourselves again: no other agent's name is ever
 //! said to a member, so nothing is learned here that an attacker could not learn, and nothing is changed.
 
-mod claim;
+// It examines the permissions of files and reads the agent certificate that the command line names.
+#![allow(clippy::disallowed_methods)]
+
+mod certificates;
+mod claimed_identity;
 mod clock;
-mod dates;
-mod files;
-mod findings;
-mod forged;
-mod head_room;
-mod lists;
+mod crls;
+mod direct_access;
+mod file_permissions;
+mod forged_headers;
+mod member_services;
 mod members;
-mod outside;
 mod passthrough;
-mod running;
-mod service;
-mod unreached;
+mod report;
+mod request_head_size;
+mod running_proxy;
+mod unreachable_members;
 
 use std::path::PathBuf;
 
 use rustls_pki_types::UnixTime;
 
-use self::claim::Ourselves;
-pub use self::findings::{Check, Finding, Grade, Passed, Proof};
-use crate::{Options, check, prepare::Prepared};
+use claimed_identity::Ourselves;
+pub use report::{Check, DoctorFinding, DoctorReport, FindingSeverity, PassedCheck};
+use server::{Options, PreparedStart};
 
 /// What is to be proved, beside what the configuration says.
 #[derive(Clone, Debug)]
-pub struct Examination {
+pub struct DoctorOptions {
     /// The configuration, as for a start.
     pub options: Options,
     /// Certificate and key of an ordinary agent; none: what a member does with one is not proved.
@@ -43,43 +46,47 @@ pub struct Examination {
 }
 
 /// Proves a deployment. Wants a runtime with IO and time; every wait has its end.
-pub async fn examine(examination: &Examination) -> Proof {
-    let mut proof = Proof::default();
-    let mut prepared = match check::prepared(&examination.options) {
+pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
+    let mut report = DoctorReport::default();
+    let mut prepared = match PreparedStart::new(&examination.options) {
         Ok(prepared) => prepared,
-        Err(report) => {
-            proof.refused(&report);
-            running::examine(&examination.socket, None, &mut proof).await;
-            proof.sort();
-            return proof;
+        Err(problems) => {
+            report.refused(&problems);
+            running_proxy::examine(&examination.socket, None, &mut report).await;
+            report.sort();
+            return report;
         }
     };
     let now = UnixTime::now();
-    lists::restore(&mut prepared, &mut proof);
-    files::examine(&prepared, &examination.options.config, &mut proof);
-    dates::examine(&prepared, now, &mut proof);
-    lists::examine(&prepared, now, &mut proof);
-    let agent = claim::ordinary_agent(examination, &prepared, now, &mut proof);
-    let ourselves = ourselves(&prepared, now, &mut proof);
-    members::examine(examination, &prepared, ourselves, agent, &mut proof).await;
-    running::examine(&examination.socket, Some(&prepared), &mut proof).await;
+    crls::restore(&mut prepared, &mut report);
+    file_permissions::examine(&prepared, &examination.options.config, &mut report);
+    certificates::examine(&prepared, now, &mut report);
+    crls::examine(&prepared, now, &mut report);
+    let agent = claimed_identity::ordinary_agent(examination, &prepared, now, &mut report);
+    let ourselves = ourselves(&prepared, now, &mut report);
+    members::examine(examination, &prepared, ourselves, agent, &mut report).await;
+    running_proxy::examine(&examination.socket, Some(&prepared), &mut report).await;
     // Last: what was found here says more than what the configuration warns of.
-    proof.warned(&prepared.report);
-    proof.sort();
-    proof
+    report.warned(prepared.report());
+    report.sort();
+    report
 }
 
 /// As whom members may be asked: by the first certificate of ours that the trust in force would take from an agent.
-fn ourselves(prepared: &Prepared, now: UnixTime, proof: &mut Proof) -> Option<Ourselves> {
-    let trust = &prepared.generation.trust;
-    let members = prepared.member_tls.iter().map(|tls| &tls.credential);
-    let mut credentials = prepared.credentials.values().chain(members);
+fn ourselves(
+    prepared: &PreparedStart,
+    now: UnixTime,
+    report: &mut DoctorReport,
+) -> Option<Ourselves> {
+    let trust = prepared.trust();
+    let members = prepared.member_tls().iter().map(|tls| &tls.credential);
+    let mut credentials = prepared.listener_credentials().values().chain(members);
     let ourselves = credentials.find_map(|credential| Ourselves::proven(trust, credential, now));
     match &ourselves {
-        Some(ourselves) => proof.passed(Check::OwnName, ourselves.certname()),
-        None => proof.found(
+        Some(ourselves) => report.passed(Check::OwnName, ourselves.certname()),
+        None => report.found(
             Check::OwnName,
-            Grade::Note,
+            FindingSeverity::Note,
             "this proxy",
             "the proxy would not accept any of its own certificates from an agent, so doctor could not send requests in the proxy's name",
             "configure a certificate of the Puppet CA that is valid now, not revoked, without authorization extensions, and with a plain name",

@@ -6,29 +6,29 @@ use http::{HeaderMap, header};
 use proxy::CLOCK_OFFSET_MAX;
 use rustls_pki_types::UnixTime;
 
-use super::{Check, Grade, Proof};
-use crate::http_date::clock_offset;
+use crate::{Check, DoctorReport, FindingSeverity};
+use server::clock_offset;
 
 /// Seconds between two clocks that nobody notices.
 const SKEW_GOOD_MAX: u64 = 30;
 
 /// Holds a member's Date against our own clock.
-pub(super) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, proof: &mut Proof) {
+pub(crate) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, report: &mut DoctorReport) {
     let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
     let date = headers.get(header::DATE);
     let Some(ahead) = date.and_then(|date| clock_offset(date, ours)) else {
         return;
     };
     let grade = match ahead.unsigned_abs() {
-        skew if skew <= SKEW_GOOD_MAX => return proof.passed(Check::Clock, about),
-        skew if skew <= CLOCK_OFFSET_MAX => Grade::Warning,
-        _ => Grade::Failure,
+        skew if skew <= SKEW_GOOD_MAX => return report.passed(Check::Clock, about),
+        skew if skew <= CLOCK_OFFSET_MAX => FindingSeverity::Warning,
+        _ => FindingSeverity::Failure,
     };
     let (by, way) = match ahead > 0 {
         true => (ahead, "ahead of"),
         false => (ahead.saturating_neg(), "behind"),
     };
-    proof.found(
+    report.found(
         Check::Clock,
         grade,
         about,
@@ -49,15 +49,21 @@ mod tests {
         for (text, expected) in [
             ("Tue, 14 Nov 2023 22:13:20 GMT", None),
             ("Tue, 14 Nov 2023 22:12:55 GMT", None),
-            ("Tue, 14 Nov 2023 22:15:20 GMT", Some(Grade::Warning)),
-            ("Tue, 14 Nov 2023 20:13:20 GMT", Some(Grade::Failure)),
+            (
+                "Tue, 14 Nov 2023 22:15:20 GMT",
+                Some(FindingSeverity::Warning),
+            ),
+            (
+                "Tue, 14 Nov 2023 20:13:20 GMT",
+                Some(FindingSeverity::Failure),
+            ),
             ("yesterday", None),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::DATE, HeaderValue::from_static(text));
-            let mut proof = Proof::default();
-            examine("c1", &headers, ours, &mut proof);
-            assert_eq!(proof.worst(), expected, "{text}");
+            let mut report = DoctorReport::default();
+            examine("c1", &headers, ours, &mut report);
+            assert_eq!(report.worst(), expected, "{text}");
         }
     }
 }

@@ -1,95 +1,71 @@
 //! The revocation lists in force: one for each issuer, and in time.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use pki::{CrlComparison, CrlStatus, Named};
 use rustls_pki_types::UnixTime;
 
-use super::{
-    Check, Grade, Proof,
-    dates::{instant, span},
+use crate::{
+    Check, DoctorReport, FindingSeverity,
+    certificates::{instant, span},
     members::Member,
 };
-use crate::{
-    certificates::soon,
-    members::{administrative, persistence_key},
-    prepare::Prepared,
-    state_directory::StateDirectory,
-    trust::{blocks, stored_crls},
-};
+use server::{PreparedStart, StateProblem, expiry_notice_seconds};
 
 /// A list that promises the next one within this time is told of.
 const NOTICE: Duration = Duration::from_secs(3 * 86_400);
 /// A list may be so many seconds from the future: its CA's clock is nobody's else.
 const FUTURE_BEARABLE: u64 = 300;
 
-/// Puts in force what a start would: the lists that were fetched before, and the operator's blocks. Of what else a start
-/// reads, it tests that it can be read.
-pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
-    let directory = StateDirectory::unopened(&prepared.config.state_directory);
-    let about = directory.path().display().to_string();
-    if directory.is_closed() {
-        return proof.found(
-            Check::Files,
-            Grade::Note,
-            &about,
-            "this account may not read it, so doctor does not use the fetched CRLs and the blocks in it",
-            "run as the account of the service, which owns that directory, or as root",
-        );
-    }
-    let trust = &mut prepared.generation.trust;
-    if let Some(fetch) = prepared.config.trust.fetch {
-        let restored = stored_crls::restore(trust, &directory, fetch.body_bytes_max);
-        for why in restored.unusable {
-            let remedy =
-                "fix or remove that file; the proxy then fetches the CRL from the CA again";
-            proof.found(Check::Files, Grade::Warning, &about, why, remedy);
-        }
-        if let Some(restored) = restored.trust {
-            *trust = Arc::new(restored);
-        }
-    }
-    match blocks::kept(&directory) {
-        Ok(deny) => *trust = Arc::new(trust.with_deny_list(deny)),
-        // Without it, whom it blocks would come in.
-        Err(error) => proof.found(
-            Check::Files,
-            Grade::Failure,
-            &about,
-            format!("the proxy would not start: {error}"),
-            "restore that file from a backup; if there is none, remove the file and set its blocks again",
-        ),
-    }
-    if let Err(why) = administrative::stored(&directory) {
-        proof.found(
-            Check::Files,
-            Grade::Warning,
-            &about,
-            format!("members in drain and maintenance would be ready after a start, because members.json cannot be read: {why}"),
-            "restore that file from a backup; if there is none, drain those members again while the proxy runs, which replaces the file",
-        );
-    }
-    if let Err(why) = persistence_key::stored(&directory)
-        && !directory.is_absent(persistence_key::FILE)
-    {
-        proof.found(
-            Check::Files,
-            Grade::Warning,
-            &about,
-            format!("clients with a persistence cookie would move after a start, because persistence-key cannot be read: {why}"),
-            "restore that file from a backup, or remove it: the proxy then makes a new key",
-        );
+/// Loads the stored CRLs and blocks that a start would load, and reports the documents of the state directory that a start
+/// could not use.
+pub(crate) fn restore(prepared: &mut PreparedStart, report: &mut DoctorReport) {
+    let problems = prepared.restore_state();
+    let about = prepared.config().state_directory.display().to_string();
+    for problem in problems {
+        let (grade, found, remedy) = state_problem(problem);
+        report.found(Check::Files, grade, &about, found, remedy);
     }
 }
 
-pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
-    let status = prepared.generation.trust.status(now);
-    let fetches = prepared.config.trust.fetch.is_some();
+fn state_problem(problem: StateProblem) -> (FindingSeverity, String, &'static str) {
+    match problem {
+        StateProblem::Unreadable => (
+            FindingSeverity::Note,
+            "this account may not read it, so doctor does not use the fetched CRLs and the blocks in it".to_owned(),
+            "run as the account of the service, which owns that directory, or as root",
+        ),
+        StateProblem::Crl(why) => (
+            FindingSeverity::Warning,
+            why,
+            "fix or remove that file; the proxy then fetches the CRL from the CA again",
+        ),
+        StateProblem::Blocks(why) => (
+            FindingSeverity::Failure,
+            format!("the proxy would not start: {why}"),
+            "restore that file from a backup; if there is none, remove the file and set its blocks again",
+        ),
+        StateProblem::MemberStates(why) => (
+            FindingSeverity::Warning,
+            format!("members in drain and maintenance would be ready after a start, because members.json cannot be read: {why}"),
+            "restore that file from a backup; if there is none, drain those members again while the proxy runs, which replaces the file",
+        ),
+        StateProblem::PersistenceKey(why) => (
+            FindingSeverity::Warning,
+            format!("clients with a persistence cookie would move after a start, because persistence-key cannot be read: {why}"),
+            "restore that file from a backup, or remove it: the proxy then makes a new key",
+        ),
+    }
+}
+
+pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
+    let status = prepared.trust().status(now);
+    let fetches = prepared.config().trust.fetch.is_some();
     for crl in &status.crls {
-        list(crl, fetches, now, proof);
+        list(crl, fetches, now, report);
     }
     // To name another file in `[trust] crl` would end the fetching.
-    let missing = match prepared.config.agents_copy() {
+    let missing = match prepared.config().agents_copy() {
         Some(copy) => format!(
             "replace {} with ca_crl.pem of the CA server, which contains the CRL of each of its CAs",
             copy.display()
@@ -98,27 +74,27 @@ pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
             .to_owned(),
     };
     for issuer in &status.crl_missing {
-        proof.found(
+        report.found(
             Check::Crl,
-            Grade::Failure,
+            FindingSeverity::Failure,
             issuer,
             "there is no CRL of this CA, so the proxy refuses every certificate below it",
             missing.clone(),
         );
     }
     for issuer in &status.unchecked {
-        proof.found(
+        report.found(
             Check::Crl,
-            Grade::Warning,
+            FindingSeverity::Warning,
             issuer,
             "the proxy does not check certificates of this CA for revocation, so it serves revoked agents",
             "provide its CRL, and remove it from `unchecked`",
         );
     }
     for stray in &status.strays {
-        proof.found(
+        report.found(
             Check::Crl,
-            Grade::Warning,
+            FindingSeverity::Warning,
             stray,
             "the CA that issued this CRL is not in the bundle, so the CRL has no effect",
             "add that CA's certificate to `[trust] ca`, or remove the CRL",
@@ -126,7 +102,7 @@ pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
     }
 }
 
-fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
+fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, report: &mut DoctorReport) {
     let (issuer, number, source) = (&crl.issuer, &crl.number, &crl.source);
     let fetch = match fetches {
         true => {
@@ -136,16 +112,16 @@ fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
     };
     if crl.this_update.as_secs() > now.as_secs() + FUTURE_BEARABLE {
         let made = instant(crl.this_update);
-        return proof.found(
+        return report.found(
             Check::Crl,
-            Grade::Failure,
+            FindingSeverity::Failure,
             issuer,
             format!("CRL number {number} in {source} was issued on {made}, which is in the future: a clock is wrong"),
             "synchronize the clocks of this host and of the CA server with NTP",
         );
     }
     let Some(next) = crl.next_update else {
-        return proof.passed(Check::Crl, issuer);
+        return report.passed(Check::Crl, issuer);
     };
     let left = next.as_secs().saturating_sub(now.as_secs());
     let life = next.as_secs().saturating_sub(crl.this_update.as_secs());
@@ -154,24 +130,30 @@ fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
             "CRL number {number} in {source} expired on {}",
             instant(next)
         );
-        proof.found(Check::Crl, Grade::Failure, issuer, found, fetch);
-    } else if left < soon(life, NOTICE) {
+        report.found(Check::Crl, FindingSeverity::Failure, issuer, found, fetch);
+    } else if left < expiry_notice_seconds(life, NOTICE) {
         let found = format!(
             "CRL number {number} in {source} expires on {}, in {}",
             instant(next),
             span(left)
         );
-        proof.found(Check::Crl, Grade::Warning, issuer, found, fetch);
+        report.found(Check::Crl, FindingSeverity::Warning, issuer, found, fetch);
     } else {
-        proof.passed(Check::Crl, issuer);
+        report.passed(Check::Crl, issuer);
     }
 }
 
 /// Holds what a CA server gives away as its lists against those in force.
-pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) {
+pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut DoctorReport) {
     let (about, trust) = (&*member.about, &member.trust);
-    let wrong = |found: String, remedy: &str, proof: &mut Proof| {
-        proof.found(Check::CrlFresh, Grade::Warning, about, found, remedy);
+    let wrong = |found: String, remedy: &str, report: &mut DoctorReport| {
+        report.found(
+            Check::CrlFresh,
+            FindingSeverity::Warning,
+            about,
+            found,
+            remedy,
+        );
     };
     let examined = match trust.examine(Named::new(about.to_owned(), served)) {
         Ok(examined) => examined,
@@ -179,7 +161,7 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
             return wrong(
                 format!("the CRLs that it serves are invalid: {problem}"),
                 "check with curl whether it is the CA server",
-                proof,
+                report,
             );
         }
     };
@@ -190,7 +172,7 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
                 examined.unusable.join("; ")
             ),
             "check whether `[trust] ca` contains the certificates of this CA server",
-            proof,
+            report,
         );
     }
     let in_force = trust.status(UnixTime::now()).crls;
@@ -238,10 +220,10 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
             ),
         };
         good = false;
-        wrong(found, remedy, proof);
+        wrong(found, remedy, report);
     }
     if good {
-        proof.passed(Check::CrlFresh, about);
+        report.passed(Check::CrlFresh, about);
     }
 }
 
@@ -271,16 +253,32 @@ mod tests {
             (NOW - DAY, Some(NOW + 30 * DAY), None),
             (NOW - DAY, None, None),
             (NOW + 60, Some(NOW + 30 * DAY), None),
-            (NOW + 3600, Some(NOW + 30 * DAY), Some(Grade::Failure)),
-            (NOW - 30 * DAY, Some(NOW + DAY), Some(Grade::Warning)),
+            (
+                NOW + 3600,
+                Some(NOW + 30 * DAY),
+                Some(FindingSeverity::Failure),
+            ),
+            (
+                NOW - 30 * DAY,
+                Some(NOW + DAY),
+                Some(FindingSeverity::Warning),
+            ),
             (NOW - DAY, Some(NOW + DAY), None),
-            (NOW - DAY, Some(NOW + DAY / 4), Some(Grade::Warning)),
-            (NOW - 2 * DAY, Some(NOW - DAY), Some(Grade::Failure)),
+            (
+                NOW - DAY,
+                Some(NOW + DAY / 4),
+                Some(FindingSeverity::Warning),
+            ),
+            (
+                NOW - 2 * DAY,
+                Some(NOW - DAY),
+                Some(FindingSeverity::Failure),
+            ),
         ] {
-            let mut proof = Proof::default();
+            let mut report = DoctorReport::default();
             let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW));
-            list(&crl(made, next, NOW), false, now, &mut proof);
-            assert_eq!(proof.worst(), expected, "{made} {next:?}: {proof:?}");
+            list(&crl(made, next, NOW), false, now, &mut report);
+            assert_eq!(report.worst(), expected, "{made} {next:?}: {report:?}");
         }
     }
 }

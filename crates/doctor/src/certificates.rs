@@ -7,38 +7,38 @@ use identity::{ClientIdentity, Reason};
 use pki::Credential;
 use rustls_pki_types::UnixTime;
 
-use super::{Check, Grade, Proof};
-use crate::{certificates::soon, prepare::Prepared};
+use crate::{Check, DoctorReport, FindingSeverity};
+use server::{PreparedStart, expiry_notice_seconds};
 
 /// A certificate that ends within this time is told of.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
 /// A CA takes longer to renew.
 const CA_NOTICE: Duration = Duration::from_secs(90 * 86_400);
 
-pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
-    for (files, credential) in &prepared.credentials {
-        credentials_time(&files.chain, credential, now, proof);
-        rights(&files.chain, credential, proof);
-        own(prepared, &files.chain, credential, now, proof);
+pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
+    for (files, credential) in prepared.listener_credentials() {
+        credentials_time(&files.chain, credential, now, report);
+        rights(&files.chain, credential, report);
+        own(prepared, &files.chain, credential, now, report);
     }
-    for tls in &prepared.member_tls {
+    for tls in prepared.member_tls() {
         let files = &tls.settings.credential;
-        if prepared.credentials.contains_key(files) {
+        if prepared.listener_credentials().contains_key(files) {
             continue;
         }
-        credentials_time(&files.chain, &tls.credential, now, proof);
-        rights(&files.chain, &tls.credential, proof);
-        own(prepared, &files.chain, &tls.credential, now, proof);
+        credentials_time(&files.chain, &tls.credential, now, report);
+        rights(&files.chain, &tls.credential, report);
+        own(prepared, &files.chain, &tls.credential, now, report);
     }
-    cas(prepared, now, proof);
+    cas(prepared, now, report);
 }
 
 /// What is wrong with a certificate's time, in words; none where it is good for a while.
-pub(super) fn time(
+pub(crate) fn time(
     not_before: UnixTime,
     not_after: UnixTime,
     now: UnixTime,
-) -> Option<(Grade, String)> {
+) -> Option<(FindingSeverity, String)> {
     within(not_before, not_after, now, CERTIFICATE_NOTICE)
 }
 
@@ -47,18 +47,21 @@ fn within(
     not_after: UnixTime,
     now: UnixTime,
     notice: Duration,
-) -> Option<(Grade, String)> {
+) -> Option<(FindingSeverity, String)> {
     let left = not_after.as_secs().saturating_sub(now.as_secs());
     let life = not_after.as_secs().saturating_sub(not_before.as_secs());
     let end = instant(not_after);
     if now > not_after {
-        Some((Grade::Failure, format!("it expired on {end}")))
+        Some((FindingSeverity::Failure, format!("it expired on {end}")))
     } else if now < not_before {
         let begin = instant(not_before);
-        Some((Grade::Failure, format!("it is not valid before {begin}")))
-    } else if left < soon(life, notice) {
         Some((
-            Grade::Warning,
+            FindingSeverity::Failure,
+            format!("it is not valid before {begin}"),
+        ))
+    } else if left < expiry_notice_seconds(life, notice) {
+        Some((
+            FindingSeverity::Warning,
             format!("it expires on {end}, in {}", span(left)),
         ))
     } else {
@@ -67,22 +70,27 @@ fn within(
 }
 
 /// Seconds in the unit that matters.
-pub(super) fn span(seconds: u64) -> String {
+pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         ..172_800 => format!("{} hours", seconds / 3600),
         _ => format!("{} days", seconds / 86_400),
     }
 }
 
-pub(super) fn instant(time: UnixTime) -> Timestamp {
+pub(crate) fn instant(time: UnixTime) -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
-fn credentials_time(chain: &Path, credential: &Credential, now: UnixTime, proof: &mut Proof) {
+fn credentials_time(
+    chain: &Path,
+    credential: &Credential,
+    now: UnixTime,
+    report: &mut DoctorReport,
+) {
     let about = chain.display().to_string();
     match time(credential.not_before(), credential.not_after(), now) {
-        None => proof.passed(Check::CertificateDates, &about),
-        Some((grade, found)) => proof.found(
+        None => report.passed(Check::CertificateDates, &about),
+        Some((grade, found)) => report.found(
             Check::CertificateDates,
             grade,
             &about,
@@ -92,14 +100,14 @@ fn credentials_time(chain: &Path, credential: &Credential, now: UnixTime, proof:
     }
 }
 
-fn rights(chain: &Path, credential: &Credential, proof: &mut Proof) {
+fn rights(chain: &Path, credential: &Credential, report: &mut DoctorReport) {
     let about = chain.display().to_string();
     match credential.authorization_extensions() {
-        [] => proof.passed(Check::CredentialRights, &about),
+        [] => report.passed(Check::CredentialRights, &about),
         // What TLS members would see is refused by every start; this one is shown to clients alone.
-        extensions => proof.found(
+        extensions => report.found(
             Check::CredentialRights,
-            Grade::Warning,
+            FindingSeverity::Warning,
             &about,
             format!("it has an authorization extension: {}", extensions.join(", ")),
             "anyone who steals its key gets these rights: use a separate certificate without such extensions for the proxy",
@@ -109,45 +117,45 @@ fn rights(chain: &Path, credential: &Credential, proof: &mut Proof) {
 
 /// What an agent, or a member that believes the same CA, would say of our certificate.
 fn own(
-    prepared: &Prepared,
+    prepared: &PreparedStart,
     chain: &Path,
     credential: &Credential,
     now: UnixTime,
-    proof: &mut Proof,
+    report: &mut DoctorReport,
 ) {
     let about = chain.display().to_string();
     let shown_to_clients = prepared
-        .credentials
+        .listener_credentials()
         .keys()
         .any(|files| files.chain == chain);
-    let judged = prepared.generation.trust.verify(credential.chain(), now);
+    let judged = prepared.trust().verify(credential.chain(), now);
     let ClientIdentity::Refused(refusal) = judged.identity else {
-        return proof.passed(Check::OwnCertificate, &about);
+        return report.passed(Check::OwnCertificate, &about);
     };
     let (grade, remedy) = match refusal.reason {
         Reason::Revoked => (
-            Grade::Failure,
+            FindingSeverity::Failure,
             "peers that check revocation refuse it: create a new key, get a certificate for it, and replace both files",
         ),
         Reason::Blocked => (
-            Grade::Failure,
+            FindingSeverity::Failure,
             "remove the block, or use another certificate for the proxy",
         ),
         Reason::UnknownIssuer | Reason::BadSignature if shown_to_clients => (
-            Grade::Warning,
+            FindingSeverity::Warning,
             "agents trust the Puppet CA only: use a certificate that this CA signed",
         ),
         // A CA that exists for the way to compilers is none of those that agents are judged by, as it should be; dates
         // have a check of their own; and a purpose that is no client's does no harm here.
-        _ => return proof.passed(Check::OwnCertificate, &about),
+        _ => return report.passed(Check::OwnCertificate, &about),
     };
-    proof.found(Check::OwnCertificate, grade, &about, refusal.text(), remedy);
+    report.found(Check::OwnCertificate, grade, &about, refusal.text(), remedy);
 }
 
-fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
-    let members = prepared.member_tls.iter().map(|tls| &tls.trust);
+fn cas(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
+    let members = prepared.member_tls().iter().map(|tls| &tls.trust);
     let mut told = Vec::new();
-    for trust in iter::once(&prepared.generation.trust).chain(members) {
+    for trust in iter::once(prepared.trust()).chain(members) {
         let cas = trust.status(now).cas;
         for ca in &cas {
             if told.contains(ca) {
@@ -156,15 +164,15 @@ fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
             told.push(ca.clone());
             let found = within(ca.not_before, ca.not_after, now, CA_NOTICE);
             let Some((grade, found)) = found else {
-                proof.passed(Check::CaDates, &ca.subject);
+                report.passed(Check::CaDates, &ca.subject);
                 continue;
             };
             let mut others = cas.iter().filter(|other| other.subject == ca.subject);
             // With the same key nothing hangs on this one; which keys they have is not looked at here.
             match others.find(|other| other.not_after > ca.not_after && other.in_time) {
-                Some(next) => proof.found(
+                Some(next) => report.found(
                     Check::CaDates,
-                    grade.min(Grade::Warning),
+                    grade.min(FindingSeverity::Warning),
                     &ca.subject,
                     format!(
                         "{found} ({}); another CA certificate with that name ({}) is valid until {}",
@@ -174,7 +182,7 @@ fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
                     ),
                     "if both have the same key, remove the old one from the bundle after it expires; otherwise, enrol the agents below it again",
                 ),
-                None => proof.found(
+                None => report.found(
                     Check::CaDates,
                     grade,
                     &ca.subject,
@@ -205,7 +213,7 @@ mod tests {
             let now = 1_700_000_000;
             let found = time(at(now + left - life), at(now + left), at(now));
             let told = found.map(|(grade, told)| {
-                assert_eq!(grade, Grade::Warning);
+                assert_eq!(grade, FindingSeverity::Warning);
                 told
             });
             match (expected, told) {

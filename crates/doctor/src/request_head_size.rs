@@ -3,18 +3,18 @@
 use http::{HeaderName, HeaderValue};
 use upstream::{QueryError, QueryResponse};
 
-use super::{
-    Check, Grade, Proof,
-    claim::{self, Ourselves},
+use crate::{
+    Check, DoctorReport, FindingSeverity,
+    claimed_identity::{self, Ourselves},
+    member_services::unclear,
     members::{Member, story},
-    service::unclear,
 };
 
 /// What an agent's head has beside its certificate.
 const REST_BYTES: usize = 512;
 const PADDING: HeaderName = HeaderName::from_static("x-proscenium-doctor");
 
-pub(super) async fn examine(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
+pub(crate) async fn examine(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     if !member.rules.forward_cert || member.is_legacy() {
         return;
     }
@@ -25,9 +25,9 @@ pub(super) async fn examine(member: &Member, simple: &QueryResponse, proof: &mut
     });
     let most = member.rules.forward_cert_bytes_max;
     let refused = match refused(member, simple, most + REST_BYTES).await {
-        Ok(None) => return proof.passed(Check::HeadRoom, about),
+        Ok(None) => return report.passed(Check::HeadRoom, about),
         Ok(Some(refused)) => refused,
-        Err(error) => return unclear(Check::HeadRoom, about, story(&error), proof),
+        Err(error) => return unclear(Check::HeadRoom, about, story(&error), report),
     };
     let ordinary = match own {
         0 => None,
@@ -36,10 +36,10 @@ pub(super) async fn examine(member: &Member, simple: &QueryResponse, proof: &mut
             .unwrap_or_default(),
     };
     let grade = match ordinary {
-        Some(_) => Grade::Failure,
-        None => Grade::Warning,
+        Some(_) => FindingSeverity::Failure,
+        None => FindingSeverity::Warning,
     };
-    proof.found(
+    report.found(
         Check::HeadRoom,
         grade,
         about,
@@ -56,11 +56,11 @@ async fn refused(
     simple: &QueryResponse,
     bytes: usize,
 ) -> Result<Option<String>, QueryError> {
-    let mut fields = claim::nobody(member.form());
+    let mut fields = claimed_identity::nobody(member.form());
     if let Ok(padding) = HeaderValue::from_str(&"x".repeat(bytes)) {
         fields.insert(PADDING, padding);
     }
-    match member.ask_inside(super::members::STATUS, fields).await {
+    match member.ask_inside(crate::members::STATUS, fields).await {
         Ok(answer) if answer.status == simple.status => Ok(None),
         Ok(answer) => Ok(Some(format!("it answered {}", answer.status))),
         Err(error @ QueryError::Broken(_)) => Ok(Some(story(&error))),

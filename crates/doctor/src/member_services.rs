@@ -6,15 +6,15 @@ use balancing::settings::CheckKind;
 use http::StatusCode;
 use upstream::QueryResponse;
 
-use crate::members::jrubies::{self, JrubyError};
+use server::jrubies::{self, JrubyError};
 
-use super::{
-    Check, Grade, Proof, claim, lists,
+use crate::{
+    Check, DoctorReport, FindingSeverity, claimed_identity, crls,
     members::{CA_CERTIFICATE, LISTS, Member, Role, STATUS, story},
 };
 
 /// Whether it says that it can work, where its check would ask for that.
-pub(super) async fn status(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
+pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     let about = &member.about;
     let inquiry = upstream::HttpCheck::of(&member.check);
     let asked;
@@ -28,10 +28,10 @@ pub(super) async fn status(member: &Member, simple: &QueryResponse, proof: &mut 
         }
         (Some(inquiry), CheckKind::Http) if !inquiry.is_puppet_status() => return,
         (Some(inquiry), _) => {
-            let fields = claim::nobody(member.form());
+            let fields = claimed_identity::nobody(member.form());
             asked = match member.ask_inside(inquiry.path, fields).await {
                 Ok(answer) => answer,
-                Err(error) => return unclear(Check::Status, about, story(&error), proof),
+                Err(error) => return unclear(Check::Status, about, story(&error), report),
             };
             (&asked, inquiry)
         }
@@ -40,7 +40,7 @@ pub(super) async fn status(member: &Member, simple: &QueryResponse, proof: &mut 
     let path = inquiry.path;
     let text = String::from_utf8_lossy(&answer.body);
     if inquiry.accepts(answer.status, &text) {
-        return proof.passed(Check::Status, about);
+        return report.passed(Check::Status, about);
     }
     let remedy = match answer.status {
         StatusCode::NOT_FOUND => {
@@ -60,24 +60,30 @@ pub(super) async fn status(member: &Member, simple: &QueryResponse, proof: &mut 
         answer.status,
         inquiry.expected()
     );
-    proof.found(Check::Status, Grade::Failure, about, found, remedy);
+    report.found(
+        Check::Status,
+        FindingSeverity::Failure,
+        about,
+        found,
+        remedy,
+    );
 }
 
 /// Whether it is a CA server, and whose lists it has.
-pub(super) async fn ca(member: &Member, proof: &mut Proof) -> bool {
+pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
     let about = &member.about;
     let bundle = member
-        .ask_inside(CA_CERTIFICATE, claim::nobody(member.form()))
+        .ask_inside(CA_CERTIFICATE, claimed_identity::nobody(member.form()))
         .await;
     let unclear_because = match bundle {
         Ok(answer) if answer.status == StatusCode::OK && answer.body.starts_with(b"-----BEGIN") => {
-            proof.passed(Check::Service, about);
+            report.passed(Check::Service, about);
             None
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
-            proof.found(
+            report.found(
                 Check::Service,
-                Grade::Failure,
+                FindingSeverity::Failure,
                 about,
                 format!("{CA_CERTIFICATE} answered 404: it is a compiler, or its CA service is disabled, so an agent that enrols would never get its certificate"),
                 "set the CA server in `[pools.ca]`, or enable its CA service (services.d/ca.cfg)",
@@ -88,47 +94,49 @@ pub(super) async fn ca(member: &Member, proof: &mut Proof) -> bool {
         Err(error) => Some(story(&error)),
     };
     if let Some(why) = unclear_because {
-        unclear(Check::Service, about, why, proof);
+        unclear(Check::Service, about, why, report);
         return false;
     }
-    let served = member.ask_inside(LISTS, claim::nobody(member.form())).await;
+    let served = member
+        .ask_inside(LISTS, claimed_identity::nobody(member.form()))
+        .await;
     match served {
         Ok(answer) if answer.status == StatusCode::OK => {
-            lists::held_against(member, answer.body.into(), proof);
+            crls::held_against(member, answer.body.into(), report);
         }
         Ok(answer) => {
             let found = format!("{LISTS} answered {}", answer.status);
-            unclear(Check::CrlFresh, about, found, proof);
+            unclear(Check::CrlFresh, about, found, report);
         }
-        Err(error) => unclear(Check::CrlFresh, about, story(&error), proof),
+        Err(error) => unclear(Check::CrlFresh, about, story(&error), report),
     }
     true
 }
 
 /// Whether it is a compiler and nothing more.
-pub(super) async fn compiler(member: &Member, proof: &mut Proof) {
+pub(crate) async fn compiler(member: &Member, report: &mut DoctorReport) {
     if member.is_legacy() {
         return;
     }
     let about = &member.about;
     let bundle = member
-        .ask_inside(CA_CERTIFICATE, claim::nobody(member.form()))
+        .ask_inside(CA_CERTIFICATE, claimed_identity::nobody(member.form()))
         .await;
     match bundle {
-        Ok(answer) if answer.status == StatusCode::OK => proof.found(
+        Ok(answer) if answer.status == StatusCode::OK => report.found(
             Check::Service,
-            Grade::Warning,
+            FindingSeverity::Warning,
             about,
             "the CA service runs in a process that trusts headers: a client that can connect to it could get a certificate with any name",
             "disable it (`certificate-authority-disabled-service` in services.d/ca.cfg), or run the CA in a separate process",
         ),
-        Ok(_) => proof.passed(Check::Service, about),
-        Err(error) => unclear(Check::Service, about, story(&error), proof),
+        Ok(_) => report.passed(Check::Service, about),
+        Err(error) => unclear(Check::Service, about, story(&error), report),
     }
 }
 
 /// Whether it shows how many JRubies it has, where the proxy would read that.
-pub(super) async fn jrubies(member: &Member, proof: &mut Proof) {
+pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
     if !upstream::reads_jrubies(&member.check) {
         return;
     }
@@ -136,13 +144,13 @@ pub(super) async fn jrubies(member: &Member, proof: &mut Proof) {
     let question = jrubies::question(member.check.port);
     let answer = match upstream::query(&member.connector, &question).await {
         Ok(answer) => answer,
-        Err(error) => return unclear(Check::Jrubies, about, story(&error), proof),
+        Err(error) => return unclear(Check::Jrubies, about, story(&error), report),
     };
     match jrubies::read(&answer, SystemTime::now()) {
-        Ok(_) => proof.passed(Check::Jrubies, about),
-        Err(JrubyError::Forbidden) => proof.found(
+        Ok(_) => report.passed(Check::Jrubies, about),
+        Err(JrubyError::Forbidden) => report.found(
             Check::Jrubies,
-            Grade::Note,
+            FindingSeverity::Note,
             about,
             format!(
                 "{} answered {}: the proxy balances without JRuby counts",
@@ -156,15 +164,15 @@ pub(super) async fn jrubies(member: &Member, proof: &mut Proof) {
         ),
         // Older than 5.0, or no Puppet Server.
         Err(JrubyError::Status(StatusCode::NOT_FOUND)) => {}
-        Err(error) => unclear(Check::Jrubies, about, error.to_string(), proof),
+        Err(error) => unclear(Check::Jrubies, about, error.to_string(), report),
     }
 }
 
 /// A question that brought nothing to judge by.
-pub(super) fn unclear(check: Check, about: &str, found: String, proof: &mut Proof) {
-    proof.found(
+pub(crate) fn unclear(check: Check, about: &str, found: String, report: &mut DoctorReport) {
+    report.found(
         check,
-        Grade::Warning,
+        FindingSeverity::Warning,
         about,
         format!("cannot be tested: {found}"),
         "look at its log, and run doctor again when it answers",

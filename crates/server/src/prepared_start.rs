@@ -1,0 +1,126 @@
+//! The configuration, prepared as a start would prepare it, for `doctor`, which examines it without starting the proxy.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use config::{Config, PoolConfig, Report, Wanted};
+use pki::TrustStore;
+use proxy::PoolRuntime;
+use routing::RouteTable;
+
+use crate::{
+    Options, check,
+    members::{administrative, persistence_key},
+    prepare::{Prepared, PreparedTls},
+    state_directory::StateDirectory,
+    trust::{blocks, stored_crls},
+};
+
+/// Everything that a start would build from the configuration. Nothing listens, and nothing is written.
+pub struct PreparedStart(Prepared);
+
+/// A document of the state directory that a start could not use. Each text says why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateProblem {
+    /// This account may not read the state directory, so nothing in it was loaded.
+    Unreadable,
+    /// A stored CRL, or the record of accepted CRLs.
+    Crl(String),
+    /// The stored blocks. The proxy does not start without them.
+    Blocks(String),
+    /// The stored administrative states of members.
+    MemberStates(String),
+    /// The key of persistence cookies.
+    PersistenceKey(String),
+}
+
+impl PreparedStart {
+    /// Reads and prepares the configuration.
+    ///
+    /// # Errors
+    /// The report that a start would print.
+    pub fn new(options: &Options) -> Result<Self, Report> {
+        check::prepared(options).map(Self)
+    }
+
+    /// Loads stored CRLs and blocks into the trust store, and reads the other documents that a start reads from the state
+    /// directory. Returns those that cannot be used.
+    pub fn restore_state(&mut self) -> Vec<StateProblem> {
+        let prepared = &mut self.0;
+        let directory = StateDirectory::unopened(&prepared.config.state_directory);
+        if directory.is_closed() {
+            return vec![StateProblem::Unreadable];
+        }
+        let mut problems = Vec::new();
+        let trust = &mut prepared.generation.trust;
+        if let Some(fetch) = prepared.config.trust.fetch {
+            let restored = stored_crls::restore(trust, &directory, fetch.body_bytes_max);
+            problems.extend(restored.unusable.into_iter().map(StateProblem::Crl));
+            if let Some(restored) = restored.trust {
+                *trust = Arc::new(restored);
+            }
+        }
+        match blocks::kept(&directory) {
+            Ok(deny) => *trust = Arc::new(trust.with_deny_list(deny)),
+            Err(error) => problems.push(StateProblem::Blocks(error.to_string())),
+        }
+        if let Err(why) = administrative::stored(&directory) {
+            problems.push(StateProblem::MemberStates(why));
+        }
+        if let Err(why) = persistence_key::stored(&directory)
+            && !directory.is_absent(persistence_key::FILE)
+        {
+            problems.push(StateProblem::PersistenceKey(why));
+        }
+        problems
+    }
+
+    /// The validated configuration.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// Warnings of the configuration.
+    pub fn report(&self) -> &Report {
+        &self.0.report
+    }
+
+    /// The fingerprint of the configuration and its files, in the form in which the status shows it.
+    pub fn fingerprint(&self) -> String {
+        self.0.fingerprint.to_string()
+    }
+
+    /// The files that the configuration names.
+    pub fn files(&self) -> impl Iterator<Item = &Wanted> {
+        self.0.draft.wanted().iter()
+    }
+
+    /// The trust store that verifies clients.
+    pub fn trust(&self) -> &Arc<TrustStore> {
+        &self.0.generation.trust
+    }
+
+    /// The routes.
+    pub fn routes(&self) -> &RouteTable {
+        &self.0.generation.routes
+    }
+
+    /// The pools, in the order of the configuration.
+    pub fn pools(&self) -> &[Arc<PoolRuntime>] {
+        &self.0.generation.pools
+    }
+
+    /// The certificates that listeners present to clients, by their files.
+    pub fn listener_credentials(&self) -> &BTreeMap<config::Credential, pki::Credential> {
+        &self.0.credentials
+    }
+
+    /// TLS towards members, once for each combination of settings.
+    pub fn member_tls(&self) -> &[PreparedTls] {
+        &self.0.member_tls
+    }
+
+    /// TLS towards the members of a pool; `None` for plain HTTP.
+    pub fn tls_of(&self, pool: &PoolConfig) -> Option<&PreparedTls> {
+        self.0.tls_of(pool)
+    }
+}
