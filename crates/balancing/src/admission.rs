@@ -17,7 +17,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{choice::PickCriteria, pool::PickError, share::Holding, work::Work};
+use crate::{
+    offer::{Offer, PickError},
+    share::Holding,
+    work::Work,
+};
 
 mod lanes;
 
@@ -33,45 +37,6 @@ pub trait Picker<L>: Send + Sync {
     fn catalogs_in(&self, _time: Duration) -> u32 {
         u32::MAX
     }
-}
-
-/// What the admission needs to know of a request.
-#[derive(Clone, Debug)]
-pub struct Offer {
-    /// What its client holds of the pool.
-    pub account: Arc<Holding>,
-    /// Which members may be asked.
-    pub target: EligibleMembers,
-    /// What leads the choice among them, and what kind of work it is.
-    pub lead: PickCriteria,
-    /// Members that were asked before, by [`Member::id`](crate::Member::id).
-    pub tried: Vec<u64>,
-    /// Whether the attempt before failed on a connection that was used before. The member may then be asked again.
-    pub after_reuse: bool,
-    /// Whether the agent comes back after a 503. Those that do not fail their run on it (PUP-11853).
-    pub comes_back: bool,
-}
-
-impl Offer {
-    /// Whether the same members have room for both.
-    fn is_like(&self, other: &Self) -> bool {
-        let members = |offer: &Self| (offer.target, offer.after_reuse, offer.lead.task);
-        members(self) == members(other)
-            && self.lead.key == other.lead.key
-            && self.tried == other.tried
-    }
-}
-
-/// Which members of a pool may be asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EligibleMembers {
-    /// Any.
-    #[default]
-    Any,
-    /// The one that gets writes, or a backup while that one is down.
-    Write,
-    /// The one that gets writes, and no other.
-    WriterAlone,
 }
 
 /// QueueLimits of the queue and of one client's part of it, from the configuration.

@@ -1,6 +1,6 @@
 //! What a member's agent check answers, and what that takes away from the member.
 
-use crate::member::Administrative;
+use crate::administrative::Administrative;
 
 /// Bytes of an answer that are read.
 pub const ANSWER_BYTES_MAX: usize = 256;

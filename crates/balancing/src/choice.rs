@@ -2,51 +2,21 @@
 
 use std::time::Duration;
 
-use crate::pool::{PoolEntry, Turns};
-use crate::rendezvous::{mix, most_wanted, surely_most_wanted};
+use crate::hash::mix;
+use crate::pool_entry::{MEMBERS_MAX, PoolEntry};
+use crate::pool_factors::PoolFactors;
+use crate::rendezvous::{most_wanted, surely_most_wanted};
 use crate::rotation::{Credit, point};
 use crate::slots::{Occupancy, Tally};
-use crate::terms::PoolTerms;
+use crate::turns::Turns;
 use crate::work::Task;
-
-/// What leads a choice beside the state of the members.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PickCriteria {
-    /// Hash of the key that a request is about, such as a file's checksum; it goes before every algorithm.
-    pub key: Option<u64>,
-    /// Hash of the client's address, which `source-hash` goes by; without it that is `least-connections`.
-    pub source: Option<u64>,
-    /// Hash of the verified certname, which `certname-hash` goes by; without it that is `least-load`.
-    pub certname: Option<u64>,
-    /// A number drawn anew for each request, even over all of `u64`, which `random` goes by.
-    pub random: u64,
-    /// What the request is for the member.
-    pub task: Task,
-    /// Which member the client stays with; it overrides all of the above.
-    pub stay: MemberPersistence,
-}
-
-/// Which member a client stays with while that member is available and below its limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MemberPersistence {
-    /// None: each request may go to another.
-    #[default]
-    No,
-    /// The one that this hash leads to.
-    Hash(u64),
-    /// The one of this number ([`Member::id`](crate::Member::id)).
-    Member(u64),
-}
-
-/// Most members of a pool that are chosen among.
-pub const MEMBERS_MAX: usize = 1_024;
 
 /// The members to choose from: those in turn that may be asked. They are walked more than once, and what other workers
 /// do in between may change who is among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
     pub(crate) entries: &'a [PoolEntry],
-    pub(crate) terms: &'a PoolTerms,
+    pub(crate) factors: &'a PoolFactors,
     pub(crate) tally: &'a Tally,
     /// Whether all have one priority and none was tried.
     pub(crate) any: bool,
@@ -67,19 +37,27 @@ impl<'a> Candidates<'a> {
         self.entries.iter().position(|entry| self.has(entry))
     }
 
+    /// The candidate whose turn it is.
+    pub(crate) fn in_rotation(&self, turns: &Turns<'_>) -> Option<usize> {
+        match turns {
+            Turns::Shared(state) => {
+                let _wheel = state.wheel.lock();
+                self.rotate(|_, entry| &entry.member.credit)
+            }
+            Turns::Rehearsed(rehearsal) => self.rotate(|index, _| &rehearsal.credits[index]),
+        }
+    }
+
     /// The candidate whose turn it is: smooth weighted rotation, under the pool's wheel. Each candidate gains its part, and
     /// the richest pays what all have gained.
     #[inline(never)]
-    pub(crate) fn rotate<'c>(
-        &self,
-        account: impl Fn(usize, &'a PoolEntry) -> &'c Credit,
-    ) -> Option<usize> {
+    fn rotate<'c>(&self, account: impl Fn(usize, &'a PoolEntry) -> &'c Credit) -> Option<usize> {
         let (mut total, mut most, mut richest) = (0, i64::MIN, None);
         for (index, entry) in self.entries.iter().enumerate() {
             if !self.has(entry) {
                 continue;
             }
-            let part = entry.terms.part() as i64;
+            let part = entry.factors.part() as i64;
             let credit = account(index, entry).gain(part);
             total += part;
             if credit > most {
@@ -98,7 +76,7 @@ impl<'a> Candidates<'a> {
 
     #[inline]
     fn has_at(&self, entry: &PoolEntry, occupancy: Occupancy) -> bool {
-        let is_open = entry.terms.admit(self.task, occupancy)
+        let is_open = entry.factors.admit(self.task, occupancy)
             || entry.is_open_now(occupancy, self.task, self.now);
         is_open && (self.any || (entry.tier == self.tier && !entry.is_among(self.tried)))
     }
@@ -126,13 +104,13 @@ impl<'a> Candidates<'a> {
                     (least, marked, first_block, tied) = (cost, 0, number, 0);
                 }
                 marked |= 1 << bit;
-                tied += entry.terms.part();
+                tied += entry.factors.part();
             }
             *marks = marked;
         }
         let first = first_block * BLOCK + ties[first_block].trailing_zeros() as usize;
         let entry = self.entries.get(first).filter(|_| tied > 0)?;
-        if entry.terms.part() == tied {
+        if entry.factors.part() == tied {
             return Some(first);
         }
         let mut point = point(turns.break_tie(), tied);
@@ -141,7 +119,7 @@ impl<'a> Candidates<'a> {
             let mut marked = *marks;
             while marked != 0 {
                 let index = number * BLOCK + marked.trailing_zeros() as usize;
-                match point.checked_sub(self.entries[index].terms.part()) {
+                match point.checked_sub(self.entries[index].factors.part()) {
                     Some(rest) => point = rest,
                     None => return Some(index),
                 }
@@ -163,7 +141,7 @@ impl<'a> Candidates<'a> {
         if self.tally.in_flight() as usize > self.entries.len() {
             return None;
         }
-        let index = self.at(point(turns.draw(), self.terms.parts()))?;
+        let index = self.at(point(turns.draw(), self.factors.parts()))?;
         let entry = &self.entries[index];
         let occupancy = entry.member.slots.get();
         (is_idle(entry, occupancy) && self.has_at(entry, occupancy)).then_some(index)
@@ -173,7 +151,7 @@ impl<'a> Candidates<'a> {
     fn at(&self, point: u64) -> Option<usize> {
         let after = self
             .entries
-            .partition_point(|entry| entry.terms.parts_before() <= point);
+            .partition_point(|entry| entry.factors.parts_before() <= point);
         after.checked_sub(1)
     }
 
@@ -181,7 +159,7 @@ impl<'a> Candidates<'a> {
     pub(crate) fn least_connections(&self, turns: &mut Turns<'_>) -> Option<usize> {
         let is_idle = |_: &PoolEntry, occupancy: Occupancy| occupancy.in_flight() == 0;
         let cost = |entry: &PoolEntry, occupancy: Occupancy| {
-            u64::from(occupancy.in_flight()) * entry.terms.unit_cost()
+            u64::from(occupancy.in_flight()) * entry.factors.unit_cost()
         };
         self.idle(is_idle, turns)
             .or_else(|| self.cheapest(cost, turns))
@@ -190,9 +168,9 @@ impl<'a> Candidates<'a> {
     /// The candidate where the request is expected to be done first: its own time after the work in flight, spread over
     /// the JRubies.
     pub(crate) fn least_load(&self, own_ms: u64, turns: &mut Turns<'_>) -> Option<usize> {
-        let work = |entry: &PoolEntry| entry.member.expected_ms() * entry.terms.unit_cost();
-        if self.terms.is_uneven() {
-            let cost = |entry: &PoolEntry, _| work(entry) + own_ms * entry.terms.own_cost();
+        let work = |entry: &PoolEntry| entry.member.expected_ms() * entry.factors.unit_cost();
+        if self.factors.is_uneven() {
+            let cost = |entry: &PoolEntry, _| work(entry) + own_ms * entry.factors.own_cost();
             return self.cheapest(cost, turns);
         }
         // Its own time is the same everywhere.
@@ -220,7 +198,7 @@ impl<'a> Candidates<'a> {
     fn draw(&self, random: &mut u64, without: Option<usize>) -> Option<usize> {
         let is_drawn = |index: usize| Some(index) != without && self.has(&self.entries[index]);
         for _ in 0..DRAWS_MAX {
-            let index = self.at(below(*random, self.terms.parts()))?;
+            let index = self.at(below(*random, self.factors.parts()))?;
             *random = mix(*random ^ DRAW_SALT);
             if is_drawn(index) {
                 return Some(index);
@@ -234,12 +212,12 @@ impl<'a> Candidates<'a> {
         let candidates = || self.iter().filter(|(index, _)| Some(*index) != without);
         let mut point = below(
             random,
-            candidates().map(|(_, entry)| entry.terms.part()).sum(),
+            candidates().map(|(_, entry)| entry.factors.part()).sum(),
         );
         let mut last = None;
         for (index, entry) in candidates() {
             last = Some(index);
-            match point.checked_sub(entry.terms.part()) {
+            match point.checked_sub(entry.factors.part()) {
                 Some(rest) => point = rest,
                 None => break,
             }
@@ -249,7 +227,7 @@ impl<'a> Candidates<'a> {
 
     /// The candidate that wants the key most.
     pub(crate) fn most_wanted(&self, key: u64, weight_max: u64) -> Option<usize> {
-        if !self.terms.by_load(self.tier)
+        if !self.factors.by_load(self.tier)
             && let Some(index) = self.surely_most_wanted(key, |_| true)
             && self.has(&self.entries[index])
         {
@@ -264,7 +242,7 @@ impl<'a> Candidates<'a> {
     /// close run.
     #[inline]
     fn surely_most_wanted(&self, key: u64, open: impl Fn(&PoolEntry) -> bool) -> Option<usize> {
-        let inverse_min = self.terms.inverse_min();
+        let inverse_min = self.factors.inverse_min();
         if !self.any || inverse_min == 0 {
             return None;
         }
@@ -283,7 +261,7 @@ impl<'a> Candidates<'a> {
     /// The mean is that of all members that nothing closes. What runs on the others counts too while it lasts, which widens
     /// the bound. If no member is within it, or if not all members are in question, it is the mean of the candidates.
     pub(crate) fn most_wanted_within_bound(&self, key: u64) -> Option<usize> {
-        let by_load = self.terms.by_load(self.tier);
+        let by_load = self.factors.by_load(self.tier);
         let load = |occupancy: Occupancy| match by_load {
             true => occupancy.working(),
             false => occupancy.in_flight(),
@@ -293,7 +271,7 @@ impl<'a> Candidates<'a> {
                 true => self.tally.working(),
                 false => self.tally.in_flight(),
             };
-            let parts = self.terms.open_parts();
+            let parts = self.factors.open_parts();
             let index = self.most_wanted_below(key, loads.into(), parts, load);
             if index.is_some() {
                 return index;
@@ -301,7 +279,7 @@ impl<'a> Candidates<'a> {
         }
         let sum = |(parts, loads): (u64, u64), (_, entry): (usize, &PoolEntry)| {
             let load = load(entry.member.slots.get());
-            (parts + entry.terms.part(), loads + u64::from(load))
+            (parts + entry.factors.part(), loads + u64::from(load))
         };
         let (parts, loads) = self.iter().fold((0, 0), sum);
         self.most_wanted_below(key, loads, parts, load)
@@ -319,7 +297,8 @@ impl<'a> Candidates<'a> {
         let open = |entry: &PoolEntry| {
             let occupancy = entry.member.slots.get();
             let ours = u64::from(load(occupancy)) * denominator;
-            u128::from(ours) * u128::from(parts) < u128::from(most) * u128::from(entry.terms.part())
+            u128::from(ours) * u128::from(parts)
+                < u128::from(most) * u128::from(entry.factors.part())
                 && self.has_at(entry, occupancy)
         };
         // While members are idle, it is enough to look at the one that is found.
@@ -332,8 +311,8 @@ impl<'a> Candidates<'a> {
         {
             return Some(index);
         }
-        let weight = (self.terms.part_max(), |entry: &PoolEntry| {
-            entry.terms.part()
+        let weight = (self.factors.part_max(), |entry: &PoolEntry| {
+            entry.factors.part()
         });
         most_wanted(self.entries, key, weight, open)
     }

@@ -18,38 +18,52 @@ pub mod settings;
 pub mod share;
 pub mod work;
 
+mod administrative;
 mod agent_answer;
 mod choice;
 mod ejection;
+mod hash;
 mod member_address;
+mod member_factors;
+mod offer;
 mod overload;
 mod pace;
+mod pick_criteria;
+mod pool_entry;
+mod pool_factors;
+mod pool_state;
+mod rank;
 
 mod rendezvous;
 mod retry_budget;
 mod rotation;
 mod slots;
-mod terms;
+mod turns;
 mod warmup;
 
+pub use crate::administrative::Administrative;
 pub use crate::admission::{
-    Admission, AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, EligibleMembers, Offer,
-    Picker, QueueLimits, QueueState, Ticket,
+    Admission, AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Picker, QueueLimits,
+    QueueState, Ticket,
 };
 pub use crate::agent_answer::{ANSWER_BYTES_MAX, AgentState};
 pub use crate::body_budget::{BodyBudget, BodyCharge};
-pub use crate::choice::{MEMBERS_MAX, MemberPersistence, PickCriteria};
+pub use crate::hash::{key_hash, share_hash, source_hash};
 pub use crate::health::{Health, HealthCause, HealthChange};
-pub use crate::member::{Administrative, JRUBIES_MAX, Member, WeightSource};
+pub use crate::member::{JRUBIES_MAX, Member, WeightSource};
 pub use crate::member_address::{MemberAddress, MemberAddressError, host_and_port, without_ip};
 pub use crate::moves::MoveLimiter;
+pub use crate::offer::{EligibleMembers, Offer, PickError};
 pub use crate::overload::OverloadCause;
-pub use crate::pool::{Lease, PickError, Pool, PoolEntry, RankReason, RankedMember};
+pub use crate::pick_criteria::{MemberPersistence, PickCriteria};
+pub use crate::pool::{Lease, Pool};
+pub use crate::pool_entry::{MEMBERS_MAX, PoolEntry};
+pub use crate::pool_state::PoolState;
+pub use crate::rank::{RankReason, RankedMember};
 pub use crate::rate::{Rate, RateExceeded, RateLimiter, RateScope, Rates, counted_as};
 pub use crate::registry::{
-    EndedInstruction, Instruction, MemberName, PoolState, Registry, TooManyInstructions,
+    EndedInstruction, Instruction, MemberName, Registry, TooManyInstructions,
 };
-pub use crate::rendezvous::{key_hash, share_hash, source_hash};
 pub use crate::retry::{AttemptFailure, AttemptStage, Progress, RetryPolicy, RetryVerdict};
 pub use crate::share::{ClientKey, ClientShare, Holding, Holdings};
 pub use crate::work::{Task, Work};

@@ -1,10 +1,10 @@
 //! One server of a pool, for as long as anybody knows it: counts, health and what the operator wants of it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::administrative::Administrative;
 use crate::agent_answer::AgentState;
 use crate::ejection::Ejection;
 use crate::health::{Evidence, Health, HealthChange, REFUSED_RETRY};
@@ -78,18 +78,6 @@ impl WeightSource {
 
 /// Largest number of JRubies that is believed.
 pub const JRUBIES_MAX: u32 = 1_000;
-
-/// What the operator wants of a member.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Administrative {
-    /// Takes requests. The default.
-    #[default]
-    Ready,
-    /// Finishes what it has and takes no more; probes go on.
-    Drain,
-    /// Takes no requests; probes go on, and `rise` good ones after it bring the member back.
-    Maintenance,
-}
 
 impl Member {
     pub(crate) fn new(id: u64, pool: &str, address: &str, tally: &Arc<Tally>) -> Self {
@@ -546,31 +534,6 @@ impl Member {
     /// A panic elsewhere leaves whole evidence behind: each step is a few plain stores.
     fn evidence(&self) -> MutexGuard<'_, Evidence> {
         self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Administrative {
-    fn of(value: u8) -> Self {
-        match value {
-            value if value == Self::Drain as u8 => Self::Drain,
-            value if value == Self::Maintenance as u8 => Self::Maintenance,
-            _ => Self::Ready,
-        }
-    }
-
-    /// The word in the API and in records.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Drain => "drain",
-            Self::Maintenance => "maintenance",
-        }
-    }
-}
-
-impl fmt::Display for Administrative {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

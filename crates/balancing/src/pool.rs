@@ -1,23 +1,26 @@
 //! A set of members that do the same work, and which of them an attempt goes to.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admission::{EligibleMembers, Offer};
-use crate::choice::{Candidates, MEMBERS_MAX, MemberPersistence, PickCriteria};
+use crate::administrative::Administrative;
+use crate::choice::Candidates;
 use crate::health::{Health, HealthChange};
-use crate::member::{Administrative, Member, Need};
-use crate::registry::{PoolState, Registry};
-use crate::rendezvous::{key_hash, most_wanted};
-use crate::rotation::Credit;
+use crate::member::{Member, Need};
+use crate::offer::{EligibleMembers, Offer, PickError};
+use crate::pick_criteria::{MemberPersistence, PickCriteria};
+use crate::pool_entry::{MEMBERS_MAX, PoolEntry, Way};
+use crate::pool_factors::PoolFactors;
+use crate::pool_state::PoolState;
+use crate::rank::{RankReason, RankedMember};
+use crate::registry::Registry;
+use crate::rendezvous::most_wanted;
 use crate::settings::{
     Algorithm, CheckKind, CheckSettings, EjectionSettings, MemberSettings, PoolSettings, Role,
     SlowStartSettings,
 };
 use crate::share::ClientKey;
-use crate::slots::{Occupancy, SlotLimits};
-use crate::terms::{PoolTerms, Terms};
+use crate::turns::{Rehearsal, Turns};
 use crate::work::{Task, Work};
 
 /// One generation's view of a pool.
@@ -33,33 +36,8 @@ pub struct Pool {
     slow_start: SlowStartSettings,
     /// Largest configured weight.
     weight_max: u64,
-    terms: PoolTerms,
+    factors: PoolFactors,
     state: Arc<PoolState>,
-}
-
-/// A member, and what this generation's configuration says about it.
-#[derive(Debug)]
-pub struct PoolEntry {
-    /// Its run time state, shared with other generations.
-    pub member: Arc<Member>,
-    /// Share of the load, at least 1.
-    pub weight: u32,
-    /// Most attempts in flight at once.
-    pub in_flight_max: u32,
-    /// Name its certificate must carry; none: the host of its address.
-    pub server_name: Option<Arc<str>>,
-    /// Whether it is asked only while no ordinary member is available.
-    pub role: Role,
-    /// As configured.
-    pub priority: u16,
-    /// The place of its priority among those of the pool; members of the first are asked while one is available.
-    pub tier: u32,
-    /// JRubies as configured, which override those that its status service shows.
-    jrubies: Option<u32>,
-    jruby_load_max: u32,
-    pub(crate) index: u32,
-    pub(crate) address_hash: u64,
-    pub(crate) terms: Terms,
 }
 
 /// A member held for one attempt; dropping it gives the place back.
@@ -68,96 +46,6 @@ pub struct Lease {
     member: Arc<Member>,
     index: usize,
     need: Need,
-}
-
-/// Why no member was picked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PickError {
-    /// None is up and ready.
-    #[error("no member is available")]
-    NoneAvailable,
-    /// Those that are up and ready have been tried.
-    #[error("every available member has been tried")]
-    AllTried,
-    /// Those that are up and ready and were not tried are at their limit.
-    #[error("every available member is at its limit")]
-    Full,
-}
-
-/// A member's place in the order in which it would be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankedMember {
-    /// Which entry of the pool.
-    pub index: usize,
-    /// Why it stands there.
-    pub why: RankReason,
-}
-
-/// Why a member stands where it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RankReason {
-    /// Shortest expected wait among those left.
-    LeastLoad {
-        /// How long its work in flight is expected to keep one JRuby busy.
-        expected: Duration,
-        /// Its JRubies.
-        jrubies: u32,
-        /// Its weight.
-        weight: u32,
-    },
-    /// Fewest in flight for its weight among those left.
-    LeastConnections {
-        /// Attempts in flight.
-        in_flight: u32,
-        /// Its weight.
-        weight: u32,
-    },
-    /// Next in the rotation among those left.
-    Rotation {
-        /// Its weight.
-        weight: u32,
-    },
-    /// The less loaded of two drawn by weight among those left.
-    Drawn {
-        /// Attempts in flight.
-        in_flight: u32,
-        /// Its weight.
-        weight: u32,
-    },
-    /// The request's key hashes to it before those left.
-    Hash,
-    /// The client's address hashes to it before those left.
-    SourceHash,
-    /// The certname hashes to it before those left whose load is within the bound.
-    CertnameHash,
-    /// First in the order configured among those left.
-    First,
-    /// The client stays with it before those left.
-    Persistence,
-    /// Not asked: at its limit.
-    Full {
-        /// Attempts in flight.
-        in_flight: u32,
-        /// Its limit.
-        max: u32,
-    },
-    /// Not asked for a moment: it refused a request because its own queue is full.
-    Overloaded,
-    /// Not asked: as many requests hold its JRubies as may.
-    Working {
-        /// Attempts in flight that hold a JRuby.
-        working: u32,
-        /// Most of them.
-        max: u32,
-    },
-    /// Not asked: not up.
-    Health(Health),
-    /// Not asked for now: attempts failed there.
-    Ejected,
-    /// Not asked: the operator said so.
-    Administrative(Administrative),
-    /// Not asked: its weight is 0 for now.
-    NoWeight,
 }
 
 impl Pool {
@@ -192,7 +80,7 @@ impl Pool {
                 .map(PoolEntry::lasting_weight)
                 .max()
                 .unwrap_or(1),
-            terms: PoolTerms::default(),
+            factors: PoolFactors::default(),
             tiers: tiers.len() as u32,
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
@@ -286,7 +174,7 @@ impl Pool {
         let tier = self.tier_in_turn(now);
         let among = self.candidates(tier, tried, lead.task, now);
         let home = self.home(tried, lead, now);
-        let others = || self.choose(&among, lead, &mut Turns::Shared(self));
+        let others = || self.choose(&among, lead, &mut Turns::Shared(&self.state));
         let Some(index) = home.or_else(|| Some(others()?.0)) else {
             return match self.refusal(tier, tried, now) {
                 // Better one at which requests failed than none.
@@ -503,7 +391,7 @@ impl Pool {
     ///
     /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
     pub fn order(&self, lead: PickCriteria, now: Duration) -> Vec<RankedMember> {
-        let mut rehearsal = Rehearsal::new(self);
+        let mut rehearsal = Rehearsal::new(&self.state, &self.entries);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
         if let Some(index) = self.home(&asked, &lead, now) {
@@ -661,7 +549,7 @@ impl Pool {
         self.refresh();
         Candidates {
             entries: &self.entries,
-            terms: &self.terms,
+            factors: &self.factors,
             tally: &self.state.tally,
             any: self.tiers == 1 && tried.is_empty(),
             tier,
@@ -674,12 +562,12 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn inverse_min(&self) -> u64 {
         self.refresh();
-        self.terms.inverse_min()
+        self.factors.inverse_min()
     }
 
     fn refresh(&self) {
         let by_load = self.goes_by_load();
-        self.terms
+        self.factors
             .refresh(&self.entries, &self.state.tally, by_load);
     }
 
@@ -705,13 +593,13 @@ impl Pool {
                 let index = among.most_wanted_within_bound(certname);
                 (index, Way::Certname)
             }
-            (None, LeastLoad | CertnameHash) if self.terms.by_load(among.tier) => {
+            (None, LeastLoad | CertnameHash) if self.factors.by_load(among.tier) => {
                 (self.least_load(among, turns), Way::LeastLoad)
             }
             (None, LeastLoad | CertnameHash | LeastConnections | SourceHash) => {
                 (among.least_connections(turns), Way::LeastConnections)
             }
-            (None, RoundRobin) => (turns.rotate(among), Way::Rotation),
+            (None, RoundRobin) => (among.in_rotation(turns), Way::Rotation),
             (None, Random) => (among.drawn(lead.random), Way::Drawn),
             (None, First) => (among.first(), Way::First),
         };
@@ -737,7 +625,7 @@ impl Pool {
             expected_ms: self.state.times.expected_ms(task),
         };
         self.refresh();
-        let limits = entry.terms.limits(task);
+        let limits = entry.factors.limits(task);
         entry.member.take(need, limits, now).then(|| Lease {
             member: Arc::clone(&entry.member),
             index,
@@ -775,20 +663,6 @@ fn is_panic(settings: &EjectionSettings, available: usize, members: usize) -> bo
     available * 100 < members * settings.panic_threshold as usize
 }
 
-/// What decided a choice.
-#[derive(Clone, Copy)]
-enum Way {
-    Key,
-    Source,
-    Certname,
-    LeastLoad,
-    LeastConnections,
-    Rotation,
-    Drawn,
-    First,
-    Persistence,
-}
-
 /// The priorities of a pool's members in the order in which they are asked; those of backups are the last.
 fn tiers(settings: &PoolSettings) -> Vec<(bool, u16)> {
     let mut tiers: Vec<_> = settings.members.iter().map(tier_of).collect();
@@ -799,163 +673,6 @@ fn tiers(settings: &PoolSettings) -> Vec<(bool, u16)> {
 
 fn tier_of(member: &MemberSettings) -> (bool, u16) {
     (member.role == Role::Backup, member.priority)
-}
-
-impl PoolEntry {
-    fn new(
-        settings: &MemberSettings,
-        pool: &PoolSettings,
-        connections_max: u32,
-        registry: &Registry,
-    ) -> Self {
-        Self {
-            member: registry.member(&pool.name, &settings.address),
-            weight: settings.weight.max(1),
-            in_flight_max: settings
-                .in_flight_max
-                .map_or(connections_max, |max| max.min(connections_max)),
-            server_name: settings.server_name.as_deref().map(Into::into),
-            role: settings.role,
-            priority: settings.priority,
-            tier: 0,
-            jrubies: settings.jrubies.or(pool.jrubies),
-            jruby_load_max: pool.jruby_load_max,
-            index: 0,
-            address_hash: key_hash(settings.address.as_bytes()).rotate_left(32),
-            terms: Terms::default(),
-        }
-    }
-
-    /// Its JRubies, configured or learned.
-    pub fn jrubies(&self) -> Option<u32> {
-        self.jrubies.or_else(|| self.member.jrubies())
-    }
-
-    /// Most attempts in flight that hold a JRuby: by its JRubies, and by what its own full queue has taught.
-    pub fn working_max(&self) -> u32 {
-        let share = |jrubies: u32| jrubies.saturating_mul(self.jruby_load_max).div_ceil(100);
-        self.jrubies()
-            .map_or(self.in_flight_max, |jrubies| share(jrubies).max(1))
-            .min(self.in_flight_max)
-            .min(self.member.learned_limit().unwrap_or(u32::MAX))
-    }
-
-    /// What keeps it from being asked, if anything does.
-    fn obstacle(&self, task: Task, now: Duration) -> Option<RankReason> {
-        match self.member.administrative() {
-            Administrative::Ready => {}
-            state @ (Administrative::Drain | Administrative::Maintenance) => {
-                return Some(RankReason::Administrative(state));
-            }
-        }
-        if self.member.weight_percent() == 0 {
-            return Some(RankReason::NoWeight);
-        }
-        if !self.member.may_be_asked(now) {
-            return Some(RankReason::Health(self.member.health()));
-        }
-        if self.member.is_paused(now) {
-            return Some(RankReason::Overloaded);
-        }
-        let (in_flight, max) = (self.member.in_flight(), self.in_flight_max);
-        if in_flight >= max {
-            return Some(RankReason::Full { in_flight, max });
-        }
-        let (working, max) = (self.member.working(), self.working_max());
-        (!task.without_jruby && working >= max).then_some(RankReason::Working { working, max })
-    }
-
-    /// Whether its check or the operator keeps requests from it, whatever its agent check says.
-    fn is_down_or_taken_out(&self) -> bool {
-        self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
-    }
-
-    fn limits(&self, task: Task) -> SlotLimits {
-        let limits = SlotLimits::new(self.in_flight_max, self.working_max());
-        match task.without_jruby {
-            true => limits.without_jruby(),
-            false => limits,
-        }
-    }
-
-    /// Whether nothing keeps it from being asked.
-    fn is_open(&self, task: Task, now: Duration) -> bool {
-        let occupancy = self.member.slots.get();
-        self.limits(task).admit(occupancy) || self.is_open_now(occupancy, task, now)
-    }
-
-    /// The same by a closer look at a member that is closed, since what closes it may end with time.
-    #[cold]
-    pub(crate) fn is_open_now(&self, occupancy: Occupancy, task: Task, now: Duration) -> bool {
-        occupancy.is_closed()
-            && self.obstacle(task, now).is_none()
-            && !self.member.ejection.is_active(now)
-    }
-
-    /// Whether it is up, ready and below its `max`.
-    fn is_available(&self, now: Duration) -> bool {
-        matches!(
-            self.obstacle(Task::default(), now),
-            None | Some(RankReason::Working { .. })
-        )
-    }
-
-    #[inline]
-    pub(crate) fn is_among(&self, members: &[u64]) -> bool {
-        members.contains(&self.member.id())
-    }
-
-    fn is_up_and_ready(&self, now: Duration) -> bool {
-        matches!(
-            self.obstacle(Task::default(), now),
-            None | Some(
-                RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded
-            )
-        )
-    }
-
-    /// Its weight without what lowers it for now: a client that stays does not move because of that.
-    pub(crate) fn lasting_weight(&self) -> u64 {
-        self.weight.into()
-    }
-
-    /// Its weight with what lowers it for now, in hundredths.
-    pub(crate) fn weight_now(&self) -> u32 {
-        self.weight.saturating_mul(self.member.weight_percent())
-    }
-
-    /// Its part of the pool's work, in hundredths: its weight, and `by_load` times its JRubies, of which a member that shows
-    /// none is taken to have one.
-    pub(crate) fn part_now(&self, by_load: bool) -> u64 {
-        let jrubies = self.jrubies().filter(|_| by_load).unwrap_or(1);
-        u64::from(jrubies) * u64::from(self.weight_now())
-    }
-
-    pub(crate) fn is_less_loaded_than(&self, other: &Self) -> bool {
-        let times = |entry: &Self, other: &Self| {
-            u64::from(entry.member.in_flight()) * u64::from(other.weight_now())
-        };
-        times(self, other) < times(other, self)
-    }
-
-    fn reason(&self, way: Way) -> RankReason {
-        let (in_flight, weight) = (self.member.in_flight(), self.weight);
-        match way {
-            Way::Key => RankReason::Hash,
-            Way::Source => RankReason::SourceHash,
-            Way::Certname => RankReason::CertnameHash,
-            Way::LeastLoad => RankReason::LeastLoad {
-                expected: Duration::from_millis(self.member.expected_ms()),
-                jrubies: self.jrubies().unwrap_or(0),
-                weight,
-            },
-            Way::LeastConnections => RankReason::LeastConnections { in_flight, weight },
-            Way::Rotation => RankReason::Rotation { weight },
-            Way::Drawn => RankReason::Drawn { in_flight, weight },
-            Way::First => RankReason::First,
-            Way::Persistence => RankReason::Persistence,
-        }
-    }
 }
 
 impl Lease {
@@ -974,119 +691,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.member.give_back(self.need);
     }
-}
-
-impl fmt::Display for RankReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LeastConnections { in_flight, weight } => {
-                write!(
-                    f,
-                    "fewest in flight for its weight ({in_flight} in flight, weight {weight})"
-                )
-            }
-            Self::LeastLoad {
-                expected,
-                jrubies,
-                weight,
-            } => {
-                let expected = expected.as_millis();
-                write!(
-                    f,
-                    "shortest expected wait ({expected} ms of work in flight, JRubies {jrubies}, weight {weight})"
-                )
-            }
-            Self::Rotation { weight } => write!(f, "next in rotation (weight {weight})"),
-            Self::Drawn { in_flight, weight } => {
-                write!(
-                    f,
-                    "less busy of two random members ({in_flight} in flight, weight {weight})"
-                )
-            }
-            Self::Hash => f.write_str("selected by the hash of the file's checksum"),
-            Self::Persistence => f.write_str("selected by the persistence of the route"),
-            Self::SourceHash => f.write_str("selected by the hash of the client's address"),
-            Self::CertnameHash => f.write_str("selected by the hash of the certname"),
-            Self::First => f.write_str("first in the configured order"),
-            Self::Working { working, max } => {
-                write!(
-                    f,
-                    "not used: its JRubies are busy ({working} of {max} requests)"
-                )
-            }
-            Self::Full { in_flight, max } => {
-                write!(f, "not used: at its limit ({in_flight} of {max} in flight)")
-            }
-            Self::Overloaded => f.write_str("not used: its own queue was full a moment ago"),
-            Self::Health(Health::Unknown) => f.write_str("not used: not probed yet"),
-            Self::Health(health) => write!(f, "not used: {health}"),
-            Self::Administrative(state) => write!(f, "not used: {state}"),
-            Self::Ejected => f.write_str("not used: ejected because attempts failed"),
-            Self::NoWeight => f.write_str("not used: its weight is 0 for now"),
-        }
-    }
-}
-
-/// Where turns come from: a pick takes them, a rehearsal only looks.
-pub(crate) enum Turns<'a> {
-    Shared(&'a Pool),
-    Rehearsed(&'a mut Rehearsal),
-}
-
-/// The turns that picks would take next.
-pub(crate) struct Rehearsal {
-    draw: u64,
-    tie: u64,
-    credits: Box<[Credit]>,
-}
-
-impl Rehearsal {
-    fn new(pool: &Pool) -> Self {
-        let _wheel = pool.state.wheel.lock();
-        let copy = |entry: &PoolEntry| {
-            let credit = Credit::default();
-            credit.set(entry.member.credit.get());
-            credit
-        };
-        Self {
-            draw: pool.state.draws.peek(),
-            tie: pool.state.ties.peek(),
-            credits: pool.entries.iter().map(copy).collect(),
-        }
-    }
-}
-
-impl Turns<'_> {
-    /// Whose turn it is where all are idle.
-    pub(crate) fn draw(&mut self) -> u64 {
-        match self {
-            Self::Shared(pool) => pool.state.draws.next(),
-            Self::Rehearsed(rehearsal) => next(&mut rehearsal.draw),
-        }
-    }
-
-    /// Whose turn it is among those that tie.
-    pub(crate) fn break_tie(&mut self) -> u64 {
-        match self {
-            Self::Shared(pool) => pool.state.ties.next(),
-            Self::Rehearsed(rehearsal) => next(&mut rehearsal.tie),
-        }
-    }
-
-    fn rotate(&self, among: &Candidates<'_>) -> Option<usize> {
-        match self {
-            Self::Shared(pool) => {
-                let _wheel = pool.state.wheel.lock();
-                among.rotate(|_, entry| &entry.member.credit)
-            }
-            Self::Rehearsed(rehearsal) => among.rotate(|index, _| &rehearsal.credits[index]),
-        }
-    }
-}
-
-fn next(turn: &mut u64) -> u64 {
-    *turn = turn.wrapping_add(1);
-    turn.wrapping_sub(1)
 }
 
 /// Slots lost to other workers before a pick calls the pool full; each loss means that somebody else got one.

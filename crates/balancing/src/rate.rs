@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::rendezvous::mix;
+use crate::hash::mix;
 
 /// How often: in the long run, and at once after a quiet time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::administrative::Administrative;
 use crate::health::HealthChange;
-use crate::member::{Administrative, Member};
-use crate::moves::MoveLimiter;
-use crate::pace::ServiceTimes;
-use crate::retry_budget::RetryBudget;
-use crate::rotation::{Ties, Wheel};
-use crate::slots::Tally;
+use crate::member::Member;
+use crate::pool_state::PoolState;
 
 /// Members by pool name and address, and what each pool keeps.
 #[derive(Debug, Default)]
@@ -24,23 +21,6 @@ struct Known {
     next_id: u64,
     /// Of members that are not ready, configured or not: one that is configured again keeps its state.
     instructions: BTreeMap<MemberName, Instruction>,
-}
-
-/// What a pool keeps over generations: whose turn it is, how many requests may leave a failed member, and how long work
-/// takes.
-#[derive(Debug, Default)]
-pub struct PoolState {
-    pub(crate) tally: Arc<Tally>,
-    pub(crate) draws: Ties,
-    pub(crate) ties: Ties,
-    pub(crate) wheel: Wheel,
-    pub(crate) moves: MoveLimiter,
-    /// Requests that look for a filebucket's file on a further member.
-    pub(crate) searches: MoveLimiter,
-    /// Held while a member is ejected, so that two workers cannot eject more than may be.
-    pub(crate) ejecting: Mutex<()>,
-    pub(crate) retries: RetryBudget,
-    pub(crate) times: ServiceTimes,
 }
 
 /// The pool and the address of a member.

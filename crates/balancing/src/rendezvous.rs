@@ -1,32 +1,7 @@
 //! Weighted rendezvous hashing: each key ranks the members, and losing one moves only its own keys.
 
-use std::net::IpAddr;
-
-use crate::pool::PoolEntry;
-
-/// Hash of a routing key, such as a file's checksum or a client's address.
-///
-/// Fixed for ever (FNV-1a, then mixed), since two proxies and two versions of one must send a key to the same member.
-pub fn key_hash(bytes: &[u8]) -> u64 {
-    let hash = bytes.iter().fold(FNV_OFFSET, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
-    });
-    mix(hash)
-}
-
-/// Hash of a client's address, an IPv4 one being the same over an IPv6 socket.
-pub fn source_hash(client: IpAddr) -> u64 {
-    match client.to_canonical() {
-        IpAddr::V4(address) => key_hash(&address.octets()),
-        IpAddr::V6(address) => key_hash(&address.octets()),
-    }
-}
-
-/// Hash of a client by which it is within a share of all clients or not. It says nothing of the member that the same client
-/// hashes to.
-pub fn share_hash(client: u64) -> u64 {
-    mix(client ^ SHARE_SALT)
-}
+use crate::hash::mix_nearly;
+use crate::pool_entry::PoolEntry;
 
 /// The member that wants the key most, of those that are `open`. `weight`: its largest value, and that of a member.
 ///
@@ -81,7 +56,7 @@ pub(crate) fn surely_most_wanted(
                 continue;
             }
             // 1 - u, rounded down.
-            let wished = (!mixed >> REST_SHIFT) * entry.terms.inverse();
+            let wished = (!mixed >> REST_SHIFT) * entry.factors.inverse();
             if wished < second && open(entry) {
                 second = wished.max(first);
                 if wished < first {
@@ -150,22 +125,6 @@ impl Wish {
     }
 }
 
-/// The finaliser of splitmix64: every input bit reaches every output bit.
-#[inline]
-pub(crate) fn mix(value: u64) -> u64 {
-    let value = mix_nearly(value);
-    value ^ (value >> 31)
-}
-
-/// The same but for its last step.
-#[inline]
-fn mix_nearly(mut value: u64) -> u64 {
-    value ^= value >> 30;
-    value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value ^= value >> 27;
-    value.wrapping_mul(0x94d0_49bb_1331_11eb)
-}
-
 /// Members between two looks at what the next must exceed.
 const CHUNK: usize = 16;
 /// Of a hash before the last step of its mixing so many of the highest bits are those of the hash.
@@ -176,14 +135,10 @@ const REST_MAX: u64 = 1 << REST_BITS;
 const REST_ROUGH: u64 = 1 << 12;
 /// One bit fewer than an `f64` holds, so that adding a half is exact and `u` is never 0 or 1.
 const DRAWN_BITS: u32 = f64::MANTISSA_DIGITS - 1;
-/// Fixed for ever, as the hash of a key is.
-const SHARE_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::{key_hash, mix};
     use crate::pool::Pool;
     use crate::registry::Registry;
     use crate::settings::{Algorithm, MemberSettings, PoolSettings};

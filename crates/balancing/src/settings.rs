@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use crate::hash::mix;
+
 /// How a member is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
@@ -209,7 +211,7 @@ impl AgentCheckSettings {
 
 /// Up to 10 % longer, by member and turn.
 fn longer(interval: Duration, member: u64, turn: u64) -> Duration {
-    let drawn = crate::rendezvous::mix(member.rotate_left(32) ^ turn) % JITTER_STEPS;
+    let drawn = mix(member.rotate_left(32) ^ turn) % JITTER_STEPS;
     interval + interval / 10 * (drawn as u32) / (JITTER_STEPS as u32)
 }
 

@@ -5,10 +5,11 @@
 
 use identity::{Agent, ClientIdentity};
 
-use crate::explain::{AccessStep, RoutingStep};
+use crate::access_step::AccessStep;
+use crate::explain::RoutingStep;
+use crate::request::RoutingRequest;
 use crate::settings::{ClientRule, RuleAction};
-use crate::table::RoutingRequest;
-use crate::{AccessRule, Class, Endpoint, RouteEntry};
+use crate::{AccessRule, Class, Endpoint, RouteEntry, RuleCondition};
 
 /// What was decided, and by which rules.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,7 @@ pub(crate) fn check_access<'a>(
 fn first_of<'a>(
     rules: &'a [AccessRule],
     trace: &mut impl FnMut(RoutingStep<'a>),
-    failed: impl Fn(&AccessRule) -> Option<crate::RuleCondition>,
+    failed: impl Fn(&AccessRule) -> Option<RuleCondition>,
 ) -> (Option<&'a AccessRule>, Option<&'a AccessRule>) {
     let mut observed = None;
     for rule in rules {

@@ -2,9 +2,11 @@
 //!
 //! Rules and routes share them. What no verified chain says holds for no condition.
 
-use identity::{Agent, ExtensionValue, ValuePattern, extension_oid, is_extension_oid};
+use identity::{
+    Agent, CertnamePattern, ExtensionValue, ValuePattern, extension_oid, is_extension_oid,
+};
 
-use crate::route::or_report;
+use crate::problem::or_report;
 
 /// A value that an extension of the certificate must have.
 #[derive(Debug)]
@@ -33,6 +35,20 @@ impl ExtensionCondition {
             ValuePattern::parse(value).ok_or_else(|| format!("no value of {name:?} can match"))?;
         Ok(Self { oid, value })
     }
+}
+
+/// Reads patterns of certnames. Invalid ones are reported under `key`.
+pub(crate) fn patterns(
+    texts: &[String],
+    key: &'static str,
+    report: &mut impl FnMut(&'static str, String),
+) -> Vec<CertnamePattern> {
+    let parsed = texts
+        .iter()
+        .map(|text| CertnamePattern::parse(text).map_err(|error| format!("{text:?}: {error}")));
+    parsed
+        .filter_map(|result| or_report(result, key, report))
+        .collect()
 }
 
 /// Whether all of them hold. `unreadable`: whether one holds whose value cannot be read for certain.

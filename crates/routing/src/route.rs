@@ -10,11 +10,12 @@ use http::{HeaderMap, Method};
 use identity::{Agent, CertnamePattern, ClientIdentity};
 use regex::Regex;
 
-use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds};
+use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds, patterns};
 use crate::endpoint::legacy::Equivalent;
 use crate::parameters::{cookie_is, parameter_is};
+use crate::problem::{RouteProblem, or_report};
+use crate::request::RoutingRequest;
 use crate::settings::{ClientRule, PathPattern, Persistence, RouteSettings};
-use crate::table::{RouteProblem, RoutingRequest};
 use crate::{CanonicalPath, Class, Network, check_protocol, host_name};
 
 /// A route of the table, configured or built in.
@@ -479,27 +480,6 @@ fn is_server_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-}
-
-pub(crate) fn patterns(
-    texts: &[String],
-    key: &'static str,
-    report: &mut impl FnMut(&'static str, String),
-) -> Vec<CertnamePattern> {
-    let parsed = texts
-        .iter()
-        .map(|text| CertnamePattern::parse(text).map_err(|error| format!("{text:?}: {error}")));
-    parsed
-        .filter_map(|result| or_report(result, key, report))
-        .collect()
-}
-
-pub(crate) fn or_report<T>(
-    result: Result<T, String>,
-    key: &'static str,
-    report: &mut impl FnMut(&'static str, String),
-) -> Option<T> {
-    result.map_err(|message| report(key, message)).ok()
 }
 
 /// Whether a hash, even over `u64`, is among the lowest of so many in a hundred.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use identity::{Agent, CertnamePattern, extension_names, is_extension_oid};
 
-use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds};
-use crate::route::{or_report, patterns};
+use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds, patterns};
+use crate::problem::{RouteProblem, or_report};
+use crate::request::RoutingRequest;
 use crate::settings::{AccessRuleSettings, RoutingSettings, RuleAction};
-use crate::table::{RouteProblem, RoutingRequest};
 use crate::{Class, Endpoint, Network, RouteEntry};
 
 /// A rule of the table. Where a list is empty, anything holds.

@@ -2,9 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
-use crate::work::Work;
-
-use super::{EligibleMembers, Offer};
+use crate::{
+    offer::{EligibleMembers, Offer},
+    work::Work,
+};
 
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::{Rate, RateExceeded, RateLimiter, RateScope, Rates, SOURCES_MAX};
-use crate::rendezvous::mix;
+use crate::hash::mix;
 
 const WIDE: Rate = Rate {
     per_second: 1_000_000,

@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::*;
-use crate::settings::{AccessRuleSettings, RuleAction};
+use super::super::*;
+use super::support::*;
+use crate::CanonicalPath;
+use crate::settings::{AccessRuleSettings, ClientRule, RuleAction};
 
 fn with_legacy(routes: Vec<RouteSettings>, access: Vec<AccessRuleSettings>) -> RouteTable {
     table_of(RoutingSettings {
@@ -54,7 +56,7 @@ GET /production/catalog                        | 404 no-route | 404 no-route | 4
 #[test]
 fn the_built_in_routes_serve_legacy_paths_by_the_same_classes() {
     let table = with_legacy(Vec::new(), Vec::new());
-    let ask = Ask::of(&table);
+    let ask = TestRequest::of(&table);
     check_rows(
         LEGACY,
         ["anonymous", "refused", "web01", "web02"],
@@ -86,7 +88,7 @@ fn a_catch_all_for_any_client_opens_no_legacy_path() {
         ("GET /index.html", "forge via any"),
     ] {
         assert_eq!(
-            Ask::of(&table).outcome(request, "anonymous"),
+            TestRequest::of(&table).outcome(request, "anonymous"),
             expected,
             "{request}"
         );
@@ -110,7 +112,7 @@ fn conditions_on_path_and_query_are_about_the_modern_equivalent() {
         ..route("other", "/app")
     };
     let table = with_legacy(vec![other, raw, files, by_environment], Vec::new());
-    let ask = Ask::of(&table);
+    let ask = TestRequest::of(&table);
     for (request, who, expected) in [
         (
             "GET /production/file_content/m/x",
@@ -168,9 +170,9 @@ fn a_query_that_names_another_environment_is_refused() {
             "compilers via builtin:files",
         ),
     ] {
-        let ask = Ask {
+        let ask = TestRequest {
             query: Some(query),
-            ..Ask::of(&table)
+            ..TestRequest::of(&table)
         };
         assert_eq!(ask.outcome(request, "web01"), expected, "{request}?{query}");
     }
@@ -181,7 +183,7 @@ fn a_refusal_says_whether_legacy_routes_would_serve_the_request() {
     let off = table(Vec::new());
     let on = with_legacy(Vec::new(), Vec::new());
     let needed = |table: &RouteTable, request: &str, who: &str| {
-        Ask::of(table).decide(request, who, |decision| match decision {
+        TestRequest::of(table).decide(request, who, |decision| match decision {
             RouteDecision::Refuse(refusal) => refusal.needs_legacy_routes,
             _ => false,
         })
@@ -344,7 +346,7 @@ proptest! {
     ) {
         let valid = |request: &str| CanonicalPath::check(request.split_once(' ').unwrap().1).is_ok();
         prop_assume!(valid(&legacy) && valid(&modern));
-        let ask = Ask { source, forward, ..Ask::of(&table) };
+        let ask = TestRequest { source, forward, ..TestRequest::of(&table) };
         for who in ["anonymous", "refused", "web01", "web02"] {
             let facts = |request: &str| ask.decide(request, who, |decision| match decision {
                 RouteDecision::Forward(plan) => Ok((

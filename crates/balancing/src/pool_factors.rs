@@ -4,68 +4,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::choice::MEMBERS_MAX;
-use crate::pool::PoolEntry;
-use crate::slots::{AtomicSlotLimits, Occupancy, SlotLimits, Tally};
-use crate::work::Task;
+use crate::pool_entry::{MEMBERS_MAX, PoolEntry};
+use crate::slots::{SlotLimits, Tally};
 
-/// What a pick goes by for one member. While it is worked out again, other workers may read some of it as it was before.
+/// What picks go by that is of the whole pool.
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
-    /// For requests that hold a JRuby, and for those that do not.
-    limits: [AtomicSlotLimits; 2],
-    /// Its part of the pool's work, at least 1.
-    part: AtomicU64,
-    /// The parts of all members before it.
-    parts_before: AtomicU64,
-    /// What one unit of work costs here: the more, the smaller its part and the slower it is.
-    unit_cost: AtomicU64,
-    /// The inverse of its part, up to [`INVERSE_MAX`] for the smallest.
-    inverse: AtomicU64,
-    /// What a millisecond of a request's own work costs here beside that.
-    own_cost: AtomicU64,
-}
-
-impl Terms {
-    #[inline]
-    pub(crate) fn admit(&self, task: Task, occupancy: Occupancy) -> bool {
-        self.limits[usize::from(task.without_jruby)]
-            .get()
-            .admit(occupancy)
-    }
-
-    pub(crate) fn limits(&self, task: Task) -> SlotLimits {
-        self.limits[usize::from(task.without_jruby)].get()
-    }
-
-    #[inline]
-    pub(crate) fn part(&self) -> u64 {
-        self.part.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn parts_before(&self) -> u64 {
-        self.parts_before.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn unit_cost(&self) -> u64 {
-        self.unit_cost.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn inverse(&self) -> u64 {
-        self.inverse.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(crate) fn own_cost(&self) -> u64 {
-        self.own_cost.load(Ordering::Relaxed)
-    }
-}
-
-/// The same for the pool.
-#[derive(Debug, Default)]
-pub(crate) struct PoolTerms {
+pub(crate) struct PoolFactors {
     /// The number of changes that is known.
     changes: AtomicU64,
     refreshing: Mutex<()>,
@@ -81,7 +25,7 @@ pub(crate) struct PoolTerms {
     inverse_min: AtomicU64,
 }
 
-impl PoolTerms {
+impl PoolFactors {
     /// Whether members of this priority are compared by the work of their JRubies.
     pub(crate) fn by_load(&self, tier: u32) -> bool {
         self.by_load.load(Ordering::Relaxed) & tier_bit(tier) != 0
@@ -131,13 +75,13 @@ impl PoolTerms {
         let (mut part_min, mut part_max) = (u64::MAX, 1);
         let mut uneven = false;
         for entry in entries {
-            let terms = &entry.terms;
+            let factors = &entry.factors;
             let limits = SlotLimits::new(entry.in_flight_max, entry.working_max());
-            terms.limits[0].set(limits);
-            terms.limits[1].set(limits.without_jruby());
+            factors.limits[0].set(limits);
+            factors.limits[1].set(limits.without_jruby());
             let part = entry.part_now(by_load & tier_bit(entry.tier) != 0).max(1);
-            terms.part.store(part, Ordering::Relaxed);
-            terms.parts_before.store(parts, Ordering::Relaxed);
+            factors.part.store(part, Ordering::Relaxed);
+            factors.parts_before.store(parts, Ordering::Relaxed);
             parts += part;
             if !entry.member.slots.get().is_closed() {
                 open_parts += part;
@@ -156,19 +100,19 @@ impl PoolTerms {
             .store(inverse_min.unwrap_or(0), Ordering::Relaxed);
         let base = base(entries, part_min);
         for entry in entries {
-            let terms = &entry.terms;
-            terms
+            let factors = &entry.factors;
+            factors
                 .inverse
-                .store(inverse(terms.part()), Ordering::Relaxed);
+                .store(inverse(factors.part()), Ordering::Relaxed);
             let slowness = match by_load & tier_bit(entry.tier) {
                 0 => 1,
                 _ => entry.member.pace.slowness(),
             };
-            let unit_cost = slowness * base / terms.part();
-            terms.unit_cost.store(unit_cost, Ordering::Relaxed);
+            let unit_cost = slowness * base / factors.part();
+            factors.unit_cost.store(unit_cost, Ordering::Relaxed);
             // A part is in hundredths.
             let own_cost = slowness * (base / 100);
-            terms.own_cost.store(own_cost, Ordering::Relaxed);
+            factors.own_cost.store(own_cost, Ordering::Relaxed);
         }
         self.changes.store(changes, Ordering::Release);
     }
@@ -193,7 +137,7 @@ fn base(entries: &[PoolEntry], part_min: u64) -> u64 {
     let most = part_min.saturating_mul(UNIT_COST_MAX).min(BASE_MAX);
     let mut base = 100;
     for entry in entries.iter().take(MEMBERS_MAX) {
-        let part = entry.terms.part();
+        let part = entry.factors.part();
         base = base / greatest_common_divisor(base, part) * part;
         if base > most {
             return most;

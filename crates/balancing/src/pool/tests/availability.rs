@@ -1,0 +1,238 @@
+//! Which members may get a request, and in which order.
+
+use super::super::*;
+use super::support::*;
+use crate::member::WeightSource;
+use std::collections::BTreeMap;
+
+#[test]
+fn a_member_tried_down_drained_or_full_is_not_picked() {
+    for algorithm in ALGORITHMS {
+        let pool = pool(algorithm, &[(1, None), (1, None), (1, None), (1, Some(1))]);
+        let full = pool.pick(&[0, 1, 2], any(), NOW).expect("free");
+        assert_eq!(full.index(), 3);
+        pool.entries()[1].member.connect_refused(NOW);
+        pool.entries()[2].member.administer(Administrative::Drain);
+        for hash in [None, Some(1), Some(2), Some(3)] {
+            for _ in 0..20 {
+                assert_eq!(
+                    pool.pick(&[], keyed(hash), NOW)
+                        .expect("the first is free")
+                        .index(),
+                    0
+                );
+            }
+            assert_eq!(
+                pool.pick(&[0], keyed(hash), NOW).err(),
+                Some(PickError::Full)
+            );
+        }
+        drop(full);
+        assert_eq!(
+            pool.pick(&[0, 3], any(), NOW).err(),
+            Some(PickError::AllTried)
+        );
+        pool.entries()[0]
+            .member
+            .administer(Administrative::Maintenance);
+        pool.entries()[3].member.connect_refused(NOW);
+        assert_eq!(
+            pool.pick(&[], any(), NOW).err(),
+            Some(PickError::NoneAvailable)
+        );
+        assert!(!pool.is_available(NOW));
+    }
+}
+
+#[test]
+fn a_pool_depends_on_the_last_members_that_are_available() {
+    let pool = weights(Algorithm::RoundRobin, &[1, 1, 1]);
+    assert!(!pool.depends_on(&[0]));
+    assert!(!pool.depends_on(&[0, 1]));
+    assert!(pool.depends_on(&[0, 1, 2]));
+    pool.entries()[1].member.administer(Administrative::Drain);
+    pool.entries()[2].member.connect_refused(NOW);
+    assert!(pool.depends_on(&[0]));
+    assert!(pool.depends_on(&[0, 1]));
+    assert!(!pool.depends_on(&[1, 2]), "they are out already");
+    pool.entries()[0].member.administer(Administrative::Drain);
+    assert!(!pool.depends_on(&[0, 1, 2]), "none is available anyway");
+}
+
+#[test]
+fn a_member_not_probed_yet_is_not_picked_unless_assumed_up() {
+    for (assume_up, expected) in [(false, Some(PickError::NoneAvailable)), (true, None)] {
+        let mut settings = settings(Algorithm::LeastConnections, &[(1, None)]);
+        settings.check = CheckSettings {
+            assume_up,
+            ..CheckSettings::default()
+        };
+        let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
+        assert_eq!(pool.pick(&[], any(), NOW).err(), expected);
+    }
+}
+
+#[test]
+fn a_member_that_is_down_without_probes_is_tried_by_one_request_at_a_time() {
+    for algorithm in EVEN {
+        let pool = weights(algorithm, &[9, 1]);
+        let later = Duration::from_secs(1);
+        pool.entries()[0].member.connect_refused(NOW);
+        let picks: Vec<usize> = (0..20)
+            .map(|_| {
+                pool.pick(&[], any(), later)
+                    .expect("the other is up")
+                    .index()
+            })
+            .collect();
+        assert_eq!(
+            shares(&picks),
+            BTreeMap::from([(0, 1), (1, 19)]),
+            "{algorithm:?}"
+        );
+        assert_eq!(
+            pool.pick_for_write(&[], Task::default(), later).err(),
+            Some(PickError::NoneAvailable)
+        );
+        pool.entries()[0].member.answered();
+        assert!(pool.pick_for_write(&[], Task::default(), later).is_ok());
+    }
+}
+
+#[test]
+fn the_shown_order_is_the_order_of_the_next_picks() {
+    for algorithm in ALGORITHMS {
+        let pool = weights(algorithm, &[3, 1, 2, 1]);
+        let mut random = Random(7);
+        for round in 0..200 {
+            let hash = (round % 3 == 0).then(|| random.below(1 << 31));
+            let held: Vec<Lease> = (0..random.below(6)).map(|_| picked(&pool)).collect();
+            let lead = keyed(hash);
+            let told: Vec<usize> = pool
+                .order(lead, NOW)
+                .iter()
+                .map(|place| place.index)
+                .collect();
+            assert_eq!(
+                told,
+                pool.order(lead, NOW)
+                    .iter()
+                    .map(|place| place.index)
+                    .collect::<Vec<_>>()
+            );
+            let (mut tried, mut order) = (Vec::new(), Vec::new());
+            while let Ok(lease) = pool.pick(&tried, lead, NOW) {
+                tried.push(lease.member().id());
+                order.push(lease.index());
+            }
+            assert_eq!(told, order, "{algorithm:?}, round {round}");
+            drop(held);
+        }
+    }
+}
+
+#[test]
+fn the_shown_order_gives_a_reason_for_each_member_left_out() {
+    let pool = pool(
+        Algorithm::LeastConnections,
+        &[(1, Some(1)), (1, None), (1, None), (1, None)],
+    );
+    let _full = pool
+        .pick_for_write(&[], Task::default(), NOW)
+        .expect("free");
+    pool.entries()[1].member.connect_refused(NOW);
+    pool.entries()[2].member.administer(Administrative::Drain);
+    let told: Vec<String> = pool
+        .order(any(), NOW)
+        .iter()
+        .map(|place| format!("{} {}", place.index, place.why))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "3 fewest in flight for its weight (0 in flight, weight 1)",
+            "0 not used: at its limit (1 of 1 in flight)",
+            "1 not used: down",
+            "2 not used: drain",
+        ]
+    );
+}
+
+#[test]
+fn a_lowered_weight_lowers_the_share_and_none_keeps_requests_away() {
+    for algorithm in [EVEN[0], EVEN[1], Algorithm::Random] {
+        let pool = weights(algorithm, &[1, 1]);
+        let lowered = &pool.entries()[0].member;
+        lowered.set_weight_percent(WeightSource::AgentCheck, 25);
+        let first = sequence(&pool, 10_000).iter().filter(|i| **i == 0).count();
+        assert!(first.abs_diff(2_000) <= 200, "{algorithm:?}: {first}");
+        lowered.set_weight_percent(WeightSource::AgentCheck, 0);
+        assert!(sequence(&pool, 100).iter().all(|index| *index == 1));
+        let order = pool.order(any(), NOW);
+        assert_eq!((order[1].index, order[1].why), (0, RankReason::NoWeight));
+    }
+}
+
+#[test]
+fn the_next_priority_is_used_while_no_better_one_is_available_and_backups_come_last() {
+    let mut settings = settings(Algorithm::RoundRobin, &[(1, Some(1)); 4]);
+    for (member, priority) in settings.members.iter_mut().zip([2, 1, 0, 1]) {
+        member.priority = priority;
+    }
+    settings.members[2].role = Role::Backup;
+    let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
+    assert_eq!(pool.writer(), Some(0));
+    let order: Vec<usize> = pool
+        .order(any(), NOW)
+        .iter()
+        .map(|place| place.index)
+        .collect();
+    assert_eq!(order, [1, 3, 0, 2]);
+    let down = |index: usize| pool.entries()[index].member.connect_refused(NOW);
+    down(1);
+    assert_eq!(picked(&pool).index(), 3);
+    down(3);
+    down(0);
+    assert_eq!(picked(&pool).index(), 2);
+}
+
+/// `c1` and `c2` of priority 0, `c3` and `c4` of priority 1.
+fn two_sites() -> Pool {
+    let mut settings = settings(
+        Algorithm::RoundRobin,
+        &[(75, Some(1)), (25, Some(1)), (1, None), (1, None)],
+    );
+    for (index, member) in settings.members.iter_mut().enumerate() {
+        member.priority = (index / 2) as u16;
+    }
+    Pool::new(&settings, CONNECTIONS_MAX, &Registry::default())
+}
+
+#[test]
+fn a_later_priority_is_used_only_while_no_member_of_an_earlier_one_is_up() {
+    let pool = two_sites();
+    let pick = |tried: &[u64]| pool.pick(tried, PickCriteria::default(), Duration::ZERO);
+    let held: Vec<_> = (0..2).map(|_| pick(&[]).expect("site A")).collect();
+    assert!(held.iter().all(|lease| lease.index() < 2));
+    // Full is not down: another site would cost more than the wait.
+    assert_eq!(pick(&[]).err(), Some(PickError::Full));
+    drop(held);
+    let tried: Vec<_> = pool.entries()[..2]
+        .iter()
+        .map(|entry| entry.member.id())
+        .collect();
+    assert_eq!(pick(&tried).err(), Some(PickError::AllTried));
+    for entry in &pool.entries()[..2] {
+        entry.member.administer(Administrative::Drain);
+    }
+    assert!(pick(&[]).expect("site B").index() >= 2);
+    pool.entries()[1].member.administer(Administrative::Ready);
+    assert_eq!(pick(&[]).expect("site A again").index(), 1);
+}
+
+#[test]
+fn the_order_shows_an_earlier_priority_first() {
+    let order = two_sites().order(PickCriteria::default(), Duration::ZERO);
+    let indexes: Vec<_> = order.iter().map(|place| place.index).collect();
+    assert_eq!(indexes, [0, 1, 2, 3]);
+}

@@ -1,0 +1,132 @@
+//! The order in which members would get a request, and why each has its position.
+
+use std::{fmt, time::Duration};
+
+use crate::{administrative::Administrative, health::Health};
+
+/// A member's place in the order in which it would be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankedMember {
+    /// Which entry of the pool.
+    pub index: usize,
+    /// Why it stands there.
+    pub why: RankReason,
+}
+
+/// Why a member stands where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankReason {
+    /// Shortest expected wait among those left.
+    LeastLoad {
+        /// How long its work in flight is expected to keep one JRuby busy.
+        expected: Duration,
+        /// Its JRubies.
+        jrubies: u32,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Fewest in flight for its weight among those left.
+    LeastConnections {
+        /// Attempts in flight.
+        in_flight: u32,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Next in the rotation among those left.
+    Rotation {
+        /// Its weight.
+        weight: u32,
+    },
+    /// The less loaded of two drawn by weight among those left.
+    Drawn {
+        /// Attempts in flight.
+        in_flight: u32,
+        /// Its weight.
+        weight: u32,
+    },
+    /// The request's key hashes to it before those left.
+    Hash,
+    /// The client's address hashes to it before those left.
+    SourceHash,
+    /// The certname hashes to it before those left whose load is within the bound.
+    CertnameHash,
+    /// First in the order configured among those left.
+    First,
+    /// The client stays with it before those left.
+    Persistence,
+    /// Not asked: at its limit.
+    Full {
+        /// Attempts in flight.
+        in_flight: u32,
+        /// Its limit.
+        max: u32,
+    },
+    /// Not asked for a moment: it refused a request because its own queue is full.
+    Overloaded,
+    /// Not asked: as many requests hold its JRubies as may.
+    Working {
+        /// Attempts in flight that hold a JRuby.
+        working: u32,
+        /// Most of them.
+        max: u32,
+    },
+    /// Not asked: not up.
+    Health(Health),
+    /// Not asked for now: attempts failed there.
+    Ejected,
+    /// Not asked: the operator said so.
+    Administrative(Administrative),
+    /// Not asked: its weight is 0 for now.
+    NoWeight,
+}
+
+impl fmt::Display for RankReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeastConnections { in_flight, weight } => {
+                write!(
+                    f,
+                    "fewest in flight for its weight ({in_flight} in flight, weight {weight})"
+                )
+            }
+            Self::LeastLoad {
+                expected,
+                jrubies,
+                weight,
+            } => {
+                let expected = expected.as_millis();
+                write!(
+                    f,
+                    "shortest expected wait ({expected} ms of work in flight, JRubies {jrubies}, weight {weight})"
+                )
+            }
+            Self::Rotation { weight } => write!(f, "next in rotation (weight {weight})"),
+            Self::Drawn { in_flight, weight } => {
+                write!(
+                    f,
+                    "less busy of two random members ({in_flight} in flight, weight {weight})"
+                )
+            }
+            Self::Hash => f.write_str("selected by the hash of the file's checksum"),
+            Self::Persistence => f.write_str("selected by the persistence of the route"),
+            Self::SourceHash => f.write_str("selected by the hash of the client's address"),
+            Self::CertnameHash => f.write_str("selected by the hash of the certname"),
+            Self::First => f.write_str("first in the configured order"),
+            Self::Working { working, max } => {
+                write!(
+                    f,
+                    "not used: its JRubies are busy ({working} of {max} requests)"
+                )
+            }
+            Self::Full { in_flight, max } => {
+                write!(f, "not used: at its limit ({in_flight} of {max} in flight)")
+            }
+            Self::Overloaded => f.write_str("not used: its own queue was full a moment ago"),
+            Self::Health(Health::Unknown) => f.write_str("not used: not probed yet"),
+            Self::Health(health) => write!(f, "not used: {health}"),
+            Self::Administrative(state) => write!(f, "not used: {state}"),
+            Self::Ejected => f.write_str("not used: ejected because attempts failed"),
+            Self::NoWeight => f.write_str("not used: its weight is 0 for now"),
+        }
+    }
+}
