@@ -1,4 +1,4 @@
-//! One admin request: path and method to an answer.
+//! One admin request: from path and method to a response.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{
     MemberSelection, MemberStateError, MemberStateRequest, ReloadResult,
 };
 
-/// Answers one request.
+/// Handles one request.
 pub(crate) async fn answer(
     control: &dyn Control,
     request: Request<Incoming>,
@@ -65,7 +65,7 @@ pub(crate) async fn answer(
         Endpoint::Blocks => {
             let by = caller(&request);
             match body(request, BLOCK_WANTED, BODY_BYTES_MAX).await {
-                Ok(request) => told(control.block(request, by).await),
+                Ok(request) => changed(control.block(request, by).await),
                 Err(problem) => problem,
             }
         }
@@ -73,7 +73,7 @@ pub(crate) async fn answer(
         Endpoint::Refusals => json(StatusCode::OK, &control.refusals()),
         Endpoint::Who => match body(request, WHO_WANTED, CERTIFICATES_BYTES_MAX).await {
             Ok(request) => match control.who(request).await {
-                Ok(told) => json(StatusCode::OK, &told),
+                Ok(changed) => json(StatusCode::OK, &changed),
                 Err(error) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
             },
             Err(problem) => problem,
@@ -92,14 +92,14 @@ pub(crate) async fn answer(
         Endpoint::Lift => {
             let by = caller(&request);
             match body(request, BLOCKED_WANTED, BODY_BYTES_MAX).await {
-                Ok(blocked) => told(control.unblock(blocked, by).await),
+                Ok(blocked) => changed(control.unblock(blocked, by).await),
                 Err(problem) => problem,
             }
         }
     }
 }
 
-/// All metrics, in the format that the scraper asks for.
+/// All metrics, in the format that the scraper prefers.
 fn metrics(control: &dyn Control, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let accept = request.headers().get_all(header::ACCEPT).iter();
     let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
@@ -116,7 +116,7 @@ fn caller(request: &Request<Incoming>) -> Caller {
     known.copied().unwrap_or(Caller { uid: None })
 }
 
-fn told(outcome: Result<BlockOutcome, BlockError>) -> Response<Full<Bytes>> {
+fn changed(outcome: Result<BlockOutcome, BlockError>) -> Response<Full<Bytes>> {
     match outcome {
         Ok(outcome) => json(StatusCode::OK, &outcome),
         Err(error) => {
@@ -130,7 +130,7 @@ fn told(outcome: Result<BlockOutcome, BlockError>) -> Response<Full<Bytes>> {
     }
 }
 
-/// An answer that says in one sentence what is wrong.
+/// A response that says in one sentence what is wrong.
 pub(crate) fn problem(status: StatusCode, error: &str) -> Response<Full<Bytes>> {
     json(
         status,
@@ -140,7 +140,7 @@ pub(crate) fn problem(status: StatusCode, error: &str) -> Response<Full<Bytes>> 
     )
 }
 
-/// The status that tells a reload's result without reading the body.
+/// The status code that shows a reload's result without the body.
 pub(crate) fn reload_status(result: ReloadResult) -> StatusCode {
     match result {
         ReloadResult::Applied | ReloadResult::Unchanged => StatusCode::OK,
@@ -149,7 +149,7 @@ pub(crate) fn reload_status(result: ReloadResult) -> StatusCode {
     }
 }
 
-/// The status that tells a fetch's result without reading the body.
+/// The status code that shows a fetch's result without the body.
 pub(crate) fn fetch_status(result: CrlFetchResult) -> StatusCode {
     match result {
         CrlFetchResult::Applied | CrlFetchResult::Unchanged => StatusCode::OK,
@@ -184,7 +184,7 @@ pub(crate) struct LogLevelRequest {
     pub(crate) level: String,
 }
 
-/// Body of every answer that is a refusal, but for reloads.
+/// Body of every refusal, except for reloads.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Problem {
     pub(crate) error: String,
@@ -240,7 +240,7 @@ impl Endpoint {
 
     fn allows(&self, method: &Method) -> bool {
         match self {
-            // hyper leaves the body out of answers to HEAD.
+            // hyper leaves the body out of responses to HEAD.
             Self::Status | Self::Metrics | Self::Agents | Self::Refusals => {
                 method == Method::GET || method == Method::HEAD
             }
@@ -382,9 +382,9 @@ fn decoded(segment: &str) -> Option<String> {
     Some(text.into_owned())
 }
 
-/// Longest request body: a block with its reason and the longest name has under 2 KiB.
+/// Maximum length of a request body: a block with its reason and the longest name has under 2 KiB.
 const BODY_BYTES_MAX: usize = 4 << 10;
-/// Longest certificate that is asked about, with those above it.
+/// Maximum length of a certificate in a request, with the CAs above it.
 const CERTIFICATES_BYTES_MAX: usize = 64 << 10;
 /// Time allowed for it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,18 +1,18 @@
-//! The deny list as the operator speaks of it: whom to block, why, until when.
+//! The deny list as the operator sees it: what is blocked, why, and until when.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{RefusalStatus, Timestamp};
 
-/// Whom a block is about: a certname, a fingerprint, or a serial with its issuer.
+/// The subject of a block: a certname, a fingerprint, or a serial with its issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockSubject {
     /// Every certificate of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certname: Option<String>,
-    /// Serial in hexadecimal, of `issuer`'s.
+    /// Serial of a certificate of `issuer`, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// Distinguished name (RFC 2253) of a CA of the bundle.
@@ -27,34 +27,34 @@ pub struct BlockSubject {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
-    /// Whom to block.
+    /// The subject.
     pub blocked: BlockSubject,
-    /// Why: it stands in the log and in the list. Up to 500 bytes.
+    /// The reason, shown in the log and in the list of blocks. Up to 500 bytes.
     pub why: String,
-    /// When it ends by itself; none: when it is lifted.
+    /// When it expires; none: it stays until it is lifted.
     #[serde(default)]
     pub until: Option<Timestamp>,
 }
 
-/// A block in force.
+/// An active block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockStatus {
-    /// Whom it is about.
+    /// The subject.
     pub blocked: BlockSubject,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// Who asked for it, as `uid 0`.
+    /// The account that set it, as `uid 0`.
     pub by: String,
-    /// Since when.
+    /// When it was set.
     pub since: Timestamp,
-    /// When it ends by itself; none: when it is lifted.
+    /// When it expires; none: it stays until it is lifted.
     pub until: Option<Timestamp>,
 }
 
-/// What came of a block, or of lifting one.
+/// The result of setting or lifting a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockOutcome {
-    /// The block that is in force now, or was until now.
+    /// The block that is active now, or was until now.
     pub block: BlockStatus,
     /// Why a restart would undo this; none: it would not.
     pub not_persisted: Option<String>,
@@ -65,12 +65,12 @@ pub struct BlockOutcome {
     pub refusal: Option<RefusalStatus>,
 }
 
-/// The agent that a block by name closes out.
+/// The agent that a block by name refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedAgentStatus {
-    /// When it connected or sent a request last.
+    /// When it last connected or sent a request.
     pub last_seen: Timestamp,
-    /// From which address.
+    /// Its address at that time.
     pub client: String,
     /// Its connections that were open when the block became active; the proxy closes them.
     pub connections: usize,
@@ -79,7 +79,7 @@ pub struct BlockedAgentStatus {
 /// Why the deny list was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BlockError {
-    /// It makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Senseless(String),
     /// There is no such block.

@@ -1,4 +1,4 @@
-//! The command line's side of the admin socket: one request a connection, every wait bounded.
+//! The client of the admin socket: one request per connection, and every wait is limited.
 
 use std::{
     io::{self, ErrorKind},
@@ -29,7 +29,7 @@ struct ListenersOnly {
     listeners: Vec<AddressesOnly>,
 }
 
-/// The same of a listener.
+/// The same for a listener.
 #[derive(Deserialize)]
 struct AddressesOnly {
     address: String,
@@ -37,7 +37,7 @@ struct AddressesOnly {
     addresses: Vec<String>,
 }
 
-/// Asks a running proxy over its admin socket. Wants a tokio runtime with IO and time.
+/// A client of a running proxy's admin socket. It needs a tokio runtime with IO and time.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     socket: PathBuf,
@@ -45,7 +45,7 @@ pub struct AdminClient {
 }
 
 impl AdminClient {
-    /// A client of the proxy that listens on `socket`; nothing is connected yet.
+    /// A client for the proxy that listens on `socket`; nothing is connected yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
@@ -53,10 +53,10 @@ impl AdminClient {
         }
     }
 
-    /// What the proxy says of itself.
+    /// The status of the proxy.
     ///
     /// # Errors
-    /// Nobody answers, or the answer makes no sense.
+    /// The proxy does not answer, or its response is invalid.
     pub async fn status(&self) -> Result<Status, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/status", None, READ_TIMEOUT)
@@ -86,10 +86,10 @@ impl AdminClient {
         Ok(addresses.collect())
     }
 
-    /// Has the proxy read its configuration and materials again, and waits for the outcome.
+    /// Makes the proxy read its configuration and materials again, and waits for the result.
     ///
     /// # Errors
-    /// Nobody answers. A refused reload is no error here: the outcome says so.
+    /// The proxy does not answer. A refused reload is not an error: the result says so.
     pub async fn reload(&self) -> Result<ReloadOutcome, AdminClientError> {
         let answer = self
             .exchange(Method::POST, "/v1/reload", None, self.reload_timeout)
@@ -102,12 +102,12 @@ impl AdminClient {
         }
     }
 
-    /// Has the proxy open its log files again.
+    /// Makes the proxy open its log files again.
     ///
     /// # Errors
     /// The proxy does not answer, or cannot open a file: the error names it.
     pub async fn reopen_logs(&self) -> Result<LogsReopened, AdminClientError> {
-        // A reload that is running ends first.
+        // A running reload finishes first.
         let answer = self
             .exchange(Method::POST, "/v1/reopen-logs", None, self.reload_timeout)
             .await?;
@@ -136,7 +136,7 @@ impl AdminClient {
         self.post("/v1/log-level", &LogLevelRequest { level }).await
     }
 
-    /// Sets the administrative state of members, and yields the members as they are then.
+    /// Sets the administrative state of members, and returns them with their new state.
     ///
     /// # Errors
     /// The proxy does not answer, there is no such member (the error names the members), or a pool would be left without
@@ -165,10 +165,10 @@ impl AdminClient {
         self.parse(&answer)
     }
 
-    /// Whom the operator has blocked, the oldest block first.
+    /// All blocks, the oldest first.
     ///
     /// # Errors
-    /// Nobody answers, or the answer makes no sense.
+    /// The proxy does not answer, or its response is invalid.
     pub async fn blocks(&self) -> Result<Vec<BlockStatus>, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/blocks", None, READ_TIMEOUT)
@@ -177,18 +177,18 @@ impl AdminClient {
         self.parse(&answer)
     }
 
-    /// Blocks somebody.
+    /// Sets a block.
     ///
     /// # Errors
-    /// Nobody answers, or the block makes no sense: the answer says why.
+    /// The proxy does not answer, or the block is invalid: the error says why.
     pub async fn block(&self, request: &BlockRequest) -> Result<BlockOutcome, AdminClientError> {
         self.post("/v1/blocks", request).await
     }
 
-    /// Agents seen since the start, the one whose certificate ends first first.
+    /// Agents seen since the start, the one whose certificate expires first comes first.
     ///
     /// # Errors
-    /// Nobody answers, or the answer makes no sense.
+    /// The proxy does not answer, or its response is invalid.
     pub async fn agents(&self) -> Result<AgentsStatus, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/agents", None, READ_TIMEOUT)
@@ -209,10 +209,10 @@ impl AdminClient {
         self.parse(&answer)
     }
 
-    /// What is known of somebody, and what would be decided now.
+    /// What the proxy knows about an agent or a certificate, and how it would decide now.
     ///
     /// # Errors
-    /// Nobody answers, or the question makes no sense: the answer says why.
+    /// The proxy does not answer, or the request is invalid: the error says why.
     pub async fn who(&self, request: &WhoRequest) -> Result<WhoStatus, AdminClientError> {
         self.post("/v1/who", request).await
     }
@@ -220,15 +220,15 @@ impl AdminClient {
     /// Lifts a block.
     ///
     /// # Errors
-    /// Nobody answers, or there is no such block.
+    /// The proxy does not answer, or there is no such block.
     pub async fn unblock(&self, blocked: &BlockSubject) -> Result<BlockOutcome, AdminClientError> {
         self.post("/v1/blocks/lift", blocked).await
     }
 
-    /// Has the proxy ask the CA for its lists, and waits for the outcome.
+    /// Makes the proxy fetch CRLs from the CA, and waits for the result.
     ///
     /// # Errors
-    /// Nobody answers. A refused list and a fetch that fails are no errors here: the outcome says so.
+    /// The proxy does not answer. A refused CRL and a failed fetch are not errors: the result says so.
     pub async fn fetch_crls(&self) -> Result<CrlFetchOutcome, AdminClientError> {
         let answer = self
             .exchange(Method::POST, "/v1/crl/fetch", None, self.reload_timeout)
@@ -242,10 +242,10 @@ impl AdminClient {
         }
     }
 
-    /// Has a refused list put in force.
+    /// Accepts a refused CRL.
     ///
     /// # Errors
-    /// Nobody answers, or no list of that issuer is refused: the answer names those that are.
+    /// The proxy does not answer, or no CRL of that issuer is refused: the error names the issuers with a refused CRL.
     pub async fn accept_crl(
         &self,
         request: &CrlAcceptRequest,
@@ -253,7 +253,7 @@ impl AdminClient {
         self.post("/v1/crl/accept", request).await
     }
 
-    /// Waits as long as for a reload: one that runs comes first.
+    /// Waits as long as for a reload, because a running reload finishes first.
     async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -301,7 +301,7 @@ impl AdminClient {
             };
             tokio::pin!(answer);
             tokio::pin!(connection);
-            // The connection is driven here and not in a task: when we return, it is gone.
+            // The connection is driven here and not in a task, so that it is closed when this function returns.
             tokio::select! {
                 biased;
                 answer = &mut answer => answer,
@@ -378,67 +378,67 @@ impl AdminClient {
         }
     }
 
-    /// The socket asked.
+    /// The socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 }
 
-/// Why a running proxy could not be asked, and what to do.
+/// Why a running proxy did not answer, and what to do.
 #[derive(Debug, Error)]
 pub enum AdminClientError {
-    /// No such socket, or nobody behind it.
+    /// The socket does not exist, or no process listens on it.
     #[error(
         "no proscenium is listening on {}: is it running? start it with `systemctl start proscenium` or `proscenium run`; to use another socket, set --socket or --config", .socket.display()
     )]
     NotListening {
-        /// The socket tried.
+        /// The socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The socket is there and not ours to use.
+    /// The socket exists, but this account may not use it.
     #[error("no permission to use {}: run as root or as the account of the service", .socket.display())]
     PermissionDenied {
-        /// The socket tried.
+        /// The socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Any other failure to connect.
     #[error("cannot connect to {}", .socket.display())]
     Connect {
-        /// The socket tried.
+        /// The socket.
         socket: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Connected, and no answer in time.
+    /// Connected, but no response in time.
     #[error(
         "no response on {} within {} s: a reload may still be in progress; see `proscenium status` and the log",
         .socket.display(), .allowed.as_secs()
     )]
     Late {
-        /// The socket asked.
+        /// The socket.
         socket: PathBuf,
         /// The time that was allowed.
         allowed: Duration,
     },
-    /// The answer is longer than any of ours.
+    /// The response is longer than any response of the proxy.
     #[error("the response on {} is too long: is that proscenium?", .socket.display())]
     TooLong {
-        /// The socket asked.
+        /// The socket.
         socket: PathBuf,
     },
-    /// What came is no answer of ours.
+    /// The response is not one of the proxy.
     #[error("the response on {} is invalid ({error}): is that proscenium, of the same version as this command?", .socket.display())]
     Broken {
-        /// The socket asked.
+        /// The socket.
         socket: PathBuf,
-        /// What was wrong with it.
+        /// What is wrong with it.
         error: String,
     },
-    /// The proxy said no.
+    /// The proxy refused the request.
     #[error("{sentence} ({status})")]
     Refused {
         /// Its status code.
@@ -448,7 +448,7 @@ pub enum AdminClientError {
     },
 }
 
-/// What may stand unescaped in one path segment; `/`, `%` and all else that a URI reads is escaped.
+/// What stays unescaped in a path segment; `/`, `%` and everything else that has a meaning in a URI is escaped.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -458,9 +458,9 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Time allowed to connect: a full queue means a proxy that does not accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time allowed for an answer that is at hand.
+/// Time allowed for a response that needs no work.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time allowed for a reload; a little more than the proxy allows itself, so that it speaks first.
+/// Time allowed for a reload: slightly more than the proxy allows itself, so that the proxy answers first.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(310);
-/// Longest answer. Metrics of a large estate have a few hundred KiB.
+/// Maximum length of a response. Metrics of a large estate have a few hundred KiB.
 const ANSWER_BYTES_MAX: usize = 16 << 20;

@@ -1,4 +1,4 @@
-//! What the running proxy can be asked: implemented by the server, and by a stand-in in tests.
+//! What the admin API needs from the running proxy: implemented by the server, and by a stand-in in tests.
 
 use std::{fmt, pin::Pin};
 
@@ -13,23 +13,23 @@ use crate::{
     WhoRequest, WhoStatus,
 };
 
-/// The running proxy, seen by its operator.
+/// The running proxy from the operator's point of view.
 pub trait Control: Send + Sync + 'static {
-    /// Everything `GET /v1/status` says. Must not block: the admin runtime has one thread.
+    /// The content of `GET /v1/status`. Must not block: the admin runtime has one thread.
     fn status(&self) -> Status;
 
     /// All metrics in this format. Must not block.
     fn metrics(&self, format: Exposition) -> String;
 
-    /// Reads configuration and materials again and applies them, or says why not.
+    /// Reads configuration and materials again and applies them, or returns why not.
     ///
-    /// Dropping the future (the caller hung up) gives up the waiting, not the reload: that ends whole or not at all.
+    /// Dropping the future (the caller disconnected) stops the wait, not the reload: a reload completes or changes nothing.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
 
     /// Opens the log files again and changes nothing else.
     ///
     /// # Errors
-    /// A file cannot be opened; the proxy goes on writing to the file it has open.
+    /// A file cannot be opened; the proxy keeps writing to the file that is open.
     fn reopen_logs(
         &self,
     ) -> Pin<Box<dyn Future<Output = Result<LogsReopened, ReopenLogsError>> + Send + '_>>;
@@ -59,23 +59,24 @@ pub trait Control: Send + Sync + 'static {
     /// No such pool, or no such member in it.
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError>;
 
-    /// Everybody who is blocked, the oldest block first.
+    /// All blocks, the oldest first.
     fn blocks(&self) -> Vec<BlockStatus>;
 
-    /// Blocks somebody: in force at once for handshakes, requests and tunnels.
+    /// Sets a block, active at once for handshakes, requests and tunnels.
     fn block(
         &self,
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
 
-    /// Agents seen since the start, the one whose certificate ends first first.
+    /// Agents seen since the start, the one whose certificate expires first comes first.
     fn agents(&self) -> AgentsStatus;
 
     /// Clients that were refused since the start, the latest refusal first. Must not block.
     fn refusals(&self) -> RefusalsStatus;
 
-    /// What is known of somebody, and what would be decided now. May read lists again: not on the admin thread.
+    /// What the proxy knows about an agent or a certificate, and how it would decide now. May read CRLs from disk, so it must not
+    /// run on the admin thread.
     fn who(
         &self,
         request: WhoRequest,
@@ -88,12 +89,12 @@ pub trait Control: Send + Sync + 'static {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
 
-    /// Asks the CA for its lists, whole, and puts in force what is newer.
+    /// Fetches all CRLs from the CA and activates newer ones.
     ///
-    /// Dropping the future gives up the waiting, not the fetch.
+    /// Dropping the future stops the wait, not the fetch.
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>>;
 
-    /// Puts a refused list in force.
+    /// Accepts a refused CRL.
     fn accept_crl(
         &self,
         request: CrlAcceptRequest,
@@ -101,10 +102,10 @@ pub trait Control: Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>>;
 }
 
-/// Who asks over the socket, as the kernel knows.
+/// The account that sent a request, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Account of the calling process; none where the kernel does not say.
+    /// Account of the calling process; none if the kernel does not report it.
     pub uid: Option<u32>,
 }
 
@@ -117,14 +118,14 @@ impl fmt::Display for Caller {
     }
 }
 
-/// What came of a reload.
+/// The result of a reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadOutcome {
     /// Whether it was applied.
     pub result: ReloadResult,
-    /// The generation in force afterwards.
+    /// The active generation afterwards.
     pub generation: u64,
-    /// For people: problems where it was refused, warnings and what changed where it was applied.
+    /// For people: problems if it was refused, warnings and changes if it was applied.
     pub report: String,
 }
 
@@ -132,13 +133,13 @@ pub struct ReloadOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReloadResult {
-    /// A new generation is in force.
+    /// A new generation is active.
     Applied,
-    /// Nothing differs from the generation in force: recorded, nothing swapped.
+    /// Nothing differs from the active generation, so nothing was swapped.
     Unchanged,
-    /// There are problems; the generation before serves on.
+    /// There are problems; the previous generation stays active.
     Refused,
-    /// The process is stopping and reloads no more.
+    /// The process is stopping and does not reload.
     Stopping,
 }
 
@@ -156,7 +157,7 @@ impl fmt::Display for ReloadResult {
 /// The log files that were opened again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogsReopened {
-    /// Their paths; empty where the proxy writes no log file.
+    /// Their paths; empty if the proxy writes no log file.
     pub reopened: Vec<String>,
 }
 

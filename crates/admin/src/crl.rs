@@ -1,4 +1,4 @@
-//! Revocation lists as the operator speaks of them: what a fetch has brought, and what was accepted all the same.
+//! CRLs as the operator sees them: the results of fetches, and accepted CRLs.
 
 use std::fmt;
 
@@ -7,71 +7,71 @@ use thiserror::Error;
 
 use crate::Timestamp;
 
-/// How lists are fetched from the CA, and what came of it last.
+/// The state of fetching CRLs from the CA.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlFetchStatus {
-    /// The last time that the CA was asked.
+    /// The last attempt.
     pub last_attempt: Option<Timestamp>,
-    /// The last time that it has answered with a list, or that there is no other.
+    /// The last time that the CA answered with a CRL, or that its CRL is unchanged.
     pub last_answer: Option<Timestamp>,
-    /// The member that did.
+    /// The member that answered.
     pub member: Option<String>,
-    /// Why there is no answer since; none: there is.
+    /// Why there has been no answer since; none: there was one.
     pub failing: Option<FailingFetch>,
-    /// Lists that it gives and that are not put in force, since they take something back.
+    /// Fetched CRLs that were refused because they drop revocations.
     pub refused: Vec<RefusedCrl>,
 }
 
-/// A fetch that does not work.
+/// A failing fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailingFetch {
-    /// Since when.
+    /// Since when it fails.
     pub since: Timestamp,
-    /// Why, for people.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// A list that takes something back.
+/// A CRL that drops revocations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedCrl {
-    /// Issuer as RFC 2253 spells it; what `accept` takes.
+    /// Issuer (RFC 2253); the argument of `accept`.
     pub issuer: String,
     /// CRL number.
     pub number: String,
-    /// Revoked certificates on it.
+    /// Number of revoked certificates.
     pub entries: u64,
-    /// CRL number of the one in force.
+    /// CRL number of the active CRL.
     pub active_number: String,
-    /// Whether its number is lower than that.
+    /// Whether its number is lower than the active one's.
     pub is_older: bool,
-    /// Revoked certificates that it does not name.
+    /// Revoked certificates that are missing from it.
     pub missing: u64,
     /// Since when it is refused.
     pub since: Timestamp,
 }
 
-/// What came of a fetch.
+/// The result of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlFetchOutcome {
-    /// In one word.
+    /// The result in one word.
     pub result: CrlFetchResult,
-    /// For people: what is in force now, what is refused and why.
+    /// For people: what is active now, what was refused and why.
     pub report: String,
 }
 
-/// What came of a fetch, in one word.
+/// The result of a fetch, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CrlFetchResult {
-    /// A list was put in force.
+    /// A CRL became active.
     Applied,
-    /// What is in force is what the CA has.
+    /// The active CRLs are those of the CA.
     Unchanged,
-    /// A list takes something back and is refused; others may have been put in force.
+    /// A CRL drops revocations and was refused; others may have become active.
     Refused,
-    /// There was no answer, or none to be used.
+    /// There was no usable answer.
     Failed,
-    /// Nothing is fetched: `[trust.fetch]` says so, or the process is stopping.
+    /// The proxy does not fetch: `[trust.fetch]` says so, or the process is stopping.
     Off,
 }
 
@@ -79,36 +79,36 @@ pub enum CrlFetchResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrlAcceptRequest {
-    /// Issuer of the refused list, as RFC 2253 spells it.
+    /// Issuer (RFC 2253) of the refused CRL.
     pub issuer: String,
-    /// Why: it stands in the log. Up to 500 bytes.
+    /// The reason, for the log. Up to 500 bytes.
     pub why: String,
 }
 
-/// What was accepted.
+/// The result of accepting a CRL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlAccepted {
-    /// The lists that are in force now.
+    /// The CRLs that are active now.
     pub accepted: Vec<RefusedCrl>,
     /// Why a restart would undo this; none: it would not.
     pub not_persisted: Option<String>,
 }
 
-/// Why nothing was accepted.
+/// Why no CRL was accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CrlAcceptError {
-    /// It makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Senseless(String),
-    /// No list of that issuer is refused.
+    /// No CRL of that issuer is refused.
     #[error("no CRL of \"{issuer}\" is refused; {}", refused_crls(.refused))]
     NotRefused {
-        /// Whose was asked for.
+        /// The requested issuer.
         issuer: String,
-        /// Whose are.
+        /// Issuers with a refused CRL.
         refused: Vec<String>,
     },
-    /// Another list has come into force since that one was refused.
+    /// Another CRL has become active since that one was refused.
     #[error(
         "the active CRL has changed since that CRL was refused, so nothing was accepted: {0}; to accept it anyway, run the command again"
     )]
@@ -126,7 +126,7 @@ fn refused_crls(refused: &[String]) -> String {
 }
 
 impl CrlFetchResult {
-    /// As JSON and metrics have it.
+    /// As in JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "applied",

@@ -1,7 +1,7 @@
-//! The control plane: what the running proxy says and does for its operator, over a Unix socket.
+//! The control plane: status and commands of the running proxy, over a Unix socket.
 //!
-//! The server implements [`Control`] and hands [`serve`] a socket that it bound; the command line asks through
-//! [`AdminClient`]. Nothing here opens a file.
+//! The server implements [`Control`] and passes [`serve`] a bound socket; the command line uses [`AdminClient`]. This crate
+//! opens no file.
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -14,10 +14,10 @@
 //! | `GET /v1/blocks` | the deny list: [`BlockStatus`] of each |
 //! | `POST /v1/blocks` with [`BlockRequest`] | [`BlockOutcome`] |
 //! | `POST /v1/blocks/lift` with [`BlockSubject`] | [`BlockOutcome`] |
-//! | `GET /v1/agents` | [`AgentsStatus`]: agents seen, whose certificate ends first first |
-//! | `GET /v1/refusals` | [`RefusalsStatus`]: clients that were refused, the latest first |
+//! | `GET /v1/agents` | [`AgentsStatus`]: agents seen, the first expiry first |
+//! | `GET /v1/refusals` | [`RefusalsStatus`]: refused clients, the latest first |
 //! | `POST /v1/who` with [`WhoRequest`] | [`WhoStatus`] |
-//! | `POST /v1/crl/fetch` | [`CrlFetchOutcome`]: 200, 409 (off), 422 (a list is refused) or 502 (failed) |
+//! | `POST /v1/crl/fetch` | [`CrlFetchOutcome`]: 200, 409 (off), 422 (a CRL is refused) or 502 (failed) |
 //! | `POST /v1/crl/accept` with `{"issuer": DN, "why": TEXT}` | [`CrlAccepted`] |
 //! | `POST /v1/members/state` with [`MemberStateRequest`] | [`MemberStateOutcome`] |
 //! | `GET /v1/pools/{pool}/members/{member}` | [`MemberStatus`] |

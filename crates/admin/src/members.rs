@@ -1,4 +1,4 @@
-//! The administrative state of members: what an operator asks for, and what came of it.
+//! The administrative state of members: requests of the operator, and their results.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::{AdministrativeState, MemberStatus, Timestamp};
 pub struct MemberStateRequest {
     /// Which members.
     pub members: MemberSelection,
-    /// What is to become of them.
+    /// Their new state.
     #[serde(flatten)]
     pub change: MemberStateChange,
 }
@@ -22,7 +22,7 @@ pub struct MemberSelection {
     /// Name of the pool of `member`; none: the only pool that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Address of a member, as the configuration has it.
+    /// Address of a member, as in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// Host of members, in every pool.
@@ -39,16 +39,16 @@ pub struct MemberStateChange {
     /// The reason, for the log and the status. Up to 500 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// When the members become ready by themselves; none: never.
+    /// When the members become ready again; none: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Whether a pool may be left without an available member.
+    /// Whether a pool may lose its last available member.
     #[serde(default)]
     pub force: bool,
 }
 
 impl MemberStateChange {
-    /// A change of state with nothing else.
+    /// A change of state without options.
     pub fn to(state: AdministrativeState) -> Self {
         Self {
             state,
@@ -59,7 +59,7 @@ impl MemberStateChange {
     }
 }
 
-/// What came of a change of state.
+/// The result of a change of state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStateOutcome {
     /// The members whose state was set.
@@ -85,57 +85,57 @@ pub struct AdministrativeStatus {
     pub since: Timestamp,
     /// The account that set it, as `uid 0`.
     pub by: String,
-    /// The reason, if one was given.
+    /// The reason, if given.
     pub why: Option<String>,
-    /// When the member becomes ready by itself; none: never.
+    /// When the member becomes ready again; none: never.
     pub until: Option<Timestamp>,
 }
 
 /// A tunnel to a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunnelStatus {
-    /// Certname of the client; its address if it has none that is verified.
+    /// Certname of the client; its address if no certname is verified.
     pub client: String,
     /// When the tunnel was opened.
     pub since: Timestamp,
 }
 
-/// A request that a member has not answered, or did not within the first seconds.
+/// A request that a member did not answer within the first seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRequestStatus {
-    /// Certname of the client; its address if it has none that is verified.
+    /// Certname of the client; its address if no certname is verified.
     pub client: String,
     /// Method and path.
     pub request: String,
-    /// When the request came.
+    /// When the request arrived.
     pub since: Timestamp,
 }
 
 /// Why a member's state could not be set or shown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemberStateError {
-    /// No pool of that name.
+    /// No pool with that name.
     #[error("no pool {pool:?}; the pools are: {}", .known.join(", "))]
     UnknownPool {
-        /// What was asked for.
+        /// The requested name.
         pool: String,
         /// Names of all pools.
         known: Vec<String>,
     },
-    /// No member of that address in the pool.
+    /// No member with that address in the pool.
     #[error("no member {member:?} in pool {pool:?}; the members are: {}", .known.join(", "))]
     UnknownMember {
-        /// The pool that was found.
+        /// The pool.
         pool: String,
-        /// What was asked for.
+        /// The requested address.
         member: String,
         /// Addresses of all its members.
         known: Vec<String>,
     },
-    /// No member of that address in any pool.
+    /// No member with that address in any pool.
     #[error("no member {member:?} in any pool; the members are: {}", .known.join(", "))]
     UnknownAnywhere {
-        /// What was asked for.
+        /// The requested address.
         member: String,
         /// Addresses of all members.
         known: Vec<String>,
@@ -143,20 +143,20 @@ pub enum MemberStateError {
     /// No member on that host.
     #[error("no member on host {host:?}; the members are: {}", .known.join(", "))]
     UnknownHost {
-        /// What was asked for.
+        /// The requested host.
         host: String,
         /// Addresses of all members.
         known: Vec<String>,
     },
-    /// Several pools have a member of that address.
+    /// Several pools have a member with that address.
     #[error("member {member:?} is in several pools, specify one of them: {}", .pools.join(", "))]
     Ambiguous {
-        /// What was asked for.
+        /// The requested address.
         member: String,
         /// Names of the pools.
         pools: Vec<String>,
     },
-    /// Pools would have no available member left.
+    /// Pools would lose their last available member.
     #[error(
         "no other member is available in: {}; requests to it would get 503; to do it anyway, use --force (\"force\": true)",
         .pools.join(", ")
@@ -165,7 +165,7 @@ pub enum MemberStateError {
         /// Names of the pools.
         pools: Vec<String>,
     },
-    /// The request makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,4 +1,4 @@
-//! The admin socket: connections, and the limits that keep a stuck caller from mattering.
+//! The admin socket: connections, and limits that keep a stuck caller harmless.
 
 use std::{
     convert::Infallible, io, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration,
@@ -23,9 +23,9 @@ use tracing::{debug, warn};
 
 use crate::{Caller, Control, api};
 
-/// Serves the control plane on a bound socket until `stop` says true, then lets what runs finish.
+/// Serves the control plane on a bound socket until `stop` becomes true, then finishes running requests.
 ///
-/// Wants a tokio runtime with IO and time; one thread is enough.
+/// Needs a tokio runtime with IO and time; one thread is enough.
 ///
 /// # Errors
 /// The socket cannot be registered with the runtime.
@@ -40,7 +40,7 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            // Reap first, so that a full house empties before the next caller is let in.
+            // Finished tasks are removed first, so that their slots are free for the next caller.
             biased;
             () = stopped(&mut stop) => break,
             Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
@@ -62,7 +62,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// One caller, one request: `Connection: close` keeps idle callers from holding a place.
+/// One caller, one request: `Connection: close` keeps idle callers from holding a slot.
 async fn connection<S>(stream: UnixStream, service: S, mut stop: watch::Receiver<bool>)
 where
     S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = BoxError>
@@ -90,8 +90,7 @@ where
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::pin!(connection);
-    // hyper bounds the reading of the head and the service its own work; a caller that does not read its answer
-    // is ours to cut.
+    // hyper limits the time for the head, and the service its own work. A caller that does not read its response is closed here.
     let unread = async {
         answered.notified().await;
         sleep(WRITE_TIMEOUT).await;
@@ -118,7 +117,7 @@ where
     }
 }
 
-/// The API behind its limits: a bound on requests at work, refusal beyond it, and a bound on their time.
+/// The API behind its limits: a maximum of concurrent requests, refusal beyond it, and a maximum of their time.
 fn limited(
     control: Arc<dyn Control>,
 ) -> impl Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = BoxError, Future: Send>
@@ -138,7 +137,7 @@ fn limited(
         })
 }
 
-/// The only map from the limits' errors to statuses.
+/// The only place that maps limit errors to status codes.
 fn refusal(error: &BoxError) -> Response<Full<Bytes>> {
     if error.is::<load_shed::error::Overloaded>() {
         api::problem(
@@ -155,9 +154,9 @@ fn refusal(error: &BoxError) -> Response<Full<Bytes>> {
     }
 }
 
-/// Ends when `stop` says true or nobody is left to say it.
+/// Ends when `stop` becomes true or its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the sender is gone, and with it the server.
+    // An error means that the sender was dropped, and with it the server.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -167,19 +166,19 @@ fn report(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// Callers at once; more wait in the socket's queue.
+/// Maximum number of callers; more wait in the socket's backlog.
 const CONNECTIONS_MAX: usize = 64;
-/// Requests at work at once; more are answered 503.
+/// Maximum number of concurrent requests; more are answered 503.
 const REQUESTS_MAX: usize = 16;
-/// Longest request head. Ours have about 200 bytes; hyper wants at least 8 KiB.
+/// Maximum length of a request head. Those of the client have about 200 bytes; hyper requires at least 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Time allowed from connect to the end of the head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time allowed for an answer. Only a reload takes long: reading CRLs with a million entries from a slow disk.
+/// Time allowed for a response. Only a reload takes long: reading CRLs with a million entries from a slow disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
-/// Time a caller has to read its answer.
+/// Time that a caller has to read its response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time that running requests have once we stop.
+/// Time that running requests have when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(5);
-/// Pause after a failed accept (no descriptors left), so that it does not spin.
+/// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! What a configuration says about the control plane.
+//! Settings of the control plane.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the running proxy says of itself: `GET /v1/status` as plain structs, which the server fills.
+//! The status of the running proxy: `GET /v1/status` as plain structs, which the server fills.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::SystemTime};
 
@@ -10,25 +10,25 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 pub struct Status {
     /// Version of the program.
     pub version: String,
-    /// Where the process is in its life.
+    /// The phase of the process.
     pub phase: ProcessPhase,
-    /// The configuration in force.
+    /// The active configuration.
     pub generation: GenerationStatus,
-    /// The last reload that was asked for; none since start.
+    /// The last requested reload; none since the start.
     pub last_reload: Option<LastReload>,
-    /// Addresses that are accepted on.
+    /// Listeners.
     pub listeners: Vec<ListenerStatus>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
-    /// Names in DNS that members come from.
+    /// DNS names that provide members.
     pub dns: Vec<NameStatus>,
-    /// What client certificates are judged by.
+    /// What client certificates are verified with.
     pub trust: TrustStatus,
-    /// Whether the files in force are those on disk.
+    /// Whether the files on disk are active.
     pub materials: MaterialsStatus,
-    /// What outlasts a restart.
+    /// What survives a restart.
     pub state: StateStatus,
-    /// Whether agents renew their certificates through here.
+    /// Whether agents renew their certificates through the proxy.
     pub renewal: RenewalStatus,
     /// Active alarms: what needs an operator.
     pub alarms: Vec<AlarmStatus>,
@@ -122,28 +122,28 @@ pub struct AlarmStatus {
     pub message: String,
 }
 
-/// A name that DNS is asked about, because members come from it.
+/// A DNS name that provides members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameStatus {
     /// `srv:` and the name of SRV records, or a host name.
     pub name: String,
     /// Pools that have members of this name.
     pub pools: Vec<String>,
-    /// DNS servers that were asked last; empty: not asked yet, or /etc/resolv.conf cannot be read.
+    /// DNS servers of the last query; empty: no query yet, or /etc/resolv.conf cannot be read.
     pub servers: Vec<String>,
-    /// When the last answer came, valid or not.
+    /// When the last answer arrived, valid or not.
     pub answered_at: Option<Timestamp>,
-    /// How long that answer says it is valid.
+    /// Time to live of that answer.
     pub ttl_seconds: Option<u64>,
-    /// When DNS is asked again.
+    /// When the proxy queries DNS again.
     pub next_lookup: Option<Timestamp>,
     /// What is wrong with the last lookup.
     pub failure: Option<String>,
-    /// Whether the members are those that were stored before the last start.
+    /// Whether the members were stored before the last start.
     pub is_stored: bool,
 }
 
-/// Where the process is in its life.
+/// The phase of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessPhase {
@@ -151,7 +151,7 @@ pub enum ProcessPhase {
     Starting,
     /// Accepting connections.
     Serving,
-    /// Asked to stop: finishing what runs, taking no more.
+    /// Stopping: finishes running requests and accepts no more.
     Draining,
 }
 
@@ -160,69 +160,69 @@ pub enum ProcessPhase {
 pub struct GenerationStatus {
     /// 1 at start, one more with each applied reload.
     pub number: u64,
-    /// When it came into force.
+    /// When it became active.
     pub loaded_at: Timestamp,
     /// Fingerprint of the configuration text and all materials it names.
     pub fingerprint: String,
 }
 
-/// How the last reload ended.
+/// The last reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastReload {
     /// When it ended.
     pub at: Timestamp,
-    /// What came of it.
+    /// Its result.
     #[serde(flatten)]
     pub outcome: crate::ReloadOutcome,
 }
 
-/// A listener at work.
+/// A running listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerStatus {
     /// Its name in the configuration.
     pub name: String,
     /// The first of `addresses`.
     pub address: String,
-    /// The addresses it accepts on, with the ports that were really bound.
+    /// The addresses that it accepts connections on, with the ports that were bound.
     pub addresses: Vec<String>,
     /// Connections open now, over all workers.
     pub connections: u64,
-    /// Most connections at once.
+    /// Maximum number of connections.
     pub connections_max: u64,
     /// Handshakes in flight now, over all workers.
     pub handshakes: u64,
-    /// Most handshakes in flight at once.
+    /// Maximum number of handshakes in flight.
     pub handshakes_max: u64,
-    /// Clients that called our certificate over or bad; none since it opened.
+    /// Clients that rejected the proxy's certificate; none since the listener opened.
     pub certificate_rejected: Option<DistrustedStatus>,
 }
 
-/// Handshakes that a client ended because it did not believe our certificate's dates, or its name.
+/// Handshakes that a client ended because it rejected the dates or the name of the proxy's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DistrustedStatus {
     /// How many since the listener opened.
     pub count: u64,
     /// Address of the last client.
     pub client: String,
-    /// When it came.
+    /// When it connected.
     pub at: Timestamp,
     /// `certificate_expired` or `bad_certificate`.
     pub alert: String,
 }
 
-/// A pool at work.
+/// A running pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// Its name in the configuration.
     pub name: String,
-    /// How a member is picked.
+    /// The algorithm that picks a member.
     pub algorithm: String,
-    /// Members that are up, ready and so may get requests.
+    /// Members that are available.
     pub available: u64,
     /// Requests that wait for a member.
     #[serde(default)]
     pub waiting: u64,
-    /// How long the one that came first has waited.
+    /// How long the request that arrived first has waited.
     #[serde(default)]
     pub longest_wait_seconds: Option<u64>,
     /// The same in milliseconds.
@@ -235,32 +235,32 @@ pub struct PoolStatus {
     pub members: Vec<MemberStatus>,
 }
 
-/// A member at work.
+/// A running member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// Its address as the configuration spells it; the name that `drain` and its kind take.
+    /// Its address as in the configuration; the argument of `drain`, `maintenance` and `ready`.
     pub address: String,
-    /// What probes and connects found.
+    /// Its health by probes and connects.
     pub health: MemberHealth,
     /// Since when it has that health; none before the first change.
     pub since: Option<Timestamp>,
-    /// What made it so: `probes-failed`, say.
+    /// The cause: `probes-failed`, for example.
     pub why: Option<String>,
-    /// The last probe; none before the first, or where none are made.
+    /// The last probe; none before the first, or if it is not probed.
     pub last_probe: Option<ProbeStatus>,
-    /// Its clock minus the proxy's, by the `Date` of the last probe that had one; none without.
+    /// Its clock minus the proxy's, from the `Date` of the last probe that had one; none without.
     #[serde(default)]
     pub clock_offset_seconds: Option<i64>,
-    /// What it shows of its JRubies; none: it was not asked, or has not answered.
+    /// Its JRubies; none: the proxy does not read them, or has no answer yet.
     #[serde(default)]
     pub jrubies: Option<JrubyStatus>,
-    /// What its agent check has said; none: its pool has none.
+    /// The result of its agent check; none: its pool has none.
     #[serde(default)]
     pub agent_check: Option<AgentCheckStatus>,
-    /// How warm it is since its restart; none: it is warm.
+    /// Its progress after a restart; none: it is warm.
     #[serde(default)]
     pub warming: Option<WarmingStatus>,
-    /// Why it has more requests than it can take; none: it has not.
+    /// Why it is overloaded; none: it is not.
     #[serde(default)]
     pub overloaded: Option<OverloadStatus>,
     /// Seconds for which it is still ejected because attempts failed there; none: it is not ejected.
@@ -269,12 +269,12 @@ pub struct MemberStatus {
     /// How often it has been ejected since the start.
     #[serde(default)]
     pub ejections: u64,
-    /// What the operator wants.
+    /// The state that the operator set.
     pub administrative_state: AdministrativeState,
-    /// Who took it out of service, since when and why; none: it is ready.
+    /// The account that took it out of service, since when and why; none: it is ready.
     #[serde(default)]
     pub administrative: Option<crate::AdministrativeStatus>,
-    /// Attempts leased and not finished, tunnels included.
+    /// Leased attempts that have not finished, tunnels included.
     pub in_flight: u64,
     /// The same by kind of work; kinds without any are left out.
     #[serde(default)]
@@ -292,10 +292,10 @@ pub struct MemberStatus {
     pub connections: u64,
     /// Share of the load within the pool.
     pub weight: u32,
-    /// Members of a lower number are asked first.
+    /// Members with a lower number are used first.
     #[serde(default)]
     pub priority: u16,
-    /// Whether it is asked only while no other member is available.
+    /// Whether it is used only while no other member is available.
     #[serde(default)]
     pub backup: bool,
 }
@@ -309,36 +309,36 @@ pub struct ProbeStatus {
     pub failure: Option<String>,
 }
 
-/// A member that has more requests than it can take.
+/// An overloaded member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverloadStatus {
-    /// `queue-full`: it refused a request of the proxy within the last half minute. By its status service: `queue-limit`, it
-    /// refused requests; `borrow-timeout`, requests waited too long for a JRuby; `jruby-wait`, they wait longer than they
-    /// use it.
+    /// `queue-full`: it refused a request of the proxy within the last half minute. From its status service: `queue-limit`, it
+    /// refused requests; `borrow-timeout`, requests waited too long for a JRuby; `jruby-wait`, requests wait longer for a JRuby
+    /// than they use it.
     pub why: String,
-    /// How many requests that hold a JRuby the proxy sends it at once, learned from its refusals; none: it has not refused any.
+    /// Maximum number of requests that hold a JRuby, learned from its refusals; none: it has refused none.
     pub limit: Option<u32>,
 }
 
 /// A member that was restarted and is not warm yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmingStatus {
-    /// How far it is.
+    /// Its progress.
     pub progress_percent: u32,
-    /// Percent of the configured weight that slow start leaves it.
+    /// Percent of the configured weight that slow start applies.
     pub weight_percent: u32,
 }
 
-/// What the agent check of a member has said.
+/// The result of a member's agent check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCheckStatus {
-    /// What its answers want of the member.
+    /// The state that it requests.
     pub state: AdministrativeState,
-    /// Whether it has said that the member is down.
+    /// Whether it reported the member as down.
     pub down: bool,
-    /// Percent of the configured weight that it leaves the member.
+    /// Percent of the configured weight that it requests.
     pub weight_percent: u32,
-    /// When it was last asked.
+    /// When it was last queried.
     pub at: Timestamp,
     /// Its last readable answer.
     pub answer: Option<String>,
@@ -349,7 +349,7 @@ pub struct AgentCheckStatus {
     pub failures: u64,
 }
 
-/// What a member shows of its JRubies.
+/// What a member reports about its JRubies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JrubyStatus {
     /// How many it has; none: unknown.
@@ -368,46 +368,46 @@ pub struct JrubyStatus {
     pub problem: Option<String>,
 }
 
-/// What probes and connects found of a member.
+/// The health of a member by probes and connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberHealth {
-    /// Never probed yet, and not assumed up: not picked.
+    /// Not probed yet, and not assumed up: not picked.
     Unknown,
     /// May be picked.
     Up,
-    /// Not picked until its next good probe.
+    /// Not picked until its next successful probe.
     Down,
 }
 
-/// What the operator wants of a member. A later state is stricter.
+/// The state that the operator sets for a member. A later state is stricter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdministrativeState {
-    /// Requests may go to it.
+    /// It gets requests.
     Ready,
-    /// Finishes what it has and gets no more.
+    /// It finishes its requests and gets no more.
     Drain,
-    /// Gets no requests; after it, `rise` good probes bring the member back.
+    /// It gets no requests. To leave this state, it needs `rise` successful probes.
     Maintenance,
 }
 
-/// What client certificates are judged by.
+/// What client certificates are verified with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustStatus {
-    /// Raised by every change of CA bundle, CRLs or policy; live connections compare it on each request.
+    /// Increases with every change of CA bundle, CRLs or policy; live connections compare it on each request.
     pub generation: u64,
     /// The CAs of the bundle.
     pub cas: Vec<CaStatus>,
-    /// The CRLs in force, one an issuer key.
+    /// The active CRLs, one for each issuer key.
     pub crls: Vec<CrlStatus>,
-    /// CAs without a CRL, whose certificates are therefore refused.
+    /// CAs without a CRL, whose certificates are refused.
     pub crl_missing: Vec<String>,
-    /// CAs without a CRL whose certificates are accepted, since `unchecked` says so.
+    /// CAs without a CRL whose certificates are accepted because of `unchecked`.
     pub unchecked: Vec<String>,
-    /// What is wrong and stops nothing yet, as sentences.
+    /// Alarms about CAs and CRLs, as sentences.
     pub alarms: Vec<String>,
-    /// How lists are fetched from the CA; none: they are not.
+    /// The state of fetching CRLs from the CA; none: the proxy does not fetch.
     pub fetch: Option<crate::CrlFetchStatus>,
     /// Age in seconds of the agent's copy of the CRL; none: the proxy does not use that copy.
     #[serde(default)]
@@ -431,57 +431,57 @@ pub struct ChainCacheStatus {
 /// The files that the configuration names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaterialsStatus {
-    /// Who notices that one has changed.
+    /// How changes are noticed.
     pub watch: MaterialsWatch,
-    /// Those on disk are not in force, since they are not right; none: they are, as far as anybody has noticed.
+    /// The files on disk were refused; none: they are active, as far as the proxy has noticed.
     pub refused: Option<RefusedMaterials>,
 }
 
 /// The state directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateStatus {
-    /// Where it is.
+    /// Its path.
     pub directory: String,
-    /// Why what is learned or told now does not outlast a restart; none: it does.
+    /// Why changes do not survive a restart; none: they do.
     pub unusable: Option<String>,
 }
 
 /// Whether agents renew their certificates through the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalStatus {
-    /// Whether the configuration says so.
+    /// Whether the configuration enables it.
     pub configured: bool,
-    /// Why none is passed on all the same, until a reload.
+    /// Why renewals are refused until a reload; none: they are not.
     pub off: Option<RenewalDisabled>,
 }
 
-/// The CA has answered a renewal with what is not the client's.
+/// The CA renewed another certificate than the client's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalDisabled {
     /// Since when.
     pub since: Timestamp,
-    /// What it was.
+    /// What the CA sent.
     pub why: String,
 }
 
-/// Who notices that a material has changed on disk.
+/// How changes of materials are noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MaterialsWatch {
-    /// The kernel tells, and a look from time to time sees what it cannot tell.
+    /// By events of the kernel, and a check at intervals for what these miss.
     Notify,
-    /// A look from time to time alone.
+    /// By a check at intervals only.
     Poll,
-    /// Nobody: only a reload reads materials.
+    /// Not at all: only a reload reads materials.
     Off,
 }
 
-/// Materials on disk that are not taken.
+/// Materials on disk that were refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedMaterials {
-    /// Since when what is in force is not what is on disk.
+    /// Since when the active materials differ from those on disk.
     pub since: Timestamp,
-    /// What is wrong with them, for people.
+    /// The reason, for people.
     pub report: String,
 }
 
@@ -490,33 +490,33 @@ pub struct RefusedMaterials {
 pub struct CaStatus {
     /// Subject as RFC 2253 spells it.
     pub subject: String,
-    /// When it ends.
+    /// When it expires.
     pub not_after: Timestamp,
     /// File that it was read from.
     pub source: String,
 }
 
-/// A CRL in force.
+/// An active CRL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlStatus {
     /// Issuer as RFC 2253 spells it.
     pub issuer: String,
     /// CRL number.
     pub number: String,
-    /// Revoked certificates on it.
+    /// Number of revoked certificates.
     pub entries: u64,
     /// When the issuer created it; none in the answer of an older proxy.
     #[serde(default)]
     pub this_update: Option<Timestamp>,
-    /// When the issuer promised the next one; none: no promise.
+    /// When the next CRL is due; none: the CRL does not say.
     pub next_update: Option<Timestamp>,
-    /// Whether that promise is broken.
+    /// Whether it has expired.
     pub expired: bool,
-    /// Until when it is judged by, expired or not; none: the policy sets no end.
+    /// Until when the CRL is used, expired or not; none: the policy sets no end.
     pub accepted_until: Option<Timestamp>,
     /// File that it was read from.
     pub source: String,
-    /// Age of the file in seconds where it is the agent's own copy, which nothing refreshes but agent runs.
+    /// Age of the file in seconds if it is the agent's copy, which only agent runs refresh.
     pub agent_copy_age_seconds: Option<u64>,
 }
 
@@ -528,7 +528,7 @@ pub struct Timestamp(String);
 impl Timestamp {
     /// An instant given as seconds since 1970, as certificates and CRLs are compared.
     pub fn from_unix_seconds(seconds: i64) -> Self {
-        // RFC 3339 ends with the year 9999, where X.509 puts "no end"; what lies outside is shown as 1970.
+        // RFC 3339 ends with the year 9999, which X.509 uses for "no end"; later times are shown as 1970.
         let instant =
             OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         Self(instant.format(&Rfc3339).unwrap_or_default())
@@ -545,7 +545,7 @@ impl Timestamp {
         Some(Self::from_unix_seconds(instant.unix_timestamp()))
     }
 
-    /// The same as [`SystemTime`]; none where a peer sent something else.
+    /// The same as [`SystemTime`]; none if a peer sent something else.
     pub fn instant(&self) -> Option<SystemTime> {
         Some(OffsetDateTime::parse(&self.0, &Rfc3339).ok()?.into())
     }

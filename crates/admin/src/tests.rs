@@ -22,10 +22,10 @@ use samples::{member, status};
 pub(crate) mod samples;
 
 #[tokio::test]
-async fn status_arrives_as_the_control_tells_it() {
+async fn the_client_reads_the_status_of_the_control() {
     let admin = Admin::start(Fake::default());
-    let told = admin.client().status().await.unwrap();
-    assert_eq!(told, status());
+    let shown = admin.client().status().await.unwrap();
+    assert_eq!(shown, status());
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn metrics_are_in_the_format_that_the_scraper_prefers() {
 }
 
 #[tokio::test]
-async fn a_reload_is_told_by_status_code_and_by_its_report() {
+async fn a_reload_is_reported_by_status_code_and_text() {
     for (result, status_line) in [
         (ReloadResult::Applied, "HTTP/1.1 200 OK"),
         (ReloadResult::Unchanged, "HTTP/1.1 200 OK"),
@@ -142,21 +142,21 @@ async fn a_member_state_reaches_the_control_whatever_its_name() {
 }
 
 #[tokio::test]
-async fn an_unknown_member_is_refused_with_the_names_there_are() {
+async fn an_unknown_member_is_refused_with_the_known_names() {
     let admin = Admin::start(Fake::default());
     let error = admin
         .client()
-        .member("compilers", "nobody")
+        .member("compilers", "unknown")
         .await
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"no member "nobody" in pool "compilers"; the members are: c1:8140, c2:8140 (404 Not Found)"#
+        r#"no member "unknown" in pool "compilers"; the members are: c1:8140, c2:8140 (404 Not Found)"#
     );
 }
 
 #[tokio::test]
-async fn what_cannot_be_answered_is_refused_in_one_sentence() {
+async fn an_invalid_request_is_refused_in_one_sentence() {
     let admin = Admin::start(Fake::default());
     let long_body = format!(
         "POST /v1/pools/p/members/m HTTP/1.1\r\nContent-Length: 5000\r\n\r\n{}",
@@ -246,7 +246,7 @@ async fn one_request_too_many_is_shed_and_the_others_are_answered() {
 }
 
 #[tokio::test]
-async fn stopping_lets_a_running_request_finish_and_takes_no_more() {
+async fn stopping_finishes_a_running_request_and_accepts_no_more() {
     let admin = Admin::start(Fake {
         reloads: Semaphore::new(0),
         ..Fake::default()
@@ -254,7 +254,7 @@ async fn stopping_lets_a_running_request_finish_and_takes_no_more() {
     let client = admin.client();
     let running = tokio::spawn(async move { client.reload().await });
     wait_for(|| *admin.control.reloading.lock().unwrap() == 1).await;
-    // A caller that has not said anything does not hold up the stop.
+    // A caller that has sent nothing does not delay the stop.
     let _silent = UnixStream::connect(&admin.socket).await.unwrap();
     admin.stop.send(true).unwrap();
     admin.control.reloads.add_permits(1);
@@ -268,7 +268,7 @@ async fn stopping_lets_a_running_request_finish_and_takes_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_hangs_is_cut() {
+async fn a_caller_that_hangs_is_disconnected() {
     let admin = Admin::start(Fake {
         metrics: "x".repeat(8 << 20),
         ..Fake::default()
@@ -288,13 +288,13 @@ async fn a_caller_that_hangs_is_cut() {
         .unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     let mut answer = Vec::new();
-    // Either the end or a reset; never the whole answer.
+    // Either the end or a reset, but never the whole response.
     let _ = caller.read_to_end(&mut answer).await;
     assert!(answer.len() < 8 << 20, "{} bytes", answer.len());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reload_without_an_end_is_answered_all_the_same() {
+async fn a_reload_that_never_ends_is_answered_anyway() {
     let admin = Admin::start(Fake {
         reloads: Semaphore::new(0),
         ..Fake::default()
@@ -307,7 +307,7 @@ async fn a_reload_without_an_end_is_answered_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_client_says_what_to_do_where_nobody_listens() {
+async fn a_client_says_what_to_do_if_no_process_listens() {
     let directory = TempDir::new().unwrap();
     let absent = directory.path().join("absent.sock");
     let abandoned = directory.path().join("abandoned.sock");
@@ -324,7 +324,7 @@ async fn a_client_says_what_to_do_where_nobody_listens() {
 }
 
 #[tokio::test]
-async fn a_client_refuses_what_is_not_ours() {
+async fn a_client_refuses_responses_of_other_programs() {
     let endless = b"HTTP/1.1 200 OK\r\n\r\n"
         .iter()
         .copied()
@@ -342,7 +342,7 @@ async fn a_client_refuses_what_is_not_ours() {
         ),
         (endless.collect(), "is too long"),
     ] {
-        let error = stranger(spoken).await.status().await.unwrap_err();
+        let error = other_program(spoken).await.status().await.unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
@@ -381,7 +381,7 @@ async fn the_addresses_of_a_proxy_of_another_version_are_read() {
     tokio::join!(old, asked);
 }
 
-/// A control plane at work on a socket of its own.
+/// A running control plane on its own socket.
 struct Admin {
     control: Arc<Fake>,
     socket: PathBuf,
@@ -412,10 +412,10 @@ impl Admin {
         AdminClient::new(&self.socket)
     }
 
-    /// Says these bytes and reads until the end.
+    /// Sends these bytes and reads until the end.
     async fn raw(&self, request: &str) -> String {
         let mut stream = UnixStream::connect(&self.socket).await.unwrap();
-        // A refusal may come, and the connection close, before all is said.
+        // A refusal may arrive, and the connection close, before everything is sent.
         let _ = stream.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -426,7 +426,7 @@ impl Admin {
 struct Fake {
     result: ReloadResult,
     metrics: String,
-    /// One permit is one reload that may end.
+    /// One permit lets one reload finish.
     reloads: Semaphore,
     reloading: Mutex<usize>,
     set: Mutex<Vec<MemberStateRequest>>,
@@ -488,7 +488,7 @@ impl Control for Fake {
     }
 
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {
-        if member == "nobody" {
+        if member == "unknown" {
             return Err(MemberStateError::UnknownMember {
                 pool: pool.to_owned(),
                 member: member.to_owned(),
@@ -521,7 +521,7 @@ impl Control for Fake {
         request: WhoRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
         let about = request.certname.unwrap_or_default();
-        Box::pin(async move { Err(WhoError::Senseless(format!("nobody knows {about}"))) })
+        Box::pin(async move { Err(WhoError::Senseless(format!("no agent is named {about}"))) })
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
@@ -626,27 +626,28 @@ fn block(certname: &str) -> BlockStatus {
 }
 
 #[tokio::test]
-async fn a_block_says_who_asked_for_it_and_whether_a_restart_would_undo_it() {
+async fn a_block_shows_its_account_and_whether_a_restart_would_undo_it() {
     let admin = Admin::start(Fake::default());
     let request = BlockRequest {
         blocked: block("web02").blocked,
         why: "stolen".to_owned(),
         until: None,
     };
-    let told = admin.client().block(&request).await.unwrap();
-    assert_eq!(told.block.blocked, request.blocked);
+    let shown = admin.client().block(&request).await.unwrap();
+    assert_eq!(shown.block.blocked, request.blocked);
     assert!(
-        told.block
+        shown
+            .block
             .by
             .strip_prefix("uid ")
             .is_some_and(|uid| uid.parse::<u32>().is_ok())
     );
-    assert_eq!(told.not_persisted.as_deref(), Some("no space left"));
+    assert_eq!(shown.not_persisted.as_deref(), Some("no space left"));
     assert_eq!(admin.client().blocks().await.unwrap(), [block("web01")]);
 }
 
 #[tokio::test]
-async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
+async fn an_invalid_block_is_refused_with_a_sentence() {
     let admin = Admin::start(Fake::default());
     let request = BlockRequest {
         blocked: block("web02").blocked,
@@ -663,7 +664,7 @@ async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
         ..WhoRequest::default()
     };
     let refused = admin.client().who(&asked).await.unwrap_err();
-    assert!(refused.to_string().contains("nobody knows web03"));
+    assert!(refused.to_string().contains("no agent is named web03"));
     let answer = admin
         .raw("POST /v1/blocks HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"who\": \"me\"}")
         .await;
@@ -671,17 +672,17 @@ async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
     assert!(answer.contains("the body must be"), "{answer}");
 }
 
-/// A client of somebody else's socket, who says these bytes to whoever calls.
-async fn stranger(spoken: Vec<u8>) -> AdminClient {
+/// A client of another program's socket, which answers with these bytes.
+async fn other_program(answer: Vec<u8>) -> AdminClient {
     let directory = TempDir::new().unwrap();
-    let socket = directory.path().join("stranger.sock");
+    let socket = directory.path().join("other.sock");
     let listener = UnixListener::bind(&socket).unwrap();
     tokio::spawn(async move {
         let _directory = directory;
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 1024];
         let _ = stream.read(&mut request).await;
-        let _ = stream.write_all(&spoken).await;
+        let _ = stream.write_all(&answer).await;
     });
     AdminClient::new(socket)
 }

@@ -1,56 +1,56 @@
-//! What is known of an agent or a certificate, and what would be decided of it now.
+//! What the proxy knows about an agent or a certificate, and how it would decide now.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{BlockStatus, Timestamp};
 
-/// Whom `who` asks about: exactly one of a certname, a serial with its issuer, a certificate.
+/// The subject of `who`: exactly one of a certname, a serial with its issuer, a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WhoRequest {
-    /// An agent that was seen since the start, or that a block may be about.
+    /// An agent that was seen since the start, or the subject of a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certname: Option<String>,
-    /// Serial in hexadecimal, of `issuer`'s.
+    /// Serial of a certificate of `issuer`, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
     /// Distinguished name (RFC 2253) of a CA of the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// PEM: a certificate, and those between it and the CA if there are any.
+    /// PEM: a certificate, and the CAs between it and the bundle if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
 }
 
-/// What is known, and what would be decided now.
+/// What the proxy knows, and how it would decide now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhoStatus {
-    /// Whom it is about, for people.
+    /// The subject, for people.
     pub about: String,
-    /// The certificate: the one asked about, or the one that the agent showed last.
+    /// The requested certificate, or the one that the agent showed last.
     pub certificate: Option<CertificateStatus>,
-    /// `SUCCESS`, `FAILED:reason`; none where no certificate is known, or nothing speaks against it and its path to a CA is
-    /// not remembered.
+    /// `SUCCESS` or `FAILED:reason`; none if no certificate is known, or if nothing speaks against it but its path to a CA is not
+    /// cached.
     pub verdict: Option<String>,
-    /// The text that its agent would get with a 403.
+    /// The text of the 403 that its agent would get.
     pub refusal: Option<String>,
-    /// What each CA's list says of the serial.
+    /// What each CA's CRL says about the serial.
     pub crls: Vec<RevocationStatus>,
-    /// Blocks that are about it.
+    /// Blocks that match it.
     pub blocks: Vec<BlockStatus>,
-    /// What it may ask for, an endpoint of each class; empty where the certificate is not at hand or is refused.
+    /// The endpoints that it may use, one of each class; empty if the certificate is not available or is refused.
     pub access: Vec<AccessStatus>,
-    /// The agent as it was seen last.
+    /// The agent when it was last seen.
     pub seen: Option<SeenStatus>,
-    /// Recent refusals of clients with this name, the latest first; a name that is not verified may be anybody's.
+    /// Recent refusals of clients with this name, the latest first. A name that is not verified may belong to any client.
     pub refusals: Vec<RefusalStatus>,
 }
 
 /// Body of `GET /v1/refusals`: clients that were refused since the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusalsStatus {
-    /// The latest refusal first.
+    /// The latest first.
     pub refusals: Vec<RefusalStatus>,
     /// How many entries were removed to make room for later ones.
     pub evicted: u64,
@@ -77,66 +77,66 @@ pub struct RefusalStatus {
     pub reason: String,
 }
 
-/// What routes and rules say of one endpoint.
+/// The decision of routes and rules on one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessStatus {
     /// Class of the endpoint.
     pub class: String,
-    /// Method and path that were tried.
+    /// Method and path that were evaluated.
     pub request: String,
-    /// Whether it would be passed on.
+    /// Whether the request would be passed on.
     pub allowed: bool,
-    /// The route that would serve it; or why it would be refused, with the rule.
+    /// The route that would serve it, or why it would be refused, with the rule.
     pub decided_by: String,
 }
 
 /// A certificate, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateStatus {
-    /// Name of the agent, where the subject is one; nothing proves it but the verdict `SUCCESS`.
+    /// Certname, if the subject has one. Only the verdict `SUCCESS` proves it.
     pub certname: Option<String>,
     /// In hexadecimal.
     pub serial: String,
     /// RFC 2253.
     pub issuer: String,
-    /// When its time begins.
+    /// When it becomes valid.
     pub not_before: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub not_after: Timestamp,
 }
 
-/// What one CA's list says of a serial.
+/// What one CA's CRL says about a serial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationStatus {
     /// RFC 2253.
     pub issuer: String,
-    /// Number of the list; none where that CA has none.
+    /// CRL number; none if the CA has no CRL.
     pub number: Option<String>,
     /// Where it was read from.
     pub source: Option<String>,
     /// Whether the serial is on it.
     pub revoked: bool,
-    /// Since when, as far as the list can be read again.
+    /// When it was revoked, if the CRL can be read again.
     pub revoked_at: Option<Timestamp>,
-    /// Why, in the words of RFC 5280, if the CA says.
+    /// The reason in the words of RFC 5280, if the CA gives one.
     pub reason: Option<String>,
 }
 
-/// An agent as it was seen last.
+/// An agent when it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStatus {
-    /// When it connected or asked last.
+    /// When it last connected or sent a request.
     pub at: Timestamp,
-    /// From where.
+    /// Its address.
     pub client: String,
-    /// What it asked for last, the newest first.
+    /// Its last requests, the newest first.
     pub requests: Vec<RequestStatus>,
 }
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestStatus {
-    /// When its head was whole.
+    /// When its head was complete.
     pub at: Timestamp,
     /// Method and the beginning of the target.
     pub line: String,
@@ -149,13 +149,13 @@ pub struct RequestStatus {
 /// The inventory of agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentsStatus {
-    /// How many agents were seen since the start and are kept.
+    /// How many agents were seen since the start and are in memory.
     pub seen: usize,
-    /// Those whose certificates end first, up to [`AGENTS_SHOWN_MAX`].
+    /// Those whose certificates expire first, up to [`AGENTS_SHOWN_MAX`].
     pub agents: Vec<AgentStatus>,
 }
 
-/// Most agents in one answer: about 6 MB.
+/// Maximum number of agents in one response: about 6 MB.
 pub const AGENTS_SHOWN_MAX: usize = 20_000;
 
 /// One agent of the inventory.
@@ -164,18 +164,18 @@ pub struct AgentStatus {
     /// The certificate it showed last.
     #[serde(flatten)]
     pub certificate: CertificateStatus,
-    /// When it connected or asked last.
+    /// When it last connected or sent a request.
     pub at: Timestamp,
-    /// From where.
+    /// Its address.
     pub client: String,
-    /// Why its certificate is refused by now, where its issuer's list or a block says so: `revoked`, `blocked`.
+    /// Why its certificate is refused now, if a CRL or a block says so: `revoked`, `blocked`.
     pub refused: Option<String>,
 }
 
-/// Why `who` has no answer.
+/// Why `who` cannot answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WhoError {
-    /// The question makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Senseless(String),
 }

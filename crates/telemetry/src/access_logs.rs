@@ -14,22 +14,22 @@ use crate::sink::{Sink, SinkHandle, SinkOutput, Unwritten};
 #[derive(Debug)]
 pub struct AccessLogs {
     first: Sink,
-    /// The others, with the number of records that may wait in each.
+    /// The logs after the first, with the number of records that may wait in each.
     others: Mutex<Vec<(usize, Sink)>>,
     shared: Arc<Others>,
     metrics: Arc<Metrics>,
 }
 
-/// A thread's way into all access logs.
+/// A thread's handle for all access logs.
 #[derive(Debug)]
 pub struct AccessLogHandle {
     first: SinkHandle,
     shared: Arc<Others>,
-    /// Ways into the others, and the version of the list that they are of.
+    /// Handles for the logs after the first, and the version of the set that they belong to.
     others: Mutex<(u64, Vec<SinkHandle>)>,
 }
 
-/// Ways into the logs beside the first. Version 0: there are none, as nearly always.
+/// Handles for the logs after the first. In version 0, the usual case, there are none.
 #[derive(Debug, Default)]
 struct Others {
     version: AtomicU64,
@@ -40,7 +40,7 @@ impl AccessLogs {
     /// Starts a thread for each log.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(
         settings: &AccessLogSettings,
         output: SinkOutput,
@@ -54,15 +54,15 @@ impl AccessLogs {
         })
     }
 
-    /// A way in for one thread.
+    /// A handle for one thread.
     pub fn handle(&self) -> AccessLogHandle {
         AccessLogHandle::new(self.first.handle(), Arc::clone(&self.shared))
     }
 
-    /// Goes on with other outputs and formats. Logs beside the first are started and ended as needed.
+    /// Switches to other outputs and formats. Logs after the first are started and stopped as needed.
     ///
     /// # Errors
-    /// When the system gives no thread for a further log; the others go on.
+    /// The system cannot start a thread for a further log; the other logs continue.
     pub fn reopen(
         &self,
         (settings, output): (&AccessLogSettings, SinkOutput),
@@ -72,10 +72,10 @@ impl AccessLogs {
         self.set_others(others)
     }
 
-    /// Sets the logs beside the first.
+    /// Sets the logs after the first.
     ///
     /// # Errors
-    /// When the system gives no thread; the logs before it in the list are there.
+    /// The system cannot start a thread; the logs before it in the list are active.
     pub fn set_others(&self, wanted: Vec<(&AccessLogSettings, SinkOutput)>) -> io::Result<()> {
         let mut logs = lock(&self.others);
         let mut before = std::mem::take(&mut *logs).into_iter();
@@ -104,16 +104,16 @@ impl AccessLogs {
         }
         drop(logs);
         for (_, sink) in ended {
-            // What does not get written in time is counted.
+            // What is not written in time is counted.
             let _ = sink.close(END_GRACE);
         }
         failed
     }
 
-    /// Writes what waits and ends, within `deadline`. Records sent later are dropped and counted.
+    /// Writes the waiting records and stops, within `deadline`. Later records are dropped and counted.
     ///
     /// # Errors
-    /// Says how many records were left when time ran out; they are counted as dropped.
+    /// The deadline passed; the error says how many records were left, and they are counted as dropped.
     pub fn close(self, deadline: Duration) -> Result<(), Unwritten> {
         let ends = Instant::now() + deadline;
         let others = self
@@ -144,7 +144,7 @@ impl AccessLogHandle {
         }
     }
 
-    /// A way in for another thread.
+    /// A handle for another thread.
     pub fn another(&self) -> Self {
         Self::new(self.first.another(), Arc::clone(&self.shared))
     }
@@ -167,12 +167,12 @@ impl AccessLogHandle {
     }
 }
 
-/// A panic under one of these locks leaves a whole list behind.
+/// A panic under one of these locks leaves a complete list behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a log that a reload has removed may take to write what waits.
+/// How long a log that a reload has removed may take to write its waiting records.
 const END_GRACE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

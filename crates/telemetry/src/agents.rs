@@ -1,4 +1,4 @@
-//! Which agents were seen: with what certificate, from where, and what they asked for last. Bounded, in memory alone.
+//! Agents that were seen: their certificates, addresses and last requests. Bounded, and in memory only.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::record::AccessRecord;
 
-/// Verified agents, by certname.
+/// Verified agents by certname.
 #[derive(Debug)]
 pub struct Agents {
     shards: [Mutex<HashMap<Arc<str>, Arc<AgentEntry>>>; SHARDS],
-    /// Most agents in each shard.
+    /// Maximum number of agents in each shard.
     shard_max: usize,
     hash: std::hash::RandomState,
     forgotten: AtomicU64,
@@ -29,7 +29,7 @@ pub struct AgentEntry {
     open: Arc<AtomicUsize>,
 }
 
-/// Counts one connection of an agent as open until it is dropped.
+/// Counts one connection of an agent as open until dropped.
 #[derive(Debug)]
 pub struct OpenConnection(Arc<AtomicUsize>);
 
@@ -39,46 +39,46 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The certificate that an agent showed, as people look for it.
+/// The certificate that an agent showed, in the form in which people search for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenCertificate {
     /// In upper-case hexadecimal.
     pub serial: Box<str>,
     /// Its issuer (RFC 2253).
     pub issuer: Arc<str>,
-    /// SHA-256 of its DER: a CA made anew counts its serials from the beginning.
+    /// SHA-256 of its DER. A CA that was set up again counts its serials from the beginning.
     pub fingerprint: [u8; 32],
-    /// When its time begins.
+    /// When it becomes valid.
     pub not_before: SystemTime,
-    /// When it ends.
+    /// When it expires.
     pub not_after: SystemTime,
 }
 
-/// What is told of an agent.
+/// What the proxy knows about an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenAgent {
-    /// Its name.
+    /// Its certname.
     pub certname: Arc<str>,
-    /// The certificate it showed last.
+    /// The certificate that it showed last.
     pub certificate: SeenCertificate,
-    /// When it connected or asked last.
+    /// When it last connected or sent a request.
     pub at: SystemTime,
-    /// From where.
+    /// Its address at that time.
     pub client: IpAddr,
-    /// What it asked for last, the newest first.
+    /// Its last requests, the newest first.
     pub requests: Vec<SeenRequest>,
     /// Its open connections.
     pub connections: usize,
 }
 
-/// One request, as far as it is kept.
+/// One request, as far as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenRequest {
-    /// When its head was whole.
+    /// When its head was complete.
     pub at: SystemTime,
-    /// Method and the beginning of the target, what is not printable ASCII as `?`.
+    /// Method and the beginning of the target; a byte that is not printable ASCII is shown as `?`.
     pub line: String,
-    /// Status code sent; none where nobody was there to take it.
+    /// Status code sent; none if the client had gone.
     pub status: Option<u16>,
     /// Why it was refused or failed.
     pub reason: Option<&'static str>,
@@ -89,11 +89,11 @@ struct Doings {
     at: SystemTime,
     client: IpAddr,
     requests: [Option<RequestEntry>; REQUESTS_KEPT],
-    /// Where the next one goes.
+    /// Index at which the next request is stored.
     next: usize,
 }
 
-/// A request in place, so that keeping one allocates nothing.
+/// A request in a fixed-size entry, so that storing one allocates nothing.
 #[derive(Clone, Copy, Debug)]
 struct RequestEntry {
     at: SystemTime,
@@ -121,11 +121,11 @@ impl Agents {
 }
 
 impl Agents {
-    /// Most agents that are kept; beyond it the one that was seen longest ago is forgotten. At 800 bytes each they take
-    /// 105 MB at most, in an estate twice the size of any that was told of.
+    /// Maximum number of agents. Beyond it the agent seen longest ago is evicted. At 800 bytes each they take at most
+    /// 105 MB, in an estate twice the size of the largest known one.
     pub const AGENTS_MAX: usize = SHARDS * SHARD_AGENTS_MAX;
 
-    /// An agent has connected. `certificate` is asked for only where this is not the one it had before.
+    /// Records that an agent has connected. `certificate` is called only if this is not the certificate it showed before.
     pub fn connected(
         &self,
         certname: &Arc<str>,
@@ -167,7 +167,7 @@ impl Agents {
         Some(agent)
     }
 
-    /// A client has connected that shows the certificate of an agent that is known, accepted or not.
+    /// Records that a client has connected with the certificate of a known agent, accepted or not.
     pub fn came_again(
         &self,
         certname: &str,
@@ -183,13 +183,13 @@ impl Agents {
         Some(agent)
     }
 
-    /// The agent of this name; letter case does not matter.
+    /// The agent with this name; case does not matter.
     pub fn of(&self, certname: &str) -> Option<SeenAgent> {
-        // A CA may issue names in both cases; they are few, and this is asked by people.
+        // A CA may issue names that differ in case. They are few, and only operators search for them.
         self.find(|known, _| known.eq_ignore_ascii_case(certname))
     }
 
-    /// The first agent of which this holds, by its name and the certificate that it showed last.
+    /// The first agent for which this is true, by its name and its last certificate.
     pub fn find(&self, wanted: impl Fn(&str, &SeenCertificate) -> bool) -> Option<SeenAgent> {
         self.shards.iter().find_map(|shard| {
             let shard = lock(shard);
@@ -199,7 +199,7 @@ impl Agents {
         })
     }
 
-    /// How many there are, and at most `max` of them, those whose certificates end first first.
+    /// How many agents there are, and at most `max` of them, those whose certificates expire first.
     pub fn ending_first(&self, max: usize) -> (usize, Vec<SeenAgent>) {
         let mut all: Vec<_> = self.shards.iter().flat_map(Self::of_shard).collect();
         let seen = all.len();
@@ -210,8 +210,8 @@ impl Agents {
         (seen, all.iter().map(|agent| agent.snapshot()).collect())
     }
 
-    /// How many there are by the time their certificates have left, in the words of [`EXPIRY_WORDS`]: what a scrape asks. Of those
-    /// who are refused by now, by `is_out`, when theirs would end is nobody's concern.
+    /// How many agents there are by the time until their certificates expire, in the words of [`EXPIRY_WORDS`]. Agents that
+    /// are refused by now, by `is_out`, are counted as `refused`, whenever their certificates expire.
     pub fn by_expiry(
         &self,
         now: SystemTime,
@@ -230,12 +230,12 @@ impl Agents {
         counts
     }
 
-    /// Taken out of the table first: connections do not wait until each has been looked at.
+    /// Copies the entries out of the shard first, so that connections do not wait while each is examined.
     fn of_shard(shard: &Mutex<HashMap<Arc<str>, Arc<AgentEntry>>>) -> Vec<Arc<AgentEntry>> {
         lock(shard).values().cloned().collect()
     }
 
-    /// How many were forgotten to make room.
+    /// How many agents were evicted.
     pub fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
@@ -260,7 +260,7 @@ impl AgentEntry {
         OpenConnection(Arc::clone(&self.open))
     }
 
-    /// Keeps what it asked for. A short lock that only its own connections and a person's question meet.
+    /// Stores a request. Only the agent's own connections and an operator's query take this lock.
     pub fn asked(&self, record: &AccessRecord) {
         let mut line = [0; LINE_BYTES_MAX];
         let mut length = 0;
@@ -335,18 +335,18 @@ const fn days(days: u64) -> Duration {
     Duration::from_secs(86_400 * days)
 }
 
-/// Words for the time that a certificate has left: over, at most so much, more; and for those that are refused anyway.
+/// Words for the time until a certificate expires: expired, at most so long, longer; and `refused`.
 pub const EXPIRY_WORDS: [&str; 7] = ["expired", "1d", "7d", "30d", "90d", "later", "refused"];
-/// The longest time that each word but the first and the last two stands for.
+/// The longest time that each word stands for, except the first and the last two.
 const LEFT_MAX: [Duration; EXPIRY_WORDS.len() - 3] = [days(1), days(7), days(30), days(90)];
 
-/// Parts of the table, so that connections of many workers do not wait for each other or for who reads it all.
+/// Shards of the table, so that connections of many workers do not wait for each other or for a reader of the whole table.
 const SHARDS: usize = 64;
-/// Agents in each.
+/// Maximum number of agents in each shard.
 const SHARD_AGENTS_MAX: usize = 2048;
-/// Requests kept of each agent: the end of a run.
+/// Requests stored for each agent: the end of a run.
 const REQUESTS_KEPT: usize = 4;
-/// Bytes kept of a request line: method, path and certname.
+/// Bytes stored of a request line: method, path and certname.
 const LINE_BYTES_MAX: usize = 96;
 
 #[cfg(test)]
@@ -403,10 +403,10 @@ mod tests {
         for n in 2..8 {
             ask(&agent, &format!("/{n}"), n);
         }
-        let told = agents.of("WEB01").unwrap();
-        let lines: Vec<_> = told.requests.iter().map(|r| r.line.as_str()).collect();
+        let seen = agents.of("WEB01").unwrap();
+        let lines: Vec<_> = seen.requests.iter().map(|r| r.line.as_str()).collect();
         assert_eq!(lines, ["GET /7", "GET /6", "GET /5", "GET /4"]);
-        assert_eq!(told.at, at(7));
+        assert_eq!(seen.at, at(7));
         ask(&agent, &format!("/\u{1b}{}", "x".repeat(200)), 8);
         let line = &agents.of("web01").unwrap().requests[0].line;
         assert!(line.starts_with("GET /?xxx") && line.len() == LINE_BYTES_MAX);
@@ -418,9 +418,9 @@ mod tests {
         let agents = Agents::default();
         ask(&connect(&agents, "web01", "05", 1), "/1", 2);
         connect(&agents, "web01", "06", 3);
-        let told = agents.of("web01").unwrap();
-        assert_eq!(&*told.certificate.serial, "06");
-        assert_eq!((told.at, told.requests.len()), (at(3), 1));
+        let seen = agents.of("web01").unwrap();
+        assert_eq!(&*seen.certificate.serial, "06");
+        assert_eq!((seen.at, seen.requests.len()), (at(3), 1));
         let again = Arc::from("web01");
         let known = agents.connected(&again, &print("06"), CLIENT, at(4), || {
             panic!("a certificate that is known is not read again")
@@ -443,9 +443,15 @@ mod tests {
             };
             agents.connected(&name, &print("05"), CLIENT, at(1), || Some(certificate));
         }
-        let nobody = |_: &str, _: &SeenCertificate| false;
-        assert_eq!(agents.by_expiry(at(1_000), nobody), [0, 3, 1, 1, 1, 1, 0]);
-        assert_eq!(agents.by_expiry(at(1_001), nobody), [1, 3, 0, 1, 1, 1, 0]);
+        let none_refused = |_: &str, _: &SeenCertificate| false;
+        assert_eq!(
+            agents.by_expiry(at(1_000), none_refused),
+            [0, 3, 1, 1, 1, 1, 0]
+        );
+        assert_eq!(
+            agents.by_expiry(at(1_001), none_refused),
+            [1, 3, 0, 1, 1, 1, 0]
+        );
         let one = |name: &str, _: &SeenCertificate| name == "web0";
         assert_eq!(agents.by_expiry(at(1_001), one), [0, 3, 0, 1, 1, 1, 1]);
     }
@@ -453,14 +459,14 @@ mod tests {
     #[test]
     fn who_was_seen_longest_ago_makes_room() {
         let agents = Agents::with_shards_of(4);
-        // So many that every shard is full many times over, wherever names fall.
+        // So many that every shard is full several times, whatever the distribution of names.
         let count = 64 * SHARDS;
         for n in 0..count {
             connect(&agents, &format!("web{n}"), "05", n as u64);
         }
-        let (kept, told) = agents.ending_first(3);
+        let (kept, seen) = agents.ending_first(3);
         assert!(kept <= 4 * SHARDS, "{kept}");
-        let names: Vec<_> = told.iter().map(|agent| &agent.certname).collect();
+        let names: Vec<_> = seen.iter().map(|agent| &agent.certname).collect();
         assert!(names.len() == 3 && names.is_sorted(), "{names:?}");
         assert_eq!(kept as u64 + agents.forgotten(), count as u64);
         assert!(agents.of(&format!("web{}", count - 1)).is_some());

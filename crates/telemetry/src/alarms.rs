@@ -53,7 +53,7 @@ pub enum Alarm {
     JrubyCount,
     /// A name of members has no valid answer.
     DnsAnswer,
-    /// A member that connections would be passed through to stands where another pool's member gets identity headers.
+    /// A member of a passthrough pool has the address of another pool's member that gets identity headers.
     PassthroughMember,
 }
 
@@ -68,7 +68,7 @@ pub struct Alarms {
 pub struct ActiveAlarm {
     /// What it is about.
     pub alarm: Alarm,
-    /// Which of several: the pool's name, say. Empty where there is only one, the message itself where it has no name.
+    /// Which of several, such as the pool's name. Empty if there is only one; the message if it has no name.
     pub about: String,
     /// When it was raised.
     pub since: SystemTime,
@@ -83,8 +83,8 @@ struct Raised {
 }
 
 impl Alarms {
-    /// Raises an alarm. One that is active with the same message stays as it is; with another message it keeps its time
-    /// and is an event again. One that a less severe alarm turned into keeps the time of that alarm.
+    /// Raises an alarm. An active alarm with the same message stays as it is; with another message it keeps its time and is
+    /// logged again. An alarm that replaces a less severe one keeps the time of that alarm.
     pub fn raise(&self, alarm: Alarm, about: &str, message: String, now: SystemTime) {
         let mut active = self.active_map();
         let key = (alarm, about.to_owned());
@@ -110,8 +110,8 @@ impl Alarms {
         }
     }
 
-    /// Raises an alarm with the message that `find` yields, or clears it if there is none. Two callers at a time cannot leave
-    /// the older finding: `find` runs under the lock, and must not touch alarms.
+    /// Raises an alarm with the message that `find` returns, or clears it if there is none. `find` runs under the lock, so that
+    /// of two concurrent callers the later result remains; it must not use alarms itself.
     pub fn assess(
         &self,
         alarm: Alarm,
@@ -142,7 +142,7 @@ impl Alarms {
     }
 
     /// Makes these the active alarms of one kind: `about` and message of each. The rest of that kind is cleared, without an
-    /// event where a more severe alarm has taken its place.
+    /// event if a more severe alarm has replaced it.
     pub fn replace(&self, alarm: Alarm, wanted: &[(String, String)], now: SystemTime) {
         let is_wanted = |about: &str| wanted.iter().any(|(wanted, _)| wanted == about);
         let gone = self

@@ -1,7 +1,7 @@
 //! The machine's log daemon: a socket that takes one record as one datagram.
 //!
-//! The socket of ours is connected to nobody. The path is looked up for each datagram, so that a daemon that has started
-//! anew is found by the next record, and there is no state that could be wrong.
+//! The socket is not connected. The path is looked up for each datagram, so a daemon that was restarted is found by the
+//! next record, and there is no state that could become stale.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -20,20 +20,20 @@ pub struct Daemon {
     pid: u32,
 }
 
-/// What became of a batch that was not sent whole.
+/// The result of a batch that was not sent completely.
 #[derive(Debug)]
 pub(crate) struct Unsent {
     pub(crate) records: u64,
-    /// Why the first of them was not.
+    /// Why the first unsent record was not sent.
     pub(crate) error: io::Error,
 }
 
 impl Daemon {
-    /// The daemon of these settings, through an unbound socket, on behalf of the process `pid`. That nobody listens
-    /// there yet is no error.
+    /// The daemon of these settings, through an unbound socket, on behalf of the process `pid`. It is not an error if no daemon
+    /// listens there yet.
     ///
     /// # Errors
-    /// When the socket takes no options.
+    /// The socket options cannot be set.
     pub fn new(socket: UnixDatagram, settings: &DaemonSettings, pid: u32) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_write_timeout(Some(ROOM_WAIT_MAX))?;
@@ -54,7 +54,7 @@ impl Daemon {
         }
     }
 
-    /// An event as it goes there.
+    /// An event in the daemon's format.
     pub(crate) fn frame_event(
         &self,
         severity: Severity,
@@ -79,10 +79,10 @@ impl Daemon {
         }
     }
 
-    /// Sends, or says at once why not.
+    /// Sends without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` where the daemon does not read as fast as is sent; else that it is not there.
+    /// `WouldBlock` if the daemon does not read fast enough; otherwise, the daemon is absent.
     pub(crate) fn send(&self, datagram: &[u8]) -> io::Result<()> {
         loop {
             match self.socket.send_to(datagram, &self.settings.socket) {
@@ -92,8 +92,8 @@ impl Daemon {
         }
     }
 
-    /// Sends a batch, from a thread that may wait for a moment: a queue of ten, which many systems have, is full
-    /// before a daemon that is well has woken up.
+    /// Sends a batch, from a thread that may wait for a moment: a queue of ten datagrams, as many systems have, fills up before
+    /// a healthy daemon is scheduled.
     pub(crate) fn send_batch(&self, batch: &[u8]) -> Result<(), Unsent> {
         let deadline = Instant::now() + BATCH_WAIT_MAX;
         let (mut patient, mut unsent) = (true, None::<Unsent>);
@@ -115,7 +115,7 @@ impl Daemon {
         unsent.map_or(Ok(()), Err)
     }
 
-    /// Waits in the kernel, for `ROOM_WAIT_MAX`.
+    /// Waits in the kernel, for at most `ROOM_WAIT_MAX`.
     fn wait_and_send(&self, datagram: &[u8]) -> io::Result<()> {
         self.socket.set_nonblocking(false)?;
         let sent = self.send(datagram);
@@ -123,7 +123,7 @@ impl Daemon {
         sent
     }
 
-    /// An error with the socket that it is about.
+    /// An error with the path of the socket.
     pub(crate) fn named(&self, error: &io::Error) -> io::Error {
         let socket = self.settings.socket.display();
         let text = match error.kind() {
@@ -136,13 +136,13 @@ impl Daemon {
     }
 }
 
-/// Whether the daemon is there and does not read.
+/// Whether the daemon is present and does not read.
 pub(crate) fn is_full(sent: &io::Result<()>) -> bool {
     sent.as_ref()
         .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// How long one access record waits for room. A daemon that reads nothing for so long does not get better by waiting.
+/// How long one access record waits for room. A daemon that reads nothing for so long is not helped by waiting longer.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// How long the records of one batch wait together: a reload and the end of the process wait for the batch.

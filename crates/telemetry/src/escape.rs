@@ -1,13 +1,13 @@
-//! Text of strangers made harmless: printable ASCII without quotes and backslashes, all else as `\xNN`.
+//! Escapes text from peers: printable ASCII without quotes and backslashes, everything else as `\xNN`.
 //!
-//! A certname, a path or a user agent can then neither end a field nor forge a line nor speak to a terminal.
+//! A certname, a path or a user agent can then neither end a field nor forge a line nor control a terminal.
 
 use crate::request_fields::FieldText;
 
-/// Where the text will stand.
+/// Where the text appears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EscapeContext {
-    /// Between quotes: a space is itself.
+    /// Between quotes: a space is not escaped.
     Quoted,
     /// Between spaces: a space is `\x20`.
     Bare,
@@ -15,7 +15,7 @@ pub(crate) enum EscapeContext {
     Json,
 }
 
-/// Appends `text`, and `...` where it was cut.
+/// Appends `text`, and `...` if it was truncated.
 pub(crate) fn push(line: &mut Vec<u8>, text: FieldText<'_>, place: EscapeContext) {
     let mut rest = text.bytes;
     loop {
@@ -30,7 +30,7 @@ pub(crate) fn push(line: &mut Vec<u8>, text: FieldText<'_>, place: EscapeContext
     }
 }
 
-/// How many bytes at the beginning may stand as they are. Nearly all may, so eight are looked at together.
+/// How many bytes at the beginning need no escape. Nearly all do not, so eight are checked at a time.
 fn plain_length(bytes: &[u8], place: EscapeContext) -> usize {
     let (eights, rest) = bytes.as_chunks::<8>();
     let mut last = [b'x'; 8];
@@ -46,7 +46,7 @@ fn plain_length(bytes: &[u8], place: EscapeContext) -> usize {
     odd.unwrap_or(bytes.len())
 }
 
-/// Whether all may stand as they are: visible ASCII without quote and backslash, and between quotes a space.
+/// Whether no byte needs an escape: visible ASCII without quote and backslash, and between quotes a space.
 fn are_plain(eight: [u8; 8], place: EscapeContext) -> bool {
     let bytes = u64::from_le_bytes(eight);
     let first = if place == EscapeContext::Bare {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_is_judged_alone_wherever_it_stands() {
+    fn each_byte_is_escaped_independently_of_its_position() {
         for place in [
             EscapeContext::Quoted,
             EscapeContext::Bare,

@@ -1,4 +1,4 @@
-//! Where events go: to a log daemon, or to whoever writes standard error.
+//! Destinations of events: a log daemon, or standard error.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::syslog::Severity;
 
-/// Where events go, which a reload changes (standard error at first), and which events are logged.
+/// The destination of events, which a reload changes (standard error at first), and which events are logged.
 #[derive(Debug)]
 pub struct Events {
     /// Which events are logged.
@@ -20,13 +20,13 @@ pub struct Events {
 /// One event.
 #[derive(Debug)]
 pub struct LogEvent<'a> {
-    /// How grave it is.
+    /// Its severity.
     pub severity: Severity,
     /// The part of the program that it comes from.
     pub part: &'a str,
-    /// Its words.
+    /// Its message.
     pub message: &'a str,
-    /// What goes with them, by name.
+    /// Its fields by name.
     pub fields: &'a [(&'a str, String)],
 }
 
@@ -38,13 +38,13 @@ impl LogEvent<'_> {
     }
 }
 
-/// What became of an event.
+/// Where an event went.
 #[derive(Debug, PartialEq, Eq)]
 pub enum EventDelivery {
-    /// The daemon has it; or it is there and full, and the event is dropped and counted: standard error may be its too,
-    /// and would then hold up whoever writes.
+    /// The daemon received it, or was full, in which case the event is dropped and counted. Standard error may lead to the same
+    /// daemon and would block the caller.
     Daemon,
-    /// The daemon is not there: standard error is to have the event, and first these words if there are any.
+    /// The daemon is absent: write the event to standard error, after this message if there is one.
     StandardError(Option<String>),
 }
 
@@ -52,12 +52,12 @@ pub enum EventDelivery {
 struct Target {
     daemon: Daemon,
     dropped: Counter,
-    /// That it is not there has been said.
+    /// Whether the absence was logged.
     absent: bool,
 }
 
 impl Events {
-    /// Events of this level on standard error.
+    /// Logs events of this level to standard error.
     pub fn new(level: LogLevel) -> Self {
         Self {
             level,
@@ -74,12 +74,12 @@ impl Events {
         });
     }
 
-    /// Whether they go to a daemon.
+    /// Whether events go to a daemon.
     pub fn go_to_daemon(&self) -> bool {
         self.target().is_some()
     }
 
-    /// Tells an event, without ever waiting.
+    /// Sends an event without waiting.
     pub fn tell(&self, event: &LogEvent<'_>) -> EventDelivery {
         let mut target = self.target();
         let Some(target) = &mut *target else {

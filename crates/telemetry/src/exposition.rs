@@ -1,4 +1,4 @@
-//! The two text formats of metrics, and which of them a scraper asks for.
+//! The two text formats of metrics, and their negotiation.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

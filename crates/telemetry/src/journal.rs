@@ -1,11 +1,11 @@
 //! Records in the journal's native protocol: one datagram an entry, fields with names.
 //!
-//! A value always stands behind its length, so that nothing it holds can end it and begin another field or entry.
+//! A value is always preceded by its length, so that its content cannot end it and begin another field or entry.
 
 use crate::printable;
 use crate::syslog::{self, Severity};
 
-/// Before the name of each field that the journal does not know itself: theirs and ours never meet.
+/// Prefix of each field that the journal does not define, so that names never collide.
 pub(crate) const PREFIX: &str = "PROSCENIUM_";
 
 /// Begins an entry.
@@ -18,7 +18,7 @@ pub(crate) fn begin(entry: &mut Vec<u8>, severity: Severity) {
     entry.extend_from_slice(head.as_bytes());
 }
 
-/// Adds a field whose value `write` appends. `name` is one of our own, never a stranger's.
+/// Adds a field whose value `write` appends. `name` is a constant of the program, never text from a peer.
 pub(crate) fn push_field(
     entry: &mut Vec<u8>,
     prefix: &str,
@@ -77,12 +77,12 @@ fn push_cut(entry: &mut Vec<u8>, text: &str, max: usize) {
     }
 }
 
-/// Longest name that journald takes.
+/// Maximum length of a name that journald accepts.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Most bytes of an event's text: with its fields, of which there are at most 32, it stays under the 208 KiB that a
-/// socket sends at once by default (`net.core.wmem_default`). An access record never comes near.
+/// Maximum bytes of an event's message. With at most 32 fields it stays under the 208 KiB that a socket sends at once by
+/// default (`net.core.wmem_default`). An access record is much smaller.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
-/// Most bytes of one of an event's fields.
+/// Maximum bytes of one field of an event.
 const VALUE_BYTES_MAX: usize = 4 << 10;

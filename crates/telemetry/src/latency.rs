@@ -1,4 +1,4 @@
-//! A histogram of durations that takes no lock: a few relaxed additions an observation.
+//! A histogram of durations without a lock: a few relaxed additions per observation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct Latency(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// One a bound, and one for what is longer than all.
+    /// One for each bound, and one for longer durations.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     sum_us: AtomicU64,
 }

@@ -1,6 +1,7 @@
-//! What the proxy tells of itself: metric families, access records and the sink that writes them, events for log daemons.
+//! What the proxy reports about itself: metric families, access records and the sink that writes them, events for log
+//! daemons.
 //!
-//! Nothing here opens a file or asks the time: writers come already open, instants come as arguments.
+//! This crate opens no file and reads no clock: callers pass open writers and instants.
 
 pub mod agents;
 pub mod alarms;
@@ -51,5 +52,5 @@ pub use crate::sink::{Sink, SinkHandle, SinkOutput, Unwritten};
 pub use crate::syslog::Severity;
 pub use crate::written::{LogReceiver, written};
 
-/// What log daemons know us by.
+/// The identifier in log daemons.
 const IDENTIFIER: &str = "proscenium";

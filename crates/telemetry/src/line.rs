@@ -1,4 +1,4 @@
-//! One access record as one line, or as the datagram that a log daemon gets.
+//! One access record as a line, or as the datagram that a log daemon receives.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -18,31 +18,31 @@ use crate::request_fields::FieldText;
 use crate::settings::Format;
 use crate::syslog::{self, Severity};
 
-/// What a record looks like where it goes.
+/// The form of a record for its destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) format: Format,
     pub(crate) framing: Framing,
 }
 
-/// What stands around a record's text.
+/// What surrounds the text of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// An end of line.
+    /// A line end.
     Line,
-    /// A datagram that begins with this.
+    /// A datagram with this beginning.
     Syslog(Arc<[u8]>),
     /// A datagram with fields.
     Journal,
 }
 
-/// What a field is called, with what stands around the name in each form.
+/// The name of a field, with its surroundings in each form.
 #[derive(Clone, Copy)]
 struct Key {
     name: &'static str,
     combined: &'static str,
     json: &'static str,
-    /// Whether its value is a sentence, which the combined form has in quotes.
+    /// Whether its value is a sentence, which the combined form puts in quotes.
     is_sentence: bool,
 }
 
@@ -57,7 +57,7 @@ macro_rules! key {
     };
 }
 
-/// Writes records of one form; remembers the second it last spelled.
+/// Writes records of one form; caches the second that it formatted last.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
     form: Form,
@@ -112,7 +112,7 @@ impl LineWriter {
         }
     }
 
-    /// The line as `MESSAGE`, then what it is made of, field by field; what is missing is left out.
+    /// The line as `MESSAGE`, then its fields; missing fields are left out.
     fn push_entry(&mut self, entry: &mut Vec<u8>, record: &AccessRecord) {
         journal::begin(entry, Severity::Info);
         journal::push_field(entry, "", "MESSAGE", |entry| self.push_text(entry, record));
@@ -131,7 +131,7 @@ impl LineWriter {
         for_each_field(record, field);
     }
 
-    /// `host - user [time] "request" status bytes "referer" "user agent"`, then `key=value`, `-` for what is missing.
+    /// `host - user [time] "request" status bytes "referer" "user agent"`, then `key=value`, `-` for missing values.
     fn push_combined(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
         let known = record.known_client.as_deref();
         let known = known.map(|known| known.text(record));
@@ -180,7 +180,7 @@ impl LineWriter {
         end_fields(record, &mut |key, value| push_field(line, key, value));
     }
 
-    /// What Apache writes for a directive. In quotes or not, nothing that a client says ends a field.
+    /// What Apache writes for a directive. Nothing that a client sends ends a field, in quotes or without.
     fn push_directive(&mut self, line: &mut Vec<u8>, record: &AccessRecord, directive: Directive) {
         let tls = record.tls.as_deref();
         let bytes = record.status.map(|_| record.bytes_out);
@@ -248,10 +248,10 @@ impl LineWriter {
     }
 }
 
-/// What the combined lines of all records of one client's connection have in common, written with the first of them.
+/// What the combined lines of all records of one connection have in common; written with the first record.
 ///
-/// All records that share one must be equal in `client`, `peer`, `listener`, `certname`, `verdict` and `tls`, and be of no
-/// connection that was passed through.
+/// All records that share one must have equal `client`, `peer`, `listener`, `certname`, `verdict` and `tls`, and must not
+/// belong to a passed-through connection.
 #[derive(Debug, Default)]
 pub struct KnownClient(OnceLock<KnownText>);
 
@@ -292,7 +292,7 @@ fn push_known(line: &mut Vec<u8>, known: Option<&Vec<u8>>, write: impl FnOnce(&m
     }
 }
 
-/// Up to the time.
+/// Everything before the time.
 fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
     push_address(line, record.client.ip());
     line.extend_from_slice(b" - ");
@@ -304,7 +304,7 @@ fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
     line.extend_from_slice(b" [");
 }
 
-/// A field of the combined form behind those of Apache's.
+/// A field of the combined form after Apache's fields.
 fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
     line.extend_from_slice(key.combined.as_bytes());
     match key.is_sentence {
@@ -313,7 +313,7 @@ fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
     }
 }
 
-/// Apache's form, or RFC 3339 up to the second; both in UTC.
+/// Apache's form, or RFC 3339 to the second; both in UTC.
 fn spell(when: OffsetDateTime, format: &Format) -> String {
     let combined =
         format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
@@ -342,7 +342,7 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
     if spoken.method().bytes.is_empty() && spoken.target().bytes.is_empty() {
         line.push(b'-');
     } else {
-        // Bare, so that three parts stay three whatever the client puts into a target.
+        // Without quotes, so the escape keeps three parts whatever the target contains.
         push_value(line, Value::Text(spoken.method()), EscapeContext::Bare);
         line.push(b' ');
         push_value(line, Value::Text(spoken.target()), EscapeContext::Bare);
@@ -351,7 +351,7 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
     }
 }
 
-/// Datagrams of a batch, each behind its length.
+/// Datagrams of a batch, each after its length.
 pub(crate) fn datagrams(mut batch: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = batch.split_first_chunk()?;
@@ -370,7 +370,7 @@ fn push_datagram(batch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     batch[length_at..start].copy_from_slice(&length.to_le_bytes());
 }
 
-/// What Apache's form has in places of its own, but for time and address.
+/// The fields that have fixed positions in Apache's form, except time and address.
 fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     let spoken = &record.request_fields;
     field(key!("user"), Value::name(record.proven_certname()));
@@ -386,7 +386,7 @@ fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Ke
     field(key!("user_agent"), Value::Text(spoken.user_agent()));
 }
 
-/// What all forms tell beside those, in order.
+/// The further fields of all forms, in order.
 fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value<'a>)) {
     request_fields(record, &mut field);
     socket_fields(record, &mut field);
@@ -403,7 +403,7 @@ fn request_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Valu
     field(key!("id"), Value::Text(record.request_fields.request_id()));
 }
 
-/// Where the client is connected.
+/// The listener.
 fn socket_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("port"), Value::count(Some(record.client.port())));
     field(
@@ -417,19 +417,19 @@ fn host_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'
     field(key!("host"), Value::Text(record.request_fields.host()));
 }
 
-/// Who the client is.
+/// The client.
 fn identity_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("certname"), Value::name(record.certname.as_deref()));
     field(key!("verdict"), Value::name(record.verdict.as_deref()));
 }
 
-/// What became of it.
+/// The result.
 fn outcome_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("reason"), Value::word(record.reason));
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
 }
 
-/// Where it went. A change here is a change of what [`LineCache`] compares.
+/// The route. A change here changes what [`LineCache`] compares.
 fn way_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("route"), Value::name(record.route.as_deref()));
     field(key!("class"), Value::word(record.class));
@@ -438,7 +438,7 @@ fn way_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a
     field(key!("member"), Value::name(record.member.as_deref()));
 }
 
-/// How much it was, and how long it took.
+/// Sizes and times.
 fn count_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("attempts"), Value::count(Some(record.attempts)));
     field(
@@ -455,7 +455,7 @@ fn count_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<
     field(key!("total_us"), Value::micros(record.times.total));
 }
 
-/// How the connection is encrypted.
+/// TLS of the connection.
 fn tls_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     let tls = record.tls.as_deref();
     field(key!("tls"), Value::word(tls.map(|tls| tls.version)));
@@ -473,7 +473,7 @@ fn end_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a
 }
 
 enum Value<'a> {
-    /// Words of ours: nothing in them needs an escape.
+    /// Constants of the program, which need no escape.
     Word(&'static str),
     Text(FieldText<'a>),
     Count(u64),
@@ -521,7 +521,7 @@ fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: EscapeContext) {
     }
 }
 
-/// In quotes, if there is one. Not inlined: there is one field of this kind, and the others have no room for it.
+/// In quotes, if present. Not inlined: only one field uses it.
 #[inline(never)]
 fn push_sentence(line: &mut Vec<u8>, value: Value<'_>) {
     if value.is_missing() {

@@ -1,6 +1,6 @@
 //! The part of a log line that is the same for all requests with the same route, class, kind of work, pool and member.
 //!
-//! An estate has few such combinations, here called ways, so the text of each is formatted once and then copied.
+//! An estate has few such combinations, so the text of each is formatted once and then copied.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use balancing::Work;
 
 use crate::record::AccessRecord;
 
-/// Maximum number of ways that are remembered. A new way replaces the one in the same slot.
+/// Maximum number of cached combinations. A new one replaces the one in the same slot.
 const CACHED_TEXTS_MAX: usize = 64;
 
-/// The texts of one writer.
+/// The cached texts of one writer.
 #[derive(Debug)]
 pub(crate) struct LineCache([Option<Box<CachedText>>; CACHED_TEXTS_MAX]);
 
@@ -21,7 +21,7 @@ struct CachedText {
     text: Vec<u8>,
 }
 
-/// The names of a way. They are compared by address. Because they are held here, no other name can get their addresses.
+/// The names of a combination. They are compared by address. Because they are held here, no other name can have their address.
 #[derive(Debug)]
 struct Combination {
     route: Arc<str>,
@@ -38,7 +38,7 @@ impl Default for LineCache {
 }
 
 impl LineCache {
-    /// The text of the record's way, which `write` formats unless it is known. `None` if the request was not sent to a member.
+    /// The text of the record's combination, which `write` formats unless it is cached. `None` if no member got the request.
     pub(crate) fn text(
         &mut self,
         record: &AccessRecord,

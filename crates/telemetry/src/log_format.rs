@@ -1,4 +1,4 @@
-//! Formats of lines as Apache's `LogFormat` writes them: `%h %l %u %t "%r" %>s %b`.
+//! Log formats in the syntax of Apache's `LogFormat`: `%h %l %u %t "%r" %>s %b`.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ pub struct LogFormat {
     parts: Arc<[Part]>,
 }
 
-/// What is wrong with a format.
+/// Why a format is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogFormatError {
-    /// A directive that is not known here.
+    /// An unknown directive.
     #[error("the directive \"{0}\" is unknown")]
     Unknown(String),
-    /// A byte that ends a line, or that no text has.
+    /// A byte that ends a line, or a control character.
     #[error("the format contains a control character")]
     Control,
-    /// No directive.
+    /// It has no directive.
     #[error("the format contains no directive")]
     NoDirective,
     /// It is too long.
@@ -34,11 +34,11 @@ pub(crate) enum Part {
     Directive(Directive),
 }
 
-/// What stands for a directive.
+/// The value of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Directive {
     Address,
-    /// `%l`: what identd would say, which is never asked.
+    /// `%l`: the answer of identd, which is never queried.
     Missing,
     User,
     Time,
@@ -90,11 +90,11 @@ const DIRECTIVES: &[(&str, Directive)] = &[
     ("{SSL_CLIENT_VERIFY}x", Directive::Verdict),
 ];
 
-/// Most bytes of a format.
+/// Maximum bytes of a format.
 const FORMAT_BYTES_MAX: usize = 1024;
 
 impl LogFormat {
-    /// As it is written in a file.
+    /// As written in a file.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -150,7 +150,7 @@ fn push_text(parts: &mut Vec<Part>, text: &str) {
     }
 }
 
-/// The directive at the beginning of a text, and what follows it.
+/// The directive at the beginning of a text, and the rest.
 fn directive(text: &str) -> Result<(Directive, &str), LogFormatError> {
     let found = DIRECTIVES
         .iter()
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_format_is_refused_with_the_reason() {
+    fn an_invalid_format_is_refused_with_the_reason() {
         for (text, expected) in [
             ("%h %q", LogFormatError::Unknown("%q".into())),
             (

@@ -1,16 +1,16 @@
-//! Which events are logged, and a change of that while the process runs.
+//! Which events are logged, and changing that while the process runs.
 
 use std::{
     fmt,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// What decides whether an event is logged.
+/// The filter of events.
 pub trait LevelFilter: fmt::Debug + Send + Sync {
     /// Applies a level (`info`) or a list of levels by part (`info,proxy=debug`).
     ///
     /// # Errors
-    /// It is neither of them; the sentence says what is expected. Nothing changes then.
+    /// It is neither; the message says what is expected. The filter is unchanged.
     fn apply(&self, level: &str) -> Result<(), String>;
 }
 
@@ -22,7 +22,7 @@ pub struct LogLevel {
 }
 
 impl LogLevel {
-    /// The level that `filter` has applied already.
+    /// The level that `filter` already applies.
     pub fn new(active: &str, filter: Box<dyn LevelFilter>) -> Self {
         Self {
             active: Mutex::new(active.to_owned()),

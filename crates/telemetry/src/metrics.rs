@@ -1,6 +1,6 @@
-//! Every metric family, and handles resolved once so that a request does no more than a few relaxed additions.
+//! Every metric family, and handles that are resolved once, so that a request makes only a few relaxed additions.
 //!
-//! Labels are names of the configuration and words of this program, never anything that a client can choose.
+//! Labels are names of the configuration and words of this program, never text that a client controls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::exposition::Exposition;
 use crate::gauges::Gauges;
 use crate::latency::Latency;
 
-/// Every family; made once, shared by all workers and generations.
+/// All families; created once, shared by all workers and generations.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -47,7 +47,7 @@ pub struct Metrics {
     persistence_moves: Family<PoolLabels, Counter>,
     queue_refusals: Family<QueueLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
-    /// Pools and members with series: a family cannot list its labels.
+    /// Pools and members with series, because a family cannot list its labels.
     named: Mutex<Named>,
     reloads: Family<ReloadLabels, Counter>,
     crl_fetches: Family<ReloadLabels, Counter>,
@@ -64,11 +64,11 @@ pub struct Metrics {
     pub access_log_errors: Counter,
     /// Events dropped because the log daemon was full.
     pub events_dropped: Counter,
-    /// Looks at the materials on disk.
+    /// Checks of the materials on disk.
     pub materials_checks: Counter,
 }
 
-/// Names whose series are removed with them.
+/// Names whose series are removed together with them.
 #[derive(Debug, Default)]
 struct Named {
     pools: BTreeSet<String>,
@@ -91,7 +91,7 @@ pub struct KnownLabels<'a> {
     pub verdict_reasons: &'a [&'static str],
     /// Reasons for which a certificate request is refused.
     pub csr_reasons: &'a [&'static str],
-    /// Other reasons for an answer of the proxy's own.
+    /// Other reasons for a response of the proxy itself.
     pub refusal_reasons: &'a [&'static str],
     /// Results of a CRL fetch.
     pub crl_fetch_results: &'a [&'static str],
@@ -111,9 +111,9 @@ pub struct RequestMetrics {
 pub struct PoolMetrics {
     /// Attempts after the first.
     pub retries: Counter,
-    /// Requests sent without the client's certificate, since it was too large.
+    /// Requests sent without the client's certificate because it was too large.
     pub certificates_omitted: Counter,
-    /// Requests of clients that left the member that they stayed with.
+    /// Requests of clients that left their persistent member.
     pub persistence_moves: Counter,
     tunnels_open: Gauge,
     queue_refusals: [Counter; QueueRefusal::ALL.len()],
@@ -134,16 +134,16 @@ pub struct RuleMetrics {
     pub observed: Counter,
 }
 
-/// How a handshake ended.
+/// The result of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeResult {
-    /// Done; a certificate that is refused is told with its requests.
+    /// Completed. A refused certificate shows in the records of its requests.
     Ok,
-    /// Ended by us because of the certificate, or for want of one.
+    /// Ended by the proxy because of the certificate or its absence.
     Refused,
-    /// The two sides could not agree, or a signature was wrong.
+    /// No common parameters, or an invalid signature.
     Failed,
-    /// Not done in time.
+    /// Not completed in time.
     Timeout,
     /// The client went away.
     Closed,
@@ -153,10 +153,10 @@ pub enum HandshakeResult {
     OldTls,
 }
 
-/// A limit that ended a connection, refused a request, or made somebody wait.
+/// A limit that ended a connection, refused a request, or made a client wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// `connections_max` are open: whoever connects waits.
+    /// `connections_max` are open: the next client waits.
     Connections,
     /// `handshakes_max` are in flight: a handshake waits.
     Handshakes,
@@ -178,70 +178,70 @@ pub enum Limit {
     Head,
     /// The request's head took too long.
     HeadTimeout,
-    /// Nothing came for the idle time.
+    /// No byte arrived for the idle time.
     IdleTimeout,
     /// The request's body is larger than its route allows.
     Body,
-    /// More of a refused body came than is read and dropped.
+    /// A refused body was larger than the amount that is read and dropped.
     Discard,
-    /// The client's or the member's body stood still.
+    /// The client's or the member's body stalled.
     BodyTimeout,
-    /// The client took no byte of an answer.
+    /// The client read no byte of a response.
     WriteTimeout,
-    /// An HTTP/2 client took back more requests than it let be answered.
+    /// An HTTP/2 client cancelled more requests than allowed before their responses.
     Resets,
-    /// An HTTP/2 client sent more frames that carry nothing than it has use for.
+    /// An HTTP/2 client sent too many frames without content.
     Frames,
-    /// No byte went either way through a tunnel.
+    /// No byte passed through a tunnel in either direction.
     TunnelIdleTimeout,
 }
 
 /// Why a pool's queue refused a request. The words are also reasons in access records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueRefusal {
-    /// As many requests wait as may.
+    /// The queue is at its limit.
     Full,
-    /// The queue was full, and a request of an agent that would fail its run took the place.
+    /// The queue was full, and a request of an agent that would fail its run took the slot.
     MadeRoom,
-    /// The request waited for as long as it may.
+    /// The request waited for the maximum time.
     Timeout,
-    /// The client holds its share of the pool, and as many of its requests wait as may.
+    /// The client holds its share of the pool, and the maximum of its requests wait.
     ClientShare,
-    /// The client has `agent_max` requests that hold a JRuby, and as many wait as may.
+    /// The client has `agent_max` requests that hold a JRuby, and the maximum of its requests wait.
     AgentMax,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// A response's head came.
+    /// The head of a response arrived.
     Ok,
     /// The name has no address.
     Resolve,
-    /// No connection.
+    /// The connection failed.
     Connect,
-    /// No TLS.
+    /// The TLS handshake failed.
     Handshake,
-    /// The request could not be written whole.
+    /// The request could not be written completely.
     Send,
-    /// The connection ended before a response's head.
+    /// The connection ended before the head of a response.
     Receive,
-    /// No response's head in time.
+    /// No head of a response in time.
     Timeout,
     /// The request moved to another member, because this one went down or into maintenance.
     Moved,
-    /// The client went away before, or its body was refused.
+    /// The client went away first, or its body was refused.
     Abandoned,
 }
 
-/// How a reload ended.
+/// The result of a reload, as counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedReload {
-    /// A new generation serves.
+    /// A new generation is active.
     Applied,
-    /// Nothing had changed.
+    /// Nothing changed.
     Unchanged,
-    /// There were problems; the old generation serves on.
+    /// There were problems; the old generation stays active.
     Refused,
 }
 
@@ -452,7 +452,7 @@ impl Metrics {
         }
     }
 
-    /// The handle of a route, pool, class and kind of work (`-` where there is none); resolve it once a generation.
+    /// The handle of a route, pool, class and kind of work (`-` if there is none); resolve it once per generation.
     pub fn request(
         &self,
         route: &str,
@@ -460,7 +460,7 @@ impl Metrics {
         class: &'static str,
         work: Option<Work>,
     ) -> RequestMetrics {
-        // Requests that no pool answers are counted as of pool `-`, which stays.
+        // Requests without a pool are counted for the pool `-`, which is never removed.
         if pool != "-" {
             self.named().pools.insert(pool.to_owned());
         }
@@ -473,7 +473,7 @@ impl Metrics {
         }
     }
 
-    /// The handle of a pool; resolve it once a generation.
+    /// The handle of a pool; resolve it once per generation.
     pub fn pool(&self, name: &str) -> PoolMetrics {
         let pool = || name.to_owned();
         self.named().pools.insert(pool());
@@ -499,7 +499,7 @@ impl Metrics {
         }
     }
 
-    /// The handle of a member; resolve it once a generation.
+    /// The handle of a member; resolve it once per generation.
     pub fn member(&self, pool: &str, member: &str) -> MemberMetrics {
         let name = (pool.to_owned(), member.to_owned());
         self.named().members.insert(name);
@@ -514,7 +514,7 @@ impl Metrics {
         }
     }
 
-    /// The handle of a member that connections are passed through to; resolve it once a generation.
+    /// The handle of a passthrough member; resolve it once per generation.
     pub fn passthrough(&self, pool: &str, member: &str) -> PassthroughMetrics {
         let labels = MemberLabels {
             pool: pool.to_owned(),
@@ -536,7 +536,7 @@ impl Metrics {
         }
     }
 
-    /// Removes the series of pools and members that are not kept; `is_kept` is asked for a pool without a member too.
+    /// Removes the series of pools and members that are gone; `is_kept` is called for a pool without a member too.
     pub fn retain_pools(&self, is_kept: impl Fn(&str, Option<&str>) -> bool) {
         let mut named = self.named();
         let gone = named
@@ -588,12 +588,12 @@ impl Metrics {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that no member saw; `reason` is the record's.
+    /// Counts a request that reached no member; `reason` is the record's.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Counts a request or a handshake that was refused because of the client's certificate; `reason` is the verdict's.
+    /// Counts a request or handshake refused because of the client's certificate; `reason` is the verdict's.
     pub fn certificate_refused(&self, reason: &'static str) {
         self.certificate_refusals
             .get_or_create(&RefusalLabels { reason })
@@ -628,14 +628,14 @@ impl Metrics {
         }
     }
 
-    /// Counts a certificate request that was passed on because rules only observe; `reason` is what a record would say.
+    /// Counts a certificate request that passed because rules only observe; `reason` is what a record would show.
     pub fn csr_observed(&self, reason: &'static str) {
         self.csr_observed
             .get_or_create(&RefusalLabels { reason })
             .inc();
     }
 
-    /// The handle of an access rule; resolve it once a generation.
+    /// The handle of an access rule; resolve it once per generation.
     pub fn access_rule(&self, name: &str) -> RuleMetrics {
         let counter = |result| {
             let rule = name.to_owned();
@@ -648,7 +648,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a document of the CA that was answered from a copy; `unchanged`: the client had it already.
+    /// Counts a document of the CA that was answered from a copy; `unchanged`: the client already had it.
     pub fn edge_answered(&self, document: &'static str, unchanged: bool) {
         let result = EDGE_RESULTS[usize::from(unchanged)];
         let labels = EdgeLabels { document, result };
@@ -663,13 +663,13 @@ impl Metrics {
         self.reloads.get_or_create(&labels).inc();
     }
 
-    /// Counts a fetch of CRLs by how it ended, in one word.
+    /// Counts a fetch of CRLs by its result.
     pub fn crls_fetched(&self, result: &'static str) {
         let labels = ReloadLabels { result };
         self.crl_fetches.get_or_create(&labels).inc();
     }
 
-    /// Says which generation serves.
+    /// Sets the number of the active generation.
     pub fn generation(&self, number: u64) {
         self.generation
             .set(i64::try_from(number).unwrap_or(i64::MAX));
@@ -722,7 +722,7 @@ impl Drop for OpenTunnel {
     }
 }
 
-/// Counters of a member that connections are passed through to.
+/// Counters of a passthrough member.
 #[derive(Clone, Debug)]
 pub struct PassthroughMetrics {
     connections: Counter,
@@ -731,7 +731,7 @@ pub struct PassthroughMetrics {
     from_member: Counter,
 }
 
-/// A connection that is passed through, counted among the open ones until it is dropped.
+/// A passed-through connection, counted as open until dropped.
 #[derive(Debug)]
 pub struct OpenPassthrough {
     open: Gauge,
@@ -753,7 +753,7 @@ impl PassthroughMetrics {
 }
 
 impl OpenPassthrough {
-    /// Counts bytes that the member took, and bytes that the client took.
+    /// Counts bytes sent to the member and to the client.
     pub fn moved(&self, from_client: u64, from_member: u64) {
         self.from_client.inc_by(from_client);
         self.from_member.inc_by(from_member);
@@ -766,7 +766,7 @@ impl Drop for OpenPassthrough {
     }
 }
 
-/// The words of the label `from`.
+/// The values of the label `from`.
 const FROM_CLIENT: &str = "client";
 const FROM_MEMBER: &str = "member";
 
@@ -874,8 +874,8 @@ words!(CountedReload {
     Refused => "refused",
 });
 
-/// Requests by route, pool, class and code. A family of its own, since one handle counts many codes and only those seen
-/// should be told.
+/// Requests by route, pool, class and code. This is a family of its own, because one handle counts many codes and only codes
+/// that occurred are exported.
 #[derive(Clone, Debug, Default)]
 struct Requests(Arc<Mutex<BTreeMap<RouteKey, Arc<CodeCounts>>>>);
 
@@ -931,7 +931,7 @@ impl EncodeMetric for Requests {
     }
 }
 
-/// One count for each code worth telling apart, and one for the rest of each hundred.
+/// One count for each code of interest, and one for the rest of each hundred.
 #[derive(Debug, Default)]
 struct CodeCounts {
     exact: [AtomicU64; CODES.len()],
@@ -1041,11 +1041,11 @@ struct ReloadLabels {
     result: &'static str,
 }
 
-/// Results of an answer from a copy: with the document, or that the client's copy is current.
+/// Results of a response from a copy: with the document, or that the client's copy is current.
 const EDGE_RESULTS: [&str; 2] = ["full", "not-modified"];
 pub(crate) const PREFIX: &str = "proscenium";
 
-/// Codes told apart, sorted; 499 is a client that went away.
+/// Codes with a count of their own, sorted; 499 is a client that went away.
 const CODES: [(u16, &str); 22] = [
     (101, "101"),
     (200, "200"),

@@ -1,7 +1,7 @@
-//! Text of events made fit for a log: characters that steer a terminal or a reader's eye are spelled out.
+//! Makes the text of events safe for a log: characters that control a terminal or the reading direction are escaped.
 //!
-//! Access records go further ([`crate::escape`]): what they tell of strangers is nothing but printable ASCII. Events are
-//! our own sentences, in which a stranger's words may be quoted.
+//! Access records are stricter ([`crate::escape`]): text from peers is only printable ASCII there. Events are sentences of
+//! the program that may quote text from peers.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     spell(text, is_printable)
 }
 
-/// Line ends and tabs stay.
+/// Keeps line ends and tabs.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     spell(text, |character| {
         character == '\n' || character == '\t' || is_printable(character)
@@ -32,7 +32,7 @@ fn spell(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(spelled)
 }
 
-/// Control characters, line separators, and what turns the direction of writing or takes no room are not.
+/// Excluded: control characters, line separators, and characters that change the writing direction or have no width.
 fn is_printable(character: char) -> bool {
     !character.is_control()
         && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')

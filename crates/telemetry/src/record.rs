@@ -8,79 +8,79 @@ use balancing::Work;
 
 use crate::{line::KnownClient, request_fields::RequestFieldsCopy};
 
-/// What is told of one exchange, or of one handshake that was refused.
+/// The facts of one exchange, or of one refused handshake.
 ///
-/// It is cheap to fill: names are shared, what the client said is one bounded copy, and all formatting happens where it
-/// is written.
+/// It is cheap to fill: names are shared, what the client sent is one bounded copy, and all formatting happens where it is
+/// written.
 #[derive(Clone, Debug)]
 pub struct AccessRecord {
-    /// When the request's head was whole, or the handshake refused.
+    /// When the request's head was complete, or the handshake was refused.
     pub when: SystemTime,
-    /// Where it was accepted.
+    /// The listener.
     pub listener: Arc<str>,
-    /// The client's address, from the PROXY header where the listener accepts one.
+    /// The client's address; from the PROXY header if the listener accepts one.
     pub client: SocketAddr,
     /// The address of the load balancer that sent this header.
     pub peer: Option<IpAddr>,
-    /// Name in the client's certificate; proven only beside the verdict `SUCCESS`.
+    /// Name in the client's certificate; proven only with the verdict `SUCCESS`.
     pub certname: Option<Arc<str>>,
-    /// `SUCCESS`, `NONE` or `FAILED:reason`; none where there is none yet.
+    /// `SUCCESS`, `NONE` or `FAILED:reason`; none before the verdict.
     pub verdict: Option<Arc<str>>,
     /// TLS of the connection.
     pub tls: Option<Arc<TlsFacts>>,
-    /// Where the connection was passed through: the server name that the client requested, if the proxy has read it.
+    /// Set for a passed-through connection: the server name that the client requested, if the proxy has read it.
     pub passthrough: Option<Passthrough>,
-    /// What the client said.
+    /// What the client sent.
     pub request_fields: RequestFieldsCopy,
     /// `HTTP/2`, `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
     pub http_version: Option<&'static str>,
     /// Status code sent, 499 when the client went away before; none for a handshake.
     pub status: Option<u16>,
-    /// Bytes of the request's body; of a connection that was passed through, those that the member took.
+    /// Bytes of the request's body; for a passed-through connection, bytes sent to the member.
     pub bytes_in: u64,
-    /// Bytes of the response's body; of a connection that was passed through, those that the client took.
+    /// Bytes of the response's body; for a passed-through connection, bytes sent to the client.
     pub bytes_out: u64,
-    /// Route taken.
+    /// The route.
     pub route: Option<Arc<str>>,
-    /// Endpoint class.
+    /// The class of the endpoint.
     pub class: Option<&'static str>,
-    /// Kind of work that it is for a Puppet server.
+    /// The kind of work for a Puppet Server.
     pub work: Option<Work>,
-    /// Pool chosen.
+    /// The pool.
     pub pool: Option<Arc<str>>,
-    /// Member of the last attempt.
+    /// The member of the last attempt.
     pub member: Option<Arc<str>>,
-    /// Attempts made.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What took how long.
+    /// Durations.
     pub times: Times,
     /// Why it was refused or failed, in kebab case: `revoked`, `route-not-found`, `connect-refused`.
     pub reason: Option<&'static str>,
-    /// The access rule that would have refused it, had it not only observed.
+    /// The access rule that would have refused it if it did not only observe.
     pub observed: Option<Arc<str>>,
-    /// The chain of causes behind a failure, for people.
+    /// The chain of causes of a failure, for people.
     pub cause: Option<Box<str>>,
-    /// Who ended it.
+    /// Which side ended it.
     pub ended_by: EndedBy,
-    /// What its line has in common with others.
+    /// The part of its line that it shares with other records.
     pub known_client: Option<Arc<KnownClient>>,
 }
 
-/// A connection whose bytes were passed through.
+/// A passed-through connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passthrough {
     /// The server name that the client requested; none where it was not read.
     pub server_name: Option<Box<str>>,
 }
 
-/// What took how long; none where it did not happen.
+/// Durations; none for steps that did not happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// The connection's handshake; on its first exchange only.
     pub handshake: Option<Duration>,
     /// Waiting in the queue of the pool, for all attempts together; none if the request did not wait.
     pub queue: Option<Duration>,
-    /// Connecting to the member, TLS and all; none on a kept connection.
+    /// Connecting to the member, TLS included; none on a reused connection.
     pub connect: Option<Duration>,
     /// From the request's head to the response's head.
     pub first_byte: Option<Duration>,
@@ -97,14 +97,14 @@ pub struct TlsFacts {
     pub cipher: &'static str,
     /// Whether a session was resumed.
     pub resumed: bool,
-    /// Name the client asked for.
+    /// Server name that the client requested.
     pub sni: Option<Box<str>>,
 }
 
-/// Who ended an exchange or a handshake.
+/// Which side ended an exchange or a handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndedBy {
-    /// It ran to its end, or we ended it.
+    /// It completed, or the proxy ended it.
     #[default]
     Proxy,
     /// The client went away.
@@ -114,7 +114,7 @@ pub enum EndedBy {
 }
 
 impl AccessRecord {
-    /// A record of which no more is known than who, where and when.
+    /// A record with address, listener and time only.
     pub fn new(when: SystemTime, listener: Arc<str>, client: SocketAddr) -> Self {
         Self {
             when,
@@ -145,7 +145,7 @@ impl AccessRecord {
         }
     }
 
-    /// Whether bytes went anywhere: not in a handshake that was refused.
+    /// Whether bytes were transferred: not in a refused handshake.
     pub(crate) fn has_bytes(&self) -> bool {
         self.status.is_some() || self.passthrough.is_some()
     }
@@ -159,7 +159,7 @@ impl AccessRecord {
         }
     }
 
-    /// The certname, where a verified chain proves it.
+    /// The certname, if a verified chain proves it.
     pub fn proven_certname(&self) -> Option<&str> {
         match self.verdict.as_deref() {
             Some("SUCCESS") => self.certname.as_deref(),

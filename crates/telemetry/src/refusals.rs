@@ -1,4 +1,4 @@
-//! Clients that were refused recently: who they said they are, from where, and why. Bounded, in memory only.
+//! Clients that were refused recently: their claimed names, addresses and reasons. Bounded, and in memory only.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub struct RefusedClient {
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalEntry {
-    /// Who, and why.
+    /// The client, and why it was refused.
     pub refused: RefusedClient,
     /// The first of these refusals.
     pub first_at: SystemTime,
@@ -53,9 +53,9 @@ struct Times {
 }
 
 impl RecentRefusals {
-    /// Maximum number of entries; beyond it the address (IPv6: the /64 network) with the most of them loses the one that
-    /// was refused longest ago, so that one client with invented names cannot remove the entries of all others. At about
-    /// 400 bytes each they take 400 KB at most.
+    /// Maximum number of entries. Beyond it the address (IPv6: the /64 network) with the most entries loses its oldest one, so
+    /// that one client with invented names cannot remove the entries of all others. At about 400 bytes each they take at most
+    /// 400 KB.
     pub const REFUSALS_MAX: usize = 1024;
 
     /// Counts a refusal.
@@ -77,7 +77,7 @@ impl RecentRefusals {
         entries.by_client.insert(refused, times);
     }
 
-    /// All entries of which `wanted` holds, the latest refusal first.
+    /// All entries that match `wanted`, the latest refusal first.
     pub fn latest_first(&self, wanted: impl Fn(&RefusedClient) -> bool) -> Vec<RefusalEntry> {
         let entries = self.entries();
         let found = entries.by_client.iter();
@@ -153,7 +153,7 @@ mod tests {
         refusals.note(client("web01", "revoked"), at(3));
         refusals.note(client("web01", "blocked"), at(4));
         let all = refusals.latest_first(|_| true);
-        let told: Vec<_> = all
+        let entries: Vec<_> = all
             .iter()
             .map(|entry| {
                 let name = entry.refused.certname.as_deref().unwrap_or("-");
@@ -161,7 +161,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            entries,
             [
                 ("web01", "blocked", 1),
                 ("web01", "revoked", 2),

@@ -1,9 +1,9 @@
-//! What a client said of its request, copied whole into one bounded allocation.
+//! What a client sent in its request head, copied into one bounded allocation.
 //!
-//! A record may wait in a queue. Keeping slices of the connection's buffers would keep those alive with it, so the few
-//! bytes worth telling are copied and the rest let go.
+//! A record may wait in a queue. Slices of the connection's buffers would keep those buffers alive, so the few bytes of
+//! interest are copied.
 
-/// What a client said; `None` where it said nothing.
+/// What a client sent; `None` for what it did not send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestFields<'a> {
     /// Request method.
@@ -20,7 +20,7 @@ pub struct RequestFields<'a> {
     pub request_id: Option<&'a [u8]>,
 }
 
-/// A bounded copy of a [`RequestFields`]; what is longer than its limit is cut.
+/// A bounded copy of a [`RequestFields`]; longer fields are truncated.
 #[derive(Clone, Debug, Default)]
 pub struct RequestFieldsCopy {
     bytes: Vec<u8>,
@@ -29,12 +29,12 @@ pub struct RequestFieldsCopy {
 }
 
 impl RequestFieldsCopy {
-    /// Copies, cutting each field to its limit.
+    /// Copies, truncating each field to its limit.
     pub fn of(fields: &RequestFields<'_>) -> Self {
         Self::with_room(Vec::new(), fields)
     }
 
-    /// The same, into a buffer that [`take_room`](Self::take_room) has taken from another copy.
+    /// The same, into a buffer from [`take_room`](Self::take_room) of another copy.
     pub fn with_room(room: Vec<u8>, fields: &RequestFields<'_>) -> Self {
         let fields = [
             fields.method,
@@ -64,7 +64,7 @@ impl RequestFieldsCopy {
         copy
     }
 
-    /// The buffer, when nothing of it is needed any more.
+    /// Takes the buffer when the copy is not needed any more.
     pub fn take_room(&mut self) -> Vec<u8> {
         (self.ends, self.cut) = ([0; FIELDS], 0);
         std::mem::take(&mut self.bytes)
@@ -103,7 +103,7 @@ impl RequestFieldsCopy {
     }
 }
 
-/// What is kept of a field.
+/// The stored part of a field.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FieldText<'a> {
     pub(crate) bytes: &'a [u8],
@@ -122,8 +122,8 @@ impl<'a> From<&'a str> for FieldText<'a> {
 
 const FIELDS: usize = 6;
 
-/// Most bytes kept of each field, in order; escaping may make four of one.
+/// Maximum bytes of each field, in order. Escaping may make four bytes of one.
 const LIMITS: [usize; FIELDS] = [32, 2048, 256, 512, 512, 128];
 
-/// Most bytes told of any other text, such as a certname or an SNI.
+/// Maximum bytes of any other text, such as a certname or an SNI.
 const TEXT_BYTES_MAX: usize = 512;

@@ -1,4 +1,4 @@
-//! What a configuration says about the access log and about log daemons.
+//! Settings of the access log and of log daemons.
 
 use std::path::PathBuf;
 
@@ -37,13 +37,13 @@ impl Default for AccessLogSettings {
 /// A log daemon of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonSettings {
-    /// What it understands.
+    /// The protocol that it reads.
     pub protocol: LogProtocol,
-    /// Where it listens.
+    /// The path of its socket.
     pub socket: PathBuf,
 }
 
-/// What a log daemon understands.
+/// The protocol of a log daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogProtocol {
     /// RFC 3164 as syslog(3) sends it.
@@ -53,7 +53,7 @@ pub enum LogProtocol {
 }
 
 impl LogProtocol {
-    /// Where such a daemon listens if nothing else is said.
+    /// The default path of such a daemon's socket.
     pub fn usual_socket(self) -> &'static str {
         match self {
             Self::Syslog(_) => "/dev/log",
@@ -62,7 +62,7 @@ impl LogProtocol {
     }
 }
 
-/// What a syslog daemon sorts records by (RFC 5424, table 1). Default `daemon`.
+/// The facility by which a syslog daemon sorts records (RFC 5424, table 1). Default `daemon`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facility {
     word: &'static str,
@@ -70,7 +70,7 @@ pub struct Facility {
 }
 
 impl Facility {
-    /// Those that a service may use, as `syslog.conf` spells them.
+    /// The facilities that a service may use, as `syslog.conf` spells them.
     pub const ALL: [Self; 12] = {
         const fn facility(word: &'static str, code: u8) -> Facility {
             Facility { word, code }
@@ -91,7 +91,7 @@ impl Facility {
         ]
     };
 
-    /// The one of this name.
+    /// The facility with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|facility| facility.word == word)
     }

@@ -1,9 +1,9 @@
-//! Where access records go: a sheet of lines for each thread that sends, and one thread that writes them out.
+//! The destination of access records: a sheet of lines for each sending thread, and one thread that writes them.
 //!
-//! Who sends formats at once, while what the record points to is at hand: a line is a third of what it is made of, and
-//! nothing is freed by another thread than made it. It never waits for the writer, which takes a whole sheet by
-//! swapping it for an empty one, and it seldom wakes that thread: lines gather for a moment (`GATHER`) and are written
-//! in one call. Lines of one thread keep their order; those of different threads may be interleaved by that moment.
+//! The sending thread formats a record at once, while its data is in the cache: a line is a third of the size of its parts,
+//! and each thread frees what it allocated. The sender never waits for the writer, which takes a whole sheet by swapping it
+//! for an empty one, and it rarely wakes the writer: lines gather for a moment (`GATHER`) and are written with one call.
+//! Lines of one thread keep their order; lines of different threads may be interleaved by that moment.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -21,29 +21,29 @@ use crate::metrics::Metrics;
 use crate::record::AccessRecord;
 use crate::settings::{AccessLogSettings, Format};
 
-/// The access log of a process: owns the thread that writes.
+/// The access log of a process; owns the writing thread.
 #[derive(Debug)]
 pub struct Sink {
     handle: SinkHandle,
     ended: Receiver<()>,
 }
 
-/// A thread's way into a [`Sink`], with a sheet of its own.
+/// A thread's handle for a [`Sink`], with a sheet of its own.
 #[derive(Debug)]
 pub struct SinkHandle {
     sheet: Arc<Mutex<Sheet>>,
     shared: Arc<Shared>,
 }
 
-/// Where records go.
+/// The destination of records.
 pub enum SinkOutput {
-    /// Each as a line, many in one write.
+    /// Each record as a line, many in one write.
     Lines(Box<dyn Write + Send>),
-    /// Each as a datagram. One that a daemon does not take within moments is dropped and counted.
+    /// Each record as a datagram. A datagram that a daemon does not accept within moments is dropped and counted.
     Daemon(Daemon),
 }
 
-/// Records that still waited when a sink's time to close had run out.
+/// Records that still waited at the deadline of a sink that closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{records} access records could not be written before the deadline")]
 pub struct Unwritten {
@@ -57,9 +57,9 @@ struct Sheet {
     bytes: Vec<u8>,
     records: usize,
     lines: LineWriter,
-    /// The writer has taken the last.
+    /// Whether the writer has taken the last lines.
     closed: bool,
-    /// How many outputs there were before the one that these lines are for.
+    /// The number of the output that these lines are for.
     turn: u64,
 }
 
@@ -71,11 +71,11 @@ struct Sheets {
     turn: u64,
 }
 
-/// An output to go on with.
+/// An output to switch to.
 struct Replacement {
     output: SinkOutput,
     form: Form,
-    /// What is still for the one before: its lines, and how many records they are.
+    /// The lines for the previous output, and how many records they are.
     before: Vec<u8>,
     records: usize,
 }
@@ -84,14 +84,14 @@ struct Shared {
     sheets: Mutex<Sheets>,
     /// Records on all sheets.
     waiting: AtomicUsize,
-    /// How many may be.
+    /// Maximum of that.
     waiting_max: usize,
-    /// As many as these are worth waking the thread for.
+    /// The number of records that is worth waking the thread for.
     wake_at: usize,
-    /// The thread sleeps until a record comes.
+    /// Whether the thread sleeps until a record arrives.
     asleep: AtomicBool,
     closing: AtomicBool,
-    /// Outputs to go on with, one after the other; at most [`REPLACEMENTS_MAX`].
+    /// Outputs to switch to, in order; at most [`REPLACEMENTS_MAX`].
     replacements: Mutex<VecDeque<Replacement>>,
     thread: OnceLock<Thread>,
     dropped: Counter,
@@ -102,7 +102,7 @@ impl Sink {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system cannot start a thread.
     pub fn start(
         settings: &AccessLogSettings,
         output: SinkOutput,
@@ -138,10 +138,10 @@ impl Sink {
             .name("access-log".to_owned())
             .spawn(move || {
                 scribe.run();
-                // Nobody waiting is as good as somebody told.
+                // No receiver is as good as a notified one.
                 let _ = end.try_send(());
             })?;
-        // Nobody else sets it.
+        // Only this function sets it.
         let _ = shared.thread.set(thread.thread().clone());
         Ok(Self {
             handle: SinkHandle::new(shared),
@@ -149,22 +149,22 @@ impl Sink {
         })
     }
 
-    /// A way in for one thread.
+    /// A handle for one thread.
     pub fn handle(&self) -> SinkHandle {
         self.handle.another()
     }
 
-    /// Goes on with another output and form: what was sent before goes to the old one, which is dropped after that, and what
-    /// is sent from now on to the new.
+    /// Switches to another output and form. Records sent before go to the old output, which is then dropped; records sent from
+    /// now on go to the new one.
     pub fn reopen(&self, output: SinkOutput, format: Format) {
         self.handle.shared.replace(output, format);
         self.handle.shared.wake();
     }
 
-    /// Writes what waits and ends, within `deadline`. Records sent later are dropped and counted.
+    /// Writes the waiting records and stops, within `deadline`. Later records are dropped and counted.
     ///
     /// # Errors
-    /// Says how many records were left when time ran out; they are counted as dropped.
+    /// The deadline passed; the error says how many records were left, and they are counted as dropped.
     pub fn close(self, deadline: Duration) -> Result<(), Unwritten> {
         let shared = &self.handle.shared;
         shared.closing.store(true, Ordering::SeqCst);
@@ -195,15 +195,15 @@ impl SinkHandle {
         Self { sheet, shared }
     }
 
-    /// A way in for another thread.
+    /// A handle for another thread.
     pub fn another(&self) -> Self {
         Self::new(Arc::clone(&self.shared))
     }
 
-    /// Writes a record's line on the sheet; where too many wait it is dropped and counted. Never waits for the writer.
+    /// Writes a record's line on the sheet, or drops and counts it if too many wait. Never waits for the writer.
     pub fn send(&self, record: &AccessRecord) {
         let shared = &*self.shared;
-        // Counted first, so that the thread never takes out more than was counted in.
+        // Counted first, so that the writer never takes more records than were counted.
         let waiting = shared.waiting.fetch_add(1, Ordering::SeqCst) + 1;
         let place = (waiting <= shared.waiting_max).then(|| self.note(record));
         let Some(Some(full)) = place else {
@@ -218,7 +218,7 @@ impl SinkHandle {
         }
     }
 
-    /// Says whether the sheet has just become full enough to be written; none: there is no room on it.
+    /// Returns whether the sheet has just become full enough to be written; `None` if it has no room.
     fn note(&self, record: &AccessRecord) -> Option<bool> {
         let mut sheet = lock(&self.sheet);
         let sheet = &mut *sheet;
@@ -233,7 +233,7 @@ impl SinkHandle {
 }
 
 impl Sheets {
-    /// Takes all lines off the sheets, and their number; what comes now is for the output of this turn, in this form.
+    /// Takes all lines off the sheets, with their number. Later lines are for the output of this turn, in this form.
     fn take(&mut self, form: &Form) -> (Vec<u8>, usize) {
         self.form = form.clone();
         let (mut lines, mut records) = (Vec::new(), 0);
@@ -249,14 +249,14 @@ impl Sheets {
 }
 
 impl Shared {
-    /// Whoever sends from now on writes for the new output, in its form, whenever the thread comes to it.
+    /// From now on senders write for the new output, in its form, whenever the writer reaches it.
     fn replace(&self, output: SinkOutput, format: Format) {
         let form = output.form(format);
         let mut replacements = lock(&self.replacements);
         let mut sheets = lock(&self.sheets);
         let is_full = replacements.len() >= REPLACEMENTS_MAX;
         let last = replacements.back_mut().filter(|_| is_full);
-        // The last has not had its turn yet, and now it never will. In the same form, its lines are the new one's.
+        // The previous output was never reached and now never will be. If the form is the same, its lines go to the new one.
         if let Some(last) = last
             && last.form == form
         {
@@ -278,8 +278,8 @@ impl Shared {
         replacements.push_back(next);
     }
 
-    /// Takes the last output out of the queue. Its lines go to the one before it, or are dropped where that has another
-    /// form: a line is what its reader expects, or it is not there.
+    /// Removes the last output from the queue. Its lines go to the output before it, or are dropped if that has another form: a
+    /// reader gets lines in its form or none.
     fn pass_over(&self, replacements: &mut VecDeque<Replacement>, next: &mut Replacement) {
         let Some(last) = replacements.pop_back() else {
             return;
@@ -306,7 +306,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is more to do than to wait for company.
+    /// Whether there is work other than waiting for more records.
     fn is_hurried(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) >= self.wake_at
             || self.closing.load(Ordering::SeqCst)
@@ -314,14 +314,14 @@ impl Shared {
     }
 }
 
-/// The thread's side.
+/// The writing thread.
 struct Scribe {
     shared: Arc<Shared>,
     output: SinkOutput,
     batch: Vec<u8>,
-    /// How many outputs there were before this one.
+    /// The number of the current output.
     turn: u64,
-    /// Since when writes fail, so that a full disk is told once and not for each batch.
+    /// Since when writes fail, so that a full disk is logged once and not for each batch.
     failing: Option<Instant>,
 }
 
@@ -329,7 +329,7 @@ impl Scribe {
     fn run(&mut self) {
         loop {
             self.sleep();
-            // Lets records come together, unless there are many already or somebody waits for an answer.
+            // Lets records gather, unless there are many already or a caller waits for the result.
             if !self.shared.is_hurried() {
                 thread::park_timeout(GATHER);
             }
@@ -341,12 +341,12 @@ impl Scribe {
         }
     }
 
-    /// Until there is something to do.
+    /// Waits until there is work.
     fn sleep(&self) {
         let idle = || self.shared.waiting.load(Ordering::SeqCst) == 0 && !self.shared.is_hurried();
         while idle() {
             self.shared.asleep.store(true, Ordering::SeqCst);
-            // Looked at again: what came before the flag stood has woken nobody.
+            // Checked again: a record that arrived before the flag was set has not woken the thread.
             if idle() {
                 thread::park();
             }
@@ -354,15 +354,15 @@ impl Scribe {
         }
     }
 
-    /// Writes what stands on all sheets; when closing, nothing is taken down after that. Says whether that was all: lines
-    /// for the next output wait until it is there.
+    /// Writes all sheets; when closing, later lines are not accepted. Returns whether that was all: lines for the next output wait
+    /// for it.
     fn empty_sheets(&mut self, closing: bool) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut sheets = lock(&shared.sheets);
         sheets.closed |= closing;
         let all = sheets.all.clone();
-        // Nobody writes any more on a sheet that only we hold, here and in the list; its last lines are taken below, unless
-        // they are for the next output.
+        // If only this thread holds a sheet, here and in the list, no sender writes on it any more. Its last lines are taken below,
+        // unless they are for the next output.
         sheets
             .all
             .retain(|sheet| Arc::strong_count(sheet) > 2 || lock(sheet).turn != self.turn);
@@ -384,7 +384,7 @@ impl Scribe {
         is_all
     }
 
-    /// Goes on with the outputs that were asked for, each once what is for the one before is written.
+    /// Switches to the queued outputs, each once the lines for the previous one are written.
     fn replace_output(&mut self) {
         let shared = Arc::clone(&self.shared);
         let next = || lock(&shared.replacements).pop_front();
@@ -402,7 +402,7 @@ impl Scribe {
         self.shared.waiting.fetch_sub(records, Ordering::SeqCst);
     }
 
-    /// Writes the batch and leaves it empty, to be some sheet's next.
+    /// Writes the batch and leaves it empty, to become the next sheet.
     fn write_batch(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -459,22 +459,22 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Outputs that may wait for their turn while the one in use takes nothing.
+/// Maximum number of outputs that wait while the current one accepts nothing.
 const REPLACEMENTS_MAX: usize = 16;
 
-/// How long records may wait for company. Waking a thread for each costs the request path more than all else here.
+/// How long records may gather. Waking a thread for each record costs the request path more than everything else here.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// A sheet that has grown to this is worth waking the thread for: more would only leave the processor's cache.
+/// A sheet of this size is worth waking the thread for: more would not fit the processor's cache.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Most bytes on one sheet; more are dropped like records over the limit.
+/// Maximum bytes on one sheet; further records are dropped like those over the limit.
 const SHEET_BYTES_MAX: usize = 16 << 20;
 
-/// What fails now and then is told at most this often; the counters have the rest.
+/// Minimum time between two log lines about failures; the counters have all of them.
 const TELL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Most room that is kept between batches.
+/// Maximum capacity that is retained between batches.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Records as local syslog daemons read them: what syslog(3) sends, without the time.
+//! Records as local syslog daemons read them: the format of syslog(3), without the time.
 //!
-//! RFC 5424 is not spoken at this socket: neither journald nor rsyslog's input for it reads that header. The time is
-//! left out because that of RFC 3164 is local and tells no zone; daemons put the moment of arrival in its place.
+//! RFC 5424 is not used: neither journald nor rsyslog's input for this socket reads its header. The time is left out because
+//! RFC 3164 has local time without a zone; daemons use the time of arrival.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -9,29 +9,29 @@ use std::fmt::Write as _;
 use crate::printable;
 use crate::settings::Facility;
 
-/// How grave an event is: the number of RFC 5424, table 2.
+/// The severity of an event: the number of RFC 5424, table 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Something does not work.
     Error = 3,
-    /// Something will not work, or not as it should.
+    /// Something will not work, or does not work as it should.
     Warning = 4,
-    /// Something happened, as it should. Access records too.
+    /// Normal operation. Access records have this severity too.
     Info = 6,
-    /// For those who look for a fault.
+    /// For fault finding.
     Debug = 7,
 }
 
-/// Most bytes of one record; the rest is cut. rsyslog takes 8 KiB of a message where it is told nothing else.
+/// Maximum bytes of one record; the rest is truncated. rsyslog accepts 8 KiB per message by default.
 pub(crate) const RECORD_BYTES_MAX: usize = 8 << 10;
 
-/// What stands before the text: priority, tag and process.
+/// What precedes the text: priority, tag and process.
 pub(crate) fn head(facility: Facility, severity: Severity, pid: u32) -> Vec<u8> {
     let priority = facility.code() * 8 + severity as u8;
     format!("<{priority}>{}[{pid}]: ", crate::IDENTIFIER).into_bytes()
 }
 
-/// Cuts what stands from `start` on to what a daemon takes, and shows it.
+/// Truncates the record that begins at `start` to the maximum and marks it.
 pub(crate) fn cut(record: &mut Vec<u8>, start: usize) {
     if record.len() - start > RECORD_BYTES_MAX {
         let kept = &record[start..start + RECORD_BYTES_MAX - CUT.len()];

@@ -1,4 +1,4 @@
-//! For tests: one access record as it is written, in each framing.
+//! For tests: one access record as written, in each framing.
 
 use crate::{
     line::{Form, Framing, LineWriter, datagrams},
@@ -7,7 +7,7 @@ use crate::{
     syslog::{self, Severity},
 };
 
-/// Where a record goes.
+/// The destination of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogReceiver {
     /// A file.
@@ -18,7 +18,7 @@ pub enum LogReceiver {
     Journal,
 }
 
-/// The bytes of one record: a line with its end, or the datagram that a daemon gets.
+/// The bytes of one record: a line with its end, or the datagram for a daemon.
 pub fn written(record: &AccessRecord, format: Format, receiver: LogReceiver) -> Vec<u8> {
     let framing = match receiver {
         LogReceiver::File => Framing::Line,

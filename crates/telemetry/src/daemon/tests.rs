@@ -1,8 +1,8 @@
-//! Datagrams as a daemon reads them, and daemons that are absent, full and started anew.
+//! Datagrams as a daemon reads them, and daemons that are absent, full and restarted.
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "a daemon that starts anew removes the socket of the one before"
+    reason = "a restarted daemon removes the socket of the one before"
 )]
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn syslog() -> LogProtocol {
     LogProtocol::Syslog(Facility::parse("local3").expect("one of them"))
 }
 
-/// Everything a stranger may write, hostile, and longer than is kept of it.
+/// Hostile text in every field that a client controls, longer than the limits.
 fn hostile_record() -> AccessRecord {
     let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let long = HOSTILE.repeat(200);
@@ -69,7 +69,7 @@ fn framed(daemon: &Daemon, format: Format, record: &AccessRecord) -> Vec<u8> {
     datagram
 }
 
-/// Reads an entry as journald does; a name that stands twice or an empty line, which ends an entry, is refused.
+/// Reads an entry as journald does. A name that appears twice is an error, and so is an empty line, which ends an entry.
 fn entry(mut bytes: &[u8]) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     while !bytes.is_empty() {
@@ -96,7 +96,7 @@ fn entry(mut bytes: &[u8]) -> BTreeMap<String, String> {
         );
         assert!(
             name.as_bytes()[0].is_ascii_uppercase(),
-            "{name:?} is no client's to set"
+            "{name:?} is not for a client to set"
         );
         assert!(
             fields.insert(name.to_owned(), value).is_none(),
@@ -132,7 +132,7 @@ fn a_record_for_syslog_is_what_syslog_3_would_send() {
 }
 
 #[test]
-fn nothing_a_stranger_says_ends_a_syslog_record_or_outgrows_it() {
+fn no_text_of_a_client_ends_or_exceeds_a_syslog_record() {
     let daemon = daemon(syslog(), Path::new("/nowhere"));
     let long = HOSTILE.repeat(1_000);
     let fields = [("cause", long.clone())];
@@ -151,7 +151,7 @@ fn nothing_a_stranger_says_ends_a_syslog_record_or_outgrows_it() {
 }
 
 #[test]
-fn nothing_a_stranger_says_makes_a_field_of_the_journal_or_a_second_entry() {
+fn no_text_of_a_client_makes_a_journal_field_or_a_second_entry() {
     let daemon = daemon(LogProtocol::Journal, Path::new("/nowhere"));
     for format in [Format::Combined, Format::Json] {
         let datagram = framed(&daemon, format, &hostile_record());
@@ -205,7 +205,7 @@ fn a_huge_event_is_cut_to_what_one_datagram_holds() {
 }
 
 #[test]
-fn a_daemon_that_starts_anew_is_found_by_the_next_datagram() {
+fn a_restarted_daemon_is_found_by_the_next_datagram() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let place = directory.path().join("log");
     let daemon = daemon(syslog(), &place);
@@ -226,7 +226,7 @@ fn a_daemon_that_starts_anew_is_found_by_the_next_datagram() {
 }
 
 #[test]
-fn a_full_daemon_costs_a_bounded_wait_and_what_was_not_sent_is_counted() {
+fn a_full_daemon_costs_a_bounded_wait_and_unsent_records_are_counted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let place = directory.path().join("log");
     let listening = UnixDatagram::bind(&place).expect("binds");
@@ -245,7 +245,7 @@ fn a_full_daemon_costs_a_bounded_wait_and_what_was_not_sent_is_counted() {
         (unsent.records, unsent.error.kind()),
         (3, ErrorKind::WouldBlock)
     );
-    // A daemon that reads meanwhile loses nothing.
+    // While a daemon reads, nothing is lost.
     let reader = std::thread::spawn(move || {
         let mut bytes = [0; 16];
         (0..filled + 3)

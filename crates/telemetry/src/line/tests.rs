@@ -149,9 +149,9 @@ fn a_claimed_certname_is_never_the_user() {
     }
 }
 
-/// THREATS T20: each text that a stranger can choose, set to something that would forge a line or a field.
+/// THREATS T20: each text that a peer controls, set to something that would forge a line or a field.
 #[test]
-fn no_stranger_can_forge_a_line_or_a_field() {
+fn no_client_can_forge_a_line_or_a_field() {
     let evil = "x\" 200 5\r\n\u{1b}[2J{\"verdict\":\"SUCCESS\"} verdict=SUCCESS \\\u{0}\u{202e}";
     let bytes = Some(evil.as_bytes());
     let record = AccessRecord {
@@ -208,7 +208,7 @@ fn no_stranger_can_forge_a_line_or_a_field() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_and_says_so() {
+fn text_that_is_too_long_is_truncated_and_marked() {
     let long = "a".repeat(10_000);
     let record = AccessRecord {
         certname: Some(long.as_str().into()),
@@ -242,10 +242,10 @@ fn each_record_has_its_own_second() {
 }
 
 #[test]
-fn what_the_lines_of_a_way_have_in_common_changes_none_of_them() {
+fn cached_text_of_a_combination_does_not_change_lines() {
     let base = catalog();
     let named = |name: &str| Some(Arc::<str>::from(name));
-    // More ways than are remembered; some differ in one name alone, and some names are equal without being the same.
+    // More combinations than are cached; some differ in one name only, and some names are equal without being the same object.
     let mut records = vec![base.clone()];
     for n in 0..200 {
         let mut record = base.clone();
@@ -270,7 +270,7 @@ fn what_the_lines_of_a_way_have_in_common_changes_none_of_them() {
 }
 
 #[test]
-fn what_the_lines_of_a_connection_have_in_common_changes_none_of_them() {
+fn cached_text_of_a_connection_does_not_change_lines() {
     let known = Arc::new(KnownClient::default());
     let passed_on = |status, cause: Option<&str>| AccessRecord {
         status: Some(status),

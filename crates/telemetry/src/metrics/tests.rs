@@ -59,7 +59,7 @@ fn handles_count_into_their_families() {
 }
 
 #[test]
-fn requests_are_told_by_code_and_only_those_seen() {
+fn requests_are_counted_by_code_and_only_seen_codes_are_shown() {
     let metrics = Metrics::default();
     let request = metrics.request("compile", "compilers", "catalog", Some(Work::Catalog));
     for code in [200, 200, 404, 418, 599, 999] {
@@ -148,7 +148,7 @@ fn a_label_cannot_end_its_line() {
 }
 
 #[test]
-fn every_word_of_a_label_is_another() {
+fn words_of_a_label_are_unique() {
     fn check<const N: usize>(words: [&str; N]) {
         let mut sorted = words.to_vec();
         sorted.sort_unstable();

@@ -8,7 +8,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Keeps what is written.
+/// Stores what is written.
 #[derive(Clone, Debug, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
@@ -33,7 +33,7 @@ impl Write for Page {
     }
 }
 
-/// Says when it is asked to write, then waits to be let.
+/// Reports each write, then waits for permission.
 struct Gate {
     asked: SyncSender<()>,
     let_go: Receiver<()>,
@@ -42,7 +42,7 @@ struct Gate {
 
 impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Only the first is waited for.
+        // Only the first write is waited for.
         let _ = self.asked.send(());
         self.let_go.recv().map_err(io::Error::other)?;
         self.page.write(bytes)
@@ -79,7 +79,7 @@ fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metric
     Sink::start(&settings, SinkOutput::Lines(Box::new(writer)), metrics).expect("a thread")
 }
 
-/// A sink whose thread is writing its first record, of "first", on `page`; every write waits to be let go on.
+/// A sink whose thread is writing its first record, of "first", on `page`; every write waits for permission.
 fn blocked(queue_max: usize, page: &Page, metrics: &Metrics) -> (Sink, SinkHandle, SyncSender<()>) {
     let (asked, was_asked) = sync_channel(100);
     let (open, let_go) = sync_channel(100);
@@ -98,8 +98,7 @@ fn blocked(queue_max: usize, page: &Page, metrics: &Metrics) -> (Sink, SinkHandl
     (sink, handle, open)
 }
 
-/// Lets every write go on that there will be. The writer may be gone before the last of them: once it is let go another
-/// takes its place.
+/// Permits all further writes. The writer may be gone before the last of them, because another one takes its place.
 fn let_go(open: &SyncSender<()>) {
     for _ in 0..10 {
         let _ = open.send(());
@@ -107,7 +106,7 @@ fn let_go(open: &SyncSender<()>) {
 }
 
 #[test]
-fn what_was_sent_is_written_by_the_time_it_is_closed() {
+fn sent_records_are_written_before_the_sink_is_closed() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let sink = start(10_000, page.clone(), &metrics);
     let senders: Vec<_> = (0..4)
@@ -125,7 +124,7 @@ fn what_was_sent_is_written_by_the_time_it_is_closed() {
 }
 
 #[test]
-fn a_blocked_writer_costs_records_that_are_counted_and_no_time() {
+fn a_blocked_writer_costs_counted_records_and_no_time() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let (sink, handle, open) = blocked(8, &page, &metrics);
     for _ in 0..20 {
@@ -156,7 +155,7 @@ fn closing_does_not_wait_for_a_blocked_writer_longer_than_asked() {
 }
 
 #[test]
-fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
+fn a_reopened_sink_uses_the_new_writer_and_form() {
     let (metrics, old, new) = (Metrics::default(), Page::default(), Page::default());
     let sink = start(100, old.clone(), &metrics);
     sink.handle().send(&record("before"));
@@ -169,7 +168,7 @@ fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
 }
 
 #[test]
-fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
+fn records_after_a_reopening_go_to_the_new_writer_although_the_old_one_is_blocked() {
     let metrics = Metrics::default();
     let pages: Vec<Page> = (0..=REPLACEMENTS_MAX + 2)
         .map(|_| Page::default())
@@ -185,7 +184,7 @@ fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
     assert_eq!((pages[0].lines(), pages[1].lines()), (2, 1));
     assert!(pages[1].contains("listener=before-2 "));
     let last = pages.last().expect("some");
-    // More outputs than may wait: what was sent for those in between is the last one's.
+    // More outputs than may wait: records for those in between go to the last one.
     assert!(last.contains("listener=last ") && last.lines() == 3);
     let written: usize = pages.iter().map(Page::lines).sum();
     assert_eq!(written, 1 + pages.len());
@@ -193,9 +192,9 @@ fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
 }
 
 #[test]
-fn lines_for_an_output_that_never_has_its_turn_go_to_none_of_another_form() {
+fn lines_for_a_skipped_output_never_go_to_one_of_another_form() {
     use Format::{Combined, Json};
-    // Forms of the last outputs, what was sent for the one that is passed over, and in how many pages it is found.
+    // Forms of the last outputs, the record sent for the skipped one, and in how many pages it is found.
     for (forms, found) in [
         ([Json, Json, Json], 1),
         ([Combined, Json, Json], 1),
@@ -237,7 +236,7 @@ fn lines_for_an_output_that_never_has_its_turn_go_to_none_of_another_form() {
 }
 
 #[test]
-fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
+fn a_failing_writer_is_counted_and_a_new_one_recovers() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let sink = start(100, Full, &metrics);
     sink.handle().send(&record("agents"));
@@ -249,7 +248,7 @@ fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
 }
 
 #[test]
-fn what_comes_after_the_close_is_dropped_and_counted() {
+fn records_after_the_close_are_dropped_and_counted() {
     let metrics = Metrics::default();
     let sink = start(100, Page::default(), &metrics);
     let handle = sink.handle();
@@ -287,14 +286,14 @@ fn a_sheet_has_a_limit_in_bytes() {
 }
 
 #[test]
-fn the_sheet_of_a_thread_that_ended_is_written_and_let_go() {
+fn the_sheet_of_an_ended_thread_is_written_and_freed() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let sink = start(100, page.clone(), &metrics);
     for sent in 1..=20 {
         sink.handle().send(&record("agents"));
         wait_for(|| page.lines() == sent);
     }
-    // Our own, and at most those whose turn is the next.
+    // The current one, and at most those that are next.
     wait_for(|| {
         sink.handle.send(&record("agents"));
         lock(&sink.handle.shared.sheets).all.len() == 1
