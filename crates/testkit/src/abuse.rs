@@ -3,7 +3,9 @@
 use std::{io, vec::IntoIter};
 
 use crate::{
-    client::{Client, ClientError, Connection},
+    client::Client,
+    client_error::ClientError,
+    connection::Connection,
     hpack::encode,
     http2::{flag, frame, kind, setting},
 };

@@ -15,7 +15,7 @@ use x509_parser::{
 
 use crate::{
     ca::{Credential, pem_blocks},
-    client::provider,
+    crypto::provider,
 };
 
 /// An agent that has made its key and its signing request, and waits for a certificate.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    client::ClientError,
+    client_error::ClientError,
     hpack::{Decoder, encode},
     message::{Body, Framing, Headers, request_framing, request_head},
 };

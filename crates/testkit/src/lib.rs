@@ -22,6 +22,9 @@
 mod abuse;
 mod ca;
 mod client;
+mod client_error;
+mod connection;
+mod crypto;
 mod enrolment;
 mod estate;
 mod hello;
@@ -42,11 +45,14 @@ mod small_rsa;
 mod socket;
 mod stand_in;
 mod subject;
+mod transport;
 mod wait;
 
 pub use abuse::Attacker;
 pub use ca::{Ca, Credential, LeafBuilder};
-pub use client::{Client, ClientError, Connection, Protocol};
+pub use client::{Client, Protocol};
+pub use client_error::ClientError;
+pub use connection::Connection;
 pub use enrolment::{Enrolment, RequestError};
 pub use estate::{Estate, EstateBuilder, Program, Servers};
 pub use message::{Body, Framing, Headers, Interim, Response};

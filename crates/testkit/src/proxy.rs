@@ -22,7 +22,8 @@ use tempfile::TempDir;
 
 use crate::{
     ca::{Ca, Credential, write_file},
-    client::{Client, ClientError, Protocol},
+    client::{Client, Protocol},
+    client_error::ClientError,
     log::Log,
     message::Response,
     metrics::Metrics,

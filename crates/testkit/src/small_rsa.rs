@@ -11,7 +11,7 @@ use rustls::{
 use rustls_pki_types::PrivateKeyDer;
 use x509_parser::der_parser::ber::parse_ber_sequence;
 
-use crate::client::provider;
+use crate::crypto::provider;
 
 /// Modulus and private exponent, the lowest limb first, with room for a carry.
 #[derive(Clone, Debug)]

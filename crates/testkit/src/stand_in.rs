@@ -33,7 +33,8 @@ pub use self::{manner::Manner, renewal::Renewing, tunnel::Tunnel};
 use self::answer::{After, Transport, give};
 use crate::{
     ca::{Ca, Credential},
-    client::{certificates, private_key, small_key},
+    client::small_key,
+    crypto::{certificates, private_key},
     enrolment::RequestError,
     message::{Body, Headers, MessageReader, request_framing, request_head},
     port::HeldPort,
@@ -442,7 +443,7 @@ impl StandInBuilder {
     }
 
     fn tls_with(mut self, verifier: Arc<dyn ClientCertVerifier>, credential: &Credential) -> Self {
-        let config = ServerConfig::builder_with_provider(crate::client::provider())
+        let config = ServerConfig::builder_with_provider(crate::crypto::provider())
             .with_safe_default_protocol_versions()
             .expect("the provider has TLS 1.2 and 1.3")
             .with_client_cert_verifier(verifier)
@@ -460,7 +461,7 @@ impl StandInBuilder {
         // rustls as a server prefers PSS to what comes first in the hello.
         let schemes = &[SignatureScheme::RSA_PKCS1_SHA256];
         let key = SingleCertAndKey::from((*small_key(credential, schemes)).clone());
-        let config = ServerConfig::builder_with_provider(crate::client::provider())
+        let config = ServerConfig::builder_with_provider(crate::crypto::provider())
             .with_protocol_versions(&[&TLS12])
             .expect("the provider has TLS 1.2")
             .with_no_client_auth()
@@ -518,7 +519,7 @@ impl StandInBuilder {
 fn client_verifier(ca: &Ca) -> ClientCertVerifierBuilder {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(&ca.bundle_pem()));
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::client::provider())
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::crypto::provider())
 }
 
 impl Shared {
