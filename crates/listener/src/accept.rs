@@ -25,48 +25,48 @@ use crate::{
         Accepted, ClientVerdict, Connection, Downstream, NegotiatedTls, Origin, RawConnection,
     },
     gate::{Gate, Permit},
-    handshake_failure::{HandshakeFailure, NoBytes},
+    handshake_failure::HandshakeFailure,
     per_address::{AddressGate, AddressPermit},
     plain_http::{self, PlainHttp},
-    preface,
+    preface::{self, NoBytes},
     queue::AcceptQueue,
     redirect::{self, Redirected},
     settings::ListenerSettings,
     sni::{self, Hello},
 };
 
-/// First and longest wait after the system refused to hand over a connection (out of descriptors, mostly).
+/// First and maximum wait after the system refused to accept a connection, usually because descriptors ran out.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// What a listener obeys at present; asked at each connection.
+/// The active configuration of a listener. It is loaded for each connection.
 #[derive(Clone, Debug)]
 pub struct ActiveListener {
     /// Name, limits and policies.
     pub settings: ListenerSettings,
-    /// How TLS is terminated; none where every connection is passed through or redirected.
+    /// How TLS is terminated. `None` if the listener passes every connection through, or redirects every request.
     pub tls: Option<ListenerTls>,
 }
 
 /// How a listener terminates TLS.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
-    /// TLS, with the client verifier in it.
+    /// The TLS configuration, including the client verifier.
     pub config: Arc<ServerTls>,
-    /// The certificates in it: what says which names are known.
+    /// The certificates of the configuration. They decide which server names are known.
     pub credentials: Arc<ListenerCredentials>,
 }
 
 /// What a listener needs from the layers above.
 pub trait ListenerContext: 'static {
-    /// The configuration in force; `None`: the listener was removed.
+    /// The active configuration and trust store. `None` if the listener was removed.
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)>;
-    /// A limit was reached: a client waits, or was closed.
+    /// Called when a limit was reached: the client waits, or its connection was closed.
     fn limit_reached(&self, listener: &str, limit: ReachedLimit);
-    /// A new name for a request, to be shown in its answer and in its access record.
+    /// A new request id, for the response and its access record.
     fn request_id(&self) -> String;
-    /// A handshake ended: well, or with a reason and what the system said.
+    /// Called when a handshake succeeded or failed.
     fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>);
-    /// A request in plain HTTP was answered by a listener that redirects.
+    /// Called when a listener that redirects has answered a request in plain HTTP.
     fn redirected(&self, listener: &str, origin: Origin, redirected: &Redirected);
 }
 
@@ -83,12 +83,12 @@ pub enum ReachedLimit {
     HandshakesPerAddress,
 }
 
-/// How a handshake ended.
+/// The result of a handshake.
 #[derive(Debug)]
 pub struct HandshakeEnd<'a> {
-    /// Where the connection comes from, as far as it was read.
+    /// Where the connection comes from, as far as the proxy has read that.
     pub origin: Origin,
-    /// How long it took, waiting for a place included.
+    /// How long the handshake took, including the wait for a slot.
     pub took: Duration,
     /// `None`: the handshake succeeded.
     pub failure: Option<FailedHandshake<'a>>,
@@ -99,28 +99,28 @@ pub struct HandshakeEnd<'a> {
 pub struct FailedHandshake<'a> {
     /// The kind of failure.
     pub reason: HandshakeFailure,
-    /// The text of the error.
+    /// The message of the error.
     pub cause: &'a str,
-    /// The name in the client's certificate, where the verdict on it ended the handshake. Nothing proves it.
+    /// The certname in the client's certificate, if the proxy refused that certificate. It is not verified.
     pub claimed: Option<Certname>,
-    /// What the `X-Request-Id` of an answer in plain HTTP says.
+    /// The `X-Request-Id` of the response, if the client sent plain HTTP.
     pub request_id: Option<&'a str>,
 }
 
-/// The counts of one listener over all workers; they outlive configurations.
+/// The counts of one listener over all workers. They outlive configurations.
 #[derive(Debug)]
 pub struct Listener {
     /// Name in records and metrics.
     pub name: Arc<str>,
-    /// Connections open, handshakes included.
+    /// Open connections, including those in a handshake.
     pub connections: Arc<Gate>,
     /// Handshakes in flight.
     pub handshakes: Arc<Gate>,
-    /// Connections open of each address.
+    /// Open connections of each client address.
     pub address_connections: Arc<AddressGate>,
-    /// Handshakes in flight of each address.
+    /// Handshakes in flight of each client address.
     pub address_handshakes: Arc<AddressGate>,
-    /// Clients that did not believe us.
+    /// Clients that rejected a certificate of this listener.
     pub certificate_rejections: CertificateRejections,
 }
 
@@ -138,12 +138,12 @@ impl Listener {
     }
 }
 
-/// Accepts until `closed`, then takes what waits in the queue and closes the socket: nobody who has connected is
-/// turned away by a reset. Each connection runs as a task of this thread and ends in `serve`.
+/// Accepts connections until `closed`, then accepts those in the queue and closes the socket. So a client that has
+/// connected is not reset. Each connection runs as a task of this thread and ends in `serve`.
 pub async fn accept_loop<L, S, F>(
     listener: Arc<Listener>,
     socket: AcceptQueue,
-    live: Rc<L>,
+    context: Rc<L>,
     serve: S,
     closed: impl Future<Output = ()>,
 ) where
@@ -153,11 +153,12 @@ pub async fn accept_loop<L, S, F>(
 {
     let port = socket.port();
     let start = |stream, client, permit| {
-        let (listener, live, serve) = (Arc::clone(&listener), Rc::clone(&live), serve.clone());
-        // Boxed: kilobytes that starting and ending a task would move several times.
+        let (listener, context, serve) =
+            (Arc::clone(&listener), Rc::clone(&context), serve.clone());
+        // Boxed, because starting and ending a task would otherwise move kilobytes several times.
         tokio::task::spawn_local(Box::pin(async move {
             let from = (client, port);
-            if let Some(accepted) = handshake(&listener, &*live, stream, from, permit).await {
+            if let Some(accepted) = handshake(&listener, &*context, stream, from, permit).await {
                 serve(accepted).await;
             }
         }));
@@ -173,14 +174,15 @@ pub async fn accept_loop<L, S, F>(
         match accepted {
             Ok((stream, client)) => {
                 back_off = BACK_OFF.0;
-                // A connection too many is closed: the accept loop must not wait for one address.
-                let Ok(address) = place_of_address(&listener, &*live, client.ip()) else {
+                // A connection over the limit of its address is closed. The accept loop must not wait for one address.
+                let Ok(address) = permit_of_address(&listener, &*context, client.ip()) else {
                     continue;
                 };
-                // Only now: a place held by a thread to which nobody connects would be lost to all the others.
+                // A thread takes a slot only for a connection that it has accepted. Otherwise an idle thread would hold
+                // a slot that other threads need.
                 tokio::select! {
                     biased;
-                    permit = place(&listener, &*live) => match permit {
+                    permit = connection_permit(&listener, &*context) => match permit {
                         Some(permit) => start(stream, client, permit.at(address)),
                         None => break,
                     },
@@ -200,7 +202,8 @@ pub async fn accept_loop<L, S, F>(
             }
         }
     }
-    // Asked of the system itself: tokio has not heard of who came just now, and wants a pause after a hundred or so.
+    // The system is asked directly: tokio does not know of connections that have just arrived, and yields after about a
+    // hundred.
     let Ok(queue) = socket.into_socket() else {
         return;
     };
@@ -213,27 +216,27 @@ pub async fn accept_loop<L, S, F>(
     }
 }
 
-/// A place among the connections of its address, if that has a limit.
-fn place_of_address<L: ListenerContext>(
+/// A slot among the connections of this address. `None` if that has no limit.
+fn permit_of_address<L: ListenerContext>(
     listener: &Listener,
-    live: &L,
+    context: &L,
     client: IpAddr,
-) -> Result<Option<AddressPermit>, TooMany> {
-    match live.current(&listener.name) {
-        // The address of a load balancer: that of the client follows.
+) -> Result<Option<AddressPermit>, TooManyConnections> {
+    match context.current(&listener.name) {
+        // This is the address of a load balancer. Its PROXY header will name the client.
         Some((current, _)) if current.settings.proxy_protocol.is_none() => {
-            place_of_client(listener, live, &current.settings, client)
+            permit_of_client(listener, context, &current.settings, client)
         }
         _ => Ok(None),
     }
 }
 
-fn place_of_client<L: ListenerContext>(
+fn permit_of_client<L: ListenerContext>(
     listener: &Listener,
-    live: &L,
+    context: &L,
     settings: &ListenerSettings,
     client: IpAddr,
-) -> Result<Option<AddressPermit>, TooMany> {
+) -> Result<Option<AddressPermit>, TooManyConnections> {
     if !settings.limits_address(client) {
         return Ok(None);
     }
@@ -241,19 +244,19 @@ fn place_of_client<L: ListenerContext>(
     match listener.address_connections.try_enter(client, max) {
         Some(permit) => Ok(Some(permit)),
         None => {
-            live.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
-            Err(TooMany)
+            context.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
+            Err(TooManyConnections)
         }
     }
 }
 
-/// An address has as many connections as it may.
-struct TooMany;
+/// The address has reached its limit of connections.
+struct TooManyConnections;
 
-/// A place among the handshakes of its address, if that has a limit; waits behind its own.
-async fn handshake_of_address<L: ListenerContext>(
+/// A slot among the handshakes of this address, after a wait if necessary. `None` if that has no limit.
+async fn handshake_permit_of_address<L: ListenerContext>(
     listener: &Listener,
-    live: &L,
+    context: &L,
     current: &ActiveListener,
     client: IpAddr,
 ) -> Option<AddressPermit> {
@@ -265,35 +268,36 @@ async fn handshake_of_address<L: ListenerContext>(
     if let Some(permit) = gate.try_enter(client, max) {
         return Some(permit);
     }
-    live.limit_reached(&listener.name, ReachedLimit::HandshakesPerAddress);
+    context.limit_reached(&listener.name, ReachedLimit::HandshakesPerAddress);
     Some(gate.enter(client, || max).await)
 }
 
-/// A place among the listener's connections; `None`: the listener was removed.
-async fn place<L: ListenerContext>(listener: &Listener, live: &L) -> Option<Permit> {
+/// A slot among the listener's connections. `None` if the listener was removed.
+async fn connection_permit<L: ListenerContext>(listener: &Listener, context: &L) -> Option<Permit> {
     let limit = || {
-        live.current(&listener.name)
+        context
+            .current(&listener.name)
             .map_or(u32::MAX, |(current, _)| current.settings.connections_max)
     };
     if let Some(permit) = listener.connections.try_enter(limit()) {
         return Some(permit);
     }
-    live.limit_reached(&listener.name, ReachedLimit::Connections);
+    context.limit_reached(&listener.name, ReachedLimit::Connections);
     let permit = listener.connections.enter(limit).await;
-    live.current(&listener.name).map(|_| permit)
+    context.current(&listener.name).map(|_| permit)
 }
 
-/// What a connection is for, once it has passed every stage: PROXY header, server name, TLS.
+/// What follows once PROXY header, server name and TLS are done.
 enum Negotiated {
     Tls(Box<TlsStream<TcpStream>>),
     Passthrough(Passthrough),
-    /// It was answered and closed.
+    /// The request was answered with a redirect, and the connection closed.
     Redirected(Box<Redirected>),
-    /// It was closed without a record: its address has as many connections as it may.
+    /// The connection was closed without a record, because its address has reached its limit of connections.
     Closed,
 }
 
-/// A connection that is passed through, and what was read of it.
+/// A connection to pass through, with the bytes read from it.
 struct Passthrough {
     stream: TcpStream,
     read: Vec<u8>,
@@ -301,27 +305,33 @@ struct Passthrough {
     pool: Box<str>,
 }
 
-/// From a socket to a connection whose client is known; a failure is told to `live`.
+/// Turns a socket into a connection with a known client. Reports a failure to `context`.
 async fn handshake<L: ListenerContext>(
     listener: &Listener,
-    live: &L,
+    context: &L,
     stream: TcpStream,
     (peer, port): (SocketAddr, u16),
     mut permit: Permit,
 ) -> Option<Accepted> {
     let began = Instant::now();
-    let (current, _) = live.current(&listener.name)?;
+    let (current, _) = context.current(&listener.name)?;
     let mut origin = Origin {
         client: peer,
         peer: None,
     };
-    let agreed = timeout(
+    let negotiated = timeout(
         current.settings.handshake_timeout,
-        agree(listener, live, &current, stream, (&mut origin, &mut permit)),
+        negotiate(
+            listener,
+            context,
+            &current,
+            stream,
+            (&mut origin, &mut permit),
+        ),
     )
     .await;
     let ended = |failure: Option<FailedHandshake<'_>>| {
-        live.handshake_ended(
+        context.handshake_ended(
             &listener.name,
             HandshakeEnd {
                 origin,
@@ -330,12 +340,12 @@ async fn handshake<L: ListenerContext>(
             },
         );
     };
-    match agreed {
+    match negotiated {
         Ok(Ok(Negotiated::Tls(stream))) => {
             let tls = NegotiatedTls::of(stream.get_ref().1, began.elapsed());
-            // Judged by what is in force now: the handshake may have begun under an older trust store, and a
-            // resumed session was never shown to the verifier.
-            let (current, trust) = live.current(&listener.name)?;
+            // Verified with the active trust store: the handshake may have begun with an older one, and the verifier
+            // does not see resumed sessions.
+            let (current, trust) = context.current(&listener.name)?;
             let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
             let verdict = ClientVerdict::verify(&trust, presented, UnixTime::now());
             ended(None);
@@ -373,7 +383,7 @@ async fn handshake<L: ListenerContext>(
             })))
         }
         Ok(Ok(Negotiated::Redirected(redirected))) => {
-            live.redirected(&listener.name, origin, &redirected);
+            context.redirected(&listener.name, origin, &redirected);
             None
         }
         Ok(Ok(Negotiated::Closed)) => None,
@@ -403,31 +413,36 @@ async fn handshake<L: ListenerContext>(
     }
 }
 
-/// Takes a connection through its stages. `origin` and `permit` are completed by a PROXY header.
-async fn agree<L: ListenerContext>(
+/// Reads the PROXY header and the server name and terminates TLS, as far as the listener needs that. A PROXY header
+/// completes `origin` and `permit`.
+async fn negotiate<L: ListenerContext>(
     listener: &Listener,
-    live: &L,
+    context: &L,
     current: &ActiveListener,
     mut stream: TcpStream,
     (origin, permit): (&mut Origin, &mut Permit),
 ) -> io::Result<Negotiated> {
     let settings = &current.settings;
     if let Some(from) = &settings.proxy_protocol {
-        // Boxed, as everything that most connections have no use for: the task of each would have to have room for it.
+        // Boxed like everything that most connections do not use, because it would enlarge the task of every
+        // connection.
         *origin = Box::pin(preface::read(&mut stream, origin.client, from)).await?;
-        match place_of_client(listener, live, settings, origin.client.ip()) {
-            Ok(place) => permit.place(place),
-            Err(TooMany) => return Ok(Negotiated::Closed),
+        match permit_of_client(listener, context, settings, origin.client.ip()) {
+            Ok(address) => permit.set_address(address),
+            Err(TooManyConnections) => return Ok(Negotiated::Closed),
         }
     }
     let Some(tls) = &current.tls else {
         if let Some(base) = &settings.redirect_to_https {
-            let answer =
-                redirect::answer(stream, (base, settings.head_bytes_max), live.request_id());
+            let answer = redirect::answer(
+                stream,
+                (base, settings.head_bytes_max),
+                context.request_id(),
+            );
             let redirected = Box::pin(answer).await?;
             return Ok(Negotiated::Redirected(Box::new(redirected)));
         }
-        // Nothing is waited for: in some protocols the member speaks first.
+        // The proxy waits for no byte of the client: in some protocols the member sends first.
         let pool = settings.passthrough.as_deref().unwrap_or_default();
         return Ok(Negotiated::Passthrough(Passthrough {
             stream,
@@ -437,27 +452,28 @@ async fn agree<L: ListenerContext>(
         }));
     };
     let client = origin.client.ip();
-    // A probe that only connects, as agents do before their first request and load balancers do with a reset, is no
-    // handshake; and who says nothing takes no place from those who do.
+    // Agents probe a port before their first request, and load balancers probe with a reset. Such a connection is not a
+    // handshake, and a silent client does not take a handshake slot.
     let mut first = [0; plain_http::FIRST_BYTES];
     let first = match stream.peek(&mut first).await {
         Ok(length @ 1..) => &first[..length],
         _ => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, NoBytes)),
     };
     if plain_http::is_http(first) {
-        let request_id = live.request_id();
+        let request_id = context.request_id();
         Box::pin(plain_http::answer(stream, &request_id)).await;
         return Err(io::Error::other(PlainHttp { request_id }));
     }
-    let _address = handshake_of_address(listener, live, current, client).await;
+    let _address = handshake_permit_of_address(listener, context, current, client).await;
     let limit = || {
-        live.current(&listener.name)
+        context
+            .current(&listener.name)
             .map_or(u32::MAX, |(current, _)| current.settings.handshakes_max)
     };
     let _permit = match listener.handshakes.try_enter(limit()) {
         Some(permit) => permit,
         None => {
-            live.limit_reached(&listener.name, ReachedLimit::Handshakes);
+            context.limit_reached(&listener.name, ReachedLimit::Handshakes);
             listener.handshakes.enter(limit).await
         }
     };
@@ -473,7 +489,7 @@ async fn agree<L: ListenerContext>(
     accepted.map(Box::new).map(Negotiated::Tls)
 }
 
-/// Passes a connection through whose server name has a pool; any other is terminated here.
+/// Passes a connection through if its server name has a pool. Otherwise terminates TLS.
 async fn by_server_name(
     settings: &ListenerSettings,
     tls: &ListenerTls,
@@ -498,7 +514,7 @@ async fn by_server_name(
     accepted.map(Box::new).map(Negotiated::Tls)
 }
 
-/// The peer went away while it waited in the queue.
+/// Whether the peer closed the connection while it was in the queue.
 fn aborted(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -517,7 +533,7 @@ mod tests {
     use super::*;
     use crate::ListeningSocket;
 
-    /// Counts who was let in; nobody gets further.
+    /// Counts the accepted connections and drops them.
     #[derive(Default)]
     struct Counting(Cell<usize>);
 
@@ -539,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_in_the_queue_of_a_listener_that_closes_is_let_in() {
+    fn connections_in_the_queue_of_a_closing_listener_are_accepted() {
         const WAITING: usize = 300;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -550,18 +566,18 @@ mod tests {
             let socket = sockets.expect("a port").pop().expect("one socket");
             let address = socket.local_addr().expect("its address");
             let clients: Vec<_> = (0..WAITING)
-                .map(|_| std::net::TcpStream::connect(address).expect("a place in the queue"))
+                .map(|_| std::net::TcpStream::connect(address).expect("a slot in the queue"))
                 .collect();
-            let live = Rc::new(Counting::default());
+            let context = Rc::new(Counting::default());
             let listener = Arc::new(Listener::new("agents"));
             let socket = AcceptQueue::new(ListeningSocket::Tcp(socket));
             let socket = socket.expect("a socket of this runtime");
             let serve = |_: Accepted| ready(());
-            accept_loop(listener, socket, Rc::clone(&live), serve, ready(())).await;
-            while Rc::strong_count(&live) > 1 {
+            accept_loop(listener, socket, Rc::clone(&context), serve, ready(())).await;
+            while Rc::strong_count(&context) > 1 {
                 yield_now().await;
             }
-            assert_eq!(live.0.get(), clients.len());
+            assert_eq!(context.0.get(), clients.len());
         });
     }
 }

@@ -1,7 +1,7 @@
-//! When a connection last did something, and the transport that notes it.
+//! When a connection was last active, and the transport that records it.
 //!
-//! hyper has one timer for a head and for an idle connection; two are needed, and the drain rule needs the time of
-//! the last byte. The transport notes times; whoever drives the connection reads them.
+//! hyper has one timer for both a head and an idle connection. The proxy needs two, and the drain rule needs the time
+//! of the last byte. The transport records times; the task that serves the connection reads them.
 
 use std::{
     fmt, io,
@@ -27,27 +27,28 @@ use tokio_rustls::server::TlsStream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnectionStage {
-    /// Between requests: no byte of the next one has come.
+    /// Between requests: no byte of the next one has arrived.
     Idle = 0,
-    /// Bytes of a head have come, not yet all of it.
+    /// A part of a request head has arrived.
     Head = 1,
-    /// A request is being answered.
+    /// The proxy is answering a request.
     Busy = 2,
 }
 
-/// Times and stage of one connection, shared by its transport and its driver. Relaxed: one thread drives both.
+/// Times and stage of one connection, shared by its transport and its task. The order of atomics is relaxed, because
+/// one thread uses both.
 #[derive(Debug)]
 pub struct Activity {
     start: Instant,
     stage: AtomicU8,
     /// Microseconds from `start` at which `stage` began.
     since: AtomicU64,
-    /// Microseconds from `start` of the last byte read.
+    /// Microseconds from `start` at which the last byte was read.
     last_read: AtomicU64,
-    /// Microseconds from `start` at which the peer last took what it had not taken at first. What it takes at once is
-    /// written when its stage begins, and needs no look at the clock.
+    /// Microseconds from `start` at which the peer last accepted bytes after a stall. Bytes that it accepts at once are
+    /// written when a stage begins, and need no look at the clock.
     last_write: AtomicU64,
-    /// Microseconds from `start` since which a write has been refused; 0: none is.
+    /// Microseconds from `start` since when writes stall. 0: they do not.
     write_stalled: AtomicU64,
     /// Bytes that the peer's connection has accepted.
     written: AtomicU64,
@@ -67,20 +68,20 @@ impl Activity {
         }
     }
 
-    /// Notes that a new stage begins now.
+    /// Begins a new stage now.
     pub fn enter(&self, stage: ConnectionStage) {
         self.enter_at(stage, Instant::now());
     }
 
-    /// Notes that a new stage has begun. Who knows the time already need not ask for it again: a request passes here
-    /// several times.
+    /// Begins a new stage at `now`. A caller that knows the time already saves a look at the clock, of which each
+    /// request would need several.
     pub fn enter_at(&self, stage: ConnectionStage, now: Instant) {
         let since = now.saturating_duration_since(self.start).as_micros() as u64;
         self.since.store(since, Ordering::Relaxed);
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// The present stage and when it began.
+    /// The current stage and when it began.
     pub fn stage(&self) -> (ConnectionStage, Instant) {
         let stage = match self.stage.load(Ordering::Relaxed) {
             0 => ConnectionStage::Idle,
@@ -90,18 +91,18 @@ impl Activity {
         (stage, self.instant(&self.since))
     }
 
-    /// Since when nothing happened on an idle connection: its last answer may still be on its way out.
+    /// Since when an idle connection has been inactive. Its last response may still be on its way to the client.
     pub fn idle_since(&self) -> Instant {
         self.instant(&self.since)
             .max(self.instant(&self.last_write))
     }
 
-    /// When the last byte was read, or the connection began.
+    /// When the last byte was read, or when the connection began.
     pub fn last_read(&self) -> Instant {
         self.instant(&self.last_read)
     }
 
-    /// Since when the peer has taken no byte that we want to write.
+    /// Since when the peer has accepted none of the bytes that the proxy wants to write. `None` if writes do not stall.
     pub fn write_stalled(&self) -> Option<Instant> {
         let stalled = self.write_stalled.load(Ordering::Relaxed);
         (stalled > 0).then(|| self.start + Duration::from_micros(stalled))
@@ -122,7 +123,7 @@ impl Activity {
         }
     }
 
-    /// A flush that waits is a stalled write as well: TLS keeps a record until the socket takes it.
+    /// A pending flush counts as a stalled write too, because TLS holds a record until the socket accepts it.
     fn wrote(&self, pending: bool) {
         let stalled = self.write_stalled.load(Ordering::Relaxed);
         if pending && stalled == 0 {
@@ -134,7 +135,7 @@ impl Activity {
         }
     }
 
-    /// What a write has come to.
+    /// Records the result of a write.
     fn accepted(&self, polled: &Poll<io::Result<usize>>) {
         self.wrote(polled.is_pending());
         if let Poll::Ready(Ok(bytes)) = polled {
@@ -158,27 +159,27 @@ impl Default for Activity {
     }
 }
 
-/// A byte stream in place of TLS on a socket: what a test gives to stand for a client's connection.
+/// A byte stream that tests use in place of a client's TLS connection.
 pub trait ClientStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ClientStream for T {}
 
 #[derive(Debug)]
 enum Inner {
-    /// Boxed: more than a kilobyte, which is handed on a dozen times until it is at its place.
+    /// Boxed, because the stream has more than a kilobyte and is moved a dozen times.
     Tls(Box<TlsStream<TcpStream>>),
-    /// In tests: no socket and no TLS.
+    /// In tests: without a socket and without TLS.
     Memory(BufReader<Box<dyn ClientStream>>),
 }
 
 impl Inner {
-    /// Whether TLS has something to write of its own.
+    /// Whether TLS itself has bytes to write.
     fn wants_write(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.get_ref().1.wants_write())
     }
 }
 
-/// Calls a method of whichever transport it is.
+/// Calls a method of either transport.
 macro_rules! each {
     ($io:expr, $inner:ident => $call:expr) => {
         match $io {
@@ -188,7 +189,7 @@ macro_rules! each {
     };
 }
 
-/// The transport of a connection, which notes its activity.
+/// The transport of a connection, which records its activity.
 #[derive(Debug)]
 pub struct TlsIo {
     inner: Inner,
@@ -196,13 +197,13 @@ pub struct TlsIo {
     end: End,
 }
 
-/// Whether the client has said that nothing more comes from it.
+/// Whether the client has closed its direction of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     NotYet,
-    /// It has, between requests, and nothing was written since.
+    /// It has, between requests, and the proxy has written nothing since.
     Idle,
-    /// It has, while it was owed something: it may have ended its own direction alone.
+    /// It has, while a response was due. The client may still read.
     Owed,
 }
 
@@ -215,7 +216,7 @@ impl TlsIo {
         }
     }
 
-    /// For tests: a connection without a socket, whose bytes are what TLS would have carried.
+    /// For tests: a connection without a socket. Its bytes are those that TLS would have carried.
     pub fn in_memory(transport: Box<dyn ClientStream>, activity: Arc<Activity>) -> Self {
         Self {
             inner: Inner::Memory(BufReader::new(transport)),
@@ -224,18 +225,17 @@ impl TlsIo {
         }
     }
 
-    /// Waits until the client says something, and leaves it to be read; `false`: it has said that nothing comes.
+    /// Waits until the client sends data, and leaves that to be read. `false`: the client has closed its direction.
     ///
-    /// # Errors
-    /// What it sent is no TLS, or the connection broke (not to be asked again then), or ended without the word that TLS
-    /// has for it ([`io::ErrorKind::UnexpectedEof`]).
+    /// # Errors The client sent bytes that are not TLS, or the connection broke. Do not poll again after that. If the
+    /// connection ended without a TLS `close_notify`, the error is [`io::ErrorKind::UnexpectedEof`].
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_fill_buf(cx));
         let has_bytes = match polled {
             Poll::Ready(Ok(bytes)) => !bytes.is_empty(),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
-                // TLS itself may have an answer: no to a renegotiation.
+                // TLS may have to answer, for example to refuse a renegotiation.
                 if self.inner.wants_write() {
                     let _ = Pin::new(self).poll_flush(cx);
                 }
@@ -248,14 +248,14 @@ impl TlsIo {
         Poll::Ready(Ok(has_bytes))
     }
 
-    /// Whether the client has closed the connection after its last answer. Then nobody is left to be told of our end
-    /// of it: the system would answer the word with a reset.
+    /// Whether the client has closed the connection after its last response. The proxy then sends no `close_notify`,
+    /// because the system would answer with a reset.
     fn is_left(&self) -> bool {
         let Inner::Tls(stream) = &self.inner else {
             return self.end == End::Idle;
         };
         let socket = stream.get_ref().0;
-        // Asked of the system itself where the runtime knows of no end: it may have come just after the last bytes.
+        // If the runtime knows of no end, the system is asked: the end may have arrived just after the last bytes.
         self.end == End::Idle
             && (is_ended(socket)
                 || matches!(
@@ -341,7 +341,7 @@ impl AsyncWrite for TlsIo {
     }
 }
 
-/// Whether the runtime has heard of the end of what the peer sends.
+/// Whether the runtime knows that the peer has closed its direction.
 fn is_ended(socket: &TcpStream) -> bool {
     let ready =
         pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));

@@ -1,4 +1,4 @@
-//! What a listener can listen on: an IP address with a port, or a Unix socket.
+//! The addresses that a listener can bind: an IP address with a port, or a Unix socket.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
@@ -12,7 +12,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// The address, if it is one of IP.
+    /// The IP address and port, if it is not a Unix socket.
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),

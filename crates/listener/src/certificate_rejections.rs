@@ -1,4 +1,5 @@
-//! Clients that call our certificate over or bad: their clock is wrong, as a rule, and nothing else shows it.
+//! Clients that reject the listener's certificate as expired or bad. Usually their clock is wrong, and nothing else
+//! shows it.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,32 +8,32 @@ use std::time::SystemTime;
 
 use rustls::AlertDescription;
 
-/// How often a listener's certificates were not believed since it opened, and by whom last.
+/// Counts how often clients rejected a certificate of a listener since it opened.
 #[derive(Debug, Default)]
 pub struct CertificateRejections {
     last: Mutex<Option<CertificateRejection>>,
 }
 
-/// Handshakes that ended so.
+/// The rejections so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CertificateRejection {
-    /// How many.
+    /// How many handshakes ended in this way.
     pub times: u64,
     /// The last client.
     pub client: IpAddr,
-    /// When it came.
+    /// When it connected.
     pub at: SystemTime,
-    /// What it said: `certificate_expired` or `bad_certificate` (RFC 8446, 6.2).
+    /// Its TLS alert: `certificate_expired` or `bad_certificate` (RFC 8446, 6.2).
     pub alert: &'static str,
 }
 
 impl CertificateRejections {
-    /// Those that there were; none where everybody believed us.
+    /// The rejections so far, with the last client. `None` if there were none.
     pub fn last(&self) -> Option<CertificateRejection> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a handshake that failed, if this is why.
+    /// Counts a failed handshake if the client rejected the certificate.
     pub(crate) fn note(&self, client: IpAddr, error: &io::Error) {
         let Some(alert) = alert(error) else { return };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,8 +46,8 @@ impl CertificateRejections {
     }
 }
 
-/// What OpenSSL says of a certificate or list that is over, or not valid yet, by its own clock; the latter also of a
-/// name that it did not ask for.
+/// The alerts of OpenSSL for a certificate or CRL that has expired or is not valid yet by the client's clock. The
+/// second one also means a name that the client did not expect.
 fn alert(error: &io::Error) -> Option<&'static str> {
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_does_not_believe_our_dates_counts() {
+    fn only_clients_that_reject_the_certificates_dates_count() {
         let rejections = CertificateRejections::default();
         let client = IpAddr::from(Ipv4Addr::LOCALHOST);
         let ended_by = |alert| io::Error::other(rustls::Error::AlertReceived(alert));

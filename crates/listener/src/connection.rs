@@ -1,4 +1,4 @@
-//! What is known of a connection once its handshake is done.
+//! What the proxy knows of a connection after its handshake.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,35 +13,35 @@ use crate::{
     settings::InvalidCertPolicy,
 };
 
-/// What has become of an accepted connection.
+/// An accepted connection.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are of the large variant, and a box would be an allocation for each"
 )]
 pub enum Accepted {
-    /// TLS is terminated: requests follow.
+    /// TLS is terminated, and requests follow.
     Http(Connection),
-    /// Its bytes go to a member as they are.
+    /// The bytes go to a member unchanged.
     Passthrough(Box<RawConnection>),
 }
 
-/// A connection whose bytes are passed through. Nothing is known of the client but its address.
+/// A connection that is passed through. The proxy knows only the client's address.
 #[derive(Debug)]
 pub struct RawConnection {
     /// The socket.
     pub stream: TcpStream,
-    /// What was read of it already: the client's hello, where the server name decided.
+    /// The bytes that were read already: the client's hello, if the server name decided.
     pub read: Vec<u8>,
     /// Name of the listener.
     pub listener: Arc<str>,
     /// Where it comes from.
     pub origin: Origin,
-    /// The server name that the client requested, where that was read.
+    /// The server name that the client requested, if the proxy read it.
     pub server_name: Option<Box<str>>,
-    /// Name of the pool that gets it.
+    /// Name of the pool that gets the connection.
     pub pool: Box<str>,
-    /// Its place among the listener's connections.
+    /// Its slot among the listener's connections.
     pub permit: Permit,
 }
 
@@ -50,7 +50,7 @@ pub struct RawConnection {
 pub struct Origin {
     /// The client's address.
     pub client: SocketAddr,
-    /// The address of the load balancer in front, where its PROXY header named the client.
+    /// The address of the load balancer, if its PROXY header named the client.
     pub peer: Option<SocketAddr>,
 }
 
@@ -61,11 +61,11 @@ pub struct Connection {
     pub io: TlsIo,
     /// Its times and stage.
     pub activity: Arc<Activity>,
-    /// Who is at the other end.
+    /// Facts about client and listener.
     pub downstream: Downstream,
-    /// Who the client was found to be at the handshake.
+    /// The verdict on the client at the handshake.
     pub verdict: ClientVerdict,
-    /// Its place among the listener's connections.
+    /// Its slot among the listener's connections.
     pub permit: Permit,
 }
 
@@ -74,32 +74,32 @@ pub struct Connection {
 pub struct Downstream {
     /// Name of the listener.
     pub listener: Arc<str>,
-    /// What becomes of a refused certificate.
+    /// How the listener treats clients with a refused certificate.
     pub on_invalid: InvalidCertPolicy,
     /// The client's address.
     pub client: SocketAddr,
-    /// The address of the load balancer in front, where its PROXY header named the client.
+    /// The address of the load balancer, if its PROXY header named the client.
     pub peer: Option<SocketAddr>,
-    /// Our port.
+    /// The listener's port.
     pub port: u16,
-    /// What was agreed; none without TLS.
+    /// The negotiated TLS parameters. `None` without TLS.
     pub tls: Option<NegotiatedTls>,
 }
 
-/// What TLS agreed on.
+/// Negotiated TLS parameters.
 #[derive(Clone, Debug)]
 pub struct NegotiatedTls {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
     /// Cipher suite by its IANA name.
     pub cipher: &'static str,
-    /// Server name asked for.
+    /// The server name that the client requested.
     pub server_name: Option<Arc<str>>,
     /// Whether a session was resumed.
     pub resumed: bool,
-    /// How long the handshake took, waiting for a place included.
+    /// How long the handshake took, including the wait for a slot.
     pub took: Duration,
-    /// Whether HTTP/2 was agreed on (ALPN `h2`); otherwise HTTP/1.1 is spoken.
+    /// Whether HTTP/2 was negotiated (ALPN `h2`). Otherwise the connection uses HTTP/1.1.
     pub http2: bool,
 }
 
@@ -122,36 +122,36 @@ impl NegotiatedTls {
     }
 }
 
-/// Who the client is by the trust store that was last asked, ready for records and requests.
+/// The last verdict of a trust store on a client, with the values that records and requests need.
 #[derive(Clone, Debug)]
 pub struct ClientVerdict {
-    /// What the trust store said.
+    /// The verification by the trust store.
     pub verification: ChainVerification,
-    /// The same, ready to be stamped on requests.
+    /// The identity headers, ready to be stamped on requests.
     pub headers: Arc<IdentityHeaders>,
     /// `SUCCESS`, `NONE` or `FAILED:reason`.
     pub verdict: Arc<str>,
-    /// Name of a verified agent.
+    /// The certname of a verified agent.
     pub certname: Option<Arc<str>>,
 }
 
 impl ClientVerdict {
-    /// Judges the certificates a client presented, its own first; none: anonymous.
+    /// Verifies the certificates that a client presented, its own first. A client without certificates is anonymous.
     pub fn verify(trust: &TrustStore, presented: &[CertificateDer<'_>], now: UnixTime) -> Self {
         Self::of(trust.verify(presented, now))
     }
 
-    /// Judges anew after a change of trust, or after something on the chain has run out.
+    /// Verifies the client again, after the trust store has changed or a part of the chain has expired.
     pub fn reverify(&self, trust: &TrustStore, now: UnixTime) -> Self {
         Self::of(trust.reverify(&self.verification, now))
     }
 
-    /// The same by another trust store, where looking serials up is enough for it.
+    /// The verdict of another trust store, if a lookup of serials is enough for that.
     pub fn confirmed(&self, trust: &TrustStore, now: UnixTime) -> Option<Self> {
         trust.confirmed(&self.verification, now).map(Self::of)
     }
 
-    /// Who the client is.
+    /// The client's identity.
     pub fn identity(&self) -> &ClientIdentity {
         &self.verification.identity
     }
@@ -161,7 +161,7 @@ impl ClientVerdict {
         matches!(self.verification.identity, ClientIdentity::Refused(_))
     }
 
-    /// The name that a refused certificate says, for records.
+    /// The unverified certname in a refused certificate, for records.
     pub fn claimed(&self) -> Option<Arc<str>> {
         let ClientIdentity::Refused(refusal) = &self.verification.identity else {
             return None;

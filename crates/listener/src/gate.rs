@@ -1,4 +1,4 @@
-//! A counted limit shared by all workers whose maximum may change with the configuration.
+//! A limit over all workers, whose maximum may change with the configuration.
 
 use std::{
     pin::pin,
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::per_address::AddressPermit;
 
-/// Counts what is inside; `enter` waits while the count is at the limit.
+/// Counts permits. [`enter`](Self::enter) waits while the count is at the limit.
 #[derive(Debug, Default)]
 pub struct Gate {
     inside: AtomicU32,
@@ -20,7 +20,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Takes a place, or says that all `max` are taken.
+    /// Takes a slot. `None` if all `max` are taken.
     pub fn try_enter(self: &Arc<Self>, max: u32) -> Option<Permit> {
         self.inside
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |inside| {
@@ -33,11 +33,11 @@ impl Gate {
             })
     }
 
-    /// Takes a place, waiting for one where all are taken. `limit` is asked again each time a place is freed.
+    /// Takes a slot, after a wait if all are taken. `limit` is read again each time a slot is freed.
     pub async fn enter(self: &Arc<Self>, limit: impl Fn() -> u32) -> Permit {
         loop {
-            // Registered before the attempt, so that a place freed in between is not missed: without that, two freed at
-            // once would leave one call for two that are about to wait.
+            // Registered before the attempt, so that a slot that is freed in between is not missed. Otherwise two slots
+            // freed at once could wake only one of two callers.
             let mut freed = pin!(self.freed.notified());
             freed.as_mut().enable();
             if let Some(permit) = self.try_enter(limit()) {
@@ -47,34 +47,34 @@ impl Gate {
         }
     }
 
-    /// How many places are taken.
+    /// How many slots are taken.
     pub fn inside(&self) -> u32 {
         self.inside.load(Ordering::Relaxed)
     }
 
-    /// Wakes those that wait, so that they see a changed limit.
+    /// Wakes all waiting callers, so that they read a changed limit.
     pub fn limit_changed(&self) {
         self.freed.notify_waiters();
     }
 }
 
-/// A place in a [`Gate`], given back on drop.
+/// A slot of a [`Gate`], freed on drop.
 #[derive(Debug)]
 pub struct Permit {
     gate: Arc<Gate>,
-    /// Held, never read.
+    /// The slot of the client's address, freed together with this one.
     address: Option<AddressPermit>,
 }
 
 impl Permit {
-    /// The same with the place that the client's address has, to be given back with it.
+    /// Adds the slot of the client's address, to be freed together with this one.
     pub(crate) fn at(mut self, address: Option<AddressPermit>) -> Self {
         self.address = address;
         self
     }
 
-    /// Adds the place that the client's address has.
-    pub(crate) fn place(&mut self, address: Option<AddressPermit>) {
+    /// Sets the slot of the client's address.
+    pub(crate) fn set_address(&mut self, address: Option<AddressPermit>) {
         self.address = address;
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_gate_admits_nobody_until_a_permit_is_dropped() {
+    fn a_full_gate_admits_no_connection_until_a_permit_is_dropped() {
         let gate = Arc::new(Gate::default());
         let first = gate.try_enter(1).expect("an empty gate has room");
         assert!(gate.try_enter(1).is_none());

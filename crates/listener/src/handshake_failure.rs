@@ -4,17 +4,15 @@ use std::io;
 
 use identity::Reason;
 use rustls::PeerIncompatible;
-use thiserror::Error;
 
 use crate::{
     plain_http::PlainHttp,
-    preface::PrefaceError,
+    preface::{NoBytes, PrefaceError},
     redirect::NotHttp,
     sni::{LongHello, UnknownName},
 };
 
-/// Why a handshake failed. A `match` on it names every case, so a new case cannot be counted as something else by
-/// accident.
+/// Why a handshake failed. A `match` on it names every case, so that no new case is counted as another one by accident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFailure {
     /// The client closed the connection before it sent a byte. Load balancers and agents probe ports in this way.
@@ -25,11 +23,11 @@ pub enum HandshakeFailure {
     Timeout,
     /// The client ended the handshake with a TLS alert.
     ClientAlert,
-    /// The client sent plain HTTP and was answered with status 400.
+    /// The client sent plain HTTP, and the proxy answered with status 400.
     PlainHttp,
     /// The client sent bytes that are neither a TLS handshake nor HTTP.
     NotTls,
-    /// The client offered no TLS version from 1.2 on. Agents on Ruby before 2.0 do not.
+    /// The client offered no TLS version from 1.2 on, as agents on Ruby before 2.0.
     OldTls,
     /// The client and the proxy have no cipher suite or other parameter in common.
     NoCommonTlsParameters,
@@ -39,9 +37,9 @@ pub enum HandshakeFailure {
     NoCertificate,
     /// The proxy refused the client's certificate.
     Certificate(Reason),
-    /// The client asked for a server name that no certificate of the listener covers (`sni_strict`).
+    /// The client requested a server name that no certificate of the listener covers (`sni_strict`).
     UnrecognizedName,
-    /// The client asked for no server name (`sni_strict`).
+    /// The client requested no server name (`sni_strict`).
     NoServerName,
     /// The connection does not come from a load balancer whose PROXY headers the listener accepts.
     ProxyPeer,
@@ -49,12 +47,12 @@ pub enum HandshakeFailure {
     ProxyHeader,
     /// The client's hello is longer than the proxy reads to find the server name.
     LongHello,
-    /// The client sent something else than HTTP to a listener that redirects plain HTTP.
+    /// The client sent something other than HTTP to a listener that redirects plain HTTP.
     NotHttp,
 }
 
 impl HandshakeFailure {
-    /// The word in access records.
+    /// The label in access records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoBytes => "no-data",
@@ -77,7 +75,7 @@ impl HandshakeFailure {
         }
     }
 
-    /// The failure that an error of the handshake stands for.
+    /// The failure behind an error of the handshake.
     pub(crate) fn of(error: &io::Error) -> Self {
         let Some(source) = error.get_ref() else {
             return Self::ConnectionLost;
@@ -125,8 +123,3 @@ impl HandshakeFailure {
         }
     }
 }
-
-/// A client that connected and closed the connection without a byte, in order or with a reset.
-#[derive(Debug, Error)]
-#[error("the client closed the connection without sending data")]
-pub(crate) struct NoBytes;

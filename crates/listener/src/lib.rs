@@ -1,6 +1,7 @@
 //! From a socket to an authenticated connection: bind, accept, handshake, activity, drain.
 //!
-//! Knows nothing of pools or HTTP. One accept loop runs per worker and listener; limits count over all workers.
+//! This crate knows nothing of pools or HTTP. Each worker runs one accept loop per listener. Limits count over all
+//! workers.
 
 mod accept;
 mod activity;

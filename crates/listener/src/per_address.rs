@@ -1,4 +1,4 @@
-//! Counts by client address, so that one address cannot hold all of what a listener has.
+//! Limits per client address, so that one address cannot use up a listener.
 
 use std::{
     collections::HashMap,
@@ -10,23 +10,23 @@ use std::{
 use balancing::counted_as;
 use tokio::sync::Notify;
 
-/// How many of something each address has, over all workers. There are no more entries than what is counted or waits.
+/// A count per address over all workers. Only addresses with a counted or waiting client have an entry.
 #[derive(Debug, Default)]
 pub struct AddressGate {
     addresses: Mutex<HashMap<IpAddr, Entry>>,
 }
 
-/// What is known of one address.
+/// The state of one address.
 #[derive(Debug, Default)]
 struct Entry {
     inside: u32,
     waiting: u32,
-    /// Wakes one client that waits: a herd behind one address must not wake all of it for each place.
+    /// Wakes one waiting client at a time. A freed slot must not wake every client behind one address.
     freed: Arc<Notify>,
 }
 
 impl AddressGate {
-    /// Counts one more for this address (IPv6: for its /64 network), unless it has `max` already.
+    /// Takes a slot for this address (IPv6: for its /64 network). `None` if the address has `max` already.
     pub fn try_enter(self: &Arc<Self>, client: IpAddr, max: u32) -> Option<AddressPermit> {
         let address = counted_as(client);
         let mut addresses = self.addresses();
@@ -41,14 +41,14 @@ impl AddressGate {
         })
     }
 
-    /// The same, waiting while the address has as many as `max` says.
+    /// Takes a slot for this address, after a wait while the address has `max()` of them.
     pub async fn enter(self: &Arc<Self>, client: IpAddr, max: impl Fn() -> u32) -> AddressPermit {
         if let Some(permit) = self.try_enter(client, max()) {
             return permit;
         }
         let waiter = self.wait_as(counted_as(client));
         loop {
-            // Registered before the attempt, so that a place given back in between is not missed.
+            // Registered before the attempt, so that a slot that is freed in between is not missed.
             let mut freed = pin!(waiter.freed.notified());
             freed.as_mut().enable();
             if let Some(permit) = self.try_enter(client, max()) {
@@ -69,7 +69,7 @@ impl AddressGate {
         }
     }
 
-    /// Takes one off a count of this address and lets the next client of it try.
+    /// Decrements a count of this address, and wakes its next client.
     fn leave(&self, address: IpAddr, count: impl FnOnce(&mut Entry) -> &mut u32) {
         let mut addresses = self.addresses();
         let Some(entry) = addresses.get_mut(&address) else {
@@ -83,7 +83,7 @@ impl AddressGate {
         }
     }
 
-    /// A panic elsewhere leaves whole numbers behind.
+    /// A panic elsewhere leaves the counts intact.
     fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Entry>> {
         self.addresses
             .lock()
@@ -91,7 +91,7 @@ impl AddressGate {
     }
 }
 
-/// One of what an address has; dropping it gives it back.
+/// A slot of an address, freed on drop.
 #[derive(Debug)]
 pub struct AddressPermit {
     gate: Arc<AddressGate>,
@@ -104,8 +104,8 @@ impl Drop for AddressPermit {
     }
 }
 
-/// A client that waits for a place of its address. When it stops waiting, the next one tries: a limit that a reload has
-/// raised has room for more than one.
+/// A client that waits for a slot of its address. When it stops waiting, the next one tries, because a reload may have
+/// raised the limit by more than one.
 struct Waiter<'a> {
     gate: &'a AddressGate,
     address: IpAddr,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_its_own_count_and_a_network_of_ipv6_has_one() {
+    fn each_ipv4_address_and_each_ipv6_network_has_its_own_count() {
         let gate = Arc::new(AddressGate::default());
         let enter = |text| gate.try_enter(address(text), 2);
         let held = [enter("2001:db8::1"), enter("2001:db8::2")];
@@ -160,7 +160,7 @@ mod tests {
         assert!(gate.addresses().is_empty());
     }
 
-    /// Clients of two addresses that wait, the limit, and how often the gate was asked for it.
+    /// Waiting clients of several addresses, the limit, and how often they read it.
     struct Herd {
         gate: Arc<AddressGate>,
         max: Arc<AtomicU32>,
@@ -191,7 +191,7 @@ mod tests {
             }
         }
 
-        /// Lets every client that was woken try; how often they tried.
+        /// Lets every client that was woken try. Returns how often they tried.
         async fn tries(&self) -> u32 {
             for _ in 0..20 {
                 tokio::task::yield_now().await;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_place_given_back_wakes_one_client_of_that_address() {
+    async fn a_freed_slot_wakes_one_client_of_its_address() {
         let gate = Arc::new(AddressGate::default());
         let [first, second] =
             ["192.0.2.1", "192.0.2.2"].map(|text| gate.try_enter(address(text), 1));
@@ -209,10 +209,10 @@ mod tests {
         let mut herd = Herd::of(&gate, &waiting);
         herd.tries().await;
         drop(first);
-        // The one that enters lets the next one try, which ends there.
+        // The client that enters wakes the next one, whose attempt fails.
         assert_eq!(herd.tries().await, 2);
         let entered = herd.entered.try_recv().expect("there is a place");
-        // A raised limit has room for all that wait at that address, and each wakes the next.
+        // The raised limit has room for all waiting clients of that address, and each wakes the next.
         herd.max.store(3, Ordering::Relaxed);
         drop(entered);
         assert_eq!(herd.tries().await, 4);

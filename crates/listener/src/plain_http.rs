@@ -1,4 +1,4 @@
-//! Plain HTTP on a TLS port: the client gets an answer that it can read, in place of a TLS alert.
+//! Plain HTTP on a TLS port: the client gets a readable response in place of a TLS alert.
 
 use std::{io, time::Duration};
 
@@ -8,17 +8,17 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the client may take to read the answer and to close the connection.
+/// How long the client may take to read the response and to close the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How many bytes of the request are read and dropped in that time.
+/// How many bytes of the request are read and discarded in that time.
 const DISCARD_BYTES_MAX: u64 = 64 << 10;
 
-/// The methods of HTTP, and what a client of HTTP/2 begins with. A client of the PROXY protocol or of SSH, whose first
-/// bytes are letters too, gets no answer in HTTP.
+/// The methods of HTTP, and the preface of HTTP/2. Clients of the PROXY protocol or of SSH begin with letters too, and
+/// get no response in HTTP.
 const METHODS: [&str; 10] = [
     "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI ",
 ];
-/// Bytes of a connection that show whether it speaks HTTP.
+/// How many bytes of a connection show whether it is HTTP.
 pub(crate) const FIRST_BYTES: usize = 8;
 
 const TEXT: &str =
@@ -28,12 +28,11 @@ const TEXT: &str =
 #[derive(Debug, Error)]
 #[error("the client sent plain HTTP to a TLS port")]
 pub(crate) struct PlainHttp {
-    /// What the answer's `X-Request-Id` says.
+    /// The `X-Request-Id` of the response.
     pub(crate) request_id: String,
 }
 
-/// Whether a connection that begins with these bytes speaks HTTP. There is at least one byte; further ones may be on their
-/// way.
+/// Whether a connection that begins with these bytes is HTTP. There is at least one byte, and more may follow.
 pub(crate) fn is_http(first: &[u8]) -> bool {
     METHODS.iter().any(|method| {
         let length = method.len().min(first.len());
@@ -41,7 +40,7 @@ pub(crate) fn is_http(first: &[u8]) -> bool {
     })
 }
 
-/// The answer to every request. `request_id` is the `id` of its access record.
+/// The response to every request. `request_id` is the `id` of its access record.
 fn response(request_id: &str) -> String {
     format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
@@ -50,21 +49,22 @@ fn response(request_id: &str) -> String {
     )
 }
 
-/// Sends the answer to a client that sent plain HTTP to a port that speaks TLS.
+/// Answers a client that sent plain HTTP to a TLS port.
 pub(crate) async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, request_id: &str) {
     send(stream, &response(request_id)).await;
 }
 
-/// Sends an answer, then waits for the client to close the connection, within limits of time and bytes.
+/// Sends a response, then waits for the client to close the connection, within limits of time and bytes.
 pub(crate) async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, response: &str) {
     let exchange = async {
         stream.write_all(response.as_bytes()).await?;
         stream.shutdown().await?;
-        // A socket that is closed with unread bytes is reset, and a reset can discard the answer before the client reads it.
+        // The system resets a socket that is closed with unread bytes. A reset can discard the response before the
+        // client reads it.
         copy(&mut stream.take(DISCARD_BYTES_MAX), &mut sink()).await?;
         io::Result::Ok(())
     };
-    // A client that has gone, or stays too long, has nothing to learn from an error.
+    // An error has no consequence: the client has gone, or stayed too long.
     let _ = timeout(CLOSE_TIMEOUT, exchange).await;
 }
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_begin_http_and_nothing_else_does() {
+    fn only_http_methods_begin_plain_http() {
         for method in ["GET", "PUT", "POST", "HEAD", "OPTIONS", "PRI", "get"] {
             let request = format!("{method} / HTTP/1.1");
             for length in 1..request.len() {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_reads_the_whole_answer_and_its_end_ends_the_connection() {
+    fn a_client_reads_the_whole_response_and_closes_the_connection() {
         run(async {
             let (mut client, server) = duplex(64 << 10);
             let request = b"PUT /puppet/v3/report/web01 HTTP/1.1\r\n\r\n";
@@ -124,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_stays_is_cut_off() {
+    fn a_client_that_does_not_close_is_disconnected() {
         run(async {
-            // One client has no room for the answer, one never closes.
+            // The first client has no room for the response, the second never closes the connection.
             for room in [1, 64 << 10] {
                 let (client, server) = duplex(room);
                 let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The PROXY header before the first byte of a connection, and whose address it names.
+//! The PROXY header at the beginning of a connection.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use routing::Network;
 use thiserror::Error;
 use tokio::{io::AsyncReadExt, net::TcpStream};
 
-use crate::{connection::Origin, handshake_failure::NoBytes};
+use crate::connection::Origin;
 
 /// Why a connection was refused before its first byte.
 #[derive(Debug, Error)]
@@ -21,10 +21,14 @@ pub(crate) enum PrefaceError {
     Header(HeaderError),
 }
 
-/// Reads the header that every connection of this listener begins with, and not a byte more.
+/// A client that closed the connection, or reset it, without sending a byte.
+#[derive(Debug, Error)]
+#[error("the client closed the connection without sending data")]
+pub(crate) struct NoBytes;
+
+/// Reads the header that begins every connection of this listener, and not a byte more.
 ///
-/// # Errors
-/// The peer is not one of the load balancers, or what it sent is no header, or it closed the connection.
+/// # Errors The peer is not one of the load balancers, its bytes are not a PROXY header, or it closed the connection.
 pub(crate) async fn read(
     stream: &mut TcpStream,
     peer: SocketAddr,
@@ -37,7 +41,7 @@ pub(crate) async fn read(
     let mut header = Vec::new();
     let mut piece = [0; PIECE_BYTES];
     loop {
-        // Looked at first: what follows the header belongs to TLS, or to the member.
+        // Peeked, because the bytes behind the header belong to TLS or to the member.
         let length = match stream.peek(&mut piece).await {
             Ok(0) | Err(_) if header.is_empty() => {
                 return Err(io::Error::new(io::ErrorKind::ConnectionAborted, NoBytes));
@@ -63,10 +67,10 @@ pub(crate) async fn read(
                 },
             });
         }
-        // The parser refuses a longer one as soon as it knows its length.
+        // The parser refuses a longer header as soon as it knows its length.
         debug_assert!(header.len() < HEADER_BYTES_MAX);
     }
 }
 
-/// Bytes that are looked at at once; most headers have fewer.
+/// Bytes that are peeked at once. Most headers are shorter.
 const PIECE_BYTES: usize = 512;

@@ -1,4 +1,4 @@
-//! Connections that wait to be accepted, of a TCP port or of a Unix socket.
+//! The queue of connections to accept, of a TCP port or a Unix socket.
 
 use std::{
     io,
@@ -8,10 +8,10 @@ use std::{
 
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-/// The address that clients of a Unix socket have: they are on this host.
+/// The address recorded for clients of a Unix socket, which are on this host.
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A listening socket that no runtime knows yet.
+/// A listening socket that is not registered with a runtime yet.
 #[derive(Debug)]
 pub enum ListeningSocket {
     /// A TCP port.
@@ -21,7 +21,7 @@ pub enum ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// The next connection that waits.
+    /// Accepts the next connection in the queue.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match self {
             Self::Tcp(socket) => {
@@ -46,8 +46,7 @@ pub enum AcceptQueue {
 impl AcceptQueue {
     /// Registers a socket with the runtime of this thread.
     ///
-    /// # Errors
-    /// The system refuses.
+    /// # Errors The system refuses.
     pub fn new(socket: ListeningSocket) -> io::Result<Self> {
         match socket {
             ListeningSocket::Tcp(socket) => TcpListener::from_std(socket).map(Self::Tcp),
@@ -55,7 +54,7 @@ impl AcceptQueue {
         }
     }
 
-    /// The port; 0 of a Unix socket.
+    /// The port; 0 for a Unix socket.
     pub(crate) fn port(&self) -> u16 {
         match self {
             Self::Tcp(socket) => socket.local_addr().map_or(0, |local| local.port()),
@@ -81,9 +80,9 @@ impl AcceptQueue {
     }
 }
 
-/// A connection of a Unix socket in the type of one of TCP, so that connections of TCP have no second kind to look for at
-/// each read. Both are streams that the same system calls read, write, peek at and close; only options of TCP fail, and
-/// addresses are not asked for.
+/// Wraps a Unix connection in the type of a TCP connection, so that TCP connections need no second variant to check on
+/// each read. The system calls for read, write, peek and close are the same. Only TCP options fail, and the proxy does
+/// not request the addresses.
 fn from_unix(stream: unix::net::UnixStream) -> io::Result<TcpStream> {
     stream.set_nonblocking(true)?;
     TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)))

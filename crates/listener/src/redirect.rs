@@ -1,14 +1,14 @@
-//! A listener that redirects plain HTTP to HTTPS (`redirect_to_https`): one request and one answer for each connection.
-//! Only the request line counts. No header field is believed, and no part of the request is sent on.
+//! A listener that redirects plain HTTP to HTTPS (`redirect_to_https`): one request and one response per connection.
+//! The proxy uses only the request line. It trusts no header field and forwards nothing.
 
 use std::io;
 
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 
-use crate::{handshake_failure::NoBytes, plain_http};
+use crate::{plain_http, preface::NoBytes};
 
-/// Bytes that are read at once; most heads have fewer.
+/// Bytes that are read at once. Most heads are shorter.
 const PIECE_BYTES: usize = 1 << 10;
 
 /// A request that was answered.
@@ -16,30 +16,30 @@ const PIECE_BYTES: usize = 1 << 10;
 pub struct Redirected {
     /// The request up to the end of its head, or as much of it as was read.
     head: Vec<u8>,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
-    /// Why it is not a redirect, in kebab case.
+    /// Why the response is not a redirect, in kebab case.
     pub reason: Option<&'static str>,
-    /// The `X-Request-Id` of the answer.
+    /// The `X-Request-Id` of the response.
     pub request_id: String,
 }
 
 impl Redirected {
-    /// The method and the target of the request, if it has a request line.
+    /// Method and target of the request, if it has a request line.
     pub fn request(&self) -> Option<(&[u8], &[u8])> {
         request_line(&self.head).map(|line| (line.method, line.target))
     }
 }
 
-/// A client of TLS, or of another protocol, at a port for plain HTTP.
+/// A client that uses TLS or another protocol on a port for plain HTTP.
 #[derive(Debug, Error)]
 #[error("the client did not send plain HTTP")]
 pub(crate) struct NotHttp;
 
-/// Reads a request and answers it with a redirect to `base`, which is `https://` and the name of the proxy.
+/// Reads a request and redirects it to `base`, which is `https://` and the name of the proxy.
 ///
-/// # Errors
-/// The client closed the connection before the end of the head, or does not speak HTTP: such a client gets no answer.
+/// # Errors The client closed the connection before the end of the head, or does not use HTTP. Such a client gets no
+/// response.
 pub(crate) async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     (base, head_bytes_max): (&str, usize),
@@ -50,7 +50,7 @@ pub(crate) async fn answer(
     let (status, reason) = match &location {
         _ if !is_whole(&head, 0) => (431, Some("head-too-large")),
         None => (400, Some("bad-head")),
-        // Clients repeat the method of a request after 308, and may change that of others to GET after 301.
+        // After 308 clients repeat the method. After 301 they may change methods other than GET and HEAD to GET.
         Some((b"GET" | b"HEAD", _)) => (301, None),
         Some(_) => (308, None),
     };
@@ -100,7 +100,7 @@ async fn read_head(stream: &mut (impl AsyncRead + Unpin), max: usize) -> io::Res
     }
 }
 
-/// Whether a head ends in these bytes, of which those before `seen` are known not to contain its end.
+/// Whether a head ends in these bytes. The first `seen` bytes are known not to contain its end.
 fn is_whole(head: &[u8], seen: usize) -> bool {
     let new = &head[seen.saturating_sub(3)..];
     new.windows(4).any(|end| end == b"\r\n\r\n")
@@ -118,18 +118,18 @@ fn request_line(head: &[u8]) -> Option<RequestLine<'_>> {
     let (method, target) = (words.next()?, words.next()?);
     let is_http = matches!(words.next(), Some(b"HTTP/1.1" | b"HTTP/1.0")) && words.next().is_none();
     let is_method = !method.is_empty() && method.iter().all(u8::is_ascii_alphanumeric);
-    // Nothing else may come into a header of the answer.
+    // No other byte may reach a header of the response.
     let is_graphic = target.iter().all(u8::is_ascii_graphic);
     (is_http && is_method && is_graphic).then_some(RequestLine { method, target })
 }
 
-/// Path and query of a target. They begin with a slash: behind it, no byte can change the host of a URL.
+/// Path and query of a target. They begin with a slash, so that they cannot change the host of the URL.
 fn path(target: &[u8]) -> Option<&str> {
     let target = std::str::from_utf8(target).ok()?;
     if target.starts_with('/') {
         return Some(target);
     }
-    // The absolute form, as clients of a forward proxy send it.
+    // The absolute form, which clients of a forward proxy send.
     let (scheme, rest) = target.split_once("://")?;
     let path = rest.find('/').map_or("/", |start| &rest[start..]);
     scheme.eq_ignore_ascii_case("http").then_some(path)
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_to_the_name_begins_with_a_slash() {
+    fn the_location_is_the_base_and_a_path_with_a_slash() {
         for (target, expected) in [
             ("/", Some("/")),
             ("/a/b?c=d", Some("/a/b?c=d")),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_request_line_of_http_1_is_one() {
+    fn only_request_lines_of_http_1_are_accepted() {
         for line in [
             "PRI * HTTP/2.0",
             "GET /",

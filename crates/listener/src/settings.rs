@@ -1,4 +1,4 @@
-//! What a configuration says about a listener.
+//! Settings of a listener.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -9,32 +9,32 @@ use crate::{
     socket::ListenEndpoint,
 };
 
-/// Whether a client must show a certificate.
+/// Whether a client must present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertPolicy {
-    /// Asked for, not demanded: enrolment comes without one. The default.
+    /// The proxy requests a certificate and accepts clients without one, because enrolment needs that. The default.
     #[default]
     Optional,
-    /// Without one the handshake ends with an alert.
+    /// Without a certificate the handshake ends with an alert.
     Required,
 }
 
-/// What becomes of a client whose certificate is refused.
+/// How the listener treats clients with a refused certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InvalidCertPolicy {
-    /// After proof of possession every request gets a 403 that says what is wrong. The default.
+    /// Every request gets a 403 that explains the reason. The client has proved that it holds the key. The default.
     #[default]
     Explain,
-    /// The handshake ends with an alert; a resumed or live connection gets one 403 and is closed.
+    /// The handshake ends with an alert. A resumed or live connection gets one 403 and is closed.
     Abort,
-    /// `FAILED:reason` goes upstream on enrolment and `client = "any"` routes; elsewhere 403.
+    /// Members get `FAILED:reason` on enrolment and `client = "any"` routes. Other routes answer 403.
     Forward,
 }
 
 /// `[[listeners.NAME.sni_passthrough]]`: connections that are passed through without terminating their TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SniPassthrough {
-    /// Server names: a host name, or `*.` and a domain for every name directly below it.
+    /// Server names: a host name, or `*.` and a domain for every name directly below that domain.
     pub server_names: Vec<String>,
     /// The pool that gets the connections.
     pub pool: String,
@@ -61,54 +61,56 @@ pub struct ListenerSettings {
     pub addresses: Vec<ListenAddress>,
     /// Permissions of the files of its Unix sockets. Default 0660.
     pub socket_mode: SocketMode,
-    /// Name or number of the group that owns these files. Default that of the process, or of the directory.
+    /// Name or number of the group of these files. Default that of the process, or of the directory.
     pub socket_group: Option<String>,
-    /// The network interface that connections must come in by. Default any.
+    /// The network interface on which connections must arrive. Default any.
     pub interface: Option<String>,
-    /// Whether a client must show a certificate. Default `optional`.
+    /// Whether a client must present a certificate. Default `optional`.
     pub client_cert: ClientCertPolicy,
-    /// What becomes of a refused certificate. Default `explain`.
+    /// How the listener treats clients with a refused certificate. Default `explain`.
     pub on_invalid: InvalidCertPolicy,
-    /// Whether only clients are served that ask for a name of a certificate. Default no.
+    /// Whether clients must request a server name that a certificate covers. Default no.
     pub sni_strict: bool,
-    /// Most connections at once, over all workers. Default 20000.
+    /// Maximum connections over all workers. Default 20000.
     pub connections_max: u32,
-    /// Most handshakes in flight at once, over all workers. Default 512.
+    /// Maximum handshakes in flight over all workers. Default 512.
     pub handshakes_max: u32,
     /// Maximum connections of one address (IPv6: of one /64 network). Default 10000.
     pub connections_max_per_address: u32,
     /// Maximum handshakes in flight of one address (IPv6: of one /64 network). Default 256.
     pub handshakes_max_per_address: u32,
-    /// Networks without the two limits per address. Default none.
+    /// Networks that are exempt from the two limits per address. Default none.
     pub per_address_exempt: Vec<Network>,
-    /// Time allowed for a handshake. Default 10 s.
+    /// Maximum time of a handshake. Default 10 s.
     pub handshake_timeout: Duration,
-    /// Time from a request's first byte to the end of its head. Default 30 s.
+    /// Maximum time from a request's first byte to the end of its head. Default 30 s.
     pub head_timeout: Duration,
-    /// Time a connection may stand without a request. Default 15 s, at least 5 s (agents reuse for 4 s, never retry).
+    /// How long a connection may be idle. Default 15 s, at least 5 s: agents reuse a connection for 4 s and never
+    /// retry.
     pub idle_timeout: Duration,
-    /// Time a client may take no byte of an answer that waits for it. Default 60 s.
+    /// How long a client may stall without reading any of its response. Default 60 s.
     pub write_timeout: Duration,
-    /// Bytes per second that a client must send of a request body. Default 1 KiB.
+    /// Minimum bytes per second at which a client must send a request body. Default 1 KiB.
     pub body_rate_min: u64,
-    /// Bytes per second that a client must read of a response. Default 1 KiB.
+    /// Minimum bytes per second at which a client must read a response. Default 1 KiB.
     pub read_rate_min: u64,
     /// How long a client may be slower than these rates. Default 30 s.
     pub rate_grace: Duration,
-    /// Most bytes of a request head. Default 64 KiB.
+    /// Maximum bytes of a request head. Default 64 KiB.
     pub head_bytes_max: usize,
-    /// Whether HTTP/2 is offered to clients that ask for it (ALPN). Default true.
+    /// Whether the listener offers HTTP/2 (ALPN). Default true.
     pub http2: bool,
-    /// Most requests at once on one HTTP/2 connection. Default 100, the least that RFC 9113 recommends.
+    /// Maximum concurrent requests on one HTTP/2 connection. Default 100, the minimum that RFC 9113 recommends.
     pub streams_max: u32,
-    /// Networks of load balancers, each of whose connections begins with a header of the PROXY protocol. Default none: no
-    /// connection has one.
+    /// Networks of load balancers that send a PROXY header on every connection. Default none: no connection has such a
+    /// header.
     pub proxy_protocol: Option<Vec<Network>>,
-    /// The pool that gets every connection as it is, without TLS being terminated. Default none.
+    /// The pool to which every connection is passed through, without terminating TLS. Default none.
     pub passthrough: Option<String>,
     /// Server names whose connections are passed through. Default none.
     pub sni_passthrough: Vec<SniPassthrough>,
-    /// Where every request in plain HTTP is redirected to: `https://` and a host. Default none: the listener speaks TLS.
+    /// The target to which requests in plain HTTP are redirected: `https://` and a host. Default none: the listener
+    /// uses TLS.
     pub redirect_to_https: Option<String>,
 }
 
@@ -146,8 +148,8 @@ impl ListenerSettings {
         }
     }
 
-    /// What to bind. `[::]` also accepts IPv4, as operators expect of an agents' port, unless the listener has an IPv4
-    /// address of its own with that port.
+    /// The endpoints to bind. `[::]` also accepts IPv4, as operators expect of the agents' port, unless the listener
+    /// has an IPv4 address with the same port.
     pub fn endpoints(&self) -> impl Iterator<Item = ListenEndpoint> {
         let has_v4 = |port| {
             let mut addresses = self.addresses.iter().filter_map(ListenAddress::ip);
@@ -162,12 +164,12 @@ impl ListenerSettings {
         })
     }
 
-    /// Whether TLS is terminated for connections of this listener.
+    /// Whether this listener terminates TLS.
     pub fn terminates_tls(&self) -> bool {
         self.passthrough.is_none() && self.redirect_to_https.is_none()
     }
 
-    /// The pool that connections with this server name are passed through to, if they are.
+    /// The pool to which connections with this server name are passed through. `None` if TLS is terminated.
     pub fn passthrough_of(&self, requested: &str) -> Option<&str> {
         let requested = requested.strip_suffix('.').unwrap_or(requested);
         let mut entries = self.sni_passthrough.iter();
@@ -176,13 +178,13 @@ impl ListenerSettings {
             .map(|entry| entry.pool.as_str())
     }
 
-    /// Every pool that connections are passed through to.
+    /// Every pool to which connections are passed through.
     pub fn passthrough_pools(&self) -> impl Iterator<Item = &str> {
         let named = self.sni_passthrough.iter().map(|entry| entry.pool.as_str());
         self.passthrough.as_deref().into_iter().chain(named)
     }
 
-    /// Whether the limits per address hold for this client.
+    /// Whether the limits per address apply to this client.
     pub(crate) fn limits_address(&self, client: IpAddr) -> bool {
         !self
             .per_address_exempt

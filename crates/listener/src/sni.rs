@@ -1,5 +1,5 @@
-//! Handshakes that depend on the server name (SNI): it may be one that is passed through (`sni_passthrough`), or one that
-//! no certificate covers (`sni_strict`).
+//! Handshakes that depend on the server name (SNI): the connection may be passed through (`sni_passthrough`), or the
+//! name may be one that no certificate covers (`sni_strict`).
 
 use std::{io, sync::Arc};
 
@@ -14,13 +14,13 @@ use tokio::{
 };
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake, server::TlsStream};
 
-/// Maximum bytes that are read to find the server name. A hello with keys against quantum computers has 2 KiB.
+/// Maximum bytes that are read to find the server name. A hello with post-quantum keys has 2 KiB.
 const HELLO_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes that are looked at at once.
+/// Bytes that are peeked at once.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// A client that asked for no name, or for one that nobody has here.
+/// A client that requested no server name, or an unknown one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnknownName {
     #[error(
@@ -41,7 +41,7 @@ impl UnknownName {
     }
 }
 
-/// A client whose hello has no end within the limit.
+/// A client whose hello does not end within the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("the client's TLS hello is longer than {HELLO_BYTES_MAX} bytes")]
 pub(crate) struct LongHello;
@@ -49,16 +49,15 @@ pub(crate) struct LongHello;
 /// A handshake whose first message was read.
 pub(crate) struct Hello {
     accepted: Accepted,
-    /// The bytes that it was read from, for a member that gets them as they came.
+    /// The bytes of the hello, for a member that gets them unchanged.
     pub(crate) bytes: Vec<u8>,
     stream: TcpStream,
 }
 
 impl Hello {
-    /// Reads the client's hello, however it is cut into segments and TLS records.
+    /// Reads the client's hello, in any division into segments and TLS records.
     ///
-    /// # Errors
-    /// It is no TLS, or is too long, or the client closed the connection.
+    /// # Errors The bytes are not TLS, the hello is too long, or the client closed the connection.
     pub(crate) async fn read(mut stream: TcpStream) -> io::Result<Self> {
         let mut acceptor = Acceptor::default();
         let mut bytes = Vec::new();
@@ -69,7 +68,7 @@ impl Hello {
             if unread.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            // It may take less than all: only what it has taken is taken from the socket.
+            // The parser may consume only a part. Only that part is read from the socket.
             let taken = acceptor.read_tls(&mut unread)?;
             if taken == 0 {
                 return Err(io::Error::other(LongHello));
@@ -98,21 +97,20 @@ impl Hello {
         }
     }
 
-    /// The name that it asks for.
+    /// The server name that the client requests.
     pub(crate) fn server_name(&self) -> Option<String> {
         let hello = self.accepted.client_hello();
         hello.server_name().map(ToOwned::to_owned)
     }
 
-    /// The connection, to be passed through with the bytes that were read.
+    /// The connection and the bytes read from it, to be passed through.
     pub(crate) fn into_raw(self) -> (TcpStream, Vec<u8>) {
         (self.stream, self.bytes)
     }
 
-    /// Goes on with the handshake; where only known names are served, if it asks for one.
+    /// Completes the handshake. With `credentials`, only for a server name that they cover.
     ///
-    /// # Errors
-    /// As the handshake fails; [`UnknownName`].
+    /// # Errors The error of the handshake, or [`UnknownName`].
     pub(crate) async fn accept(
         self,
         tls: Arc<ServerConfig>,
@@ -123,10 +121,9 @@ impl Hello {
     }
 }
 
-/// Reads the client's hello, and shakes hands if its name is known.
+/// Reads the client's hello, and completes the handshake if the server name is known.
 ///
-/// # Errors
-/// As the handshake fails; [`UnknownName`] where it was not begun.
+/// # Errors The error of the handshake, or [`UnknownName`] if the name is unknown.
 pub(crate) async fn accept_known(
     stream: TcpStream,
     tls: Arc<ServerConfig>,
@@ -136,7 +133,7 @@ pub(crate) async fn accept_known(
     finish(begun, tls, Some(credentials)).await
 }
 
-/// `credentials`: where only names that they are good for are served.
+/// With `credentials`, only names that they cover are accepted.
 async fn finish(
     begun: StartHandshake<TcpStream>,
     tls: Arc<ServerConfig>,
@@ -148,11 +145,11 @@ async fn finish(
     let Err(refused) = known else {
         return begun.into_stream(tls).await;
     };
-    // rustls has no such alert to send for a certificate that is not chosen: a record of two bytes, in the clear, as
-    // everything is before the server's hello.
+    // rustls cannot send this alert when it finds no certificate. Before the server's hello an alert is a plaintext
+    // record with two bytes, which the proxy writes itself.
     let mut stream = begun.io;
     let alert = [ALERT, 3, 3, 0, 2, FATAL, refused.alert()];
-    // Who has gone meanwhile is refused all the same.
+    // A client that has gone meanwhile is refused as well.
     if stream.write_all(&alert).await.is_ok() {
         let _ = stream.shutdown().await;
     }
@@ -167,8 +164,8 @@ fn known(name: Option<&str>, credentials: &ListenerCredentials) -> Result<(), Un
     }
 }
 
-/// The content type of an alert's record (RFC 8446, 5.1).
+/// The content type of an alert record (RFC 8446, 5.1).
 const ALERT: u8 = 21;
 
-/// Its level (RFC 8446, 6).
+/// The level of a fatal alert (RFC 8446, 6).
 const FATAL: u8 = 2;

@@ -7,26 +7,27 @@ use tokio::net::TcpStream;
 
 use crate::address::ListenAddress;
 
-/// Connections that may wait in a socket's queue before they are accepted.
+/// Maximum connections in the queue of a socket.
 const BACKLOG: i32 = 1024;
 
-/// Bytes that a connection accepts before the network has taken them. The system's own limit is megabytes: a client that
-/// reads slowly would then seem to stall for minutes, until a third of them has been sent.
+/// Maximum bytes that a socket buffers before the network has sent them. The system's own limit is megabytes: a slow
+/// client would seem to stall for minutes, until a third of them is sent.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
-/// One address of a listener, with everything that decides how it is bound.
+/// One address of a listener, with everything that affects how it is bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenEndpoint {
     /// The address as configured.
     pub address: ListenAddress,
     /// Whether `[::]` leaves IPv4 to other addresses.
     pub only_v6: bool,
-    /// The network interface that connections must come in by, if not any.
+    /// The network interface on which connections must arrive. `None`: any.
     pub interface: Option<String>,
 }
 
 impl ListenEndpoint {
-    /// Whether the system refuses to listen on both: the same, or one accepts the connections of the other as well.
+    /// Whether the system refuses to listen on both, because they are the same or one also accepts the connections of
+    /// the other.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (Some(one), Some(two)) = (self.address.ip(), other.address.ip()) else {
             return self.address == other.address;
@@ -42,7 +43,7 @@ impl ListenEndpoint {
                 || covers((two, other.only_v6), one))
     }
 
-    /// The port; 0 is any that is free.
+    /// The port; 0 for any free port.
     pub fn port(&self) -> Option<u16> {
         self.address.ip().map(|address| address.port())
     }
@@ -58,7 +59,7 @@ fn covers((wide, only_v6): (SocketAddr, bool), other: SocketAddr) -> bool {
 }
 
 impl<A: Into<SocketAddr>> From<A> for ListenEndpoint {
-    /// An address by itself.
+    /// An endpoint without further options.
     fn from(address: A) -> Self {
         Self {
             address: ListenAddress::Ip(address.into()),
@@ -74,30 +75,30 @@ impl fmt::Display for ListenEndpoint {
     }
 }
 
-/// An address that could not be listened on.
+/// An address that cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {endpoint}: {source}{}", hint(.endpoint, .source))]
 pub struct BindError {
     /// The address.
     pub endpoint: ListenEndpoint,
-    /// What the system said.
+    /// The error of the system.
     #[source]
     pub source: io::Error,
 }
 
 impl BindError {
-    /// What to do, where the cause is a known one.
+    /// Advice for the operator, if the cause is known.
     pub fn help(&self) -> Option<&'static str> {
         help(&self.endpoint, &self.source)
     }
 
-    /// Whether the system refused the interface, and not the address.
+    /// Whether the system refused the interface, not the address.
     pub fn is_interface(&self) -> bool {
         is_interface(&self.source)
     }
 }
 
-/// An interface that sockets cannot be bound to.
+/// An interface that a socket cannot be bound to.
 #[derive(Debug, thiserror::Error)]
 #[error("interface {name}: {source}")]
 struct InterfaceError {
@@ -137,10 +138,10 @@ fn hint(endpoint: &ListenEndpoint, source: &io::Error) -> String {
     help(endpoint, source).map_or_else(String::new, |help| format!("; {help}"))
 }
 
-/// Tests whether a start could bind this address of IP: binds it without listening, and closes it again.
+/// Tests whether this IP address can be bound. Binds it without listening, and closes it again.
 ///
-/// # Errors
-/// [`BindError`], as [`bind`] would return it. An address on which this or another process listens is in use.
+/// # Errors The [`BindError`] that [`bind`] would return. An address on which this or another process listens is in
+/// use.
 pub fn try_bind(endpoint: &ListenEndpoint) -> Result<(), BindError> {
     let Some(address) = endpoint.address.ip() else {
         return Ok(());
@@ -154,13 +155,13 @@ pub fn try_bind(endpoint: &ListenEndpoint) -> Result<(), BindError> {
     }
 }
 
-/// Binds `count` sockets to one address of IP; the kernel spreads new connections over them.
+/// Binds `count` sockets to one IP address. The kernel distributes new connections among them.
 ///
-/// The first is bound without `SO_REUSEPORT` and closed again: that shows another program on the port,
-/// which `SO_REUSEPORT` of the same user would hide. Skipped where the address is ours already (`kept`).
+/// A first socket is bound without `SO_REUSEPORT` and closed again. That detects another program on the port, which
+/// `SO_REUSEPORT` would hide if it runs as the same user. Skipped if this process listens on the address already
+/// (`kept`).
 ///
-/// # Errors
-/// [`BindError`] names the address and what to do.
+/// # Errors [`BindError`] with the address and advice for the operator.
 pub fn bind(
     endpoint: &ListenEndpoint,
     count: usize,
@@ -177,7 +178,7 @@ pub fn bind(
         open(endpoint, address, false).map_err(fail)?;
     }
     let first = open(endpoint, address, true).map_err(fail)?;
-    // Port 0 is settled by the first socket; the others join it.
+    // The first socket decides what port 0 becomes, and the others use that port.
     let settled = first.local_addr().map_err(fail)?;
     let mut sockets = vec![first];
     for _ in 1..count {
@@ -186,7 +187,7 @@ pub fn bind(
     Ok(sockets)
 }
 
-/// `address` is that of the endpoint, with the port that it has got.
+/// `address` is the endpoint's address with its final port.
 fn open(
     endpoint: &ListenEndpoint,
     address: SocketAddr,
@@ -212,7 +213,7 @@ fn open(
     if share {
         socket.set_reuse_port(true)?;
     }
-    // Small answers must not wait for the peer's acknowledgement. Linux hands it on to what is accepted.
+    // Small responses must not wait for the peer's acknowledgement. On Linux, accepted sockets inherit the option.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
@@ -223,17 +224,17 @@ fn open(
     Ok(socket.into())
 }
 
-/// Time without a byte after which the system asks whether the peer is still there, and between two such probes.
+/// How long a connection is silent before the system probes the peer, and the interval between two probes.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(120);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Has the system look after a connection that may be silent for long: a peer that has gone without a word is noticed, and
-/// firewalls on the way do not forget the connection.
+/// Enables TCP keepalive for a connection that may be silent for long. The system then detects a peer that has gone,
+/// and firewalls on the path do not drop the connection.
 pub fn keep_alive(stream: &TcpStream) {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_TIME)
         .with_interval(KEEPALIVE_INTERVAL);
-    // A socket that has ended meanwhile refuses it.
+    // A socket that has ended meanwhile refuses the option.
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
@@ -242,14 +243,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted_sends_small_answers_at_once() {
+    fn accepted_sockets_send_small_responses_at_once() {
         let sockets = bind(&ListenEndpoint::from(([127, 0, 0, 1], 0)), 1, false).expect("a port");
         let address = sockets[0].local_addr().expect("its address");
-        let _client = std::net::TcpStream::connect(address).expect("a place in the queue");
+        let _client = std::net::TcpStream::connect(address).expect("a slot in the queue");
         sockets[0]
             .set_nonblocking(false)
-            .expect("a socket takes it");
-        let (accepted, _) = sockets[0].accept().expect("who has connected");
+            .expect("a socket accepts the option");
+        let (accepted, _) = sockets[0].accept().expect("a connection");
         assert!(accepted.nodelay().expect("a socket"));
         let unsent_max = SockRef::from(&accepted).tcp_notsent_lowat();
         assert_eq!(unsent_max.expect("a socket"), UNSENT_BYTES_MAX);
