@@ -1,4 +1,4 @@
-//! Why an exchange with a member failed, in our own words.
+//! Why an exchange with a member failed, in plain words.
 
 use std::error::Error;
 
@@ -7,14 +7,14 @@ use pki::Peer;
 
 use crate::conversation::WireError;
 
-/// What lies at the bottom of an error of a member's connection: that of HTTP, TLS or the system.
+/// The innermost cause of an error on a member's connection, from HTTP, TLS or the system.
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     pki::cause(error, Peer::Member, |error| of_http(error.downcast_ref()?))
 }
 
 fn of_http(error: &WireError) -> Option<String> {
     match error {
-        // What the system or TLS says of it is its source.
+        // Its source has the words of the system or of TLS.
         WireError::Io(_) => None,
         WireError::Head(Malformed::TooLarge) => {
             Some("the head of the response is too large".to_owned())
@@ -40,10 +40,10 @@ mod tests {
         wire::Wire,
     };
 
-    /// What is said of a member that answers a request with this and closes.
+    /// The error of a request to a member that answers with these bytes and closes.
     async fn answered(answer: &[u8]) -> WireError {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
-        let mut wire = Wire::new(MemberIo::new(MemberTransport::Memory(Box::new(ours)), None));
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut wire = Wire::new(MemberIo::new(MemberTransport::Memory(Box::new(near)), None));
         let exchange = async {
             let line = RequestLine {
                 method: &Method::GET,
@@ -70,16 +70,16 @@ mod tests {
             Ok(())
         };
         let member = async {
-            theirs.read_u8().await.expect("a request");
-            theirs.write_all(answer).await.expect("written");
-            theirs.shutdown().await.expect("closed");
+            far.read_u8().await.expect("a request");
+            far.write_all(answer).await.expect("written");
+            far.shutdown().await.expect("closed");
         };
         let (exchanged, ()) = tokio::join!(exchange, member);
         exchanged.expect_err("no answer")
     }
 
     #[tokio::test]
-    async fn what_is_wrong_with_an_answer_is_said_in_plain_words() {
+    async fn errors_of_a_response_are_described_in_plain_words() {
         let large = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(64 << 10));
         for (answer, expected) in [
             (

@@ -28,18 +28,18 @@ use crate::{
     wire::Wire,
 };
 
-/// How often idle connections are looked through.
+/// How often idle connections are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum capacity of a header map that is kept for another response, in fields.
+/// Maximum capacity, in fields, of a header map that is stored for another response.
 const SPARE_FIELDS_MAX: usize = 64;
-/// Maximum number of header maps that a worker keeps: about as many requests as it has under way.
+/// Maximum header maps that a worker stores: about as many as it has requests in flight.
 const SPARE_MAPS_MAX: usize = 64;
 
-/// The workers' wake-up calls: a worker at a member's limit asks the others to close an idle connection.
+/// Wakes workers. A worker at a member's limit requests that the others close an idle connection.
 #[derive(Debug, Default)]
 pub struct Crew {
     sweeps: Mutex<Vec<Arc<Notify>>>,
-    /// How many there are: asked with each connection that is put back.
+    /// How many workers there are. Read each time a connection is put back.
     size: AtomicU32,
 }
 
@@ -54,7 +54,7 @@ impl Crew {
         sweep
     }
 
-    fn ask_all(&self) {
+    fn wake_all(&self) {
         for sweep in self
             .sweeps
             .lock()
@@ -95,35 +95,35 @@ impl fmt::Debug for Connections {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) wire: Wire,
-    /// The member's certificate, where it is judged again, and the generation of what judged it last.
-    shown: Option<(CertificateDer<'static>, u64)>,
+    /// The member's certificate, if it is checked again, and the generation of the trust that checked it last.
+    presented: Option<(CertificateDer<'static>, u64)>,
 }
 
 impl Open {
-    /// Whether the member's certificate is good still.
-    fn stands(&mut self, connector: &Connector) -> bool {
-        let (Some(check), Some((own, judged))) = (&connector.check, &mut self.shown) else {
+    /// Whether the member's certificate is still valid.
+    fn is_trusted(&mut self, connector: &Connector) -> bool {
+        let (Some(check), Some((own, checked))) = (&connector.check, &mut self.presented) else {
             return true;
         };
         let generation = check.generation();
-        if generation != *judged {
+        if generation != *checked {
             if check.verify(own).is_err() {
                 return false;
             }
-            *judged = generation;
+            *checked = generation;
         }
         true
     }
 }
 
-/// A connection in hand, and how long it took to open; none: it was used before.
+/// A connection for a request, and how long it took to open. `None`: it was used before.
 pub(crate) struct Held {
     pub(crate) open: Box<Open>,
     pub(crate) connect: Option<Duration>,
 }
 
 impl Connections {
-    /// A worker without connections, and the task that sweeps them: it must be spawned on the same thread.
+    /// A worker without connections, and the task that closes idle ones. Spawn that task on the same thread.
     pub fn new(crew: &Arc<Crew>) -> (Rc<Self>, impl Future<Output = ()> + use<>) {
         let connections = Rc::new(Self {
             idle: RefCell::default(),
@@ -135,7 +135,7 @@ impl Connections {
         let sweep = Arc::clone(&connections.sweep);
         let sweeping = async move {
             loop {
-                // Whatever woke us, one pass serves it.
+                // One pass serves every reason to wake up.
                 let _ = timeout(SWEEP_INTERVAL, sweep.notified()).await;
                 let Some(connections) = weak.upgrade() else {
                     return;
@@ -146,7 +146,7 @@ impl Connections {
         (connections, sweeping)
     }
 
-    /// Keeps the room of a request's fields, which has ended, for those of an answer.
+    /// Stores the header map of a finished request for the fields of a response.
     pub fn recycle(&self, scrubbed: Scrubbed) {
         let mut fields = scrubbed.into_headers();
         fields.clear();
@@ -161,7 +161,7 @@ impl Connections {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// A connection to the member: one that stands ready, else a new one.
+    /// A connection to the member: an idle one, or else a new one.
     pub(crate) async fn take(
         &self,
         connector: &Arc<Connector>,
@@ -174,26 +174,26 @@ impl Connections {
                 connect: None,
             });
         }
-        // Boxed: kilobytes for a dial, which a request that finds a connection need not have room for.
+        // Boxed, because a dial has kilobytes of state, and most requests find an idle connection.
         Box::pin(self.open_or_wait(connector)).await
     }
 
-    /// A new connection. While all are open, one that is idle on this worker, or a new one once another worker has closed
-    /// an idle one.
+    /// A new connection. While all slots are taken: one that is idle on this worker, or a new one after another worker
+    /// has closed an idle one.
     async fn open_or_wait(&self, connector: &Arc<Connector>) -> Result<Held, DialError> {
         let (slots, settings) = (&connector.slots, &connector.settings);
         let max = settings.connections_max;
         let slot = match slots.try_open(max) {
             Some(slot) => slot,
             None => {
-                // Better than none, even for a request that should have a new one.
+                // An idle connection is better than none, even for a request that should have a new one.
                 if let Some(open) = self.ready(connector, Instant::now()) {
                     return Ok(Held {
                         open,
                         connect: None,
                     });
                 }
-                let closed = slots.wait(max, || self.crew.ask_all());
+                let closed = slots.wait(max, || self.crew.wake_all());
                 timeout(settings.connect_timeout, closed)
                     .await
                     .map_err(|_| connector.late(DialStage::Connect))?
@@ -207,10 +207,10 @@ impl Connections {
         })
     }
 
-    /// Puts a connection back whose exchange is over. It is closed instead while requests of other workers wait for that, or
-    /// where this worker keeps its share already.
+    /// Stores a connection whose exchange is complete. Closes it instead if requests of other workers wait for a slot,
+    /// or if this worker has its share of idle connections already.
     pub(crate) fn put(&self, connector: &Arc<Connector>, mut open: Box<Open>, now: Instant) {
-        if connector.slots.waiting() > 0 || !open.stands(connector) {
+        if connector.slots.waiting() > 0 || !open.is_trusted(connector) {
             return;
         }
         let share = (connector.settings.connections_max / self.crew.size().max(1)).max(1) as usize;
@@ -226,36 +226,38 @@ impl Connections {
         }
     }
 
-    /// The connection used last is the least likely to be closed by the member just now.
+    /// Returns the connection that was used last, because the member is least likely to close it now.
     fn ready(&self, connector: &Connector, now: Instant) -> Option<Box<Open>> {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&connector.id)?;
-        // Only what is taken is looked at: the sweep sees to the rest.
-        while let Some(mut kept) = idle.pop() {
-            let is_young = now.saturating_duration_since(kept.since) < connector.settings.keepalive;
-            if is_young && kept.open.wire.is_silent() {
-                return Some(kept.open);
+        // Only the connections taken here are checked. The sweep checks the others.
+        while let Some(mut stored) = idle.pop() {
+            let is_young =
+                now.saturating_duration_since(stored.since) < connector.settings.keepalive;
+            if is_young && stored.open.wire.is_silent() {
+                return Some(stored.open);
             }
         }
         None
     }
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Box<Open>, DialError> {
-        // Before it is judged: what changes meanwhile is looked at again.
-        let judged = connector.check.as_ref().map(MemberCheck::generation);
+        // Read before the check, so that a later change of trust is noticed.
+        let checked = connector.check.as_ref().map(MemberCheck::generation);
         let io = dial(connector).await?;
-        let shown = judged.and_then(|generation| Some((io.shown()?, generation)));
+        let presented = checked.and_then(|generation| Some((io.presented()?, generation)));
         let wire = Wire::new(MemberIo::new(io, Some(slot)));
-        Ok(Box::new(Open { wire, shown }))
+        Ok(Box::new(Open { wire, presented }))
     }
 
-    /// Closes what is closed by the member, too old or good no more, and as many as requests of other workers wait for.
+    /// Closes connections that the member has closed, that are too old, or whose certificate is no longer valid. Also
+    /// closes as many idle ones as requests of other workers wait for.
     fn sweep(&self) {
         self.idle.borrow_mut().retain(|_, idle| {
-            idle.retain_mut(|kept| {
-                kept.since.elapsed() < kept.connector.settings.keepalive
-                    && kept.open.wire.is_silent()
-                    && kept.open.stands(&kept.connector)
+            idle.retain_mut(|stored| {
+                stored.since.elapsed() < stored.connector.settings.keepalive
+                    && stored.open.wire.is_silent()
+                    && stored.open.is_trusted(&stored.connector)
             });
             let waiting = |oldest: &Idle| oldest.connector.slots.waiting() as usize;
             let asked = idle.first().map_or(0, waiting);

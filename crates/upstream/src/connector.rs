@@ -1,4 +1,4 @@
-//! How one member is reached: where, by which protocol, under which name, within which limits.
+//! How to reach one member: address, protocol, server name and limits.
 
 use std::{
     fmt, io,
@@ -18,7 +18,7 @@ use crate::{
     io::MemberStream, member_check::MemberCheck, settings::UpstreamSettings, slots::Slots,
 };
 
-/// Tells connectors apart, so that a connection is reused only by the connector that opened it.
+/// Distinguishes connectors, so that a connection is reused only by the connector that opened it.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Why a connector cannot be made.
@@ -32,23 +32,22 @@ pub enum ConnectorError {
     Name(String),
 }
 
-/// What a connector is made of.
+/// The parts of a connector.
 #[derive(Clone, Debug)]
 pub struct ConnectorSpec<'a> {
-    /// Address as configured.
+    /// The address as configured.
     pub address: &'a str,
-    /// Its IP addresses, tried in turn; empty: the host of `address` is looked up on each connect.
+    /// Its IP addresses, tried in turn. Empty: the host of `address` is resolved on each connect.
     pub addresses: &'a [IpAddr],
-    /// Name that the member's certificate must carry; none: the host of `address`.
+    /// The name that the member's certificate must contain. `None`: the host of `address`.
     pub server_name: Option<&'a str>,
-    /// TLS towards the member; none: plain HTTP.
+    /// The TLS configuration. `None`: plain HTTP.
     pub tls: Option<Arc<ClientConfig>>,
-    /// What has to hold of its certificate besides; none: what TLS has verified is enough. Whether two specs are the
-    /// same does not depend on it.
+    /// A further check of its certificate. `None`: TLS verification is enough. Comparisons of two specs ignore it.
     pub check: Option<MemberCheck>,
     /// Limits.
     pub settings: UpstreamSettings,
-    /// Connections to this member over all workers.
+    /// The count of connections to this member over all workers.
     pub slots: Arc<Slots>,
 }
 
@@ -57,7 +56,7 @@ type Connect = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Member
     + Send
     + Sync;
 
-/// Where a member's transports come from in tests.
+/// The source of a member's transports in tests.
 #[derive(Clone)]
 pub(crate) struct InMemory(Arc<Connect>);
 
@@ -73,33 +72,32 @@ impl fmt::Debug for InMemory {
     }
 }
 
-/// How one member is reached.
+/// How to reach one member.
 #[derive(Debug)]
 pub struct Connector {
     pub(crate) id: u64,
-    /// Address as configured, for messages.
+    /// The address as configured, for messages.
     pub address: Arc<str>,
     /// Where it listens.
     pub target: MemberAddress,
-    /// Its IP addresses; empty: looked up on each connect.
+    /// Its IP addresses. Empty: its host is resolved on each connect.
     pub(crate) addresses: Box<[IpAddr]>,
-    /// What Host says where `host = "member"`, and in probes.
+    /// The Host field of probes, and of requests with `host = "member"`.
     pub host: HeaderValue,
     pub(crate) server_name: ServerName<'static>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) check: Option<MemberCheck>,
     /// Limits.
     pub settings: UpstreamSettings,
-    /// Connections to this member over all workers.
+    /// The count of connections to this member over all workers.
     pub slots: Arc<Slots>,
     pub(crate) in_memory: Option<InMemory>,
 }
 
 impl Connector {
-    /// Checks the address and the name.
+    /// Checks the address and the server name.
     ///
-    /// # Errors
-    /// [`ConnectorError`] quotes what is wrong.
+    /// # Errors [`ConnectorError`] quotes the invalid value.
     pub fn new(spec: ConnectorSpec<'_>) -> Result<Self, ConnectorError> {
         let target = MemberAddress::parse(spec.address)?;
         let name = spec.server_name.unwrap_or_else(|| target.host());
@@ -125,10 +123,9 @@ impl Connector {
         })
     }
 
-    /// For tests: a member without a socket. Each dial calls `connect`, within `connect_timeout`; TLS is not spoken.
+    /// For tests: a member without a socket. Each dial calls `connect`, within `connect_timeout`. There is no TLS.
     ///
-    /// # Errors
-    /// As [`Connector::new`].
+    /// # Errors As [`Connector::new`].
     pub fn in_memory<F>(
         spec: ConnectorSpec<'_>,
         connect: impl Fn() -> F + Send + Sync + 'static,
@@ -141,33 +138,33 @@ impl Connector {
         Ok(connector)
     }
 
-    /// What Host says at this port of its host; none: at its own.
+    /// The Host field for another port of its host. `None`: its own port.
     pub(crate) fn host_at(&self, port: Option<u16>) -> HeaderValue {
         let name = self.server_name.to_str();
         let other = port.and_then(|port| HeaderValue::from_str(&host_and_port(&name, port)).ok());
         other.unwrap_or_else(|| self.host.clone())
     }
 
-    /// Its IP addresses; empty: looked up on each connect.
+    /// Its IP addresses. Empty: its host is resolved on each connect.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// Whether TLS is spoken there.
+    /// Whether connections use TLS.
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Whether this is the name that its certificate must carry.
+    /// Whether the member's certificate must contain this name.
     pub fn has_name(&self, name: &str) -> bool {
         self.server_name.to_str() == name
     }
 
-    /// Whether it is what `spec` asks for, so that its connections may go on.
+    /// Whether this connector equals the one that `spec` would make, so that its connections can be reused.
     pub fn is(&self, spec: &ConnectorSpec<'_>) -> bool {
         let same_tls = match (&self.tls, &spec.tls) {
             (None, None) => true,
-            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
             _ => false,
         };
         let name = spec.server_name.unwrap_or_else(|| self.target.host());

@@ -1,4 +1,4 @@
-//! One request and its answer on one connection: the request is sent while its answer is waited for and read.
+//! One request and its response on one connection. The request is still being sent while the response is read.
 
 use std::{
     fmt, io,
@@ -19,56 +19,56 @@ use crate::wire::Wire;
 /// Errors of a request body.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Most bytes of a request that are copied together so that they go in one write.
+/// Maximum bytes of a request that are copied together, so that one write sends them.
 const TOGETHER_BYTES_MAX: usize = 16 << 10;
-/// Most bytes of interim answers (1xx) to one request: without end they would keep their reader busy.
+/// Maximum bytes of interim responses (1xx) to one request. An endless stream of them would occupy the reader.
 const INTERIM_BYTES_MAX: usize = 1 << 20;
 
-/// Why a connection brought no whole answer.
+/// Why a connection delivered no complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The head of the answer is none.
+    /// The head of the response is malformed.
     #[error("malformed response: {0}")]
     Head(Malformed),
-    /// The framing of its body is wrong.
+    /// The framing of the response's body is malformed.
     #[error("malformed response body: {0}")]
     Body(Malformed),
-    /// The member closed the connection within the answer or before it.
+    /// The member closed the connection before the end of the response.
     #[error("the member closed the connection before the response was complete")]
     Closed,
     /// The transport failed.
     #[error("the connection failed")]
     Io(#[from] io::Error),
-    /// More interim answers than any request has.
+    /// The member sent more interim responses than a request can have.
     #[error("the member sent interim responses without end")]
     Interim,
-    /// The body of the request broke off, or is not as long as its head says.
+    /// The body of the request ended early, or differs from the length in its head.
     #[error("the request was not sent whole")]
     Request,
-    /// A head that is not sent.
+    /// The proxy does not send such a request head.
     #[error(transparent)]
     Unwritable(#[from] Unwritable),
 }
 
-/// A request on its way, and its answer.
+/// A request that is being sent, and its response.
 pub(crate) struct Conversation<B> {
-    /// What is left of the body; none: it was sent whole, or will not be.
+    /// The rest of the body. `None`: it was sent completely, or will not be sent.
     body: Option<B>,
     framing: Framing,
-    /// Data too large to be copied: it is written from where it is.
+    /// Data that is too large to be copied, and is written directly.
     large: Bytes,
-    /// The chunk of `large` has an end that is still to be written.
+    /// The end of the chunk that contains `large` has not been written yet.
     chunk_open: bool,
-    /// Whether the transport has taken a byte.
+    /// Whether the transport has accepted a byte.
     begun: bool,
-    /// Whether the transport has taken all.
+    /// Whether the transport has accepted everything.
     sent: bool,
-    /// The transport takes no more. An answer may have come before.
+    /// The transport accepts no more bytes. A response may have arrived before.
     failed: Option<io::Error>,
-    /// Whether a byte of an answer has come.
+    /// Whether a byte of a response has arrived.
     answered: bool,
     reader: HeadReader,
-    /// Bytes of interim answers.
+    /// Bytes of interim responses so far.
     interim: usize,
 }
 
@@ -86,9 +86,9 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
 {
-    /// Writes the head; nothing is sent before the first poll.
+    /// Writes the head to the buffer. Nothing is sent before the first poll.
     ///
-    /// `has_length`: the client has said the length of its body, which may be 0.
+    /// `has_length`: the client declared the length of its body, which may be 0.
     pub(crate) fn begin<'f>(
         wire: &mut Wire,
         line: RequestLine<'_>,
@@ -113,27 +113,27 @@ where
         })
     }
 
-    /// Whether the transport has taken all of it.
+    /// Whether the transport has accepted the whole request.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent
     }
 
-    /// Whether the transport has taken a byte of it.
+    /// Whether the transport has accepted a byte of the request.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun
     }
 
-    /// Whether a byte of an answer has come.
+    /// Whether a byte of a response has arrived.
     pub(crate) fn is_answered(&self) -> bool {
         self.answered
     }
 
-    /// Whether an interim answer has come.
+    /// Whether an interim response has arrived.
     pub(crate) fn had_interim(&self) -> bool {
         self.interim > 0
     }
 
-    /// Sends, and reads the head of the final answer into `spare`.
+    /// Sends the request, and reads the head of the final response into `spare`.
     pub(crate) fn poll_head(
         &mut self,
         wire: &mut Wire,
@@ -166,7 +166,7 @@ where
         }
     }
 
-    /// Goes on sending, and reads the next data of the answer's body.
+    /// Continues to send the request, and reads the next data of the response's body.
     pub(crate) fn poll_data(
         &mut self,
         decoder: &mut Decoder,
@@ -186,8 +186,8 @@ where
         }
     }
 
-    /// Sends as much as goes. What the transport does not take any more is no error yet: servers answer and close before they
-    /// have read a whole body.
+    /// Sends as much as possible. A transport that accepts no more bytes is not an error yet, because servers may
+    /// answer and close before they have read the whole body.
     fn drive(&mut self, wire: &mut Wire, cx: &mut Context<'_>) -> Result<(), WireError> {
         if self.sent || self.failed.is_some() {
             return Ok(());
@@ -234,7 +234,7 @@ where
         self.large.is_empty() && out.len() < TOGETHER_BYTES_MAX
     }
 
-    /// The next of the body joins what waits to be written.
+    /// Appends the next data of the body to the write buffer.
     fn take(&mut self, out: &mut Vec<u8>, cx: &mut Context<'_>) -> Result<Poll<()>, WireError> {
         let Some(body) = &mut self.body else {
             return Ok(Poll::Ready(()));
@@ -264,7 +264,7 @@ where
     }
 
     fn put(&mut self, data: Bytes, out: &mut Vec<u8>) -> Result<(), WireError> {
-        // A chunk of none would be the last.
+        // An empty chunk would end the body.
         if data.is_empty() {
             return Ok(());
         }
@@ -292,18 +292,18 @@ where
     }
 }
 
-/// Interim answers are not passed on; 101 is final.
+/// The proxy forwards no interim responses. 101 is final.
 fn is_interim(head: &Head) -> bool {
     head.status.is_informational() && head.status != http::StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// How the end of this body is told.
+/// The framing that this body gets.
 fn framing<B: Body>(line: &RequestLine<'_>, has_length: bool, body: &B) -> Framing {
     if !body.is_end_stream() {
         let length = body.size_hint().exact();
         return length.map_or(Framing::Chunked, Framing::Length);
     }
-    // RFC 1945, 7.2.2: a request that has a body must say its length.
+    // RFC 1945, 7.2.2: a request with a body must declare its length.
     let has_body = !matches!(*line.method, Method::GET | Method::HEAD | Method::DELETE);
     match has_length || (has_body && line.version == Version::HTTP_10) {
         true => Framing::Length(0),

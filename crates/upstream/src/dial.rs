@@ -1,4 +1,4 @@
-//! Opening a transport to a member: name, connect, handshake, within one deadline.
+//! Opening a transport to a member: name, connect and handshake, within one deadline.
 
 use std::{
     io,
@@ -24,37 +24,37 @@ use crate::{
     settings::Plaintext,
 };
 
-/// Addresses of one name that are tried in turn.
+/// Maximum addresses of one name that are tried in turn.
 const ADDRESSES_MAX: usize = 8;
 
-/// Where dialling stopped.
+/// The stage at which a dial failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialStage {
-    /// The name.
+    /// Resolving the name.
     Resolve,
-    /// The connection.
+    /// Connecting.
     Connect,
-    /// TLS.
+    /// The TLS handshake.
     Handshake,
 }
 
 /// A member that could not be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The name has no address now.
+    /// The name has no address.
     #[error("{address}: the name does not resolve: {}", cause(source))]
     Resolve {
         /// The member.
         address: Arc<str>,
-        /// What the resolver said.
+        /// The error of the resolver.
         source: io::Error,
     },
-    /// Nobody took the connection.
+    /// The connection failed.
     #[error("{address}: cannot connect: {}", cause(source))]
     Connect {
         /// The member.
         address: Arc<str>,
-        /// What the system said of the last address tried.
+        /// The error of the system for the last address.
         source: io::Error,
     },
     /// Plain HTTP would leave this host.
@@ -64,10 +64,11 @@ pub enum DialError {
     Plaintext {
         /// The member.
         address: Arc<str>,
-        /// What the name stands for.
+        /// The resolved address.
         resolved: SocketAddr,
     },
-    /// Passing a connection through to this address would take away the guards of a pool.
+    /// The address belongs to a member with identity headers. A connection that is passed through would bypass the
+    /// checks of its pool.
     #[error(
         "{address} is on the host of a member that gets identity headers, so no connection is passed through to it"
     )]
@@ -75,20 +76,20 @@ pub enum DialError {
         /// The member.
         address: Arc<str>,
     },
-    /// TLS was not agreed on.
+    /// The TLS handshake failed.
     #[error("{address}: TLS: {}", cause(source))]
     Handshake {
         /// The member.
         address: Arc<str>,
-        /// What went wrong, with the certificate's name where one is at fault.
+        /// The error, with the certificate's name if a certificate is the cause.
         source: io::Error,
     },
-    /// The deadline passed.
+    /// The deadline has passed.
     #[error("{address}: no connection within {limit:?} (connect_timeout)")]
     Late {
         /// The member.
         address: Arc<str>,
-        /// Where it stood.
+        /// The stage of the dial.
         stage: DialStage,
         /// The limit.
         limit: Duration,
@@ -96,7 +97,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Where dialling stopped.
+    /// The stage at which the dial failed.
     pub fn stage(&self) -> DialStage {
         match self {
             Self::Resolve { .. } => DialStage::Resolve,
@@ -108,15 +109,14 @@ impl DialError {
         }
     }
 
-    /// Whether nobody listens there, or nobody has that name: the signs that are good enough to take a member down
-    /// at once.
+    /// Whether no process listens there, or the name does not exist. Only these take a member down at once.
     pub fn refused(&self) -> bool {
         matches!(self, Self::Resolve { .. })
             || matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
     }
 
-    /// Whether the member, its name or the network to it is at fault. A setting of ours is not, nor is a limit of this host:
-    /// clients that open many connections use up descriptors and ports.
+    /// Whether the member, its name or the network to it is at fault. A setting of the proxy is not the member's fault,
+    /// nor is a limit of this host: clients that open many connections use up descriptors and ports.
     pub fn is_members_fault(&self) -> bool {
         match self {
             Self::Plaintext { .. } => false,
@@ -137,7 +137,7 @@ impl DialError {
         }
     }
 
-    /// Every word of [`reason`](Self::reason).
+    /// Every label of [`reason`](Self::reason).
     pub const REASONS: [&str; 7] = [
         "name-unresolved",
         "connect-refused",
@@ -148,7 +148,7 @@ impl DialError {
         "connect-timeout",
     ];
 
-    /// Short reason for records and metrics.
+    /// A short label for records and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Resolve { .. } => "name-unresolved",
@@ -163,13 +163,13 @@ impl DialError {
 }
 
 impl Connector {
-    /// Passing a connection through to it would take away the guards of a pool.
+    /// The error for an address on the host of a member with identity headers.
     pub fn guarded(&self) -> DialError {
         let address = Arc::clone(&self.address);
         DialError::Guarded { address }
     }
 
-    /// No connection was opened within `connect_timeout`.
+    /// The error for a dial that exceeded `connect_timeout`.
     pub(crate) fn late(&self, stage: DialStage) -> DialError {
         DialError::Late {
             address: Arc::clone(&self.address),
@@ -184,7 +184,7 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberTransport, DialE
     dial_tls(connector, None).await
 }
 
-/// Opens a transport to a member, or to another port of its host in the same way: with the TLS and the name of the member.
+/// Opens a transport to a member, or to another port of its host with the member's TLS and server name.
 pub(crate) async fn dial_tls(
     connector: &Connector,
     port: Option<u16>,
@@ -197,10 +197,9 @@ pub(crate) async fn dial_tls(
 }
 
 impl MemberIo {
-    /// Opens a connection whose bytes are those of a client, and sends `header` first. TLS, if there is any, is the client's.
+    /// Opens a connection that carries a client's bytes, and sends `header` first. Any TLS on it is the client's.
     ///
-    /// # Errors
-    /// The member cannot be reached, or a name stands for an address that `is_refused`.
+    /// # Errors The member cannot be reached, or its name resolves to an address that `is_refused`.
     pub async fn open_raw(
         connector: &Connector,
         header: Option<Vec<u8>>,
@@ -212,7 +211,7 @@ impl MemberIo {
             _ => None,
         };
         match peer {
-            // No byte of the client has been sent to it.
+            // No byte of the client has been sent yet.
             Some(resolved) if is_refused(resolved.ip().to_canonical()) => Err(connector.guarded()),
             _ => Ok(Self::new(io, connector.slots.try_open(u32::MAX))),
         }
@@ -246,7 +245,7 @@ async fn dial_with(
     };
     let mut stream = open(connector, &connector.address, (host, port), deadline).await?;
     if let Some(header) = header {
-        // A new socket has room for it.
+        // A new socket has room for the header.
         connected(
             connector,
             timeout_at(deadline, stream.write_all(&header)).await,
@@ -266,7 +265,7 @@ async fn dial_with(
         Ok(Err(source)) => return Err(failed(source)),
         Err(_) => return Err(connector.late(DialStage::Handshake)),
     };
-    if let (Some(check), Some(own)) = (&connector.check, io.shown()) {
+    if let (Some(check), Some(own)) = (&connector.check, io.presented()) {
         check
             .verify(&own)
             .map_err(|error| failed(io::Error::other(error)))?;
@@ -274,7 +273,7 @@ async fn dial_with(
     Ok(io)
 }
 
-/// What a step of connecting has come to.
+/// Converts the result of connecting.
 fn connected<T>(
     connector: &Connector,
     opened: Result<io::Result<T>, Elapsed>,
@@ -289,7 +288,7 @@ fn connected<T>(
     }
 }
 
-/// Opens a connection without TLS to another port of a member's host, where its check is answered.
+/// Opens a connection without TLS to another port of a member's host, for a check.
 pub(crate) async fn dial_port(connector: &Connector, port: u16) -> Result<TcpStream, DialError> {
     let host = connector.target.host();
     let deadline = Instant::now() + connector.settings.connect_timeout;
@@ -302,7 +301,7 @@ pub(crate) async fn dial_port(connector: &Connector, port: u16) -> Result<TcpStr
     .await
 }
 
-/// Finds the name and connects; `address` is what errors call it.
+/// Resolves the name and connects. Errors name `address`.
 async fn open(
     connector: &Connector,
     address: &Arc<str>,
@@ -343,7 +342,7 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Tries each address in turn; each gets an equal share of the time that is left.
+/// Tries each address in turn. Each gets an equal share of the remaining time.
 async fn connect(
     connector: &Connector,
     address: &Arc<str>,

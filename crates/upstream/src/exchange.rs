@@ -27,25 +27,25 @@ use crate::{
     settings::HttpVersion,
 };
 
-/// An attempt that brought no response.
+/// An attempt that delivered no response.
 #[derive(Debug)]
 pub enum AttemptError {
-    /// No connection; nothing was sent.
+    /// No connection was opened, so nothing was sent.
     Dial(DialError),
     /// No byte of the request was sent.
     Unsent {
-        /// What was seen.
+        /// The error.
         source: WireError,
         /// Whether the connection had been used before.
         reused: bool,
     },
-    /// It may have been acted on.
+    /// The member may have acted on the request.
     Ambiguous {
-        /// What was seen.
+        /// The error.
         source: WireError,
         /// Whether the connection had been used before.
         reused: bool,
-        /// Whether a byte of an answer had come.
+        /// Whether a byte of a response had arrived.
         begun: bool,
     },
 }
@@ -53,32 +53,32 @@ pub enum AttemptError {
 /// How a request is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct SendOptions<'a> {
-    /// Whether on a new connection, as after a kept one that turned out to be closed.
+    /// Whether to use a new connection, for example after an idle one turned out to be closed.
     pub fresh: bool,
-    /// The present time, by which kept connections are too old.
+    /// The current time, to decide which idle connections are too old.
     pub now: Instant,
-    /// Set to whether a byte of the answer has come, while the answer's head is not complete.
+    /// While the head of the response is incomplete: whether a byte of it has arrived.
     pub begun: &'a Cell<bool>,
 }
 
-/// A response whose body is still to come.
+/// A response whose body has not been read yet.
 #[derive(Debug)]
 pub struct Exchange<B> {
     /// Head of the response.
     pub head: response::Parts,
-    /// Its body, and the connection that it comes on.
+    /// The body, and its connection.
     pub body: MemberBody<B>,
-    /// How long connecting took; none: the connection had been used before.
+    /// How long connecting took. `None`: the connection had been used before.
     pub connect: Option<Duration>,
 }
 
-/// The body of a member's response, with the connection that it comes on and what is left of the request. Dropped, it closes
-/// the connection; [`give_back`](Self::give_back) keeps it.
+/// The body of a member's response, with its connection and the rest of the request. Dropping it closes the connection.
+/// [`give_back`](Self::give_back) makes the connection available again.
 pub struct MemberBody<B> {
     open: Box<Open>,
     conversation: Conversation<B>,
     decoder: Decoder,
-    /// Whether the connection may serve again: the member's answer and the settings allow it.
+    /// Whether the connection can be reused, by the member's response and the settings.
     lasts: bool,
     connector: Arc<Connector>,
     home: Rc<Connections>,
@@ -98,29 +98,29 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// The next data. What is left of the request is sent meanwhile.
+    /// The next data. Meanwhile the rest of the request is sent.
     pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, WireError>>> {
         let wire = &mut self.open.wire;
         self.conversation.poll_data(&mut self.decoder, wire, cx)
     }
 
-    /// Whether all has come.
+    /// Whether the whole body has been read.
     pub fn is_end_stream(&self) -> bool {
         self.decoder.is_end()
     }
 
-    /// How much is to come.
+    /// How many bytes remain.
     pub fn size_hint(&self) -> SizeHint {
         let left = self.decoder.remaining();
         left.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 
-    /// The member has switched protocols: its end of the tunnel, and what came behind the 101 already.
+    /// Takes over the transport after the member switched protocols, with the bytes that followed the 101.
     pub fn into_tunnel(self) -> (MemberIo, Bytes) {
         self.open.wire.into_parts()
     }
 
-    /// The exchange is over: the connection serves again, if the request was sent whole, the answer has ended by its own
+    /// Ends the exchange. The connection is reused if the request was sent completely, the response ended by its own
     /// framing, and nothing follows it.
     pub fn give_back(self, now: Instant) {
         let is_over = self.conversation.is_sent() && self.decoder.is_end();
@@ -131,10 +131,9 @@ where
 }
 
 impl Connections {
-    /// Sends one request to a member and waits for the head of its response.
+    /// Sends one request to a member, and waits for the head of its response.
     ///
-    /// # Errors
-    /// [`AttemptError`] says whether anything can have been acted on.
+    /// # Errors [`AttemptError`] shows whether the member may have acted on the request.
     pub async fn send<B>(
         self: &Rc<Self>,
         connector: &Arc<Connector>,
@@ -213,7 +212,7 @@ impl Connections {
     }
 }
 
-/// A head with how its body ends, and whether the connection may serve again after it.
+/// A response head, the framing of its body, and whether the connection can be reused after it.
 pub(crate) type Answered = (response::Parts, BodyKind, bool);
 
 fn read(mut head: Head, method: &Method) -> Result<Answered, WireError> {

@@ -1,4 +1,4 @@
-//! One GET of our own to a member, for what the proxy itself wants to know; its limits are apart from those of requests.
+//! Fetches of documents from a member for the proxy itself, with limits of their own.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -11,25 +11,25 @@ use crate::{
     query::{MemberQuery, QueryError, QueryResponse, query},
 };
 
-/// What is asked for, and how much of it is taken.
+/// A document to fetch, and the limits of the fetch.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
     /// Path.
     pub path: &'static str,
-    /// Accept.
+    /// The Accept field.
     pub accept: &'static str,
-    /// If-Modified-Since: the Last-Modified of what is known, as its member spelled it.
+    /// If-Modified-Since: the Last-Modified of the known document, as the member spelled it.
     pub if_modified_since: Option<HeaderValue>,
-    /// Time for all of it: connecting, the head, the whole body.
+    /// Maximum time of the whole fetch: connecting, the head, the whole body.
     pub timeout: Duration,
-    /// Most bytes of a body.
+    /// Maximum bytes of the body.
     pub body_bytes_max: u64,
 }
 
-/// What a member has answered.
+/// The response of a member.
 #[derive(Clone, Debug)]
 pub struct FetchedDocument {
-    /// The whole body; none: what is known is still what there is (304).
+    /// The whole body. `None`: the known document is still current (304).
     pub body: Option<Vec<u8>>,
     /// Last-Modified.
     pub last_modified: Option<HeaderValue>,
@@ -37,13 +37,13 @@ pub struct FetchedDocument {
     pub date: Option<HeaderValue>,
 }
 
-/// Why there is no answer to be used.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The member was not reached.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// It took too long.
+    /// The fetch exceeded its time.
     #[error("{address}: no whole answer within {limit:?}")]
     Late {
         /// The member.
@@ -51,7 +51,7 @@ pub enum FetchError {
         /// The limit.
         limit: Duration,
     },
-    /// The answer broke off or was none.
+    /// The response was malformed or incomplete.
     #[error("{address}: the answer broke off: {}", cause(&**source))]
     Broken {
         /// The member.
@@ -59,7 +59,7 @@ pub enum FetchError {
         /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// Neither 200 nor, where that was asked for, 304.
+    /// The status code is neither 200 nor, after If-Modified-Since, 304.
     #[error("{address}: answered {status}, wanted 200")]
     Unwanted {
         /// The member.
@@ -67,7 +67,7 @@ pub enum FetchError {
         /// Status code.
         status: StatusCode,
     },
-    /// More than is taken.
+    /// The body exceeds the limit.
     #[error("{address}: the answer is larger than {max} bytes")]
     TooLarge {
         /// The member.
@@ -77,47 +77,46 @@ pub enum FetchError {
     },
 }
 
-/// Asks a member once, as nobody: without a client's identity, on a connection of its own.
+/// Fetches a document once, without a client's identity and on a separate connection.
 ///
-/// # Errors
-/// [`FetchError`] says why there is no answer.
+/// # Errors [`FetchError`] shows why there is no document.
 pub async fn fetch(
     connector: &Connector,
-    wish: &FetchRequest,
+    request: &FetchRequest,
 ) -> Result<FetchedDocument, FetchError> {
     let mut headers = HeaderMap::from_iter([
-        (header::ACCEPT, HeaderValue::from_static(wish.accept)),
+        (header::ACCEPT, HeaderValue::from_static(request.accept)),
         (X_CLIENT_VERIFY, HeaderValue::from_static("NONE")),
     ]);
-    let since = wish.if_modified_since.clone();
+    let since = request.if_modified_since.clone();
     headers.extend(since.map(|since| (header::IF_MODIFIED_SINCE, since)));
-    let max = wish.body_bytes_max;
-    let question = MemberQuery {
-        path: wish.path,
+    let max = request.body_bytes_max;
+    let get = MemberQuery {
+        path: request.path,
         port: None,
         headers,
-        timeout: wish.timeout,
-        // A byte more shows that there is more.
+        timeout: request.timeout,
+        // One byte more shows that the body exceeds the limit.
         body_bytes_max: usize::try_from(max).unwrap_or(usize::MAX).saturating_add(1),
     };
-    let told = query(connector, &question).await;
-    let told = told.map_err(|error| FetchError::of(error, connector))?;
-    let field = |name| told.headers.get(name).cloned();
-    let answer = FetchedDocument {
+    let response = query(connector, &get).await;
+    let response = response.map_err(|error| FetchError::of(error, connector))?;
+    let field = |name| response.headers.get(name).cloned();
+    let document = FetchedDocument {
         body: None,
         last_modified: field(header::LAST_MODIFIED),
         date: field(header::DATE),
     };
     let address = Arc::clone(&connector.address);
-    let QueryResponse { status, body, .. } = told;
+    let QueryResponse { status, body, .. } = response;
     match status {
         StatusCode::OK if body.len() as u64 > max => Err(FetchError::TooLarge { address, max }),
         StatusCode::OK => Ok(FetchedDocument {
             body: Some(body.into()),
-            ..answer
+            ..document
         }),
-        StatusCode::NOT_MODIFIED if wish.if_modified_since.is_some() => Ok(answer),
-        // Redirects among them: where a list comes from is the configuration's to say.
+        StatusCode::NOT_MODIFIED if request.if_modified_since.is_some() => Ok(document),
+        // Redirects are refused too, because the configuration decides where a CRL comes from.
         status => Err(FetchError::Unwanted { address, status }),
     }
 }

@@ -1,7 +1,7 @@
-//! Request heads on their way to a member, with the order of treatment as types.
+//! Request heads for members. Types enforce the order of their treatment.
 //!
-//! `Scrubbed` can be made only by taking out everything that a client may not say; `Stamped` only from a `Scrubbed`
-//! head, by writing our headers last. A member is sent nothing else.
+//! A `Scrubbed` head is made only by removing everything that a client must not send. A `Stamped` head is made only
+//! from a `Scrubbed` one, by adding the proxy's headers last. Members receive nothing else.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -10,8 +10,8 @@ use http::{
 use http1::FieldLines;
 use identity::{HeaderForm, IdentityHeaders, OwnNames, ScrubReport};
 
-/// Fields that concern one connection (RFC 9110 §7.6.1), whether or not a `Connection` field names them.
-/// `Expect` is among them because we answer it ourselves.
+/// Hop-by-hop fields (RFC 9110 §7.6.1), whether or not a `Connection` field names them. `Expect` is one of them,
+/// because the proxy answers it itself.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -24,7 +24,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     EXPECT,
 ];
 
-/// Whether a field concerns one connection. As text, because that is compared sooner than hashed, and sooner than names are.
+/// Whether a field is hop-by-hop. Comparing strings is faster here than hashing, and than comparing header names.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -40,23 +40,23 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     )
 }
 
-/// Fields that frame or address a message: a `Connection` field that names one is no reason to lose it.
+/// Fields that frame or address a message. They remain even if a `Connection` field names them.
 const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
 
-/// A head without hop-by-hop fields, without any spelling of an identity header.
+/// A head without hop-by-hop fields and without any spelling of an identity header.
 #[derive(Clone, Debug)]
 pub struct Scrubbed(HeaderMap);
 
 impl Scrubbed {
-    /// Takes out hop-by-hop fields and all that any `Connection` line names, then every identity header, those that
-    /// the configuration names among them.
+    /// Removes hop-by-hop fields and all fields that a `Connection` line names. Then removes every identity header,
+    /// including the names in the configuration.
     pub fn new(mut headers: HeaderMap, own: &OwnNames) -> (Self, ScrubReport) {
         hop_by_hop(&mut headers);
         let removed = identity::scrub(&mut headers, own);
         (Self(headers), removed)
     }
 
-    /// The fields that are left.
+    /// The remaining fields.
     pub fn headers(&self) -> &HeaderMap {
         &self.0
     }
@@ -65,7 +65,7 @@ impl Scrubbed {
         self.0
     }
 
-    /// Puts our fields beside those of the client, and who the client is, last, in the form that the pool's servers read.
+    /// Adds the proxy's fields, and last the client's identity in the form of the pool.
     pub fn stamp<'a>(
         &'a self,
         mut own: OwnFields<'a>,
@@ -83,7 +83,7 @@ impl Scrubbed {
     }
 }
 
-/// The name of a field of ours, whose bit is worked out when the program is built.
+/// The name of a field that the proxy sets. Its bit is computed at compile time.
 #[derive(Debug)]
 pub struct OwnName {
     name: HeaderName,
@@ -91,7 +91,7 @@ pub struct OwnName {
 }
 
 impl OwnName {
-    /// A name in lower case; another one does not compile as a constant.
+    /// A name in lower case. Any other name does not compile in a constant.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name: HeaderName::from_static(name),
@@ -105,7 +105,7 @@ impl OwnName {
     }
 }
 
-/// Fields of ours that are the same in all requests of a connection: their lines are written once.
+/// Fields that the proxy sets in all requests of a connection. Their lines are written once.
 #[derive(Debug)]
 pub struct OwnLines {
     fields: Vec<(&'static OwnName, Option<HeaderValue>)>,
@@ -131,21 +131,21 @@ impl OwnLines {
     }
 }
 
-/// Fields of ours in a request. Each stands in the place of whatever the client sent under its name.
+/// Fields that the proxy sets in a request. Each replaces the client's fields with its name.
 #[derive(Debug)]
 pub struct OwnFields<'a> {
-    /// The first `count` of these; no allocation for as many as requests usually get.
+    /// The first `count` of these are used. As many fields as requests usually have need no allocation.
     usual: [OwnField<'a>; USUAL_FIELDS],
     count: usize,
-    /// Those beyond: an identity header may have any number of names.
+    /// Further fields, because an identity header may have any number of names.
     more: Vec<OwnField<'a>>,
-    /// Others beside those, unless a field of their names has been put.
+    /// The fields of the connection, unless a field with one of their names was set.
     lines: Option<&'a OwnLines>,
-    /// A bit for each name, by which most other names are told apart without a comparison.
+    /// A bit for each name, which rules out most other names without a comparison.
     bits: u64,
 }
 
-/// A name with what is said under it.
+/// A name with its value. `None`: the client's field is only removed.
 type OwnField<'a> = (&'a HeaderName, Option<&'a [u8]>);
 
 impl Default for OwnFields<'_> {
@@ -155,7 +155,7 @@ impl Default for OwnFields<'_> {
 }
 
 impl<'a> OwnFields<'a> {
-    /// None.
+    /// Without fields.
     pub fn new() -> Self {
         static UNUSED: HeaderName = CONNECTION;
         Self {
@@ -167,7 +167,7 @@ impl<'a> OwnFields<'a> {
         }
     }
 
-    /// Those of a connection.
+    /// With the fields of a connection.
     pub fn with_lines(lines: &'a OwnLines) -> Self {
         Self {
             lines: Some(lines),
@@ -176,7 +176,7 @@ impl<'a> OwnFields<'a> {
         }
     }
 
-    /// Sets a field, once.
+    /// Sets a field that is sent exactly once.
     pub fn set(&mut self, name: &'a OwnName, value: &'a [u8]) {
         self.put(&name.name, name.bit, Some(value));
     }
@@ -215,9 +215,9 @@ impl<'a> OwnFields<'a> {
     }
 
     fn holds(&self, name: &HeaderName) -> bool {
-        let in_lines = || self.lines.is_some_and(|lines| lines.holds(name));
+        let is_in_lines = || self.lines.is_some_and(|lines| lines.holds(name));
         self.bits & bit(name.as_str()) != 0
-            && (self.iter().any(|(own, _)| *own == name) || in_lines())
+            && (self.iter().any(|(own, _)| *own == name) || is_in_lines())
     }
 
     fn iter(&self) -> impl Iterator<Item = &OwnField<'a>> {
@@ -225,7 +225,7 @@ impl<'a> OwnFields<'a> {
     }
 }
 
-/// A head that says who the client is, once and by our word alone.
+/// A head with the client's identity, which only the proxy can write.
 #[derive(Debug)]
 pub struct Stamped<'a> {
     clients: &'a HeaderMap,
@@ -233,23 +233,23 @@ pub struct Stamped<'a> {
 }
 
 impl<'a> Stamped<'a> {
-    /// Says how long the connection lasts.
+    /// Sets the `Connection` field.
     pub(crate) fn set_connection(&mut self, value: &'static [u8]) {
         static NAME: OwnName = OwnName::new("connection");
         self.own.set(&NAME, value);
     }
 
-    /// Whether the client said how long the body is.
+    /// Whether the client declared the length of the body.
     pub(crate) fn has_length(&self) -> bool {
         self.clients.contains_key(CONTENT_LENGTH)
     }
 
-    /// Our fields whose lines are written already.
+    /// The proxy's fields whose lines are written already.
     pub fn lines(&self) -> Option<&FieldLines> {
         self.own.lines.map(|lines| &lines.lines)
     }
 
-    /// All other fields: those of the client that are left, then ours.
+    /// All other fields: the remaining ones of the client, then those of the proxy.
     pub fn fields(&self) -> impl Iterator<Item = (&'a HeaderName, &[u8])> {
         let clients = self.clients.iter();
         let clients = clients.filter(|(name, _)| !self.own.holds(name));
@@ -260,7 +260,7 @@ impl<'a> Stamped<'a> {
     }
 }
 
-/// Spreads the names that are in use over 64 bits.
+/// Distributes header names over 64 bits.
 const fn bit(name: &str) -> u64 {
     let last = match name.as_bytes() {
         [.., last] => *last,
@@ -269,12 +269,12 @@ const fn bit(name: &str) -> u64 {
     1 << ((name.len() + last as usize * 3) % 64)
 }
 
-/// Fields of ours in most requests: forwarding, request id, Host and identity.
+/// How many fields the proxy sets in most requests: forwarding, request id, Host and identity.
 const USUAL_FIELDS: usize = 12;
 
-/// Takes out hop-by-hop fields and everything that any `Connection` line names.
+/// Removes hop-by-hop fields and everything that a `Connection` line names.
 pub fn hop_by_hop(headers: &mut HeaderMap) {
-    // Most heads have none.
+    // Most heads have no such fields.
     if !headers.keys().any(is_hop_by_hop) {
         return;
     }
@@ -288,7 +288,7 @@ pub fn hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Names listed in every `Connection` line; what is no field name is nobody's.
+/// The names in all `Connection` lines. Tokens that are not field names are ignored.
 fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn every_connection_line_is_read_and_its_names_go() {
+    fn fields_named_in_any_connection_line_are_removed() {
         let mut headers = HeaderMap::new();
         headers.append(CONNECTION, HeaderValue::from_static("keep-alive, X-One"));
         headers.append(CONNECTION, HeaderValue::from_static(" x-two ,,close"));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lists_of_hop_by_hop_fields_are_one() {
+    fn both_lists_of_hop_by_hop_fields_are_equal() {
         assert!(HOP_BY_HOP.iter().all(is_hop_by_hop));
         for name in HOP_BY_HOP {
             let mut headers = HeaderMap::new();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn hop_by_hop_fields_go_without_being_named() {
+    fn hop_by_hop_fields_are_removed_without_being_named() {
         let mut headers = heads(&[
             ("te", "trailers"),
             ("upgrade", "h2c"),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_connection_are_sent_unless_a_field_takes_their_place() {
+    fn lines_of_a_connection_are_sent_unless_a_field_replaces_them() {
         static FOR: OwnName = OwnName::new("x-forwarded-for");
         static PORT: OwnName = OwnName::new("x-forwarded-port");
         static ID: OwnName = OwnName::new("x-request-id");
@@ -374,8 +374,8 @@ mod tests {
             (&PORT, None),
         ]);
         let headers = heads(&[
-            ("x-forwarded-port", "theirs"),
-            ("x-forwarded-for", "theirs"),
+            ("x-forwarded-port", "client"),
+            ("x-forwarded-for", "client"),
             ("accept", "*/*"),
         ]);
         let scrubbed = Scrubbed(headers);
@@ -404,12 +404,12 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_our_fields_is_sent_and_each_once() {
+    fn any_number_of_the_proxys_fields_is_sent_each_once() {
         let names: Vec<OwnName> = (0..3 * USUAL_FIELDS)
             .map(|n| format!("x-own-{n}").leak())
             .map(|name| OwnName::new(name))
             .collect();
-        let clients = names.iter().map(|name| (name.name.as_str(), "theirs"));
+        let clients = names.iter().map(|name| (name.name.as_str(), "client"));
         let headers = heads(&clients.collect::<Vec<_>>());
         let (scrubbed, _) = Scrubbed::new(headers, &OwnNames::default());
         let mut own = OwnFields::new();
@@ -432,18 +432,18 @@ mod tests {
     }
 
     #[test]
-    fn our_fields_stand_in_the_place_of_the_clients() {
+    fn the_proxys_fields_replace_those_of_the_client() {
         static HOST: OwnName = OwnName::new("host");
         static RANGE: OwnName = OwnName::new("range");
         let headers = heads(&[
-            ("host", "theirs"),
+            ("host", "client"),
             ("range", "bytes=0-1"),
             ("accept", "*/*"),
         ]);
         let (scrubbed, _) = Scrubbed::new(headers, &OwnNames::default());
         let mut own = OwnFields::new();
         own.set(&HOST, b"first");
-        own.set(&HOST, b"ours");
+        own.set(&HOST, b"proxy");
         own.remove(&RANGE);
         let identity = IdentityHeaders::new(&identity::ClientIdentity::Anonymous, None);
         let form = HeaderForm::default();
@@ -455,7 +455,7 @@ mod tests {
             .collect();
         let expected: [(&str, &[u8]); 4] = [
             ("accept", b"*/*"),
-            ("host", b"ours"),
+            ("host", b"proxy"),
             ("x-client-verify", b"NONE"),
             ("connection", b"close"),
         ];

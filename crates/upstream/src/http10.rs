@@ -1,4 +1,4 @@
-//! HTTP/1.0 to members: what is asked so, and which answers are none.
+//! HTTP/1.0 towards members: which connections can be reused, and which responses are invalid.
 
 use http::{
     HeaderMap, Method, StatusCode,
@@ -11,7 +11,7 @@ use crate::{
     exchange::{Answered, parts},
 };
 
-/// In the extensions of an answer that HTTP/1.0 does not have: it cannot be passed on.
+/// An extension that marks a response that HTTP/1.0 does not allow. The proxy cannot forward it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotHttp10 {
     /// An interim response (1xx).
@@ -20,8 +20,8 @@ pub enum NotHttp10 {
     TransferEncoding,
 }
 
-/// Marks an answer that HTTP/1.0 does not have. The connection of any other may serve again only where the member says so and
-/// where its answer ends, whatever version the member names in it.
+/// Marks a response that HTTP/1.0 does not allow. After any other response the connection is reused only if the member
+/// says `keep-alive` and the response has a length, whatever version the member names.
 pub(crate) fn read(head: Head, method: &Method, had_interim: bool) -> Result<Answered, WireError> {
     let not_http10 = if had_interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
         NotHttp10::Interim
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_lasts_where_the_member_says_so_and_its_answer_has_a_length() {
+    fn a_connection_is_reused_after_keep_alive_and_a_response_with_a_length() {
         for (fields, expected) in [
             (
                 &[("content-length", "3"), ("connection", "keep-alive")][..],
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_http_1_0_does_not_have_is_marked() {
+    fn responses_that_http_1_0_does_not_allow_are_marked() {
         let fields = [("content-length", "3"), ("connection", "keep-alive")];
         let interim = (Some(NotHttp10::Interim), false);
         assert_eq!(answer(StatusCode::OK, &fields, true), interim);

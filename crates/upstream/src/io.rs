@@ -1,4 +1,4 @@
-//! The transports that lead to a member.
+//! The transports to members.
 
 use std::{
     fmt, io,
@@ -21,18 +21,18 @@ pub(crate) enum MemberTransport {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
-    /// In tests: no socket.
+    /// In tests: without a socket.
     Memory(Box<dyn MemberStream>),
 }
 
-/// A byte stream in place of a socket: what a test gives to stand for a member's connection.
+/// A byte stream that tests use in place of a member's socket.
 pub trait MemberStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> MemberStream for T {}
 
 impl MemberTransport {
-    /// The certificate that the member showed; none without TLS.
-    pub(crate) fn shown(&self) -> Option<CertificateDer<'static>> {
+    /// The certificate that the member presented. `None` without TLS.
+    pub(crate) fn presented(&self) -> Option<CertificateDer<'static>> {
         let Self::Tls(stream) = self else {
             return None;
         };
@@ -109,11 +109,11 @@ impl AsyncWrite for MemberTransport {
     }
 }
 
-/// A transport that is counted among the member's connections until it is dropped, whoever holds it then.
+/// A transport that counts as one of the member's connections until it is dropped.
 #[derive(Debug)]
 pub struct MemberIo {
     io: MemberTransport,
-    /// None: a question of our own, which nobody counts.
+    /// `None`: a query of the proxy itself, which is not counted.
     _slot: Option<OpenSlot>,
 }
 
@@ -122,7 +122,7 @@ impl MemberIo {
         Self { io, _slot: slot }
     }
 
-    /// Its socket; none over a Unix socket and with TLS.
+    /// The TCP socket. `None` for a Unix socket and for TLS.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match &self.io {
             MemberTransport::Tcp(stream) => Some(stream),
@@ -132,7 +132,7 @@ impl MemberIo {
 }
 
 impl Drop for MemberIo {
-    /// Says farewell to a member over TLS, as far as that takes no time.
+    /// Sends a TLS `close_notify` if that is possible without waiting.
     fn drop(&mut self) {
         if let MemberTransport::Tls(stream) = &mut self.io {
             let mut cx = Context::from_waker(Waker::noop());

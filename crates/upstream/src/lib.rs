@@ -1,6 +1,6 @@
-//! From a member to an exchange: dialling, reuse, sending, probes and other questions of our own.
+//! Connections to members: dialling, reuse, exchanges, probes and the proxy's own queries.
 //!
-//! Knows nothing of routes. Each worker owns its connections; only the count per member is shared.
+//! This crate knows nothing of routes. Each worker owns its connections, and only the count per member is shared.
 
 mod cause;
 mod connections;

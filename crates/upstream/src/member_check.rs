@@ -4,8 +4,8 @@ use std::{fmt, sync::Arc};
 
 use rustls::pki_types::CertificateDer;
 
-/// Judges a member's certificate after each handshake, a resumed one too, where no verifier is asked, and on a kept
-/// connection once what it is judged by has changed.
+/// Checks a member's certificate after each handshake, because TLS runs no verifier for a resumed session. Idle
+/// connections are checked again when the trust has changed.
 #[derive(Clone)]
 pub struct MemberCheck {
     generation: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -15,7 +15,7 @@ pub struct MemberCheck {
 type Verify = dyn Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync;
 
 impl MemberCheck {
-    /// By what `verify` says; `generation` is another number when that may have changed.
+    /// `verify` checks a certificate. `generation` returns another number when its result may have changed.
     pub fn new(
         generation: impl Fn() -> u64 + Send + Sync + 'static,
         verify: impl Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync + 'static,

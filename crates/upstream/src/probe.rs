@@ -1,4 +1,4 @@
-//! One run of a check.
+//! One run of a health check.
 
 use std::time::Duration;
 
@@ -19,43 +19,43 @@ use crate::{
     query::{MemberQuery, QueryError, query},
 };
 
-/// Bytes of a probe's answer that are read.
+/// Maximum bytes of a response that a probe reads.
 const ANSWER_BYTES_MAX: usize = 4096;
-/// Bytes of a status line that are read.
+/// Maximum bytes of a status line that a probe reads.
 const STATUS_LINE_BYTES_MAX: usize = 256;
 
-/// Path of the status that a Puppet server shows to every client (Puppet Server `status` service, `simple` level). A
-/// service's name may follow it.
+/// Path of the status that Puppet servers show to every client (Puppet Server `status` service, `simple` level). The
+/// name of a service may follow it.
 const SIMPLE: &str = "/status/v1/simple";
-/// What that status is while the server can work.
+/// The body of that status while the server works.
 const RUNNING: &str = "running";
-/// What masters from 0.25 to 3 answer, in any environment that they have; `production` is there when no other is.
+/// The status of masters from 0.25 to 3. It exists in every environment, and `production` always exists.
 const LEGACY: &str = "/production/status/no_key";
-/// What that status contains while the master works.
+/// A part of that status while the master works.
 const ALIVE: &str = "\"is_alive\":true";
 
-/// What a member is asked, and which answer shows that it can work.
+/// A check by HTTP: the request, and the responses that show a working member.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpCheck<'c> {
     /// Path and query.
     pub path: &'c str,
     accept: &'static str,
-    /// Status codes that pass; empty: 200.
+    /// Status codes that pass. Empty: 200.
     status: &'c [StatusRange],
     body: ExpectedBody<'c>,
 }
 
-/// What the body must be.
+/// The body that passes.
 #[derive(Clone, Copy, Debug)]
 enum ExpectedBody<'c> {
     Any,
-    /// This and nothing else.
+    /// Exactly this string.
     Is(&'c str),
     Contains(&'c str),
 }
 
 impl<'c> HttpCheck<'c> {
-    /// What a check requests; none: it requests nothing by HTTP.
+    /// The request of a check. `None`: the check does not use HTTP.
     pub fn of(check: &'c CheckSettings) -> Option<Self> {
         let (path, accept, body) = match check.kind {
             CheckKind::Tcp | CheckKind::None => return None,
@@ -81,7 +81,7 @@ impl<'c> HttpCheck<'c> {
         })
     }
 
-    /// Whether this answer shows that the member can work.
+    /// Whether this response shows a working member.
     pub fn accepts(&self, status: StatusCode, body: &str) -> bool {
         self.accepts_status(status.as_u16())
             && match self.body {
@@ -91,7 +91,7 @@ impl<'c> HttpCheck<'c> {
             }
     }
 
-    /// Whether it requests the status of a Puppet server.
+    /// Whether the check requests the status of a Puppet server.
     pub fn is_puppet_status(&self) -> bool {
         is_simple(self.path)
     }
@@ -103,7 +103,7 @@ impl<'c> HttpCheck<'c> {
         }
     }
 
-    /// What is expected, for messages.
+    /// The expected response, for messages.
     pub fn expected(&self) -> String {
         let status = match self.status {
             [] => "200".to_owned(),
@@ -119,85 +119,85 @@ impl<'c> HttpCheck<'c> {
     }
 }
 
-/// Whether the JRuby counts of members with this check are read.
+/// Whether the proxy reads the JRuby counts of members with this check.
 pub fn reads_jrubies(check: &CheckSettings) -> bool {
     let by_default = || {
         let own_service = check.port.is_none() || check.tls;
-        own_service && HttpCheck::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
+        own_service && HttpCheck::of(check).is_some_and(|check| check.is_puppet_status())
     };
     check.read_jrubies.unwrap_or_else(by_default)
 }
 
-/// Whether it is the status of a Puppet server, or of one of its services.
+/// Whether a path is that of a Puppet server's status, or of the status of one of its services.
 fn is_simple(path: &str) -> bool {
     let rest = path.strip_prefix(SIMPLE);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// How a probe ended.
+/// The result of a probe.
 #[derive(Debug)]
 pub struct ProbeOutcome {
-    /// Whether the member can work.
+    /// Whether the member works.
     pub result: Result<(), ProbeError>,
-    /// `Date` of the answer, good or bad: the member's clock.
+    /// The `Date` of the response, whatever the result: the member's clock.
     pub date: Option<HeaderValue>,
 }
 
-/// Why a probe was bad.
+/// Why a probe failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The member was not reached.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// No whole answer came in time.
+    /// No complete response arrived in time.
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// The answer broke off or was none.
+    /// The response was malformed or incomplete.
     #[error("no answer to {path}: {}", cause(&**source))]
     Broken {
-        /// What was asked.
+        /// The path of the request.
         path: String,
-        /// What went wrong.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer was another than wanted.
+    /// The response differs from the expected one.
     #[error("{path} answered {status} `{text}`, wanted {wanted}")]
     Unwanted {
-        /// What was asked.
+        /// The path of the request.
         path: String,
         /// Status code.
         status: StatusCode,
-        /// Beginning of the body, printable.
+        /// The beginning of the body, in printable characters.
         text: String,
-        /// What was expected.
+        /// The expected response.
         wanted: String,
     },
-    /// A line of an agent that is longer than any answer.
+    /// The line of an agent check is too long.
     #[error("the answer has no end of a line within {AGENT_ANSWER_BYTES_MAX} bytes")]
     LongLine,
-    /// The connection broke before an agent's line was complete.
+    /// The connection broke before the line of an agent check was complete.
     #[error("no whole line: {}", cause(_0))]
     CutLine(#[source] std::io::Error),
-    /// The port of the check answered otherwise than expected.
+    /// The port of the check sent an unexpected response.
     #[error("port {port} answered `{line}`, wanted a status line with {wanted}")]
     Port {
         /// The port.
         port: u16,
-        /// What came, printable; empty where it closed without a word.
+        /// The first line, in printable characters. Empty if the port closed without sending one.
         line: String,
-        /// What was expected.
+        /// The expected response.
         wanted: String,
     },
 }
 
-/// Asks a member once whether it can work.
+/// Probes a member once.
 pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome {
     let mut date = None;
-    let asked = async {
+    let attempt = async {
         match (HttpCheck::of(check), check.port) {
-            (Some(inquiry), Some(port)) if !check.tls => ask_port(connector, port, &inquiry).await,
-            (Some(inquiry), port) => {
-                inquire(connector, (&inquiry, port), check.timeout, &mut date).await
+            (Some(http), Some(port)) if !check.tls => probe_port(connector, port, &http).await,
+            (Some(http), port) => {
+                run_http_check(connector, (&http, port), check.timeout, &mut date).await
             }
             (None, _) if check.kind == CheckKind::None => Ok(()),
             (None, None) => dial(connector).await.map(drop).map_err(ProbeError::from),
@@ -210,29 +210,30 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome
             }
         }
     };
-    let result = timeout(check.timeout, asked)
+    let result = timeout(check.timeout, attempt)
         .await
         .unwrap_or(Err(ProbeError::Late(check.timeout)));
     ProbeOutcome { result, date }
 }
 
-/// Asks what answers for the member on a port of its own, in plain text.
+/// Probes a separate port of the member in plain HTTP.
 ///
-/// Such a thing is often a shell script below inetd, which writes its answer without reading a byte and closes. An HTTP
-/// client takes that for a fault; so the answer is read as bytes, and no more of it than the check needs.
-async fn ask_port(
+/// Such a port is often served by a shell script below inetd, which writes its response without reading a byte and
+/// closes. An HTTP client treats that as an error. So the response is read as bytes, and only as much of it as the
+/// check needs.
+async fn probe_port(
     connector: &Connector,
     port: u16,
-    inquiry: &HttpCheck<'_>,
+    check: &HttpCheck<'_>,
 ) -> Result<(), ProbeError> {
     let mut stream = dial_port(connector, port).await?;
     let host = host_and_port(connector.target.host(), port);
-    let path = inquiry.path;
+    let path = check.path;
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
-    // Whoever has closed already may have answered before.
+    // A server that has closed already may have sent its response before.
     let _ = stream.write_all(request.as_bytes()).await;
-    let reads_body = !matches!(inquiry.body, ExpectedBody::Any);
+    let reads_body = !matches!(check.body, ExpectedBody::Any);
     let most = if reads_body {
         ANSWER_BYTES_MAX
     } else {
@@ -240,32 +241,32 @@ async fn ask_port(
     };
     let mut read = Vec::with_capacity(most);
     let mut stream = stream.take(most as u64);
-    // With an expected text, until it has come: what answers may keep the connection open.
-    let is_enough = |read: &[u8]| match inquiry.body {
+    // Reads until the expected string has arrived, because the server may keep the connection open.
+    let is_enough = |read: &[u8]| match check.body {
         ExpectedBody::Any => read.contains(&b'\n'),
         ExpectedBody::Is(_) => false,
-        ExpectedBody::Contains(_) => is_accepted(read, inquiry),
+        ExpectedBody::Contains(_) => is_accepted(read, check),
     };
     while !is_enough(&read) {
         match stream.read_buf(&mut read).await {
             Ok(1..) => {}
-            // A reset after the answer is how a script closes that has read nothing.
+            // A script that has not read the request resets the connection after its response.
             Ok(0) | Err(_) => break,
         }
     }
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    match is_accepted(&read, inquiry) {
+    match is_accepted(&read, check) {
         true => Ok(()),
         false => Err(ProbeError::Port {
             port,
             line: printable(&String::from_utf8_lossy(line)),
-            wanted: inquiry.expected(),
+            wanted: check.expected(),
         }),
     }
 }
 
-/// Whether the answer that has been read so far shows that the member can work.
-fn is_accepted(read: &[u8], inquiry: &HttpCheck<'_>) -> bool {
+/// Whether the bytes read so far show a working member.
+fn is_accepted(read: &[u8], check: &HttpCheck<'_>) -> bool {
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let status = read.contains(&b'\n').then(|| status_of(line)).flatten();
     let text = String::from_utf8_lossy(read);
@@ -273,23 +274,22 @@ fn is_accepted(read: &[u8], inquiry: &HttpCheck<'_>) -> bool {
         .split_once("\r\n\r\n")
         .or_else(|| text.split_once("\n\n"));
     let body = body.map_or("", |(_, body)| body);
-    status.is_some_and(|status| inquiry.accepts(status, body))
+    status.is_some_and(|status| check.accepts(status, body))
 }
 
-/// Reads the line that an agent beside the member sends as soon as it is connected to, or sends before it closes.
+/// Runs an agent check: connects to the port, and reads the line that the agent sends.
 ///
-/// # Errors
-/// [`ProbeError`] says why there is none.
+/// # Errors [`ProbeError`] shows why there is no line.
 pub async fn agent_check(connector: &Connector, port: u16) -> Result<Vec<u8>, ProbeError> {
     let limit = connector.settings.connect_timeout;
-    let asked = async {
+    let attempt = async {
         let stream = dial_port(connector, port).await?;
         let mut read = Vec::with_capacity(AGENT_ANSWER_BYTES_MAX);
         let mut stream = stream.take(AGENT_ANSWER_BYTES_MAX as u64);
         while !read.contains(&b'\n') && !read.contains(&b'\r') {
             match stream.read_buf(&mut read).await {
                 Ok(1..) => {}
-                // A part of a line could say something else than the whole.
+                // A part of a line could mean something else than the whole.
                 Ok(0) if read.len() == AGENT_ANSWER_BYTES_MAX => return Err(ProbeError::LongLine),
                 Ok(0) => break,
                 Err(error) => return Err(ProbeError::CutLine(error)),
@@ -297,12 +297,12 @@ pub async fn agent_check(connector: &Connector, port: u16) -> Result<Vec<u8>, Pr
         }
         Ok(read)
     };
-    timeout(limit, asked)
+    timeout(limit, attempt)
         .await
         .unwrap_or(Err(ProbeError::Late(limit)))
 }
 
-/// The status code of a status line: version, status code, and perhaps a reason (RFC 9112, 4).
+/// The status code of a status line: version, status code and optional reason (RFC 9112, 4).
 fn status_of(line: &[u8]) -> Option<StatusCode> {
     let mut words = line.trim_ascii_end().splitn(3, |byte| *byte == b' ');
     let version = words.next().unwrap_or_default();
@@ -311,32 +311,32 @@ fn status_of(line: &[u8]) -> Option<StatusCode> {
     StatusCode::from_bytes(code).ok()
 }
 
-/// The beginning of what a peer sent, for a log and a terminal. Not all that moves a cursor is a control character, nor all
-/// that turns a line around.
+/// The beginning of a peer's bytes, safe for logs and terminals. Some characters that move the cursor or reverse a line
+/// are not control characters.
 pub fn printable(text: &str) -> String {
     let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     let visible = text.chars().filter(|c| !c.is_control());
     visible.map(plain).take(64).collect()
 }
 
-async fn inquire(
+async fn run_http_check(
     connector: &Connector,
-    (inquiry, port): (&HttpCheck<'_>, Option<u16>),
+    (check, port): (&HttpCheck<'_>, Option<u16>),
     limit: Duration,
     date: &mut Option<HeaderValue>,
 ) -> Result<(), ProbeError> {
     let mut headers = HeaderMap::new();
-    headers.insert(header::ACCEPT, HeaderValue::from_static(inquiry.accept));
+    headers.insert(header::ACCEPT, HeaderValue::from_static(check.accept));
     headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
-    let path = inquiry.path.to_owned();
-    let question = MemberQuery {
-        path: inquiry.path,
+    let path = check.path.to_owned();
+    let get = MemberQuery {
+        path: check.path,
         port,
         headers,
         timeout: limit,
         body_bytes_max: ANSWER_BYTES_MAX,
     };
-    let answer = match query(connector, &question).await {
+    let answer = match query(connector, &get).await {
         Ok(answer) => answer,
         Err(QueryError::Dial(error)) => return Err(ProbeError::Dial(error)),
         Err(QueryError::Late(limit)) => return Err(ProbeError::Late(limit)),
@@ -344,13 +344,13 @@ async fn inquire(
     };
     *date = answer.headers.get(header::DATE).cloned();
     let text = String::from_utf8_lossy(&answer.body);
-    match inquiry.accepts(answer.status, &text) {
+    match check.accepts(answer.status, &text) {
         true => Ok(()),
         false => Err(ProbeError::Unwanted {
             path,
             status: answer.status,
             text: printable(text.trim()),
-            wanted: inquiry.expected(),
+            wanted: check.expected(),
         }),
     }
 }

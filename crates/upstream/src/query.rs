@@ -1,4 +1,4 @@
-//! One question of our own to a member, over a connection of its own: what probes, fetches and the doctor ask.
+//! A GET of the proxy itself to a member, on a separate connection: for probes, fetches and the doctor.
 
 use std::{error::Error, future::poll_fn, io, time::Duration};
 
@@ -19,22 +19,22 @@ use crate::{
     wire::Wire,
 };
 
-/// A GET of ours; nothing that changes a member can be asked.
+/// A GET request. The proxy itself sends no requests that change a member.
 #[derive(Clone, Debug)]
 pub struct MemberQuery<'q> {
     /// Path and query.
     pub path: &'q str,
-    /// Port of the member's host that is asked; none: the member's own.
+    /// The port of the member's host. `None`: the member's own port.
     pub port: Option<u16>,
-    /// Fields beside Host and Connection.
+    /// Fields in addition to Host and Connection.
     pub headers: HeaderMap,
-    /// Time for all of it, the connection among it.
+    /// Maximum time of the whole query, including the connection.
     pub timeout: Duration,
-    /// Bytes of the answer's body that are read; the rest is left.
+    /// Maximum bytes of the response body that are read. The rest is ignored.
     pub body_bytes_max: usize,
 }
 
-/// What came back.
+/// The response of a member to a query.
 #[derive(Clone, Debug)]
 pub struct QueryResponse {
     /// Status code.
@@ -43,26 +43,26 @@ pub struct QueryResponse {
     pub headers: HeaderMap,
     /// Beginning of the body.
     pub body: Bytes,
-    /// The certificate that the member showed; none without TLS.
+    /// The certificate that the member presented. `None` without TLS.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
-/// Why there is no answer.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
     /// The member was not reached.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// No whole answer came in time.
+    /// No complete response arrived in time.
     #[error("no answer within {0:?}")]
     Late(Duration),
-    /// The answer broke off or was none.
+    /// The response was malformed or incomplete.
     #[error("{}", cause(&**.0))]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl QueryError {
-    /// Whether it was we who would not have the other side's certificate.
+    /// Whether the proxy refused the member's certificate.
     pub fn is_ours(&self) -> bool {
         matches!(
             self.tls(),
@@ -70,7 +70,7 @@ impl QueryError {
         )
     }
 
-    /// The TLS alert by which the other side said that it would not have ours; the certificate, most often.
+    /// The TLS alert of the member, usually because it refused the proxy's certificate.
     pub fn alert(&self) -> Option<String> {
         match self.tls() {
             Some(rustls::Error::AlertReceived(alert)) => Some(format!("{alert:?}")),
@@ -78,7 +78,7 @@ impl QueryError {
         }
     }
 
-    /// What TLS failed of.
+    /// The TLS error, if TLS failed.
     pub fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Dial(DialError::Handshake { source, .. }) => tls_error(source),
@@ -88,45 +88,44 @@ impl QueryError {
     }
 }
 
-/// Asks once.
+/// Sends the query once, on a separate connection.
 ///
-/// # Errors
-/// [`QueryError`] says why nothing came.
+/// # Errors [`QueryError`] shows why there is no response.
 pub async fn query(
     connector: &Connector,
-    question: &MemberQuery<'_>,
+    query: &MemberQuery<'_>,
 ) -> Result<QueryResponse, QueryError> {
-    timeout(question.timeout, exchange(connector, question))
+    timeout(query.timeout, exchange(connector, query))
         .await
-        .unwrap_or(Err(QueryError::Late(question.timeout)))
+        .unwrap_or(Err(QueryError::Late(query.timeout)))
 }
 
 async fn exchange(
     connector: &Connector,
-    question: &MemberQuery<'_>,
+    query: &MemberQuery<'_>,
 ) -> Result<QueryResponse, QueryError> {
-    let io = dial_tls(connector, question.port).await?;
-    let certificate = io.shown();
+    let io = dial_tls(connector, query.port).await?;
+    let certificate = io.presented();
     let mut wire = Wire::new(MemberIo::new(io, None));
     let close = HeaderValue::from_static("close");
-    let (told, _) = converse(&mut wire, connector, question, Some(close)).await?;
+    let (response, _) = exchange_on(&mut wire, connector, query, Some(close)).await?;
     Ok(QueryResponse {
         certificate,
-        ..told
+        ..response
     })
 }
 
-/// Asks on this connection. Says whether another question may follow on it.
-pub(crate) async fn converse(
+/// Sends the query on this connection. The result includes whether another query may follow on it.
+pub(crate) async fn exchange_on(
     wire: &mut Wire,
     connector: &Connector,
-    question: &MemberQuery<'_>,
+    query: &MemberQuery<'_>,
     connection: Option<HeaderValue>,
 ) -> Result<(QueryResponse, bool), QueryError> {
-    let mut fields = question.headers.clone();
-    fields.insert(header::HOST, connector.host_at(question.port));
+    let mut fields = query.headers.clone();
+    fields.insert(header::HOST, connector.host_at(query.port));
     fields.extend(connection.map(|value| (header::CONNECTION, value)));
-    let target = question
+    let target = query
         .path
         .parse()
         .map_err(|error| QueryError::Broken(Box::new(error)))?;
@@ -148,22 +147,22 @@ pub(crate) async fn converse(
         .map_err(|error| broken(WireError::Head(error)))?;
     let mut decoder = Decoder::new(kind);
     let mut body = Vec::new();
-    while body.len() < question.body_bytes_max {
+    while body.len() < query.body_bytes_max {
         let Some(data) = poll_fn(|cx| conversation.poll_data(&mut decoder, wire, cx)).await else {
             break;
         };
         let data = data.map_err(broken)?;
-        body.extend_from_slice(&data[..data.len().min(question.body_bytes_max - body.len())]);
+        body.extend_from_slice(&data[..data.len().min(query.body_bytes_max - body.len())]);
     }
     let lasts =
         head.keeps_alive() && decoder.is_end() && conversation.is_sent() && wire.input.is_empty();
-    let told = QueryResponse {
+    let response = QueryResponse {
         status: head.status,
         headers: head.headers,
         body: body.into(),
         certificate: None,
     };
-    Ok((told, lasts))
+    Ok((response, lasts))
 }
 
 fn broken(error: WireError) -> QueryError {
@@ -173,7 +172,7 @@ fn broken(error: WireError) -> QueryError {
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An IO error shows what it was made of here alone, never as its source.
+        // An IO error shows its inner error only here, never as its source.
         let inner = error
             .downcast_ref::<io::Error>()
             .and_then(io::Error::get_ref);

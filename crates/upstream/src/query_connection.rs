@@ -1,4 +1,4 @@
-//! Questions of our own over one connection that is kept between them.
+//! Queries of the proxy itself over one persistent connection.
 
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
@@ -7,49 +7,48 @@ use crate::{
     connector::Connector,
     dial::dial_tls,
     io::MemberIo,
-    query::{MemberQuery, QueryError, QueryResponse, converse},
+    query::{MemberQuery, QueryError, QueryResponse, exchange_on},
     wire::Wire,
 };
 
-/// A connection to one port of one member. Not among those that requests use, so it takes no place of theirs.
+/// A connection to one port of one member. It does not count among the connections of requests.
 #[derive(Debug, Default)]
 pub struct QueryConnection(Option<Open>);
 
 #[derive(Debug)]
 struct Open {
     wire: Wire,
-    /// The member's certificate, and the generation of the trust that has verified it.
-    shown: Option<(CertificateDer<'static>, u64)>,
+    /// The member's certificate, and the generation of the trust that verified it.
+    presented: Option<(CertificateDer<'static>, u64)>,
 }
 
 impl QueryConnection {
-    /// Asks over the open connection, or over a new one.
+    /// Sends a query on the open connection, or on a new one.
     ///
-    /// A question that the member's end of the kept connection has met is asked once more: servers close connections that
-    /// are idle.
+    /// If the query fails on the open connection, it is sent once more on a new one, because servers close idle
+    /// connections.
     ///
-    /// # Errors
-    /// [`QueryError`] says why nothing came. The connection is then closed.
+    /// # Errors [`QueryError`] shows why there is no response. The connection is closed then.
     pub async fn query(
         &mut self,
         connector: &Connector,
-        question: &MemberQuery<'_>,
+        query: &MemberQuery<'_>,
     ) -> Result<QueryResponse, QueryError> {
-        let mut kept = self.0.take();
-        let kept = kept.take_if(|open| open.is_usable(connector));
-        let asked = async {
-            if let Some(kept) = kept
-                && let Ok(answered) = kept.exchange(connector, question).await
+        let mut open = self.0.take();
+        let open = open.take_if(|open| open.is_usable(connector));
+        let attempt = async {
+            if let Some(open) = open
+                && let Ok(result) = open.exchange(connector, query).await
             {
-                return Ok(answered);
+                return Ok(result);
             }
-            let open = Open::dial(connector, question.port).await?;
-            open.exchange(connector, question).await
+            let open = Open::dial(connector, query.port).await?;
+            open.exchange(connector, query).await
         };
-        let answered = timeout(question.timeout, asked).await;
-        let (open, told) = answered.unwrap_or(Err(QueryError::Late(question.timeout)))?;
+        let result = timeout(query.timeout, attempt).await;
+        let (open, response) = result.unwrap_or(Err(QueryError::Late(query.timeout)))?;
         self.0 = open;
-        Ok(told)
+        Ok(response)
     }
 
     /// Closes the connection.
@@ -63,34 +62,37 @@ impl Open {
         let check = connector.check.as_ref();
         let generation = check.map_or(0, |check| check.generation());
         let io = dial_tls(connector, port).await?;
-        let shown = io.shown().map(|shown| (shown, generation));
+        let presented = io.presented().map(|presented| (presented, generation));
         let wire = Wire::new(MemberIo::new(io, None));
-        Ok(Self { wire, shown })
+        Ok(Self { wire, presented })
     }
 
-    /// Whether it is open still, and the member's certificate is valid by the trust in force now.
+    /// Whether the connection is still open, and the member's certificate is valid by the active trust store.
     fn is_usable(&mut self, connector: &Connector) -> bool {
-        let verified = match (&connector.check, &self.shown) {
-            (Some(check), Some((shown, generation))) => {
-                check.generation() == *generation || check.verify(shown).is_ok()
+        let verified = match (&connector.check, &self.presented) {
+            (Some(check), Some((presented, generation))) => {
+                check.generation() == *generation || check.verify(presented).is_ok()
             }
             _ => true,
         };
         verified && self.wire.is_silent()
     }
 
-    /// The connection too, if it may be kept.
+    /// Returns the connection too, if it can be reused.
     async fn exchange(
         mut self,
         connector: &Connector,
-        question: &MemberQuery<'_>,
+        query: &MemberQuery<'_>,
     ) -> Result<(Option<Self>, QueryResponse), QueryError> {
-        let (told, lasts) = converse(&mut self.wire, connector, question, None).await?;
-        let certificate = self.shown.as_ref().map(|(shown, _)| shown.clone());
-        let told = QueryResponse {
+        let (response, lasts) = exchange_on(&mut self.wire, connector, query, None).await?;
+        let certificate = self
+            .presented
+            .as_ref()
+            .map(|(presented, _)| presented.clone());
+        let response = QueryResponse {
             certificate,
-            ..told
+            ..response
         };
-        Ok((lasts.then_some(self), told))
+        Ok((lasts.then_some(self), response))
     }
 }

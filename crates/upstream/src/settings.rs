@@ -1,40 +1,40 @@
-//! What a configuration says about connections to members.
+//! Settings of connections to members.
 
 use std::time::Duration;
 
 use proxy_protocol::Version;
 
-/// Protocol spoken to members.
+/// The protocol towards members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// TLS, with our own credential. The default.
+    /// TLS with the proxy's credential. The default.
     #[default]
     Https,
-    /// Plain HTTP: loopback and Unix sockets, or `plaintext = "trusted-network"`.
+    /// Plain HTTP, to loopback addresses and Unix sockets, or with `plaintext = "trusted-network"`.
     Http,
 }
 
-/// Version of HTTP spoken to members.
+/// The version of HTTP towards members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpVersion {
     /// HTTP/1.1. The default.
     #[default]
     Http11,
-    /// HTTP/1.0: no chunks, no interim responses, and connections that last only where the member says so.
+    /// HTTP/1.0: no chunks, no interim responses, and connections are reused only if the member says `keep-alive`.
     Http10,
 }
 
-/// How far plain HTTP may reach.
+/// Where plain HTTP is allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plaintext {
-    /// Loopback addresses and Unix sockets only. The default; held by address when dialling.
+    /// Loopback addresses and Unix sockets only. Checked against the resolved address on every connect. The default.
     #[default]
     Loopback,
-    /// Any address: whoever is on that network can write identities.
+    /// Any address. Every host on that network can forge identities.
     TrustedNetwork,
 }
 
-/// The header of the PROXY protocol that a member gets at the beginning of a connection.
+/// The header of the PROXY protocol at the beginning of a connection to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendProxy {
     /// None. The default.
@@ -60,37 +60,39 @@ impl SendProxy {
 /// `[upstream]`, overridden by `[pools.NAME]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
-    /// Protocol spoken to members. Default `https`.
+    /// The protocol towards members. Default `https`.
     pub scheme: Scheme,
-    /// Version of HTTP spoken to members. Default 1.1.
+    /// The version of HTTP towards members. Default 1.1.
     pub http_version: HttpVersion,
-    /// How far plain HTTP may reach. Default loopback.
+    /// Where plain HTTP is allowed. Default loopback.
     pub plaintext: Plaintext,
-    /// Time allowed for name, connect and handshake. Default 5 s.
+    /// Maximum time for resolving, connecting and the handshake. Default 5 s.
     pub connect_timeout: Duration,
-    /// Time from the request's last byte to the answer's first, for waiting and all attempts together. Default 9.5 min:
-    /// an agent waits 10 min, and so sees our answer.
+    /// Maximum time from the request's last byte to the response's first, including waits and all attempts. Default 9.5
+    /// min: an agent waits 10 min, and so receives the proxy's own response.
     pub first_byte_timeout: Duration,
-    /// Time without a byte of a body in either direction. Default 60 s.
+    /// Maximum time without a byte of a body in either direction. Default 60 s.
     pub idle_timeout: Duration,
-    /// Time without a byte in either direction of a tunnel. Default 15 min.
+    /// Maximum time without a byte in either direction of a tunnel. Default 15 min.
     pub tunnel_idle_timeout: Duration,
-    /// Time an unused connection is kept. Default 20 s: below Jetty's 30. Zero: each request has a connection of its own.
+    /// How long an idle connection stays open. Default 20 s, less than Jetty's 30 s. Zero: each request has a new
+    /// connection.
     pub keepalive: Duration,
-    /// Most connections to one member over all workers. Default 128: Jetty has 200 threads.
+    /// Maximum connections to one member over all workers. Default 128: Jetty has 200 threads.
     pub connections_max: u32,
-    /// Most requests that wait for a member at once. Default 10,000.
+    /// Maximum requests that wait for a member. Default 10,000.
     pub queue_max: u32,
-    /// Time that a request may wait for a member. Default 8 min: an agent waits 10 min for its answer, and 90 s is a slow
-    /// catalog.
+    /// Maximum time that a request may wait for a member. Default 8 min: an agent waits 10 min for its response, and a
+    /// slow catalog takes 90 s.
     pub queue_wait_max: Duration,
-    /// Requests of one client that hold a JRuby at once. Default 2: an agent sends one at a time, and may run twice.
+    /// Maximum JRubies that requests of one client hold. Default 2: an agent sends one request at a time, and may run
+    /// twice.
     pub agent_max: u32,
-    /// Requests of one client that wait beside those. Default 4.
+    /// Maximum requests of one client that wait in addition to those. Default 4.
     pub agent_queue_max: u32,
-    /// Longest time after which an agent that the queue has sent away comes back. Default 30 min: the run interval.
+    /// Maximum `Retry-After` for an agent that the queue refuses. Default 30 min: the run interval.
     pub retry_after_max: Duration,
-    /// The header that connections which are passed through begin with, and probes of the same port. Default none.
+    /// The PROXY header of connections that are passed through, and of probes to the same port. Default none.
     pub send_proxy: SendProxy,
 }
 

@@ -10,20 +10,20 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Counts the connections that are open to one member, over all workers and generations.
+/// Counts the open connections to one member, over all workers and generations.
 ///
-/// The pool's admission lets no more requests run at a member than connections may be open. A request that cannot open one
-/// therefore waits for an idle connection of another worker to be closed, and never for another request.
+/// The pool's admission allows no more requests at a member than connections. So a request that cannot open one waits
+/// only until another worker has closed an idle connection, and never for another request.
 #[derive(Debug, Default)]
 pub struct Slots {
     open: AtomicU32,
-    /// Requests that wait for an idle connection to be closed.
+    /// Requests that wait until an idle connection is closed.
     waiting: AtomicU32,
     closed: Notify,
 }
 
 impl Slots {
-    /// Connections open now.
+    /// Connections that are open now.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
@@ -36,12 +36,12 @@ impl Slots {
         Some(OpenSlot(Arc::clone(self)))
     }
 
-    /// Waits until a connection may be opened. `close_idle` asks all workers to close idle ones.
+    /// Waits until a connection may be opened. `close_idle` wakes all workers to close idle ones.
     pub(crate) async fn wait(self: &Arc<Self>, max: u32, close_idle: impl Fn()) -> OpenSlot {
         let _waiting = Waiting::new(self);
         loop {
             let mut closed = pin!(self.closed.notified());
-            // Before the look: a connection that is closed after it wakes this request.
+            // Enabled before the attempt, so that a connection that is closed after it wakes this request.
             closed.as_mut().enable();
             if let Some(slot) = self.try_open(max) {
                 return slot;
@@ -51,13 +51,13 @@ impl Slots {
         }
     }
 
-    /// Requests that wait for an idle connection to be closed.
+    /// Requests that wait until an idle connection is closed.
     pub(crate) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::SeqCst)
     }
 }
 
-/// Counts a request among those that wait, until it is dropped.
+/// Counts a waiting request until it is dropped.
 struct Waiting<'a>(&'a Slots);
 
 impl<'a> Waiting<'a> {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_never_given_more_connections_than_its_limit() {
+    fn a_member_never_has_more_connections_than_its_limit() {
         let slots = Arc::new(Slots::default());
         let first = slots.try_open(1);
         assert!(first.is_some() && slots.try_open(1).is_none());
@@ -112,11 +112,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_at_the_limit_asks_until_enough_idle_connections_are_closed() {
+    async fn a_request_at_the_limit_waits_until_enough_idle_connections_are_closed() {
         let slots = Arc::new(Slots::default());
         let mut open: Vec<_> = (0..3).map_while(|_| slots.try_open(3)).collect();
         let open = RefCell::new(&mut open);
-        // The limit was lowered meanwhile: three have to be closed, one for each time that the request asks.
+        // The limit was lowered meanwhile. Three connections must be closed, one for each call.
         let slot = slots.wait(1, || {
             assert_eq!(slots.waiting(), 1);
             drop(open.borrow_mut().pop());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_connection_that_is_closed_wakes_a_request_that_waits() {
+    async fn each_closed_connection_wakes_a_waiting_request() {
         let slots = Arc::new(Slots::default());
         let held = (slots.try_open(2), slots.try_open(2));
         let mut first = pin!(slots.wait(2, || ()));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_leaves_passes_its_turn_on() {
+    async fn a_cancelled_request_wakes_the_next_one() {
         let slots = Arc::new(Slots::default());
         let held = slots.try_open(1);
         let mut first = Box::pin(slots.wait(1, || ()));

@@ -1,5 +1,5 @@
-//! A transport to a member with what waits to be written and what was read of it. It has no task of its own: whoever waits
-//! for its answer drives it.
+//! A transport to a member with its read and write buffers. It has no task: the future that waits for the response
+//! drives it.
 
 use std::{
     future::poll_fn,
@@ -16,25 +16,25 @@ use tokio::{
 
 use crate::io::MemberIo;
 
-/// What a first read has room for.
+/// Capacity for a first read.
 const READ_BYTES_MIN: usize = 8 << 10;
-/// What a read has room for where those before it were filled.
+/// Maximum capacity for a read, reached while reads fill the buffer.
 const READ_BYTES_MAX: usize = 128 << 10;
 
-/// What a buffer keeps while nothing is under way.
+/// Maximum capacity of a buffer on an idle connection.
 const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
 
 /// A transport and its buffers.
 #[derive(Debug)]
 pub(crate) struct Wire {
     io: MemberIo,
-    /// Bytes to be written. Once the transport has taken all of them it is empty.
+    /// Bytes to be written. Empty once the transport has accepted them all.
     pub(crate) out: Vec<u8>,
-    /// How many of them the transport has taken.
+    /// How many of them the transport has accepted.
     taken: usize,
-    /// Bytes that came and were not read as part of an answer.
+    /// Bytes that were received and do not belong to a response read so far.
     pub(crate) input: BytesMut,
-    /// What the next read has room for.
+    /// Capacity for the next read.
     room: usize,
 }
 
@@ -49,11 +49,11 @@ impl Wire {
         }
     }
 
-    /// Whether the member has neither closed it nor sent anything, between two exchanges.
+    /// Whether the member has neither closed the idle connection nor sent anything on it.
     pub(crate) fn is_silent(&mut self) -> bool {
         let mut byte = [0];
         let io = &mut self.io;
-        // A task that has used up its share of a turn finds every transport silent.
+        // A task that has used up its budget would otherwise see every transport as silent.
         let read = pin!(unconstrained(poll_fn(|cx| {
             Pin::new(&mut *io).poll_read(cx, &mut ReadBuf::new(&mut byte))
         })));
@@ -61,7 +61,7 @@ impl Wire {
         read.is_pending() && self.input.is_empty()
     }
 
-    /// Reads more; none: the member has closed it.
+    /// Reads more bytes. `None`: the member has closed the connection.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<()>>> {
         self.input.reserve(self.room);
         let room = self.input.capacity() - self.input.len();
@@ -72,7 +72,7 @@ impl Wire {
         Poll::Ready(Ok((read > 0).then_some(())))
     }
 
-    /// Writes what waits in `out`, and `rest` behind it. Says how many bytes went.
+    /// Writes `out`, and `rest` behind it. Returns how many bytes the transport accepted.
     pub(crate) fn poll_write(
         &mut self,
         rest: &mut Bytes,
@@ -99,12 +99,12 @@ impl Wire {
         Poll::Ready(Ok(written))
     }
 
-    /// Hands on what TLS has not handed on.
+    /// Flushes the buffers of TLS.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Large buffers are given back while nothing is under way.
+    /// Frees large buffers while the connection is idle.
     pub(crate) fn rest(&mut self) {
         self.room = READ_BYTES_MIN;
         if self.input.capacity() > KEPT_BYTES_MAX {
@@ -115,7 +115,7 @@ impl Wire {
         }
     }
 
-    /// The transport, and what came on it that was not read.
+    /// The transport, and the received bytes that were not read.
     pub(crate) fn into_parts(self) -> (MemberIo, Bytes) {
         (self.io, self.input.freeze())
     }

@@ -1,4 +1,5 @@
-//! What a member answers in raw bytes, and what comes of it: the answer or the fault, and whether the connection serves again.
+//! Responses of a member in raw bytes, and their effect: the response or the error, and whether the connection is
+//! reused.
 
 use std::{
     cell::Cell,
@@ -27,14 +28,14 @@ use upstream::{
     Scrubbed, SendOptions, UpstreamSettings, WireError, cause,
 };
 
-/// What a test sees of one exchange.
+/// The result of one exchange as a test sees it.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
-    /// Status code, body, and whether the connection serves again.
+    /// Status code, body, and whether the connection is reused.
     Whole(u16, String, bool),
-    /// The body broke off behind this, for this reason.
+    /// The body broke off behind this part, for this reason.
     Broken(u16, String, String),
-    /// No answer, for this reason.
+    /// No response, for this reason.
     Nothing(String),
 }
 
@@ -44,7 +45,7 @@ const OVERHEAD: &str = "malformed response body: too many bytes in chunk extensi
 const CLOSED: &str = "the member closed the connection before the response was complete";
 
 #[test]
-fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
+fn a_response_ends_by_its_framing_or_is_an_error_and_bytes_behind_it_are_never_read() {
     let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let flood = interim.repeat((1 << 20) / interim.len() + 1);
     let endless = format!(
@@ -146,7 +147,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
             Whole(304, String::new(), true),
         ),
-        // Bytes behind the end.
+        // Bytes behind the end of the response.
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd",
@@ -172,7 +173,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 304 Not Modified\r\n\r\nabc",
             Whole(304, String::new(), false),
         ),
-        // Interim answers.
+        // Interim responses.
         (
             "GET",
             "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
@@ -189,7 +190,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             Whole(101, String::new(), false),
         ),
         ("GET", "HTTP/1.1 103 Early Hints\r\n\r\n", nothing(CLOSED)),
-        // Heads that are none.
+        // Malformed heads.
         ("GET", "", nothing(CLOSED)),
         ("GET", "H", nothing(CLOSED)),
         ("GET", "HTTP/1.1 200 OK\r\nContent-Le", nothing(CLOSED)),
@@ -238,7 +239,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n",
             nothing("malformed response: invalid HTTP header"),
         ),
-        // Heads without a limit of their own.
+        // Heads without an end.
         (
             "GET",
             &huge_head,
@@ -264,7 +265,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             &many_fields,
             nothing("malformed response: too many HTTP headers"),
         ),
-        // Interim answers that are none, or that end the exchange.
+        // Malformed interim responses, and those that end the exchange.
         (
             "GET",
             "HTTP/1.1 100 Continue\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -280,7 +281,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
             Whole(101, String::new(), false),
         ),
-        // Bodies where there are none.
+        // Bodies that a response must not have.
         (
             "GET",
             "HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc",
@@ -296,7 +297,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
             whole("", false),
         ),
-        // Framing that could end in two places.
+        // Framing that readers could end in two places.
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
@@ -337,7 +338,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             nothing("malformed response: invalid Transfer-Encoding"),
         ),
-        // Bodies that break off.
+        // Incomplete bodies.
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
@@ -402,7 +403,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n",
             broken("abc", CLOSED),
         ),
-        // What follows the last chunk is not a trailer: data that was framed in another way, perhaps.
+        // Bytes behind the last chunk that are not a trailer, such as data in another framing.
         (
             "GET",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n3\r\nabc\r\n0\r\n\r\n",
@@ -418,7 +419,7 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
 }
 
 #[test]
-fn a_closed_connection_is_not_taken_for_an_open_one_by_a_task_that_has_used_up_its_turn() {
+fn a_task_without_budget_still_notices_a_closed_connection() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -430,7 +431,7 @@ fn a_closed_connection_is_not_taken_for_an_open_one_by_a_task_that_has_used_up_i
         let connector = member(answer, Arc::clone(&dials));
         let (connections, _) = Connections::new(&Arc::new(Crew::default()));
         for expected in 1..=2 {
-            // From here on its reads wait for its next turn.
+            // From here on its reads stay pending until its next turn.
             let mut cx = Context::from_waker(Waker::noop());
             while pin!(consume_budget()).poll(&mut cx).is_ready() {}
             let exchanged = send(&connections, &connector, &Method::GET).await;
@@ -454,10 +455,11 @@ fn nothing(why: &'static str) -> Seen {
     Nothing(why.to_owned())
 }
 
-/// How long a member waits behind its answer before it closes: virtual time, so only what would wait forever sees it.
+/// How long a member waits after its response before it closes. The time is virtual, so only an endless wait reaches
+/// it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One request to a member that answers with these bytes, and whether the next request goes over the same connection.
+/// One request to a member that answers with these bytes, and whether the next request uses the same connection.
 fn exchange(method: &Method, answer: &[u8]) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -483,7 +485,7 @@ fn exchange(method: &Method, answer: &[u8]) -> Seen {
             }
         }
         body.give_back(Instant::now());
-        // The member does not answer it; where it goes is what counts.
+        // The member does not answer this request. Only the connection that it uses matters.
         let _ = timeout(PATIENCE / 2, send(&connections, &connector, method)).await;
         Whole(
             head.status.as_u16(),

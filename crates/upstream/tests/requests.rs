@@ -1,4 +1,4 @@
-//! Requests as a member gets them, in raw bytes: their framing, and what becomes of bodies that are not what was said of them.
+//! Requests as a member receives them, in raw bytes: their framing, and bodies that differ from their declared length.
 
 use std::{
     cell::Cell,
@@ -29,7 +29,7 @@ use upstream::{
     Scrubbed, SendOptions, UpstreamSettings, cause, settings::HttpVersion,
 };
 
-/// A body that comes in these pieces, and what is said of its length.
+/// A body in these pieces, with its declared length.
 struct Pieces {
     left: VecDeque<Bytes>,
     length: Option<u64>,
@@ -70,7 +70,7 @@ const HEAD: &str = "POST /a?b=c HTTP/1.1\r\naccept: */*\r\nx-client-verify: NONE
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn a_body_has_the_framing_that_is_known_of_it() {
+fn a_body_is_framed_by_its_known_length_or_in_chunks() {
     let large = vec![b'x'; 100_000];
     type Case<'a> = (&'a [&'a [u8]], Option<u64>, String);
     let cases: &[Case<'_>] = &[
@@ -108,7 +108,7 @@ fn a_body_has_the_framing_that_is_known_of_it() {
         ),
     ];
     for (pieces, length, expected) in cases {
-        // In a transport that takes little at once, too.
+        // The same with a transport that accepts few bytes at once.
         for room in [64, 1 << 20] {
             let body = Pieces::of(pieces, *length);
             let (sent, _) = posted(body, &[], HttpVersion::Http11, (OK, usize::MAX, room));
@@ -118,7 +118,7 @@ fn a_body_has_the_framing_that_is_known_of_it() {
 }
 
 #[test]
-fn the_clients_framing_is_not_sent_on_and_an_empty_body_stays_one() {
+fn the_clients_framing_is_not_forwarded_and_an_empty_body_stays_empty() {
     let fields = [("content-length", "0"), ("transfer-encoding", "chunked")];
     let (sent, _) = posted(
         Pieces::of(&[], None),
@@ -141,7 +141,7 @@ fn the_clients_framing_is_not_sent_on_and_an_empty_body_stays_one() {
 }
 
 #[test]
-fn a_body_that_is_not_as_long_as_was_said_ends_the_connection_without_an_end() {
+fn a_body_that_differs_from_its_declared_length_closes_the_connection() {
     for (pieces, sent_of_it) in [(&[&b"ab"[..]][..], "ab"), (&[b"ab", b"cd"], "ab")] {
         let body = Pieces::of(pieces, Some(3));
         let (sent, seen) = posted(body, &[], HttpVersion::Http11, (b"", usize::MAX, 1 << 20));
@@ -154,10 +154,10 @@ fn a_body_that_is_not_as_long_as_was_said_ends_the_connection_without_an_end() {
 }
 
 #[test]
-fn an_answer_to_half_a_request_is_passed_on_and_its_connection_is_not_used_again() {
+fn a_response_to_half_a_request_is_forwarded_and_its_connection_is_not_reused() {
     let large = vec![b'x'; 100_000];
     let answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n";
-    // The member reads the head and a part of the body, answers and reads no more.
+    // The member reads the head and a part of the body, answers, and reads no more.
     let half = Pieces::of(&[&large], Some(100_000));
     let (_, seen) = posted(half, &[], HttpVersion::Http11, (answer, 1000, 64));
     assert_eq!(seen, Ok((413, false)));
@@ -171,11 +171,11 @@ fn an_answer_to_half_a_request_is_passed_on_and_its_connection_is_not_used_again
     assert_eq!(seen, Ok((413, true)));
 }
 
-/// Status code, and whether the connection serves again; or why there is no answer.
+/// Status code, and whether the connection is reused; or why there is no response.
 type Seen = Result<(u16, bool), String>;
 
-/// Posts a body to a member that reads at most so many bytes before it answers, over a transport with so much room. What the
-/// member got, and what came of it.
+/// Posts a body to a member that reads at most this many bytes before it answers, over a transport with this capacity.
+/// Returns the bytes that the member received, and the result.
 fn posted(
     body: Pieces,
     fields: &[(&str, &str)],
@@ -188,18 +188,18 @@ fn posted(
         .build()
         .expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
-        let (tell, mut told) = mpsc::channel(8);
+        let (sender, mut received) = mpsc::channel(8);
         let dials = Arc::new(AtomicU32::new(0));
         let dialled = Arc::clone(&dials);
         let connector = member(version, room, move |stream| {
             dialled.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(reads(stream, answer, reads_max, tell.clone()));
+            tokio::spawn(reads(stream, answer, reads_max, sender.clone()));
         });
         let (connections, _) = Connections::new(&Arc::new(Crew::default()));
         let seen = exchange(&connections, &connector, body, fields).await;
         let seen = seen.map(|status| (status, dials.load(Ordering::Relaxed) == 1));
         drop((connections, connector));
-        let got: Vec<u8> = told.recv().await.expect("what the member got");
+        let got: Vec<u8> = received.recv().await.expect("what the member got");
         (String::from_utf8(got).expect("text"), seen)
     })
 }
@@ -214,7 +214,7 @@ async fn exchange(
     headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
     let (mut scrubbed, _) = Scrubbed::new(headers, &OwnNames::default());
     for (name, value) in fields {
-        // As if they had passed: the writer alone says what frames the body.
+        // Added after the scrub, to show that the writer ignores them for the framing.
         let mut headers = scrubbed.headers().clone();
         let name: HeaderName = name.parse().expect("a name");
         headers.insert(name, HeaderValue::from_str(value).expect("a value"));
@@ -236,7 +236,7 @@ async fn exchange(
             let stamped = scrubbed.stamp(OwnFields::new(), &identity, &form, false);
             let again = Pieces::of(&[], None);
             let again = connections.send(connector, &Method::GET, &target, stamped, again, options);
-            // Nobody answers it: a new connection is told from one that serves again by the dial.
+            // The member does not answer this request. The dials show whether it uses a new connection.
             let _ = timeout(Duration::from_millis(1), again).await;
             Ok(head.status.as_u16())
         }
@@ -272,12 +272,12 @@ fn member(
     Arc::new(connector.expect("an address"))
 }
 
-/// Reads until nothing comes for a while, or as much as it reads at all; answers; and tells what it got.
+/// Reads until no byte arrives for a while, or up to the maximum. Then answers, and sends the bytes it received.
 async fn reads(
     mut stream: DuplexStream,
     answer: &'static [u8],
     reads_max: usize,
-    tell: mpsc::Sender<Vec<u8>>,
+    sender: mpsc::Sender<Vec<u8>>,
 ) {
     let silence = Duration::from_millis(1);
     let mut got = Vec::new();
@@ -287,6 +287,6 @@ async fn reads(
             .is_ok_and(|read| read.unwrap_or(0) > 0)
     {}
     let _ = stream.write_all(answer).await;
-    let _ = tell.send(got).await;
+    let _ = sender.send(got).await;
     std::future::pending::<()>().await;
 }
