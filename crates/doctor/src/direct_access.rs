@@ -305,7 +305,7 @@ fn is_puppets(answered: Option<StatusCode>) -> bool {
 /// this host, such as a missing route, means that the port was not tried.
 fn closed(error: &QueryError) -> DirectAccess {
     let is_closed = match error {
-        error if error.is_ours() => false,
+        error if error.refused_certificate() => false,
         QueryError::Broken(_) => true,
         QueryError::Dial(DialError::Handshake { .. }) => true,
         QueryError::Dial(DialError::Late { stage, .. }) => *stage == DialStage::Connect,

@@ -15,7 +15,7 @@ use crate::{
 pub(crate) async fn told(member: &Member, error: &QueryError, report: &mut DoctorReport) {
     let mut found = story(error);
     let (check, remedy) = match error {
-        error if error.is_ours() => (Check::MemberCertificate, of_certificate(error)),
+        error if error.refused_certificate() => (Check::MemberCertificate, of_certificate(error)),
         error if let Some(alert) = error.alert() => of_alert(&alert),
         QueryError::Dial(DialError::Resolve { .. }) => (
             Check::MemberReached,
@@ -57,7 +57,7 @@ async fn speaks_otherwise(
             "set the server's TLS port in `members`; `scheme = \"http\"` is for servers on loopback",
         )),
         (false, Ok(_)) => Some(SPEAKS_TLS),
-        (false, Err(error)) if error.is_ours() || error.alert().is_some() => Some(SPEAKS_TLS),
+        (false, Err(error)) if error.refused_certificate() || error.alert().is_some() => Some(SPEAKS_TLS),
         _ => None,
     }
 }

@@ -63,7 +63,7 @@ pub enum QueryError {
 
 impl QueryError {
     /// Whether the proxy refused the member's certificate.
-    pub fn is_ours(&self) -> bool {
+    pub fn refused_certificate(&self) -> bool {
         matches!(
             self.tls(),
             Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)
