@@ -1,11 +1,11 @@
-//! Questions and answers, as sets: an answer in another order is the same answer.
+//! DNS questions and answers. Answers are sets: the order of records does not matter.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-/// Records that one name may have.
+/// Maximum records of one name.
 pub const RECORDS_MAX: usize = 256;
 
-/// What is asked of DNS.
+/// A question for DNS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DnsQuestion {
     /// The addresses of a host.
@@ -15,7 +15,7 @@ pub enum DnsQuestion {
 }
 
 impl DnsQuestion {
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Parses the output of [`Display`](fmt::Display).
     pub fn parse(text: &str) -> Self {
         match text.strip_prefix("srv:") {
             Some(name) => Self::Service(name.to_owned()),
@@ -33,7 +33,7 @@ impl fmt::Display for DnsQuestion {
     }
 }
 
-/// What DNS answered.
+/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsAnswer {
     /// The addresses of a host.
@@ -42,23 +42,24 @@ pub enum DnsAnswer {
     Service(Vec<ServiceTarget>),
 }
 
-/// One SRV record with the addresses of its target. Sorted: by priority, then the heavier first, then by name and port.
+/// One SRV record with the addresses of its target. Targets are sorted by priority, then by descending weight, then by
+/// name and port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceTarget {
-    /// A lower one is used first.
+    /// Lower priorities are used first.
     pub priority: u16,
-    /// [`u16::MAX`] less the weight, so that the derived order puts the heavier first.
+    /// [`u16::MAX`] minus the weight, so that the derived order puts larger weights first.
     lightness: u16,
     /// Host name in lower case, without a trailing dot.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Addresses of the host; empty where it does not resolve.
+    /// Addresses of the host. Empty if it does not resolve.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl ServiceTarget {
-    /// A record as DNS spells it.
+    /// A target as DNS spells it.
     pub fn new(priority: u16, weight: u16, host: &str, port: u16) -> Self {
         Self {
             priority,
@@ -76,7 +77,7 @@ impl ServiceTarget {
 }
 
 impl DnsAnswer {
-    /// The answer of a service, sorted. A target that several records name counts once, by the first of them.
+    /// The sorted answer for a service. A target with several records counts once, by the first of them.
     pub fn service(mut targets: Vec<ServiceTarget>) -> Self {
         targets.sort();
         let mut seen = BTreeSet::new();
@@ -84,25 +85,25 @@ impl DnsAnswer {
         Self::Service(targets)
     }
 
-    /// Replaces the addresses of targets whose host is `doubtful` by those that the same host had in an answer before. The
-    /// hosts come back.
+    /// Replaces the addresses of each target whose host is `doubtful` by those of the same host in an earlier answer.
+    /// Returns these hosts.
     pub fn keep_addresses(
         &mut self,
         before: &Self,
         doubtful: impl Fn(&str) -> bool,
     ) -> BTreeSet<String> {
-        let mut kept = BTreeSet::new();
+        let mut reused = BTreeSet::new();
         let (Self::Service(targets), Self::Service(before)) = (self, before) else {
-            return kept;
+            return reused;
         };
         for target in targets.iter_mut().filter(|target| doubtful(&target.host)) {
             let mut known = before.iter().filter(|known| !known.addresses.is_empty());
             if let Some(known) = known.find(|known| known.host == target.host) {
                 target.addresses.clone_from(&known.addresses);
-                kept.insert(target.host.clone());
+                reused.insert(target.host.clone());
             }
         }
-        kept
+        reused
     }
 
     /// Whether the answer has an address of this host.
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_the_same_answer() {
+    fn the_order_of_records_does_not_matter() {
         let (a, b) = (
             ServiceTarget::new(0, 1, "a.example.com", 8140),
             ServiceTarget::new(0, 1, "b.example.com", 8140),
@@ -176,8 +177,8 @@ mod tests {
             with("b.example.com", None),
             with("c.example.com", None),
         ]);
-        let kept = answer.keep_addresses(&before, |host| host != "a.example.com");
-        assert_eq!(kept, ["b.example.com".to_owned()].into());
+        let reused = answer.keep_addresses(&before, |host| host != "a.example.com");
+        assert_eq!(reused, ["b.example.com".to_owned()].into());
         let expected = DnsAnswer::service(vec![
             with("a.example.com", Some([192, 0, 2, 11])),
             with("b.example.com", Some([192, 0, 2, 2])),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_named_twice_counts_once_by_its_first_record() {
+    fn a_target_with_two_records_counts_once_by_the_first() {
         let answer = DnsAnswer::service(vec![
             ServiceTarget::new(2, 9, "a.example.com", 8140),
             ServiceTarget::new(1, 3, "A.example.com.", 8140),

@@ -1,6 +1,6 @@
-//! Members that DNS names: what is asked, which answers are valid, and which members follow from an answer.
+//! Members from DNS: which queries to send, which answers are valid, and which members follow from an answer.
 //!
-//! [`Resolver`] asks; everything else is pure.
+//! [`Resolver`] sends the queries. Everything else is pure.
 
 mod answer;
 mod members;

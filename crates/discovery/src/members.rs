@@ -1,4 +1,4 @@
-//! From an answer to members: which answers a pool accepts, and what its configuration makes of them.
+//! From an answer to members: which answers a pool accepts, and how its configuration turns them into members.
 
 use std::net::IpAddr;
 
@@ -12,34 +12,35 @@ use crate::{
     names::{is_covered, is_host_name},
 };
 
-/// What a pool requires of an answer.
+/// The rules of a pool for answers.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerRules<'a> {
-    /// Names that targets of a service may have; none: any, because no name decides whose certificate is accepted.
+    /// Names that targets of a service may have. `None`: any name, because the name does not affect whose certificate
+    /// is accepted.
     pub server_names: Option<&'a [String]>,
     /// Whether every address must be a loopback address.
     pub is_loopback_only: bool,
 }
 
-/// One member that follows from an answer.
+/// A member from an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredMember {
-    /// As if the configuration named it.
+    /// The settings that the configuration would have for it.
     pub settings: MemberSettings,
-    /// Its addresses; empty: looked up on each connect.
+    /// Its addresses. Empty: its host is resolved on each connect.
     pub addresses: Vec<IpAddr>,
 }
 
-/// An answer that is not used.
+/// Why an answer is not used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidAnswer {
-    /// No record.
+    /// The answer has no record.
     #[error("the answer contains no record")]
     Empty,
-    /// More than [`RECORDS_MAX`].
+    /// The answer has more than [`RECORDS_MAX`] records.
     #[error("the answer contains {0} records, and at most {RECORDS_MAX} are accepted")]
     TooMany(usize),
-    /// A target that no configuration could name.
+    /// A target with an invalid name or port.
     #[error("the answer names \"{host}:{port}\", which is not a valid host name and port")]
     Target {
         /// The host.
@@ -47,13 +48,13 @@ pub enum InvalidAnswer {
         /// The port.
         port: u16,
     },
-    /// Targets without any address.
+    /// No target has an address.
     #[error("no target of the answer has an address")]
     Unresolved,
-    /// A target whose certificate is not to be accepted.
+    /// A target whose name the pool does not allow.
     #[error("the answer names \"{0}\", which `server_names` of the pool does not allow")]
     ServerName(String),
-    /// An address that no host has.
+    /// An address that a host cannot have.
     #[error("the answer contains {0}, which is not the address of a host")]
     Address(IpAddr),
     /// Plain HTTP would leave this machine.
@@ -63,7 +64,7 @@ pub enum InvalidAnswer {
     Plaintext(IpAddr),
 }
 
-/// What DNS is asked about an entry of `members`; none: nothing.
+/// The DNS question for an entry of `members`. `None` if the entry needs no DNS.
 pub fn question(member: &MemberSettings) -> Option<DnsQuestion> {
     if let Some(service) = member.service() {
         let name = service.strip_suffix('.').unwrap_or(service);
@@ -78,10 +79,10 @@ pub fn question(member: &MemberSettings) -> Option<DnsQuestion> {
 }
 
 impl AnswerRules<'_> {
-    /// Whether an answer may be used.
+    /// Checks whether an answer may be used.
     ///
     /// # Errors
-    /// Says what is wrong with it.
+    /// The first rule that the answer breaks.
     pub fn check(&self, answer: &DnsAnswer) -> Result<(), InvalidAnswer> {
         match answer {
             DnsAnswer::Host(addresses) => {
@@ -91,7 +92,8 @@ impl AnswerRules<'_> {
             DnsAnswer::Service(targets) => {
                 count(targets.len())?;
                 targets.iter().try_for_each(|target| self.target(target))?;
-                // As while a server loads a zone: members that are down must not replace members that are up.
+                // DNS servers answer so while they load a zone. Members that are down must not replace members that are
+                // up.
                 match targets.iter().all(|target| target.addresses.is_empty()) {
                     true => Err(InvalidAnswer::Unresolved),
                     false => Ok(()),
@@ -130,8 +132,8 @@ impl AnswerRules<'_> {
     }
 }
 
-/// Whether a host may have this address. A connection to an unspecified one, with which some DNS servers block names, would
-/// reach this machine.
+/// Whether a host can have this address. Some DNS servers block names with an unspecified address, and a connection to
+/// it would reach this machine.
 fn is_host(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(four) if four.is_broadcast());
     !address.is_unspecified() && !address.is_multicast() && !is_broadcast
@@ -145,8 +147,8 @@ fn count(records: usize) -> Result<(), InvalidAnswer> {
     }
 }
 
-/// The members that an entry of `members` stands for. Without an answer a service has none, and a host is one member whose
-/// name is looked up on each connect.
+/// The members of an entry of `members`. Without an answer a service has none, and a host is one member that is
+/// resolved on each connect.
 pub fn discovered(member: &MemberSettings, answer: Option<&DnsAnswer>) -> Vec<DiscoveredMember> {
     match answer {
         Some(DnsAnswer::Service(targets)) => targets
@@ -163,7 +165,7 @@ fn of_target(member: &MemberSettings, target: &ServiceTarget) -> DiscoveredMembe
     DiscoveredMember {
         settings: MemberSettings {
             address: host_and_port(&target.host, target.port),
-            // RFC 2782: a target of weight 0 has a small chance.
+            // RFC 2782: a target of weight 0 has a small chance of selection.
             weight: u32::from(target.weight()).max(1),
             priority: target.priority,
             ..member.clone()
@@ -176,7 +178,7 @@ fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<DiscoveredMem
     let are_members = match member.addresses {
         AddressExpansion::Auto => {
             let four = addresses.iter().filter(|address| address.is_ipv4()).count();
-            // One address of each family: one host.
+            // One address of each family belongs to one host.
             four > 1 || addresses.len() - four > 1
         }
         AddressExpansion::All => addresses.len() > 1,
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_are_asked_about() {
+    fn only_names_are_resolved() {
         let of = |address: &str| question(&MemberSettings::new(address));
         let host = |name: &str| Some(DnsQuestion::Host(name.to_owned()));
         assert_eq!(of("C1.example.com:8140"), host("c1.example.com"));
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_answer_a_host_is_a_member_and_a_service_is_none() {
+    fn without_an_answer_a_host_is_one_member_and_a_service_has_none() {
         let host = MemberSettings::new("c.example.com:8140");
         assert_eq!(discovered(&host, None).len(), 1);
         let service = MemberSettings::new("srv:_x-puppet._tcp.example.com");
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_brings_its_priority_and_weight() {
+    fn a_target_has_the_priority_and_weight_of_its_record() {
         let service = MemberSettings {
             in_flight_max: Some(4),
             ..MemberSettings::new("srv:_x-puppet._tcp.example.com")
@@ -325,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_an_address_that_no_host_has_is_not_used() {
+    fn an_answer_with_an_address_that_a_host_cannot_have_is_not_used() {
         let rules = AnswerRules {
             server_names: None,
             is_loopback_only: false,
@@ -342,7 +344,7 @@ mod tests {
             let refused = rules.check(&addresses(&["192.0.2.1", text]));
             assert_eq!(refused, Err(InvalidAnswer::Address(wrong)));
         }
-        // The name of this machine, on a machine that runs the proxy and a compiler.
+        // This is often the name of the machine itself, where the proxy and a compiler share one machine.
         assert_eq!(rules.check(&addresses(&["127.0.1.1", "10.0.0.1"])), Ok(()));
     }
 

@@ -1,7 +1,7 @@
 //! Host names and the patterns that cover them.
 
-/// Whether `pattern` covers a host name: the name itself, or `*.` and everything after the name's first label. Letters of
-/// either case are equal.
+/// Whether `pattern` covers a host name. It is the name itself, or `*.` and everything after the name's first label.
+/// Case does not matter.
 pub fn is_covered(name: &str, pattern: &str) -> bool {
     match pattern.strip_prefix("*.") {
         Some(suffix) => name
@@ -11,14 +11,14 @@ pub fn is_covered(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// Whether a target is a host name that a configuration could name too, and a certificate carry.
+/// Whether a target is a host name that a configuration could contain too, and that a certificate can contain.
 pub(crate) fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         let hyphen_at_end = label.starts_with('-') || label.ends_with('-');
         (1..=63).contains(&label.len()) && label.bytes().all(plain) && !hyphen_at_end
     };
-    // A name that ends in a number is an address, or an attempt at one.
+    // A name whose last label is a number is an IP address, or a malformed one.
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
     name.len() <= 253 && name.split('.').all(label) && !is_number
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_a_name_that_a_certificate_can_carry() {
+    fn a_target_is_a_name_that_a_certificate_can_contain() {
         for name in [
             "c1.example.com",
             "c_1.example.com",

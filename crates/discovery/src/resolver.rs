@@ -1,4 +1,4 @@
-//! Asking: the hosts file first, then DNS servers, then whatever else this system knows names from.
+//! Name resolution: the hosts file first, then DNS servers, then the system's resolver.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,16 +34,16 @@ use crate::{
     settings::{DnsServer, DnsSettings},
 };
 
-/// How long an answer without a TTL is valid: that of a hosts file or of the system's own resolver.
+/// How long an answer without a TTL is valid, from the hosts file or the system's resolver.
 const SYSTEM_TTL: Duration = Duration::from_secs(30);
-/// Targets of one service whose addresses are asked for at once.
+/// Maximum targets of one service that are resolved concurrently.
 const TARGETS_AT_ONCE: usize = 16;
-/// Time for the addresses of all targets of a service, as a multiple of the time for one question: a host whose lookup takes
-/// longer has none.
+/// Maximum time for resolving all targets of a service, as a multiple of the time for one question. A host that takes
+/// longer has no addresses.
 const TARGETS_TIMEOUTS: u32 = 4;
-/// Aliases (CNAME) that may lead to the records of a service.
+/// Maximum aliases (CNAME) on the way to the records of a service.
 const ALIASES_MAX: usize = 8;
-/// Lookups by the system's own resolver at once: each occupies a thread until it ends.
+/// Maximum concurrent lookups by the system's resolver. Each occupies a thread until it ends.
 const SYSTEM_LOOKUPS_MAX: usize = 2;
 
 static SYSTEM_LOOKUPS: Semaphore = Semaphore::const_new(SYSTEM_LOOKUPS_MAX);
@@ -51,7 +51,7 @@ static SYSTEM_LOOKUPS: Semaphore = Semaphore::const_new(SYSTEM_LOOKUPS_MAX);
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// Nothing answered in time.
+    /// No answer arrived in time.
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// A server answered with an error, or could not be reached.
@@ -60,7 +60,7 @@ pub enum LookupError {
     /// The configuration of the system's resolver cannot be read.
     #[error("/etc/resolv.conf is not usable: {0}")]
     ResolvConf(NetError),
-    /// Aliases of aliases.
+    /// Too many aliases.
     #[error("more than {ALIASES_MAX} aliases (CNAME) lead from {0}")]
     Aliases(String),
     /// More records than a name may have.
@@ -69,21 +69,21 @@ pub enum LookupError {
 }
 
 impl LookupError {
-    /// Whether DNS has answered that there is no such record.
+    /// Whether DNS answered that there is no such record.
     fn is_definite(&self) -> bool {
-        matches!(self, Self::Dns(error) if error.is_no_records_found())
+        matches!(self, Self::Dns(error) if lacks_records(error))
     }
 }
 
-/// An answer and how long it is valid.
+/// An answer with its lifetime.
 #[derive(Debug)]
 pub struct Resolved {
     /// The answer.
     pub answer: DnsAnswer,
     /// The shortest TTL of its records.
     pub ttl: Duration,
-    /// Hosts about which DNS failed, and how. The answer has what was found nevertheless, as by the system's resolver; what
-    /// DNS answered before is better.
+    /// Hosts for which DNS failed, with the error. The answer has what another source found, such as the system's
+    /// resolver. An earlier answer of DNS is more reliable.
     pub doubts: BTreeMap<String, LookupError>,
 }
 
@@ -91,14 +91,15 @@ pub struct Resolved {
 struct Found {
     addresses: BTreeSet<IpAddr>,
     ttl: Duration,
-    /// How DNS failed, where it did.
+    /// The error of DNS, if it failed.
     doubt: Option<LookupError>,
 }
 
-/// Asks DNS by the settings of `[dns]`, `/etc/resolv.conf` and `/etc/hosts` as they are when it is made.
+/// Resolves names with the settings of `[dns]`, `/etc/resolv.conf` and `/etc/hosts`, as they were when it was created.
 #[derive(Clone)]
 pub struct Resolver {
-    /// One for each server. The library would give the first answer back, even if it is an error and another server knows better.
+    /// One resolver per server. With several servers the library would return the first answer, even an error that
+    /// another server would not give.
     dns: Result<Arc<[TokioResolver]>, NetError>,
     servers: Arc<[SocketAddr]>,
     hosts: Arc<Hosts>,
@@ -106,15 +107,16 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Reads the system's files. What is wrong with them is the error of every question.
+    /// Reads the system's files. If they are invalid, every question fails with that error.
     pub fn new(settings: &DnsSettings) -> Self {
         Self::with_hosts(settings, Hosts::from_system().unwrap_or_default())
     }
 
-    /// With this text in place of the system's hosts file. Lines that are not valid are ignored, as the system does.
+    /// Like [`new`](Self::new), with this text in place of the system's hosts file. Invalid lines are ignored, as the
+    /// system does.
     pub fn with_hosts_file(settings: &DnsSettings, text: &str) -> Self {
         let mut hosts = Hosts::default();
-        // Reading from memory does not fail.
+        // Reading from memory cannot fail.
         let _ = hosts.read_hosts_conf(text.as_bytes());
         Self::with_hosts(settings, hosts)
     }
@@ -133,15 +135,15 @@ impl Resolver {
         }
     }
 
-    /// The DNS servers that it asks.
+    /// The DNS servers that are queried.
     pub fn servers(&self) -> &Arc<[SocketAddr]> {
         &self.servers
     }
 
-    /// Asks one question.
+    /// Resolves one question.
     ///
     /// # Errors
-    /// Says why there is no answer.
+    /// Why there is no answer.
     pub async fn resolve(&self, question: &DnsQuestion) -> Result<Resolved, LookupError> {
         match question {
             DnsQuestion::Host(name) => {
@@ -174,7 +176,7 @@ impl Resolver {
         }
         let ttl = records.iter().map(|(_, ttl)| *ttl).min().unwrap_or(0);
         let mut ttl = Duration::from_secs(ttl.into());
-        // A target "." says that the service is not offered (RFC 2782).
+        // A target "." means that the service is not offered (RFC 2782).
         let offered = records.iter().filter(|(srv, _)| !srv.target.is_root());
         let mut targets: Vec<_> = offered
             .map(|(srv, _)| {
@@ -204,12 +206,12 @@ impl Resolver {
         })
     }
 
-    /// SRV records, where the name is an alias too: hickory follows aliases to addresses only.
+    /// SRV records, also behind aliases. hickory follows aliases only to addresses.
     async fn records_of_service(&self, name: &str) -> Result<Lookup, LookupError> {
         let mut name = Name::from_ascii(name).map_err(|error| LookupError::Dns(error.into()))?;
-        // The name as it is, without search domains.
+        // Without search domains.
         name.set_fqdn(true);
-        let asked = name.clone();
+        let queried = name.clone();
         for _ in 0..ALIASES_MAX {
             let error = match self.query(name.clone(), RecordType::SRV).await {
                 Err(error) if error.is_definite() => error,
@@ -225,7 +227,7 @@ impl Resolver {
             });
             name = target.ok_or(error)?;
         }
-        Err(LookupError::Aliases(asked.to_ascii()))
+        Err(LookupError::Aliases(queried.to_ascii()))
     }
 
     /// The addresses of targets.
@@ -241,9 +243,9 @@ impl Resolver {
             {
                 let resolver = self.clone();
                 asking.spawn(async move {
-                    let asked = timeout_at(end, resolver.addresses(&name, Scope::Absolute)).await;
+                    let found = timeout_at(end, resolver.addresses(&name, Scope::Absolute)).await;
                     let late = |_| Err(LookupError::Late(limit));
-                    let addresses = asked.unwrap_or_else(late);
+                    let addresses = found.unwrap_or_else(late);
                     (name, addresses)
                 });
             }
@@ -276,10 +278,10 @@ impl Resolver {
             Some(addresses) if !addresses.is_empty() => Ok(Found {
                 addresses,
                 ttl: SYSTEM_TTL,
-                // The system may ask servers that know another answer.
+                // The system may query servers with other data.
                 doubt: Some(error).filter(|error| !error.is_definite()),
             }),
-            // What DNS said is what an operator can act on.
+            // The error of DNS is the one that an operator can act on.
             _ => Err(error),
         }
     }
@@ -313,7 +315,7 @@ impl Resolver {
         let mut addresses = addresses_of(lookup);
         let ttl = lookup.answers().iter().map(|record| record.ttl);
         let mut ttl = ttl.min().unwrap_or(0);
-        // The library takes a family whose query fails for one without addresses.
+        // The library treats a family whose query failed like one without addresses.
         let has_four = addresses.iter().any(IpAddr::is_ipv4);
         let missing = match (has_four, addresses.iter().any(IpAddr::is_ipv6)) {
             (true, true) => None,
@@ -342,12 +344,12 @@ impl Resolver {
         })
     }
 
-    /// By nsswitch.conf: names that no DNS server knows.
+    /// By nsswitch.conf, for names that no DNS server knows.
     async fn by_system(&self, name: &str) -> Option<BTreeSet<IpAddr>> {
         let name = name.to_owned();
         let look = async {
             let permit = SYSTEM_LOOKUPS.acquire().await.ok()?;
-            // A task of its own: the thread is occupied until the lookup ends, even if nothing waits for it any more.
+            // In its own task, because the thread is occupied until the lookup ends, even if the caller stops waiting.
             let looking = tokio::spawn(async move {
                 let found = lookup_host((name.as_str(), 0)).await;
                 drop(permit);
@@ -371,7 +373,8 @@ impl Resolver {
         .await
     }
 
-    /// Asks the servers in their order, the next one when one fails or is late. That there is no such record is an answer.
+    /// Queries the servers in their order, and the next one when a server fails or is late. An answer without records
+    /// counts as an answer.
     async fn first_answer<T, A>(&self, ask: impl Fn(TokioResolver) -> A) -> Result<T, LookupError>
     where
         T: Send + 'static,
@@ -396,7 +399,7 @@ impl Resolver {
                     false => timeout(late, next).await.ok().flatten(),
                 };
                 match done {
-                    Some(Ok(Err(error))) if !error.is_no_records_found() => failure = error,
+                    Some(Ok(Err(error))) if !lacks_records(&error) => failure = error,
                     Some(Ok(answer)) => return answer.map_err(LookupError::Dns),
                     Some(Err(_)) | None => {}
                 }
@@ -406,21 +409,21 @@ impl Resolver {
     }
 }
 
-/// What a name may stand for.
+/// How a name is completed.
 #[derive(Clone, Copy)]
 enum Scope {
-    /// As an operator writes it: search domains complete it.
+    /// As an operator writes it: with search domains.
     Searched,
-    /// As DNS writes it: nothing is appended.
+    /// As DNS writes it: without any suffix.
     Absolute,
 }
 
-/// The addresses of the name that was queried. Where it is an alias, the library leaves only those of the alias's target.
+/// The addresses of the queried name. For an alias, the library returns only those of the alias's target.
 fn addresses_of(lookup: &Lookup) -> BTreeSet<IpAddr> {
-    let asked = lookup.query().name();
+    let queried = lookup.query().name();
     let found = lookup.answers().iter().filter_map(|record| {
         let address = record.data.ip_addr()?;
-        Some((record.name == *asked, address))
+        Some((record.name == *queried, address))
     });
     let found: Vec<_> = found.collect();
     let is_named = found.iter().any(|(is_own, _)| *is_own);
@@ -439,7 +442,7 @@ fn config(settings: &DnsSettings) -> Result<(ResolverConfig, ResolverOpts), NetE
     }
 }
 
-/// Each address once, for UDP and TCP.
+/// The address of a server, which has one connection each for UDP and TCP.
 fn addresses_of_server(server: &NameServerConfig) -> Option<SocketAddr> {
     let connection = server.connections.first()?;
     Some(SocketAddr::new(server.ip, connection.port))
@@ -481,7 +484,12 @@ fn server(DnsServer(address): &DnsServer) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections)
 }
 
-/// In an operator's words.
+/// Whether DNS answered that there is no such record.
+fn lacks_records(error: &NetError) -> bool {
+    matches!(error, NetError::Dns(DnsError::NoRecordsFound { .. }))
+}
+
+/// An error in terms that operators know.
 fn explained(error: &NetError) -> String {
     match error {
         NetError::Timeout => "the DNS servers do not answer".to_owned(),
@@ -493,7 +501,7 @@ fn explained(error: &NetError) -> String {
             format!("the DNS servers answer with an error ({code})")
         }
         error if error.is_nx_domain() => "DNS has no such name (NXDOMAIN)".to_owned(),
-        error if error.is_no_records_found() => "DNS has no such record for this name".to_owned(),
+        error if lacks_records(error) => "DNS has no such record for this name".to_owned(),
         error => error.to_string(),
     }
 }

@@ -1,4 +1,4 @@
-//! `[dns]`.
+//! Settings of `[dns]`.
 
 use std::{
     fmt,
@@ -17,7 +17,7 @@ pub struct DnsServer(pub SocketAddr);
 impl FromStr for DnsServer {
     type Err = AddrParseError;
 
-    /// Reads `address:port`, or an address alone.
+    /// Parses `address:port`, or an address alone.
     fn from_str(text: &str) -> Result<Self, AddrParseError> {
         let alone = |error| match text.parse() {
             Ok(address) => Ok(SocketAddr::new(address, PORT)),
@@ -38,11 +38,11 @@ impl fmt::Display for DnsServer {
 pub struct DnsSettings {
     /// DNS servers; empty: those of `/etc/resolv.conf`.
     pub servers: Vec<DnsServer>,
-    /// Time for the answer to one question, over all servers and retries. Default 2 s.
+    /// Maximum time for one question, over all servers and retries. Default 2 s.
     pub timeout: Duration,
-    /// Least time before a name is resolved again, and the time before another try after a failure. Default 5 s.
+    /// Minimum time before a name is resolved again, also after a failure. Default 5 s.
     pub ttl_min: Duration,
-    /// Most time before a name is resolved again. Default 1 h.
+    /// Maximum time before a name is resolved again. Default 1 h.
     pub ttl_max: Duration,
 }
 
@@ -58,10 +58,10 @@ impl Default for DnsSettings {
 }
 
 impl DnsSettings {
-    /// When to ask again after an answer that is valid for `ttl`.
+    /// When to resolve again after an answer that is valid for `ttl`.
     #[must_use]
     pub fn refresh_after(&self, ttl: Duration) -> Duration {
-        // The minimum counts where an operator sets it above the maximum.
+        // The minimum takes precedence if an operator sets it above the maximum.
         ttl.min(self.ttl_max).max(self.ttl_min)
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_may_be_named_without_its_port() {
+    fn the_port_of_a_server_is_optional() {
         for (text, shown) in [
             ("192.0.2.53", "192.0.2.53:53"),
             ("127.0.0.1:5353", "127.0.0.1:5353"),

@@ -1,4 +1,4 @@
-//! The resolver with a real DNS server, and with servers that fail or lie.
+//! The resolver with a real DNS server, and with servers that fail or send wrong answers.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ use hickory_resolver::proto::{
 };
 use testkit::NameServer;
 
-/// Long enough for a machine under load, and short enough for tests of servers that do not answer.
+/// Long enough for a machine under load, and short enough for tests with servers that do not answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
 fn settings(servers: &[SocketAddr]) -> DnsSettings {
@@ -96,7 +96,7 @@ async fn aliases_lead_to_hosts_and_to_services() {
 }
 
 #[tokio::test]
-async fn a_ttl_is_that_of_the_record_that_ends_first() {
+async fn the_ttl_is_the_shortest_of_the_records() {
     let server =
         NameServer::start("_x-puppet._tcp 2147483647 SRV 0 1 8140 c1\nc1 2147483647 A 192.0.2.1\n");
     let settings = settings(&[server.address()]);
@@ -114,10 +114,10 @@ async fn a_ttl_is_that_of_the_record_that_ends_first() {
 }
 
 #[tokio::test]
-async fn what_dns_does_not_know_is_asked_of_the_system() {
+async fn names_that_dns_does_not_know_are_resolved_by_the_system() {
     let server = NameServer::start("c1 A 192.0.2.1\n");
     let resolver = Resolver::with_hosts_file(&settings(&[server.address()]), "");
-    // The system reads it as an address; a DNS server of another zone refuses to answer.
+    // The system reads the name as an address, and a DNS server for another zone refuses to answer.
     let found = ask(&resolver, &host("127.1")).await;
     assert_eq!(addresses(&found.answer), ["127.0.0.1"]);
     assert_eq!(found.ttl, Duration::from_secs(30));
@@ -129,21 +129,21 @@ async fn what_dns_does_not_know_is_asked_of_the_system() {
     let unknown = resolver.resolve(&host("c9.example.com")).await;
     let why = unknown.expect_err("no system knows it").to_string();
     assert_eq!(why, "DNS has no such name (NXDOMAIN)");
-    // Many at once wait for each other.
+    // Concurrent lookups wait for each other.
     let many = (1..=40).map(|n| host(&format!("127.{n}")));
-    let asked: Vec<_> = many
+    let queried: Vec<_> = many
         .map(|question| {
             let resolver = resolver.clone();
             tokio::spawn(async move { resolver.resolve(&question).await.is_ok() })
         })
         .collect();
-    for found in asked {
+    for found in queried {
         assert!(found.await.expect("no panic"));
     }
 }
 
 #[tokio::test]
-async fn another_server_answers_where_the_first_does_not() {
+async fn the_next_server_answers_if_the_first_is_silent() {
     let server = NameServer::start("c1 A 192.0.2.1\n");
     let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let silent = silent.local_addr().expect("bound");
@@ -154,7 +154,8 @@ async fn another_server_answers_where_the_first_does_not() {
     }
 }
 
-/// A server that answers over UDP by `answer`: the code and the records for a name and type; none: nothing is sent.
+/// A DNS server over UDP. `answer` returns the response code and the records for a name and type. `None`: it does not
+/// answer.
 struct Lying {
     address: SocketAddr,
 }
@@ -210,7 +211,7 @@ fn six(owner: &Name) -> Record {
 }
 
 #[tokio::test]
-async fn another_server_answers_where_the_first_fails() {
+async fn the_next_server_answers_if_the_first_fails() {
     let server = NameServer::start("c1 A 192.0.2.1\n_x-puppet._tcp SRV 0 1 8140 c1\n");
     for code in [ResponseCode::ServFail, ResponseCode::Refused] {
         let failing = Lying::start(move |_, _| Some((code, Vec::new())));
@@ -225,7 +226,7 @@ async fn another_server_answers_where_the_first_fails() {
 }
 
 #[tokio::test]
-async fn a_family_whose_query_fails_is_a_doubt_and_one_without_addresses_is_not() {
+async fn a_failed_query_for_one_family_is_reported_and_a_family_without_addresses_is_not() {
     for code in [ResponseCode::ServFail, ResponseCode::NoError] {
         let server = Lying::start(move |owner, kind| match kind {
             RecordType::AAAA => Some((ResponseCode::NoError, vec![six(owner)])),
@@ -266,7 +267,7 @@ async fn records_of_other_names_are_ignored() {
 }
 
 #[tokio::test]
-async fn an_answer_to_another_question_is_no_answer() {
+async fn an_answer_to_another_question_is_ignored() {
     let server = Lying::start(|_, _| {
         let other = name("evil.example.com.");
         let alias = RData::CNAME(CNAME(name("c1.example.com.")));
@@ -281,7 +282,7 @@ async fn an_answer_to_another_question_is_no_answer() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_takes_no_longer_than_its_time() {
+async fn a_silent_server_costs_at_most_the_timeout() {
     let server = Lying::start(|_, _| None);
     let started = std::time::Instant::now();
     let resolver = server.resolver();
@@ -295,11 +296,11 @@ async fn a_server_that_does_not_answer_takes_no_longer_than_its_time() {
 
 #[tokio::test]
 async fn a_target_is_not_completed_by_search_domains() {
-    // A host of the same name below a search domain would be another host.
+    // A host with the same name below a search domain would be another host.
     let seen = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));
-    let asked = std::sync::Arc::clone(&seen);
+    let queried = std::sync::Arc::clone(&seen);
     let server = Lying::start(move |owner, kind| {
-        asked.lock().expect("no panic").insert(owner.to_ascii());
+        queried.lock().expect("no panic").insert(owner.to_ascii());
         let target = SRV::new(0, 1, 8140, name("c9.example.com."));
         match kind {
             RecordType::SRV => {

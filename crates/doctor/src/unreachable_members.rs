@@ -57,7 +57,9 @@ async fn speaks_otherwise(
             "set the server's TLS port in `members`; `scheme = \"http\"` is for servers on loopback",
         )),
         (false, Ok(_)) => Some(SPEAKS_TLS),
-        (false, Err(error)) if error.refused_certificate() || error.alert().is_some() => Some(SPEAKS_TLS),
+        (false, Err(error)) if error.refused_certificate() || error.alert().is_some() => {
+            Some(SPEAKS_TLS)
+        }
         _ => None,
     }
 }

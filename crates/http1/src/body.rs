@@ -1,65 +1,65 @@
-//! The body of a response out of the bytes that frame it.
+//! Decodes the body of a response from its framing.
 
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::{chunks::is_token, malformed::Malformed, response::BodyKind};
 
-/// Most bytes of extensions of all chunks of a body, and of its trailers: nobody reads them.
+/// Maximum bytes of chunk extensions and trailers in one body. They are skipped.
 const OVERHEAD_BYTES_MAX: u32 = 16 << 10;
-/// Digits of a size, with leading zeros: as many as the largest has.
+/// Maximum digits of a chunk size, including leading zeros: as many as the largest size has.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Takes the data of one body out of what a connection brings.
+/// Takes the data of one body from the bytes of a connection.
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
-    /// Bytes that were skipped.
+    /// How many bytes were skipped.
     overhead: u32,
 }
 
-/// What has come next.
+/// The next part of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// Data; never empty.
+    /// Data, never empty.
     Data(Bytes),
-    /// More has to be read.
+    /// More bytes must be read.
     Incomplete,
-    /// All has come. What is left in the buffer belongs to no response.
+    /// The body is complete. Bytes left in the buffer belong to no response.
     End,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many bytes are to come.
+    /// The number of bytes that remain.
     Length(u64),
     UntilClose,
-    /// The size line of a chunk: its value so far, and how many digits that took.
+    /// The size line of a chunk: its value so far, and the number of its digits.
     Size(u64, u8),
     /// Blanks behind the digits.
     Blank(u64),
     /// Extensions, up to the end of the line.
     Extension(u64),
-    /// LF is to come after the CR that ends a size line.
+    /// The LF after the CR that ends a size line.
     SizeEnd(u64),
-    /// So many bytes of a chunk's data are to come.
+    /// The number of bytes that remain of a chunk's data.
     Chunk(u64),
-    /// CR and LF behind the data; whether CR has come.
+    /// CR and LF behind the data. `true`: the CR has been read.
     ChunkEnd(bool),
-    /// The beginning of a trailer or of the empty line.
+    /// The first byte of a trailer, or of the empty line.
     Trailer,
     /// Within the name of a trailer.
     TrailerName,
     /// Within the value of a trailer.
     TrailerValue,
-    /// LF that ends a trailer.
+    /// The LF that ends a trailer.
     TrailerEnd,
-    /// LF of the empty line.
+    /// The LF of the empty line.
     LastEnd,
     End,
 }
 
 impl Decoder {
-    /// For a body that ends so.
+    /// A decoder for a body of this kind.
     pub fn new(kind: BodyKind) -> Self {
         let state = match kind {
             BodyKind::Length(0) => State::End,
@@ -70,12 +70,12 @@ impl Decoder {
         Self { state, overhead: 0 }
     }
 
-    /// Whether all has come.
+    /// Whether the body is complete.
     pub fn is_end(&self) -> bool {
         self.state == State::End
     }
 
-    /// Bytes of data to come, where that is known.
+    /// The number of bytes that remain, if it is known.
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
             State::Length(left) => Some(left),
@@ -84,8 +84,8 @@ impl Decoder {
         }
     }
 
-    /// The next data at the beginning of `buffer`. Framing behind it that has come is read too, so that the end is known
-    /// with the last data.
+    /// The next data at the beginning of `buffer`. Framing that follows it in the buffer is read too, so that the end
+    /// is known with the last data.
     ///
     /// # Errors
     /// [`Malformed::Chunk`] and [`Malformed::Overhead`].
@@ -114,7 +114,7 @@ impl Decoder {
         Ok(Decoded::Data(data))
     }
 
-    /// The connection has ended, and all that came of it was decoded.
+    /// Call this when the connection has ended and everything before was decoded.
     ///
     /// # Errors
     /// [`Malformed::Incomplete`].
@@ -128,7 +128,7 @@ impl Decoder {
         }
     }
 
-    /// Reads what is no data, up to the next data, the end, or what has not come.
+    /// Reads framing up to the next data, the end of the body, or the end of the buffer.
     fn skip_framing(&mut self, buffer: &mut BytesMut) -> Result<(), Malformed> {
         let mut read = 0;
         while !matches!(
@@ -145,7 +145,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The state after a byte that is no data.
+    /// The state after a byte of framing.
     fn after(&mut self, byte: u8) -> Result<State, Malformed> {
         match (self.state, byte) {
             (State::Size(size, digits), byte) if byte.is_ascii_hexdigit() => {
@@ -187,7 +187,7 @@ impl Decoder {
         }
     }
 
-    /// Counts a byte that nobody reads.
+    /// Counts a skipped byte.
     fn skip(&mut self) -> Result<(), Malformed> {
         self.overhead += 1;
         match self.overhead > OVERHEAD_BYTES_MAX {
@@ -201,7 +201,7 @@ impl Decoder {
 mod tests {
     use super::*;
 
-    /// The data that comes of these bytes, and what is left of them; in pieces of so many bytes.
+    /// Decodes these bytes in pieces of this size. Returns the data and the remaining bytes.
     fn decoded(
         kind: BodyKind,
         bytes: &[u8],
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_the_same_in_whatever_pieces_it_comes() {
+    fn a_body_is_the_same_in_any_division_into_pieces() {
         use BodyKind::{Chunked, Length, UntilClose};
         use Malformed::{Chunk, Incomplete};
         type Expected = Result<(&'static str, &'static str), Malformed>;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_has_a_limit() {
+    fn skipped_bytes_have_a_limit() {
         let at_most = "x".repeat(OVERHEAD_BYTES_MAX as usize - 2);
         for (bytes, expected) in [
             (format!("0;{at_most}\r\n\r\n"), true),

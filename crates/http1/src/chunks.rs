@@ -1,19 +1,19 @@
-//! The framing of a chunked body of a request, watched byte by byte.
+//! Checks the framing of a chunked request body, byte by byte.
 
 use crate::malformed::Malformed;
 
-/// Digits of a size, with leading zeros: as many as the largest has.
+/// Maximum digits of a chunk size, including leading zeros: as many as the largest size has.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Watches a chunked body pass, by the grammar of RFC 9112 §7.1 and nothing more: no blanks around sizes and extensions, no
-/// line that ends with a bare LF. What a client sends is read by several parsers in a row, which differ in what else they
-/// take.
+/// Checks a chunked body against the strict grammar of RFC 9112 §7.1: no blanks around sizes and extensions, and no
+/// line that ends with a bare LF. Several parsers read a client's request one after the other, and differ in what else
+/// they accept.
 #[derive(Debug)]
 pub struct ChunkWatch(State);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The size line: its value so far, and how many digits that took.
+    /// The size line: its value so far, and the number of its digits.
     Size(u64, u8),
     /// The first byte of an extension's name.
     NameStart(u64),
@@ -29,13 +29,13 @@ enum State {
     Escaped(u64),
     /// Behind the closing quote.
     QuotedEnd(u64),
-    /// LF that ends the size line.
+    /// The LF that ends the size line.
     SizeEnd(u64),
-    /// So many bytes of data.
+    /// The number of bytes that remain of the data.
     Data(u64),
-    /// CR behind the data.
+    /// The CR behind the data.
     DataEnd,
-    /// LF behind that CR.
+    /// The LF behind that CR.
     DataEndLf,
     /// The first byte of a trailer, or of the empty line.
     Trailer,
@@ -43,20 +43,20 @@ enum State {
     TrailerName,
     /// Within the value of a trailer.
     TrailerValue,
-    /// LF that ends a trailer.
+    /// The LF that ends a trailer.
     TrailerEnd,
-    /// LF of the empty line.
+    /// The LF of the empty line.
     LastLf,
     End,
 }
 
 impl ChunkWatch {
-    /// At the beginning of a body.
+    /// Begins with a new body.
     pub fn new() -> Self {
         Self(State::Size(0, 0))
     }
 
-    /// Watches the next bytes; how many of them belong to the body, and whether it ends with them.
+    /// Checks the next bytes. Returns how many of them belong to the body, and whether it ends with them.
     ///
     /// # Errors
     /// [`Malformed::Chunk`], with how many bytes before it were well-formed.
@@ -81,7 +81,7 @@ impl ChunkWatch {
         Ok((passed, self.0 == State::End))
     }
 
-    /// The state after a byte that is no data; none: it may not stand there.
+    /// The state after a byte of framing. `None` if the grammar does not allow the byte.
     fn after(&self, byte: u8) -> Option<State> {
         use State::{
             Data, DataEnd, DataEndLf, End, Escaped, LastLf, Name, NameStart, Quoted, QuotedEnd,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_passes_by_the_grammar_alone_in_whatever_pieces_it_comes() {
+    fn only_a_body_by_the_grammar_passes_in_any_division_into_pieces() {
         // How many bytes pass, and whether they are a whole body or a malformed one.
         let (whole, part, bad) = (Ok(true), Ok(false), Err(Malformed::Chunk));
         for (bytes, passed, expected) in [

@@ -1,34 +1,34 @@
-//! Requests of a client, watched as their bytes pass to the parser that reads them.
+//! Watches the requests of a client on their way to hyper's parser.
 //!
-//! The parser is hyper's, and takes what RFC 9112 lets a server take: lines that end with a bare LF, a Content-Length beside a
-//! Transfer-Encoding, the same Content-Length twice, a fragment in the target, blanks behind the size of a chunk. None of it
-//! is left to see in the request that it makes. Nothing is parsed twice here: lines are found, and read as far as they tell
-//! where the request ends.
+//! hyper accepts what RFC 9112 allows a server to accept: lines that end with a bare LF, a Content-Length beside a
+//! Transfer-Encoding, the same Content-Length twice, a fragment in the target, blanks behind a chunk size. The request
+//! that hyper returns does not show these faults. The watch does not parse requests a second time. It finds lines, and
+//! reads only those that show where the request ends.
 
 use memchr::{memchr, memchr_iter};
 
 use crate::{chunks::ChunkWatch, malformed::Malformed};
 
-/// What is wrong with the head of a request that its parser takes.
+/// A fault in a request head that hyper accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum HeadFault {
-    /// A line ends with LF alone.
+    /// A line ends with a bare LF.
     #[error("a line of the request's head ends without a carriage return")]
     BareLf = 1,
-    /// Content-Length and Transfer-Encoding.
+    /// The head has both Content-Length and Transfer-Encoding.
     #[error("the request has both Content-Length and Transfer-Encoding")]
     TwoFramings = 2,
-    /// `#` in the request line.
+    /// The request line contains `#`.
     #[error("the request target has a fragment (#)")]
     Fragment = 3,
-    /// More than one Content-Length.
+    /// The head has more than one Content-Length.
     #[error("the request has more than one Content-Length")]
     RepeatedLength = 4,
 }
 
 impl HeadFault {
-    /// Every fault.
+    /// All faults.
     pub const ALL: [Self; 4] = [
         Self::BareLf,
         Self::TwoFramings,
@@ -41,28 +41,28 @@ impl HeadFault {
 #[derive(Debug)]
 pub struct RequestWatch {
     state: State,
-    /// The beginning of a head that has not come whole.
+    /// The beginning of a head that is not complete yet.
     begun: Vec<u8>,
-    /// Most bytes of a head; the parser refuses larger ones.
+    /// Maximum bytes of a head. hyper refuses larger ones.
     head_bytes_max: usize,
-    /// Heads that have passed on the connection.
+    /// How many heads have passed on the connection.
     heads: u64,
 }
 
 #[derive(Debug)]
 enum State {
     Head,
-    /// So many bytes of a body.
+    /// The number of bytes that remain of a body.
     Length(u64),
     Chunks(ChunkWatch),
-    /// A head that its parser refuses: nothing follows.
+    /// hyper refuses the head, so no request follows.
     Unread,
 }
 
-/// What a head says that concerns us.
+/// What the watch needs from a head.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Its bytes, with the empty line.
+    /// Bytes of the head, including the empty line.
     bytes: usize,
     bare_lf: bool,
     fragment: bool,
@@ -72,8 +72,7 @@ struct Seen {
 }
 
 impl RequestWatch {
-    /// At the beginning of a request, before which there were so many others on its connection. A head has at most
-    /// `head_bytes_max` bytes.
+    /// Begins with a new request, after this many others on its connection. A head has at most `head_bytes_max` bytes.
     pub fn new(head_bytes_max: usize, heads: u64) -> Self {
         Self {
             state: State::Head,
@@ -88,13 +87,14 @@ impl RequestWatch {
         self.heads
     }
 
-    /// How many requests have passed on the connection, where they have passed as a whole and nothing of another has come.
+    /// How many requests have passed on the connection. `None` if the last one is incomplete, or a part of another has
+    /// passed.
     pub fn whole_requests(&self) -> Option<u64> {
         (matches!(self.state, State::Head) && self.begun.is_empty()).then_some(self.heads)
     }
 
-    /// Watches the next bytes. `found` is told of each head with a fault, and which of the connection's requests it begins,
-    /// counted from 0.
+    /// Watches the next bytes. Calls `found` for each head with a fault, with the number of its request on the
+    /// connection, counted from 0.
     ///
     /// # Errors
     /// [`Malformed::Chunk`], with how many bytes before it were well-formed.
@@ -108,7 +108,7 @@ impl RequestWatch {
             let rest = &bytes[passed..];
             match &mut self.state {
                 State::Head => match self.head(rest) {
-                    // The parser refuses it in whatever pieces it comes.
+                    // hyper refuses such a head in any division into pieces.
                     Some((_, seen)) if seen.bytes > self.head_bytes_max => {
                         self.state = State::Unread;
                     }
@@ -144,11 +144,11 @@ impl RequestWatch {
         Ok(())
     }
 
-    /// The head that ends in these bytes, and how many of them are of it; none: all are, and more has to come.
+    /// The head that ends in these bytes, and how many of them belong to it. `None` if the head is incomplete.
     fn head(&mut self, mut bytes: &[u8]) -> Option<(usize, Seen)> {
         let mut empty_lines = 0;
         if self.begun.is_empty() {
-            // Empty lines before a request are none of it (RFC 9112 §2.2).
+            // Empty lines before a request do not belong to it (RFC 9112 §2.2).
             empty_lines = bytes
                 .iter()
                 .take_while(|byte| matches!(byte, b'\r' | b'\n'))
@@ -160,7 +160,7 @@ impl RequestWatch {
         }
         let before = self.begun.len();
         self.begun.extend_from_slice(bytes);
-        // An empty line that begins among the bytes before is found too.
+        // The search also finds an empty line that begins in the earlier bytes.
         if has_empty_line(&self.begun[before.saturating_sub(2)..])
             && let Some(seen) = seen(&self.begun)
         {
@@ -207,7 +207,7 @@ fn has_empty_line(bytes: &[u8]) -> bool {
         .any(|end| matches!(bytes[end + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// The head at the beginning of these bytes, if all of it is there.
+/// The head at the beginning of these bytes, if it is complete.
 fn seen(bytes: &[u8]) -> Option<Seen> {
     let mut seen = Seen::default();
     let mut start = 0;
@@ -239,7 +239,7 @@ fn seen(bytes: &[u8]) -> Option<Seen> {
     None
 }
 
-/// The value, if the line is this field.
+/// The value of a line, if the line is this field.
 fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let (start, rest) = line.split_at_checked(name.len())?;
     match rest {
@@ -248,7 +248,7 @@ fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// A length; what is none is refused by the parser.
+/// A Content-Length. hyper refuses an invalid one.
 fn number(digits: &[u8]) -> u64 {
     let text = std::str::from_utf8(digits).unwrap_or_default();
     text.parse().unwrap_or_default()
@@ -258,7 +258,7 @@ fn number(digits: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// What is found in these bytes, in pieces of so many; and where they are malformed.
+    /// Watches these bytes in pieces of this size. Returns the faults, and where the bytes are malformed.
     fn watched(bytes: &str, piece: usize) -> (Vec<(u64, HeadFault)>, u64, Option<usize>) {
         let mut watch = RequestWatch::new(1024, 0);
         let mut found = Vec::new();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn each_head_is_found_with_its_fault_in_whatever_pieces_it_comes() {
+    fn each_head_is_found_with_its_fault_in_any_division_into_pieces() {
         use HeadFault::{BareLf, Fragment, RepeatedLength, TwoFramings};
         const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         const CHUNKED: &str = "PUT / HTTP/1.1\r\nTransfer-encoding: chunked\r\n\r\n";
@@ -291,7 +291,7 @@ mod tests {
                 None,
             ),
             (GET.replace(": a", ": #a"), vec![], 1, None),
-            // A body is no head, whatever it looks like.
+            // A body that looks like a head is not one.
             (format!("{body}\n\n\n{GET}"), vec![], 2, None),
             (
                 format!("{body}\n#\n{}", GET.replace('/', "#")),
@@ -345,14 +345,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_its_limit_in_whatever_pieces_it_comes() {
+    fn a_head_has_a_limit_in_any_division_into_pieces() {
         const FRAME: &str = "GET / HTTP/1.1\r\nA: \n\r\n";
         for (length, found, heads) in [
             (1024, vec![(0, HeadFault::BareLf)], 1),
             (1025, vec![], 0),
             (5000, vec![], 0),
         ] {
-            // Empty lines before it do not count.
+            // Empty lines before the head do not count.
             let fill = "a".repeat(length - FRAME.len());
             let text = format!("\r\n\r\n{}", FRAME.replace(": ", &format!(": {fill}")));
             for piece in [1, 2, 3, 100, 1023, 1024, 1025, 1028, 1029, 1 << 20] {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_held_than_one_head_and_one_piece() {
+    fn the_watch_buffers_at_most_one_head_and_one_piece() {
         let mut watch = RequestWatch::new(1024, 0);
         for bytes in [&b"\r\n"[..], b"x"] {
             for _ in 0..10_000 {
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_whole_when_nothing_of_another_has_come() {
+    fn a_request_is_whole_if_no_byte_of_another_has_passed() {
         let mut watch = RequestWatch::new(1024, 7);
         for (bytes, whole) in [
             (&b""[..], Some(7)),

@@ -1,9 +1,9 @@
 //! HTTP/1.1 and HTTP/1.0 as a client: requests to bytes, bytes to responses (RFC 9112).
 //!
-//! And what of a request is wrong that a server's parser takes all the same: [`RequestWatch`] sees its bytes pass.
+//! [`RequestWatch`] also finds faults in clients' requests that hyper's parser accepts.
 //!
-//! No IO, no clock. Requests that a server could read in two ways are not written, and responses that a client could read in
-//! two ways are not read.
+//! Without IO and clock. The crate refuses to write requests, and to read responses, that another parser could read
+//! differently.
 
 mod body;
 mod chunks;

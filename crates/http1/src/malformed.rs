@@ -1,33 +1,33 @@
-//! What is wrong with a response.
+//! Errors in responses.
 
-/// A response that is not valid HTTP/1, or that could be read in two ways. Its connection carries no other request.
+/// A response that is not valid HTTP/1, or that parsers could read differently. Its connection is not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The status line names another protocol, or another version of it.
+    /// The status line has another protocol, or another version of HTTP.
     #[error("invalid HTTP version")]
     Version,
-    /// The status line has no status code of three digits from 100.
+    /// The status line has no status code with three digits from 100.
     #[error("invalid HTTP status-code")]
     Status,
-    /// A field that is none, or an end of line within one.
+    /// A malformed field, or an end of line within one.
     #[error("invalid HTTP header")]
     Field,
     /// More than 100 fields.
     #[error("too many HTTP headers")]
     Fields,
-    /// A head larger than [`HEAD_BYTES_MAX`](crate::HEAD_BYTES_MAX).
+    /// The head is larger than [`HEAD_BYTES_MAX`](crate::HEAD_BYTES_MAX).
     #[error("the head is too large")]
     TooLarge,
-    /// A Content-Length that is no number, or several that differ.
+    /// A Content-Length that is not a number, or several that differ.
     #[error("invalid Content-Length")]
     Length,
-    /// A transfer coding that leaves the end of the body open, or one in HTTP/1.0.
+    /// A transfer coding that does not define the end of the body, or one in HTTP/1.0.
     #[error("invalid Transfer-Encoding")]
     Coding,
-    /// The size line of a chunk, or the end of its data.
+    /// A malformed size line of a chunk, or a malformed end of its data.
     #[error("invalid chunk")]
     Chunk,
-    /// Extensions of chunks, or trailers, longer than [`Decoder`](crate::Decoder) reads.
+    /// Chunk extensions and trailers exceed the limit of [`Decoder`](crate::Decoder).
     #[error("too many bytes in chunk extensions or trailers")]
     Overhead,
     /// The connection ended before the response was complete.

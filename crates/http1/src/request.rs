@@ -1,36 +1,36 @@
-//! The head of a request as bytes, and the framing of its body.
+//! Writes the head of a request, and the framing of its body.
 
 use http::{
     HeaderName, Method, Uri, Version,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
 
-/// How the end of a request's body is told.
+/// The framing of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none.
+    /// There is no body.
     None,
-    /// So many bytes.
+    /// The length of the body in bytes.
     Length(u64),
-    /// In chunks; not in HTTP/1.0.
+    /// Chunks. HTTP/1.0 does not have them.
     Chunked,
 }
 
-/// What a request asks for.
+/// The request line.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
     /// Method.
     pub method: &'a Method,
-    /// Path and query; nothing else of it is sent.
+    /// The target, of which only path and query are sent.
     pub target: &'a Uri,
     /// 1.0 or 1.1.
     pub version: Version,
 }
 
-/// A head that is not sent.
+/// Why a head cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwritable {
-    /// A control character other than tab, or in the request line a space: CR, LF and NUL end what they are a part of.
+    /// A control character other than tab, or a space in the request line. CR, LF and NUL would end a part of the head.
     #[error("a part of the request has a control character or a space that would end it")]
     Byte,
     /// HTTP/1.0 has no chunks.
@@ -38,7 +38,7 @@ pub enum Unwritable {
     Framing,
 }
 
-/// Lines of fields that are the same in one head after the other: written and checked once, and copied into each.
+/// Field lines that are the same in many heads. They are checked and written once, and copied into each head.
 #[derive(Debug, Default)]
 pub struct FieldLines {
     bytes: Vec<u8>,
@@ -60,11 +60,11 @@ impl FieldLines {
     }
 }
 
-/// Appends a request's head. Content-Length and Transfer-Encoding are written from `framing`, whatever `fields` say.
-/// `more`: fields behind those.
+/// Appends a request head. `framing` decides Content-Length and Transfer-Encoding, whatever `fields` contains. `more`
+/// has the lines of further fields.
 ///
 /// # Errors
-/// [`Unwritable`]; nothing has been appended then.
+/// [`Unwritable`]. Then nothing was appended. [`Unwritable`]; nothing has been appended then.
 pub fn write_head<'f>(
     out: &mut Vec<u8>,
     line: RequestLine<'_>,
@@ -88,7 +88,7 @@ fn write<'f>(
     framing: Framing,
 ) -> Result<(), Unwritable> {
     let begin = out.len();
-    // The request line and the empty line, and each field.
+    // The request line, the empty line, and a line for each field.
     let mut lines = 2_u32;
     let is_10 = line.version == Version::HTTP_10;
     let target = line
@@ -123,14 +123,14 @@ fn write<'f>(
         }
     }
     out.extend_from_slice(b"\r\n");
-    // CR and LF of each line; with one more control character, some part of the head would have ended itself.
+    // CR and LF of each line. One more control character would end a part of the head early.
     match has_no_controls(&out[begin..], 2 * lines) {
         true => Ok(()),
         false => Err(Unwritable::Byte),
     }
 }
 
-/// Appends the lines of fields except those that frame the body, and says how many.
+/// Appends the lines of all fields except those that frame the body. Returns how many.
 fn push_fields<'f>(
     out: &mut Vec<u8>,
     fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
@@ -151,16 +151,16 @@ fn push_fields<'f>(
     lines
 }
 
-/// Whether a head has no control characters but tabs and those of its `ends` of lines.
+/// Whether a head has no control characters except tabs and those of its `ends` of lines.
 fn has_no_controls(head: &[u8], ends: u32) -> bool {
     let controls = controls(head);
-    // Tabs are rare, so they are counted only where there is something beside the ends of lines.
+    // Tabs are rare. They are counted only if there are other control characters than ends of lines.
     let tabs = || head.iter().filter(|byte| **byte == b'\t').count();
     controls == ends || controls == ends + tabs() as u32
 }
 
-/// How many bytes of a head are control characters. All parts at once, because most are short, and in pieces of a fixed
-/// length: the compiler makes vector instructions of those.
+/// Counts the control characters of a head. The whole head is scanned at once, because most of its parts are short, and
+/// in pieces of a fixed length, for which the compiler generates vector instructions.
 fn controls(head: &[u8]) -> u32 {
     const PIECE: usize = 64;
     let count = |piece: &[u8; PIECE]| {
@@ -173,7 +173,7 @@ fn controls(head: &[u8]) -> u32 {
     pieces.iter().map(count).sum::<u32>() + count(&last)
 }
 
-/// A part of the request line, which spaces separate.
+/// Appends a part of the request line. Spaces separate these parts.
 fn word(out: &mut Vec<u8>, word: &str) -> Result<(), Unwritable> {
     let word = word.as_bytes();
     if memchr::memchr(b' ', word).is_some() {
@@ -197,7 +197,7 @@ fn decimal(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends the size line of a chunk of so many bytes; a chunk of none would be the end.
+/// Appends the size line of a chunk with this many bytes. A size of 0 would end the body.
 pub fn begin_chunk(out: &mut Vec<u8>, length: usize) {
     let digits = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
     for digit in (0..digits).rev() {
@@ -207,12 +207,12 @@ pub fn begin_chunk(out: &mut Vec<u8>, length: usize) {
     end_chunk(out);
 }
 
-/// Appends what follows the data of a chunk.
+/// Appends the end of a chunk's data.
 pub fn end_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the end of a body in chunks, without trailers.
+/// Appends the end of a chunked body, without trailers.
 pub fn end_chunks(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_its_line_its_fields_and_its_framing() {
+    fn a_head_has_its_line_its_fields_and_its_framing() {
         let get = written(
             "GET",
             "/a/b?c=d",
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_is_ours_alone() {
+    fn the_clients_framing_fields_are_never_written() {
         let fields = [
             ("content-length", "9"),
             ("transfer-encoding", "gzip"),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_that_would_end_a_part_of_it() {
+    fn bytes_that_would_end_a_part_of_the_head_are_refused() {
         for value in ["a\r\nb: c", "a\nb", "a\rb", "a\0b"] {
             let refused = written("GET", "/", Version::HTTP_11, &[("x", value)], Framing::None);
             assert_eq!(refused, Unwritable::Byte.to_string(), "{value:?}");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_counted_wherever_they_are() {
+    fn control_characters_are_counted_at_every_position() {
         for length in [0, 1, 7, 16, 239, 240, 241, 1000] {
             for byte in 0..=u8::MAX {
                 let expected = u32::from(byte < 32);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_written_before_are_those_of_their_fields() {
+    fn prewritten_lines_equal_those_of_their_fields() {
         let fields = |fields: &'static [(&str, &str)]| {
             let name = |name: &str| name.parse::<HeaderName>().expect("a name");
             let fields = fields

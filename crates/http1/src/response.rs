@@ -1,4 +1,4 @@
-//! The head of a response, and what it says of its body.
+//! Reads the head of a response, and the framing of its body.
 
 use std::mem::MaybeUninit;
 
@@ -10,11 +10,11 @@ use http::{
 
 use crate::malformed::Malformed;
 
-/// Most bytes of a head.
+/// Maximum bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Most fields of a head.
+/// Maximum fields of a head.
 pub(crate) const FIELDS_MAX: usize = 100;
-/// Fields that are usually added to a response on its way to the client: room for them saves a second allocation.
+/// How many fields the proxy usually adds to a response. Reserving room for them saves a second allocation.
 const FIELDS_ADDED: usize = 2;
 
 /// The head of a response.
@@ -24,9 +24,9 @@ pub struct Head {
     pub status: StatusCode,
     /// 1.0 or 1.1.
     pub version: Version,
-    /// Fields, with those that concern one connection.
+    /// Fields, including hop-by-hop ones.
     pub headers: HeaderMap,
-    /// Which of the fields that frame it are there: nearly every head lacks two of them.
+    /// Which of the framing fields the head has. Most heads lack two of them.
     framing: FramingFields,
 }
 
@@ -45,37 +45,37 @@ impl FramingFields {
     }
 }
 
-/// How the end of a response's body is told.
+/// The framing of a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// By its length; 0 where there is none.
+    /// Its length, which is 0 without a body.
     Length(u64),
-    /// By its last chunk.
+    /// Chunks.
     Chunked,
-    /// By the end of the connection.
+    /// The end of the connection.
     UntilClose,
 }
 
-/// Finds the end of a head in what has come so far, and reads it.
+/// Finds the end of a head in the bytes so far, and parses the head.
 #[derive(Debug, Default)]
 pub struct HeadReader {
-    /// Bytes at the beginning that hold no end of the head.
+    /// How many bytes at the beginning do not contain the end of the head.
     searched: usize,
 }
 
 impl HeadReader {
-    /// Takes a head from the beginning of `buffer`; none: its end has not come.
+    /// Takes a head from the beginning of `buffer`. `None` if its end has not arrived.
     ///
     /// # Errors
     /// [`Malformed`].
     ///
-    /// The fields are put into `spare`, which is left empty: a map that has been used before has room already.
+    /// The fields are put into `spare`, which is left empty. A map that was used before has its capacity already.
     pub fn read(
         &mut self,
         buffer: &mut BytesMut,
         spare: &mut HeaderMap,
     ) -> Result<Option<Head>, Malformed> {
-        // What begins otherwise will not become a head; the parser would skip empty lines.
+        // Other bytes cannot become a head, and the parser would skip empty lines.
         if buffer.first().is_some_and(|first| *first != b'H') {
             return Err(Malformed::Version);
         }
@@ -92,14 +92,14 @@ impl HeadReader {
         parse(buffer.split_to(end), std::mem::take(spare)).map(Some)
     }
 
-    /// Behind the empty line that ends a head.
+    /// The position behind the empty line that ends a head.
     fn end_of_head(&mut self, buffer: &[u8]) -> Option<usize> {
         for line_end in memchr::memchr_iter(b'\n', &buffer[self.searched..]) {
             let next = self.searched + line_end + 1;
             match &buffer[next..] {
                 [b'\n', ..] => return Some(next + 1),
                 [b'\r', b'\n', ..] => return Some(next + 2),
-                // Whether the next line is empty is seen once it has come.
+                // Whether the next line is empty is known only when it has arrived.
                 [] | [b'\r'] => {
                     self.searched = next - 1;
                     return None;
@@ -124,7 +124,7 @@ fn parse(head: BytesMut, mut headers: HeaderMap) -> Result<Head, Malformed> {
             httparse::Error::TooManyHeaders => Malformed::Fields,
             _ => Malformed::Field,
         })?;
-    // The end was found before: what stops elsewhere reads lines in another way.
+    // The end was found before. A parser that stops elsewhere reads lines differently.
     if status != httparse::Status::Complete(head.len()) {
         return Err(Malformed::Field);
     }
@@ -150,8 +150,8 @@ fn parse(head: BytesMut, mut headers: HeaderMap) -> Result<Head, Malformed> {
     })
 }
 
-/// The name of a field. Names that the `http` crate does not know cost an allocation each, except the one in every response
-/// of a Puppet server.
+/// The name of a field. A name that the `http` crate does not know costs an allocation, except the one that every
+/// response of a Puppet server has.
 fn name_of(name: &[u8]) -> Option<HeaderName> {
     static X_PUPPET_VERSION: HeaderName = HeaderName::from_static("x-puppet-version");
     if name.eq_ignore_ascii_case(X_PUPPET_VERSION.as_str().as_bytes()) {
@@ -173,10 +173,11 @@ impl Head {
         }
     }
 
-    /// How its body ends, as the answer to a request with this method (RFC 9112, 6.3). Beside a transfer coding a
-    /// Content-Length says nothing.
+    /// The framing of its body, as the response to a request with this method (RFC 9112, 6.3). A transfer coding
+    /// overrides a Content-Length.
     ///
     /// # Errors
+    /// [`Malformed::Length`] and [`Malformed::Coding`]: parsers could differ in where the body ends.
     /// [`Malformed::Length`] and [`Malformed::Coding`]: it could end in two places.
     pub fn body(&self, method: &Method) -> Result<BodyKind, Malformed> {
         let is_bare = *method == Method::HEAD
@@ -207,7 +208,7 @@ impl Head {
         }
     }
 
-    /// What Content-Length says, however often it says the same.
+    /// The Content-Length, which may occur several times with the same value.
     fn length(&self) -> Result<Option<u64>, Malformed> {
         let mut known = None;
         if !self.framing.length {
@@ -225,7 +226,8 @@ impl Head {
         Ok(known)
     }
 
-    /// Whether its server keeps the connection open (RFC 9112, 9.3), and whether nobody could read its end in two ways.
+    /// Whether the server keeps the connection open (RFC 9112, 9.3), and no parser could find another end of the
+    /// response.
     pub fn keeps_alive(&self) -> bool {
         if self.framing.coding && self.framing.length {
             return false;
@@ -246,7 +248,7 @@ impl Head {
     }
 }
 
-/// Digits alone: no sign, no blank.
+/// Digits only, without sign and blanks.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -261,7 +263,7 @@ fn number(digits: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The head at the beginning of these bytes, and what is left of them; in pieces of so many bytes.
+    /// Reads a head in pieces of this size. Returns the head and the remaining bytes.
     fn read(bytes: &[u8], piece: usize) -> Result<Option<(Head, BytesMut)>, Malformed> {
         let mut reader = HeadReader::default();
         let mut buffer = BytesMut::new();
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_the_same_in_whatever_pieces_it_comes() {
+    fn a_head_is_the_same_in_any_division_into_pieces() {
         for bytes in [
             "HTTP/1.1 200 OK\r\nA: b\r\nC:  d \r\na: e\r\n\r\nbody",
             "HTTP/1.1 200 OK\nA: b\nC: d\na: e\n\nbody",
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused_with_a_reason() {
+    fn a_malformed_head_is_refused_with_a_reason() {
         for (bytes, expected) in [
             ("SSH-2.0-OpenSSH\r\n", Malformed::Version),
             ("SSH-2.0-OpenSSH\r\n\r\n", Malformed::Version),
@@ -329,7 +331,7 @@ mod tests {
         ] {
             for piece in 1..=bytes.len() {
                 let got = read(bytes.as_bytes(), piece).expect_err(bytes);
-                // The first byte tells already that it is none.
+                // The first byte shows already that this cannot become a head.
                 assert_eq!(got, expected, "{bytes:?} in pieces of {piece}");
             }
         }
@@ -356,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_ends_in_one_place_or_the_answer_is_refused() {
+    fn a_response_with_an_ambiguous_end_is_refused() {
         use BodyKind::{Chunked, Length, UntilClose};
         for (fields, expected) in [
             ("", Ok(UntilClose)),
@@ -412,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn some_answers_have_no_body_whatever_they_say() {
+    fn some_responses_have_no_body_whatever_their_fields() {
         for (status, method) in [
             ("200 OK", Method::HEAD),
             ("204 None", Method::GET),
@@ -438,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn http_1_0_has_no_chunks_and_keeps_alive_where_it_says_so() {
+    fn http_1_0_has_no_chunks_and_needs_keep_alive() {
         let of = |version: &str, fields: &str| {
             let bytes = format!("HTTP/{version} 200 OK\r\n{fields}\r\n");
             let (head, _) = read(bytes.as_bytes(), bytes.len())

@@ -62,8 +62,9 @@ struct FormattedDn {
 impl Agent {
     /// Reads the agent from its certificate.
     ///
-    /// # Errors If Puppet servers differ in how they read the subject under `settings.subject`. The caller must refuse
-    /// such a client. Leaving the header out is not enough.
+    /// # Errors
+    /// If Puppet servers differ in how they read the subject under `settings.subject`. The caller must refuse such a
+    /// client. Leaving the header out is not enough.
     pub fn from_leaf(
         leaf_der: &[u8],
         settings: &IdentitySettings,

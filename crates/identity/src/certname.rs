@@ -38,7 +38,8 @@ impl Certname {
 
     /// Parses a CN that an external CA may have signed (`subject = "single-cn"`).
     ///
-    /// # Errors The first problem of `text`.
+    /// # Errors
+    /// The first problem of `text`.
     pub fn parse(text: &str) -> Result<Self, CertnameError> {
         if text.is_empty() {
             return Err(CertnameError::Empty);
@@ -57,7 +58,8 @@ impl Certname {
 
     /// Parses a CN that the Puppet CA signs (`subject = "puppet"`): lower-case ASCII letters, digits, `.`, `_`, `-`.
     ///
-    /// # Errors The first problem of `text`.
+    /// # Errors
+    /// The first problem of `text`.
     pub fn parse_puppet(text: &str) -> Result<Self, CertnameError> {
         let name = Self::parse(text)?;
         if let Some(bad) = text.chars().find(|c| !is_puppet(*c)) {
@@ -116,7 +118,8 @@ pub enum PatternError {
 impl CertnamePattern {
     /// Parses a pattern.
     ///
-    /// # Errors If no certname could match, because of a character or the length.
+    /// # Errors
+    /// If no certname could match, because of a character or the length.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if text.is_empty() {
             return Err(PatternError::Empty);

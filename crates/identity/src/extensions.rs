@@ -39,11 +39,11 @@ impl PuppetExtensions {
     pub const VALUE_BYTES_MAX: usize = 1024;
 
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
-        let ours = certificate.extensions().iter().filter_map(|extension| {
+        let others = certificate.extensions().iter().filter_map(|extension| {
             let oid = in_dots(&extension.oid);
             (!is_of_x509(&oid)).then(|| Extension::of(oid, extension.value))
         });
-        Self(ours.collect())
+        Self(others.collect())
     }
 
     /// The value of an extension by Puppet's name (`pp_role`), or by its dotted OID if Puppet has no name for it.

@@ -37,7 +37,8 @@ impl IdentityName {
     /// Maximum bytes of a name. A longer name is a mistake.
     pub const BYTES_MAX: usize = 64;
 
-    /// # Errors If some server could read the name as another one, or if the header has another purpose.
+    /// # Errors
+    /// If some server could read the name as another one, or if the header has another purpose.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if text.is_empty() || text.len() > Self::BYTES_MAX {
             return Err(NameError::Length);

@@ -11,8 +11,9 @@ use crate::subject_error::SubjectError;
 impl Subject {
     /// The subject in `format`, in printable ASCII.
     ///
-    /// # Errors If a value contains a control character, at which some reader would end the name or the header line. If
-    /// readers of `format` would read a character of the CN differently.
+    /// # Errors
+    /// If a value contains a control character, at which some reader would end the name or the header line. If readers
+    /// of `format` would read a character of the CN differently.
     pub(crate) fn formatted(&self, format: DnFormat) -> Result<String, SubjectError> {
         let mut attributes = self.rdns.iter().flatten();
         let control = |text: &str| text.contains(char::is_control);

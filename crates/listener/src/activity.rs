@@ -227,8 +227,9 @@ impl TlsIo {
 
     /// Waits until the client sends data, and leaves that to be read. `false`: the client has closed its direction.
     ///
-    /// # Errors The client sent bytes that are not TLS, or the connection broke. Do not poll again after that. If the
-    /// connection ended without a TLS `close_notify`, the error is [`io::ErrorKind::UnexpectedEof`].
+    /// # Errors
+    /// The client sent bytes that are not TLS, or the connection broke. Do not poll again after that. If the connection
+    /// ended without a TLS `close_notify`, the error is [`io::ErrorKind::UnexpectedEof`].
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_fill_buf(cx));
         let has_bytes = match polled {

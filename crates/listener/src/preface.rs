@@ -28,7 +28,8 @@ pub(crate) struct NoBytes;
 
 /// Reads the header that begins every connection of this listener, and not a byte more.
 ///
-/// # Errors The peer is not one of the load balancers, its bytes are not a PROXY header, or it closed the connection.
+/// # Errors
+/// The peer is not one of the load balancers, its bytes are not a PROXY header, or it closed the connection.
 pub(crate) async fn read(
     stream: &mut TcpStream,
     peer: SocketAddr,

@@ -46,7 +46,8 @@ pub enum AcceptQueue {
 impl AcceptQueue {
     /// Registers a socket with the runtime of this thread.
     ///
-    /// # Errors The system refuses.
+    /// # Errors
+    /// The system refuses.
     pub fn new(socket: ListeningSocket) -> io::Result<Self> {
         match socket {
             ListeningSocket::Tcp(socket) => TcpListener::from_std(socket).map(Self::Tcp),

@@ -38,8 +38,8 @@ pub(crate) struct NotHttp;
 
 /// Reads a request and redirects it to `base`, which is `https://` and the name of the proxy.
 ///
-/// # Errors The client closed the connection before the end of the head, or does not use HTTP. Such a client gets no
-/// response.
+/// # Errors
+/// The client closed the connection before the end of the head, or does not use HTTP. Such a client gets no response.
 pub(crate) async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     (base, head_bytes_max): (&str, usize),

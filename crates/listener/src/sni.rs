@@ -57,7 +57,8 @@ pub(crate) struct Hello {
 impl Hello {
     /// Reads the client's hello, in any division into segments and TLS records.
     ///
-    /// # Errors The bytes are not TLS, the hello is too long, or the client closed the connection.
+    /// # Errors
+    /// The bytes are not TLS, the hello is too long, or the client closed the connection.
     pub(crate) async fn read(mut stream: TcpStream) -> io::Result<Self> {
         let mut acceptor = Acceptor::default();
         let mut bytes = Vec::new();
@@ -110,7 +111,8 @@ impl Hello {
 
     /// Completes the handshake. With `credentials`, only for a server name that they cover.
     ///
-    /// # Errors The error of the handshake, or [`UnknownName`].
+    /// # Errors
+    /// The error of the handshake, or [`UnknownName`].
     pub(crate) async fn accept(
         self,
         tls: Arc<ServerConfig>,
@@ -123,7 +125,8 @@ impl Hello {
 
 /// Reads the client's hello, and completes the handshake if the server name is known.
 ///
-/// # Errors The error of the handshake, or [`UnknownName`] if the name is unknown.
+/// # Errors
+/// The error of the handshake, or [`UnknownName`] if the name is unknown.
 pub(crate) async fn accept_known(
     stream: TcpStream,
     tls: Arc<ServerConfig>,

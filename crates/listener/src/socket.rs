@@ -140,8 +140,8 @@ fn hint(endpoint: &ListenEndpoint, source: &io::Error) -> String {
 
 /// Tests whether this IP address can be bound. Binds it without listening, and closes it again.
 ///
-/// # Errors The [`BindError`] that [`bind`] would return. An address on which this or another process listens is in
-/// use.
+/// # Errors
+/// The [`BindError`] that [`bind`] would return. An address on which this or another process listens is in use.
 pub fn try_bind(endpoint: &ListenEndpoint) -> Result<(), BindError> {
     let Some(address) = endpoint.address.ip() else {
         return Ok(());
@@ -159,13 +159,14 @@ pub fn try_bind(endpoint: &ListenEndpoint) -> Result<(), BindError> {
 ///
 /// A first socket is bound without `SO_REUSEPORT` and closed again. That detects another program on the port, which
 /// `SO_REUSEPORT` would hide if it runs as the same user. Skipped if this process listens on the address already
-/// (`kept`).
+/// (`is_bound`).
 ///
-/// # Errors [`BindError`] with the address and advice for the operator.
+/// # Errors
+/// [`BindError`] with the address and advice for the operator.
 pub fn bind(
     endpoint: &ListenEndpoint,
     count: usize,
-    kept: bool,
+    is_bound: bool,
 ) -> Result<Vec<std::net::TcpListener>, BindError> {
     let fail = |source| BindError {
         endpoint: endpoint.clone(),
@@ -174,7 +175,7 @@ pub fn bind(
     let Some(address) = endpoint.address.ip() else {
         return Err(fail(io::ErrorKind::Unsupported.into()));
     };
-    if !kept && address.port() != 0 {
+    if !is_bound && address.port() != 0 {
         open(endpoint, address, false).map_err(fail)?;
     }
     let first = open(endpoint, address, true).map_err(fail)?;

@@ -1,4 +1,4 @@
-//! Reading a header: strict, so that nothing else is taken for one.
+//! Strict parsing of headers, so that no other bytes pass as one.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -12,23 +12,23 @@ use crate::{
     UNSPECIFIED, V1_BEGIN, V1_BYTES_MAX, V2_BEGIN, V2_FIXED_BYTES,
 };
 
-/// A whole header.
+/// A complete header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// How many bytes it has; what follows belongs to the connection.
+    /// Bytes of the header. The bytes behind it belong to the connection.
     pub length: usize,
-    /// The client's address and port. None: the sender speaks for itself (`LOCAL`), or for a client without an IP address
-    /// (`UNKNOWN`, a Unix socket), and the address of the connection counts.
+    /// The client's address and port. `None` if the connection belongs to the sender itself (`LOCAL`), or to a client
+    /// without an IP address (`UNKNOWN`, a Unix socket). Then the peer's address is the client's.
     pub client: Option<SocketAddr>,
 }
 
 /// Why the bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HeaderError {
-    /// They do not begin as a header does.
+    /// The bytes do not begin like a header.
     #[error("the connection does not begin with a PROXY protocol header")]
     NotAHeader,
-    /// The line of version 1 is longer than it may be.
+    /// The line of version 1 is too long.
     #[error("the PROXY protocol line is longer than 107 bytes")]
     LongLine,
     /// The line of version 1 is malformed.
@@ -37,7 +37,7 @@ pub enum HeaderError {
     /// The version or the command is unknown.
     #[error("the PROXY protocol header has an unknown version or command (byte 13 is {0:#04x})")]
     BadCommand(u8),
-    /// The address family or the transport is not one of a TCP connection.
+    /// The address family or the transport is not that of a TCP connection.
     #[error(
         "the PROXY protocol header has an unsupported family or transport (byte 14 is {0:#04x})"
     )]
@@ -45,12 +45,12 @@ pub enum HeaderError {
     /// The length is shorter than the addresses.
     #[error("the PROXY protocol header is too short for its addresses")]
     Short,
-    /// The header is longer than is accepted.
+    /// The header is longer than the proxy accepts.
     #[error("the PROXY protocol header has {0} bytes, more than the maximum of 8192")]
     Long(usize),
 }
 
-/// Reads the header that the bytes begin with. `None`: they may be the beginning of one, and more are needed.
+/// Parses the header at the beginning of the bytes. `None` if the header is incomplete.
 ///
 /// # Errors
 /// The bytes cannot become a header, whatever follows.
@@ -64,7 +64,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     Err(HeaderError::NotAHeader)
 }
 
-/// Whether the bytes begin so, as far as they go.
+/// Whether the bytes, as far as they go, begin with `with`.
 fn begins(bytes: &[u8], with: &[u8]) -> bool {
     let length = bytes.len().min(with.len());
     bytes[..length] == with[..length]
@@ -87,12 +87,12 @@ fn version_1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     }))
 }
 
-/// What stands behind `PROXY `: the protocol, both addresses, both ports.
+/// Parses what follows `PROXY `: the protocol, both addresses, both ports.
 fn v1_client(words: &str) -> Result<Option<SocketAddr>, HeaderError> {
     let mut words = words.split(' ');
     let mut next = || words.next().ok_or(HeaderError::BadLine);
     let client = match next()? {
-        // Whatever follows is to be ignored.
+        // The rest of the line must be ignored.
         "UNKNOWN" => return Ok(None),
         "TCP4" => v1_addresses::<Ipv4Addr>(&mut next)?,
         "TCP6" => v1_addresses::<Ipv6Addr>(&mut next)?,
@@ -136,7 +136,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let behind = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
     let length = V2_FIXED_BYTES + behind;
     let addresses = match (is_local, fixed[13] >> 4, fixed[13] & 0xf) {
-        // What the load balancer says of itself is to be skipped, whatever it is.
+        // The addresses of a `LOCAL` connection are skipped in any format.
         (true, _, _) | (false, UNSPECIFIED, _) => 0,
         (false, INET, STREAM) => INET_BYTES,
         (false, INET6, STREAM) => INET6_BYTES,
@@ -152,7 +152,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     let Some(rest) = bytes.get(V2_FIXED_BYTES..length) else {
         return Ok(None);
     };
-    // TLVs follow the addresses. They are skipped: nothing in them is known to be true.
+    // TLVs follow the addresses. They are skipped, because the proxy cannot verify them.
     let client = match addresses {
         INET_BYTES => Some(client::<4>(rest)),
         INET6_BYTES => Some(client::<16>(rest)),
@@ -161,7 +161,7 @@ fn version_2(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     Ok(Some(Header { length, client }))
 }
 
-/// The first of two addresses of `N` bytes, and the first of two ports behind both.
+/// The first of two addresses with `N` bytes, and the first of two ports behind both.
 fn client<const N: usize>(addresses: &[u8]) -> SocketAddr
 where
     [u8; N]: Into<IpAddr>,

@@ -1,4 +1,4 @@
-//! Writing a header for a member.
+//! Writes headers for members.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,22 +7,22 @@ use crate::{HEADER_BYTES_MAX, INET, INET6, LOCAL, PROXY, STREAM, V2_BEGIN, V2_FI
 /// The version of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One line of text.
+    /// One line of ASCII.
     V1,
     /// Binary, with TLVs.
     V2,
 }
 
-/// Both ends of the client's connection.
+/// The two addresses of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionAddresses {
-    /// The client's.
+    /// The client's address.
     pub client: SocketAddr,
-    /// The proxy's, that the client connected to.
+    /// The proxy's address, to which the client connected.
     pub proxy: SocketAddr,
 }
 
-/// What version 2 can carry beside the addresses.
+/// Further data in a header of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tlv<'a> {
     /// `PP2_TYPE_AUTHORITY`: the server name that the client requested (SNI).
@@ -40,8 +40,7 @@ impl Tlv<'_> {
     }
 }
 
-/// A header for a client's connection. Version 1 carries no TLVs; a TLV that would make the header longer than
-/// [`HEADER_BYTES_MAX`] is left out.
+/// A header for a client's connection. Version 1 has no TLVs. A TLV that would exceed [`HEADER_BYTES_MAX`] is left out.
 pub fn write(version: Version, addresses: ConnectionAddresses, tlvs: &[Tlv<'_>]) -> Vec<u8> {
     let (client, proxy) = same_family(addresses);
     match version {
@@ -77,7 +76,7 @@ pub fn write(version: Version, addresses: ConnectionAddresses, tlvs: &[Tlv<'_>])
     }
 }
 
-/// A header for a connection of the proxy's own, such as a probe.
+/// A header for a connection of the proxy itself, such as a probe.
 pub fn local(version: Version) -> Vec<u8> {
     match version {
         Version::V1 => b"PROXY UNKNOWN\r\n".to_vec(),
@@ -106,7 +105,7 @@ fn push_tlv(rest: &mut Vec<u8>, kind: u8, value: &[u8]) {
     rest.extend_from_slice(value);
 }
 
-/// Both as IPv4, or both as IPv6: a header has one family.
+/// Both addresses as IPv4, or both as IPv6, because a header has one family.
 fn same_family(addresses: ConnectionAddresses) -> (SocketAddr, SocketAddr) {
     let canonical =
         |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same_client() {
+    fn a_written_header_is_parsed_to_the_same_client() {
         for (client, proxy, read) in [
             ("192.0.2.1:40000", "198.51.100.1:8142", "192.0.2.1:40000"),
             ("[2001:db8::1]:1", "[2001:db8::2]:65535", "[2001:db8::1]:1"),
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_speaks_for_itself() {
+    fn the_header_of_a_probe_names_no_client() {
         for version in [Version::V1, Version::V2] {
             let bytes = local(version);
             let header = parse(&bytes).expect("a header").expect("a whole one");

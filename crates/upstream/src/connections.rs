@@ -260,8 +260,8 @@ impl Connections {
                     && stored.open.is_trusted(&stored.connector)
             });
             let waiting = |oldest: &Idle| oldest.connector.slots.waiting() as usize;
-            let asked = idle.first().map_or(0, waiting);
-            idle.drain(..asked.min(idle.len()));
+            let wanted = idle.first().map_or(0, waiting);
+            idle.drain(..wanted.min(idle.len()));
             !idle.is_empty()
         });
     }

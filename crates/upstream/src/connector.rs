@@ -97,7 +97,8 @@ pub struct Connector {
 impl Connector {
     /// Checks the address and the server name.
     ///
-    /// # Errors [`ConnectorError`] quotes the invalid value.
+    /// # Errors
+    /// [`ConnectorError`] quotes the invalid value.
     pub fn new(spec: ConnectorSpec<'_>) -> Result<Self, ConnectorError> {
         let target = MemberAddress::parse(spec.address)?;
         let name = spec.server_name.unwrap_or_else(|| target.host());
@@ -125,7 +126,8 @@ impl Connector {
 
     /// For tests: a member without a socket. Each dial calls `connect`, within `connect_timeout`. There is no TLS.
     ///
-    /// # Errors As [`Connector::new`].
+    /// # Errors
+    /// As [`Connector::new`].
     pub fn in_memory<F>(
         spec: ConnectorSpec<'_>,
         connect: impl Fn() -> F + Send + Sync + 'static,

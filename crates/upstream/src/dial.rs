@@ -199,7 +199,8 @@ pub(crate) async fn dial_tls(
 impl MemberIo {
     /// Opens a connection that carries a client's bytes, and sends `header` first. Any TLS on it is the client's.
     ///
-    /// # Errors The member cannot be reached, or its name resolves to an address that `is_refused`.
+    /// # Errors
+    /// The member cannot be reached, or its name resolves to an address that `is_refused`.
     pub async fn open_raw(
         connector: &Connector,
         header: Option<Vec<u8>>,

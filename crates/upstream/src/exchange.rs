@@ -133,7 +133,8 @@ where
 impl Connections {
     /// Sends one request to a member, and waits for the head of its response.
     ///
-    /// # Errors [`AttemptError`] shows whether the member may have acted on the request.
+    /// # Errors
+    /// [`AttemptError`] shows whether the member may have acted on the request.
     pub async fn send<B>(
         self: &Rc<Self>,
         connector: &Arc<Connector>,

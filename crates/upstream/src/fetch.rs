@@ -79,7 +79,8 @@ pub enum FetchError {
 
 /// Fetches a document once, without a client's identity and on a separate connection.
 ///
-/// # Errors [`FetchError`] shows why there is no document.
+/// # Errors
+/// [`FetchError`] shows why there is no document.
 pub async fn fetch(
     connector: &Connector,
     request: &FetchRequest,

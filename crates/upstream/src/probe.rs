@@ -279,7 +279,8 @@ fn is_accepted(read: &[u8], check: &HttpCheck<'_>) -> bool {
 
 /// Runs an agent check: connects to the port, and reads the line that the agent sends.
 ///
-/// # Errors [`ProbeError`] shows why there is no line.
+/// # Errors
+/// [`ProbeError`] shows why there is no line.
 pub async fn agent_check(connector: &Connector, port: u16) -> Result<Vec<u8>, ProbeError> {
     let limit = connector.settings.connect_timeout;
     let attempt = async {

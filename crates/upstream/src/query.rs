@@ -90,7 +90,8 @@ impl QueryError {
 
 /// Sends the query once, on a separate connection.
 ///
-/// # Errors [`QueryError`] shows why there is no response.
+/// # Errors
+/// [`QueryError`] shows why there is no response.
 pub async fn query(
     connector: &Connector,
     query: &MemberQuery<'_>,

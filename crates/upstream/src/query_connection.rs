@@ -28,7 +28,8 @@ impl QueryConnection {
     /// If the query fails on the open connection, it is sent once more on a new one, because servers close idle
     /// connections.
     ///
-    /// # Errors [`QueryError`] shows why there is no response. The connection is closed then.
+    /// # Errors
+    /// [`QueryError`] shows why there is no response. The connection is closed then.
     pub async fn query(
         &mut self,
         connector: &Connector,

@@ -18,7 +18,7 @@ fn map(names: &[&str]) -> HeaderMap {
 }
 
 /// THREATS T1, T2: one name of each family.
-const OURS: &[&str] = &[
+const IDENTITY_HEADERS: &[&str] = &[
     "X-Client-Verify",
     "X-Client-DN",
     "X-Client-Cert",
@@ -78,7 +78,7 @@ fn spellings(name: &str) -> [String; 8] {
 
 #[test]
 fn every_identity_header_is_removed_in_every_spelling() {
-    for name in OURS {
+    for name in IDENTITY_HEADERS {
         for spelling in spellings(name) {
             let mut headers = map(&[&spelling, "Accept", &spelling]);
             let found = scrub(&mut headers, &OwnNames::default());
@@ -156,12 +156,12 @@ proptest! {
     /// 1,000 forgeries of each kind. proptest prints and stores the seed of a forgery that survives.
     #[test]
     fn no_forgery_survives_for_any_server_that_folds_names(
-        index in 0..OURS.len(),
+        index in 0..IDENTITY_HEADERS.len(),
         bits in any::<u64>(),
         tail in "[a-z0-9_.-]{0,6}",
         count in 1_usize..4,
     ) {
-        let name = OURS[index];
+        let name = IDENTITY_HEADERS[index];
         let twisted: String = name.chars().enumerate().map(|(at, c)| match (c, bits >> (at % 32) & 3) {
             ('-', 1) => '_',
             ('-', 2) => '.',
@@ -180,7 +180,7 @@ proptest! {
         prop_assert!(found.identity as usize >= count);
         for left in headers.keys() {
             let read = cgi(left.as_str());
-            prop_assert!(OURS.iter().all(|ours| read != cgi(ours)), "{} is read as {}", left, read);
+            prop_assert!(IDENTITY_HEADERS.iter().all(|own| read != cgi(own)), "{} is read as {}", left, read);
             prop_assert!(!read.starts_with("HTTP_X_CLIENT_") && !read.starts_with("HTTP_X_SSL_"), "{}", left);
             prop_assert!(!left.as_str().contains('_'));
         }

@@ -1,4 +1,4 @@
-//! Headers of both versions, whole, cut and wrong.
+//! Headers of both versions: complete, incomplete and malformed.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn client(text: &str) -> Option<SocketAddr> {
     Some(text.parse().expect("an address"))
 }
 
-/// Version 2 with this command, family and rest.
+/// A header of version 2 with this command, family and rest.
 fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
     let length = u16::try_from(rest.len()).expect("a length").to_be_bytes();
     [&V2_BEGIN[..], &[command, family], &length, rest].concat()
@@ -14,7 +14,8 @@ fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
 
 const INET_REST: &[u8] = &[192, 0, 2, 1, 198, 51, 100, 1, 0x9c, 0x40, 0x1f, 0xce];
 
-/// Every beginning of a header is incomplete; the whole of it, and it with more behind, is that header.
+/// Asserts that every beginning of a header is incomplete, and that the whole of it, also with more bytes behind, is
+/// parsed.
 fn assert_read(bytes: &[u8], expected: Option<SocketAddr>) {
     for cut in 0..bytes.len() {
         assert_eq!(parse(&bytes[..cut]), Ok(None), "{cut} of {bytes:?}");
@@ -56,7 +57,7 @@ fn version_1_names_the_client() {
 }
 
 #[test]
-fn a_malformed_line_is_no_header() {
+fn a_malformed_line_is_refused() {
     for line in [
         "PROXY TCP4 192.0.2.1 198.51.100.1 40000 8142\n",
         "PROXY TCP4 192.0.2.1 198.51.100.1 40000\r\n",
@@ -114,7 +115,7 @@ fn version_2_names_the_client() {
         (0x21, 0x00, &[], None),
         (0x21, 0x00, INET_REST, None),
         (0x20, 0x00, &[], None),
-        // LOCAL skips what it carries, whatever that is.
+        // LOCAL skips any addresses.
         (0x20, 0x11, INET_REST, None),
         (0x20, 0xff, b"x", None),
     ] {
@@ -123,7 +124,7 @@ fn version_2_names_the_client() {
 }
 
 #[test]
-fn version_2_of_another_kind_is_no_header() {
+fn unknown_kinds_of_version_2_are_refused() {
     for (bytes, error) in [
         (v2(0x11, 0x11, INET_REST), HeaderError::BadCommand(0x11)),
         (v2(0x22, 0x11, INET_REST), HeaderError::BadCommand(0x22)),
@@ -135,13 +136,13 @@ fn version_2_of_another_kind_is_no_header() {
         (v2(0x21, 0x31, &[0; 215]), HeaderError::Short),
     ] {
         assert_eq!(parse(&bytes), Err(error), "{bytes:?}");
-        // As soon as the fixed part is there, not only with the rest.
+        // Refused as soon as the fixed part has arrived.
         assert_eq!(parse(&bytes[..16]), Err(error));
     }
 }
 
 #[test]
-fn version_2_has_a_maximum_that_is_known_before_it_has_come() {
+fn a_header_of_version_2_that_is_too_long_is_refused_before_it_has_arrived() {
     let rest = |length: usize| [INET_REST, &vec![0; length - INET_REST.len()]].concat();
     assert_read(
         &v2(0x21, 0x11, &rest(HEADER_BYTES_MAX - 16)),
@@ -157,7 +158,7 @@ fn version_2_has_a_maximum_that_is_known_before_it_has_come() {
 }
 
 #[test]
-fn nothing_else_is_taken_for_a_header() {
+fn other_bytes_are_not_a_header() {
     for bytes in [
         &b"\x16\x03\x01"[..],
         b"GET / HTTP/1.1\r\n",
