@@ -1,4 +1,4 @@
-//! What the rules of access have done: counters of each, and events about those that only observe.
+//! Access rules at run time: their counters, and events about rules that only observe.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,20 +8,20 @@ use std::{
 use routing::AccessRule;
 use telemetry::RuleMetrics;
 
-/// Time between two events of one rule: every request may be one that it would refuse.
+/// Minimum time between two events of one rule, because every request may match it.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// One rule of access at work.
+/// One access rule at run time.
 #[derive(Debug)]
 pub struct RuleRuntime {
     metrics: RuleMetrics,
-    /// Seconds of the process's life, and one, at which an event last told of it; 0 before the first.
-    told_at: AtomicU64,
-    /// Requests that it would have refused since then.
-    untold: AtomicU64,
+    /// When the last event was logged, in seconds since the process started, plus one. 0 before the first event.
+    logged_at: AtomicU64,
+    /// Requests since then that the rule would have refused.
+    since_last: AtomicU64,
 }
 
-/// Who asked for what, in an event.
+/// The request that an event is about.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
     pub(crate) rule: &'a AccessRule,
@@ -31,12 +31,12 @@ pub(crate) struct Observed<'a> {
 }
 
 impl RuleRuntime {
-    /// One that has done nothing yet.
+    /// A rule that has matched nothing yet.
     pub fn new(metrics: RuleMetrics) -> Self {
         Self {
             metrics,
-            told_at: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
+            logged_at: AtomicU64::new(0),
+            since_last: AtomicU64::new(0),
         }
     }
 
@@ -45,10 +45,11 @@ impl RuleRuntime {
         self.metrics.refused.inc();
     }
 
-    /// Counts a request that the rule would have refused, and tells of it unless it was told of others just now.
+    /// Counts a request that the rule would have refused, and logs an event unless one was logged within the last
+    /// minute.
     pub(crate) fn observed(&self, now: Duration, observed: &Observed<'_>) {
         self.metrics.observed.inc();
-        if let Some(others) = self.turn(now) {
+        if let Some(others) = self.due(now) {
             let Observed {
                 rule,
                 client,
@@ -62,20 +63,20 @@ impl RuleRuntime {
         }
     }
 
-    /// Whether an event is due, and of how many requests beside this one none has told.
-    fn turn(&self, now: Duration) -> Option<u64> {
+    /// If an event is due: the number of matching requests since the last event, without this one.
+    fn due(&self, now: Duration) -> Option<u64> {
         let now = now.as_secs() + 1;
-        let last = self.told_at.load(Ordering::Relaxed);
-        let due = last == 0 || now >= last + EVENT_INTERVAL.as_secs();
-        let taken = due
+        let last = self.logged_at.load(Ordering::Relaxed);
+        let is_due = last == 0 || now >= last + EVENT_INTERVAL.as_secs();
+        let taken = is_due
             && self
-                .told_at
+                .logged_at
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if taken {
-            return Some(self.untold.swap(0, Ordering::Relaxed));
+            return Some(self.since_last.swap(0, Ordering::Relaxed));
         }
-        self.untold.fetch_add(1, Ordering::Relaxed);
+        self.since_last.fetch_add(1, Ordering::Relaxed);
         None
     }
 }
@@ -87,14 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_told_of_once_a_minute_with_the_number_of_the_others() {
+    fn an_event_is_due_once_a_minute_with_the_number_of_the_other_requests() {
         let rule = RuleRuntime::new(Metrics::default().access_rule("r"));
         let at = Duration::from_secs;
-        let turns: Vec<_> = [0, 0, 1, 59, 60, 61, 119, 120, 500]
-            .map(|second| rule.turn(at(second)))
+        let due: Vec<_> = [0, 0, 1, 59, 60, 61, 119, 120, 500]
+            .map(|second| rule.due(at(second)))
             .to_vec();
         assert_eq!(
-            turns,
+            due,
             [
                 Some(0),
                 None,

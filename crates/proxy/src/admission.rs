@@ -23,33 +23,34 @@ use crate::{
     upload::Upload,
 };
 
-/// A request that asks a pool's admission for a member.
+/// A request to a pool's admission for a member.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionRequest<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
-    /// What it is for a member.
+    /// What the request costs a member.
     pub(crate) task: Task,
-    /// Whether it holds a JRuby while it runs.
+    /// Whether the request holds a JRuby while it runs.
     pub(crate) jruby: bool,
     /// As [`Offer::comes_back`].
     pub(crate) comes_back: bool,
 }
 
-/// Gets a member for a request, and its client's place where it has none yet. It waits while all members are at their
-/// limits, and while its client runs as much as it may: many agents fail on a 503.
+/// Gets a member for a request, and a slot of the client's share where the request has none yet. The request waits
+/// while all members are at their limits, or while its client runs as many requests as it may: many agents fail their
+/// run on a 503.
 ///
 /// # Errors
 /// No member is available, the queue is full, or the wait was too long.
 pub(crate) async fn admit(
-    asking: AdmissionRequest<'_>,
+    request: AdmissionRequest<'_>,
     offer: Offer,
     hold: Option<ClientSlot<PoolLease>>,
-    patience: WaitPolicy<'_>,
+    wait_policy: WaitPolicy<'_>,
     now: Duration,
 ) -> Result<Admitted<PoolLease>, ProxyError> {
-    let pool = asking.pool;
-    let limits = || asking.limits(now);
+    let pool = request.pool;
+    let limits = || request.limits(now);
     let picker = PickNow { pool, now };
     let decision = match hold {
         None => pool.admission.offer(offer, limits, &picker, now),
@@ -57,19 +58,19 @@ pub(crate) async fn admit(
     };
     match decision {
         AdmissionDecision::Run(admitted) => Ok(admitted),
-        AdmissionDecision::Refuse(refusal) => Err(asking.refused_by_queue(refusal)),
-        AdmissionDecision::Wait(ticket) => match patience {
-            // Boxed: requests that need not wait have no room for it.
+        AdmissionDecision::Refuse(refusal) => Err(request.refused_by_queue(refusal)),
+        AdmissionDecision::Wait(ticket) => match wait_policy {
+            // Boxed, so that requests that do not wait need no room for it.
             WaitPolicy::Waits(upload) => {
-                let _waiting = Waiting::begin(asking.context, upload);
-                Box::pin(asking.wait(ticket, upload)).await
+                let _waiting = Waiting::begin(request.context, upload);
+                Box::pin(request.wait(ticket, upload)).await
             }
             WaitPolicy::None => {
                 let reason = match ticket.is_behind_its_client() {
-                    true => asking.own_limit(),
+                    true => request.own_limit(),
                     false => LogReason::QueueFull,
                 };
-                Err(asking.refused(reason))
+                Err(request.refused(reason))
             }
         },
     }
@@ -77,13 +78,13 @@ pub(crate) async fn admit(
 
 /// Whether a request may wait.
 pub(crate) enum WaitPolicy<'a> {
-    /// It may; the time counts towards the answer to this body.
+    /// The request may wait. The wait counts towards the time for the response.
     Waits(&'a Upload),
-    /// It may not: tunnels stay open for so long that waiting for one to end is no use.
+    /// The request may not wait. Tunnels stay open so long that waiting for one to close is pointless.
     None,
 }
 
-/// A wait, which is noted when it ends, by the client's leaving too.
+/// A wait in the queue. Its time is noted when it ends, even if the client leaves.
 struct Waiting<'a> {
     context: &'a RequestContext,
     upload: &'a Upload,
@@ -105,7 +106,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.upload.queued(self.began.elapsed());
-        // What the end of the drain refuses stays counted: its answer is still to be sent.
+        // Requests that the end of the drain refuses stay counted, because their responses are still to be sent.
         if !self.context.worker.shared.is_cutting() {
             let waiting = &self.context.conn.waiting;
             waiting.set(waiting.get() - 1);
@@ -137,11 +138,11 @@ impl AdmissionRequest<'_> {
             Account::Share => QueueLimits {
                 queue_max,
                 client_max: match self.jruby {
-                    // An exception from `agent_max` is not to be less than that.
+                    // A client that is exempt from `agent_max` may always run at least that many requests.
                     true => self.share(now).max(settings.agent_max),
                     false => self.share(now),
                 },
-                // One client must not fill the queue that all share.
+                // One client must not fill the queue that all clients share.
                 client_queue_max: Some((queue_max / CLIENT_QUEUE_PART).max(1)),
             },
         }
@@ -151,13 +152,13 @@ impl AdmissionRequest<'_> {
     fn share(&self, now: Duration) -> u32 {
         let share = self.context.generation.settings.client_share;
         match share.percent {
-            // The whole of a pool is not a share: its members' own limits say who waits.
+            // At 100 % there is no share: only the members' own limits apply.
             100.. => u32::MAX,
             _ => share.of(self.pool.pool.capacity(self.task, now)),
         }
     }
 
-    /// What a request is refused for that its own client's requests keep waiting.
+    /// The reason of a refusal that the client's own requests cause.
     fn own_limit(&self) -> LogReason {
         match self.account() {
             Account::Jrubies => LogReason::AgentMax,
@@ -165,7 +166,7 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// What a request is refused for when it may not wait longer.
+    /// The reason of a refusal when a request may wait no longer.
     fn waited_for(&self, ticket: &Ticket<PoolLease>) -> LogReason {
         match ticket.is_behind_its_client() {
             true => self.own_limit(),
@@ -206,15 +207,16 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// Looks for members of its own accord: one without probes that is down may be tried again by now, which nothing
-    /// announces.
+    /// Looks for a member without being notified: the time after which a failed member without probes may be tried
+    /// again passes silently.
     fn look(&self) {
         let (pool, shared) = (self.pool, &self.context.worker.shared);
         let current = self.context.worker.current();
         let mut pools = current.pools.iter();
         match pools.any(|known| Arc::ptr_eq(&known.admission, &pool.admission)) {
             true => pool.admission.look(shared.now()),
-            // The pool was removed or has other rules by now. Requests that wait run by the configuration that they came under.
+            // The current configuration does not have this pool, or gives it other rules. Waiting requests run by the
+            // configuration that they arrived under.
             false => pool.adopt_queue(shared.started),
         }
     }
@@ -224,7 +226,8 @@ impl AdmissionRequest<'_> {
         !self.time_left(upload).is_zero()
     }
 
-    /// How long a request may wait. Earlier waits and attempts count: the agent gives up by the time of all together.
+    /// How long the request may still wait. Earlier waits and attempts count, because the agent's own timeout covers
+    /// all of them.
     fn time_left(&self, upload: &Upload) -> Duration {
         let settings = &self.pool.settings;
         let queued = upload.time_in_queue().unwrap_or_default();
@@ -232,8 +235,8 @@ impl AdmissionRequest<'_> {
             Some(finished) => finished.elapsed(),
             None => upload.time_in_queue_incomplete(),
         };
-        let in_queue = settings.queue_wait_max.saturating_sub(queued);
-        in_queue.min(settings.first_byte_timeout.saturating_sub(spent))
+        let queue_left = settings.queue_wait_max.saturating_sub(queued);
+        queue_left.min(settings.first_byte_timeout.saturating_sub(spent))
     }
 
     fn refused_by_queue(&self, refusal: AdmissionRefusal) -> ProxyError {
@@ -284,8 +287,8 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// When an agent that can be sent away is to come back: spread by its certname over the run interval. Never soon, because
-    /// an agent gives up after a hundred tries.
+    /// When an agent that supports `Retry-After` is to try again: spread over the run interval by its certname. It is
+    /// never soon, because an agent gives up after a hundred tries.
     fn retry_after(&self) -> Option<Duration> {
         if !self.comes_back {
             return None;
@@ -300,9 +303,9 @@ impl AdmissionRequest<'_> {
     }
 }
 
-/// The part of a pool's queue, as one in so many, that requests of one client may take beyond its share of the pool.
+/// Requests of one client beyond its share may take one in this many slots of a pool's queue.
 const CLIENT_QUEUE_PART: u32 = 8;
-/// How often a request that waits looks for members by itself.
+/// How often a waiting request looks for members without being notified.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The part of `retry_after_max`, as one in so many, that an agent waits at least.
+/// The minimum `Retry-After` is `retry_after_max` divided by this.
 const RETRY_AFTER_PART: u64 = 20;

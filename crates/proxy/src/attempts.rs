@@ -1,4 +1,5 @@
-//! The attempts of one request: pick, stamp, send, wait for the head, judge whether to try again.
+//! The attempts of one request: pick a member, stamp the head, send, wait for the response head, decide whether to try
+//! again.
 
 use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
@@ -39,28 +40,28 @@ pub(crate) struct Attempts<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
     pub(crate) plan: &'a ForwardPlan<'a>,
-    /// Whether the client's certificate goes too.
+    /// Whether the client's certificate is forwarded.
     pub(crate) with_certificate: bool,
-    /// Which member the client stays with.
+    /// The member that persistence prefers.
     pub(crate) stay: MemberPersistence,
-    /// Whether that member may have been asked.
-    pub(crate) asked_home: Cell<bool>,
+    /// Whether the request may have been sent to that member.
+    pub(crate) tried_home: Cell<bool>,
     pub(crate) request: UpstreamRequest<'a>,
 }
 
 /// How one attempt is made.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
-    /// Whether on a new connection.
+    /// Whether to use a new connection.
     pub(crate) fresh: bool,
     pub(crate) now: Instant,
-    /// Members that were asked before.
+    /// Members that were tried before.
     pub(crate) tried: &'a [u64],
-    /// Whether the request may move to another member when this one fails before the first byte of an answer.
+    /// Whether the request may move to another member if this one fails before the first byte of a response.
     pub(crate) may_move: bool,
 }
 
-/// A member's answer.
+/// A member's response.
 pub(crate) struct MemberAnswer {
     pub(crate) head: response::Parts,
     pub(crate) body: AnswerBody,
@@ -75,21 +76,21 @@ impl From<Exchange<RequestBody>> for MemberAnswer {
     }
 }
 
-/// An attempt that brought no answer.
+/// An attempt without a response.
 pub(crate) enum Unanswered {
-    /// The member went down or into maintenance, and this one is to be asked.
+    /// The member went down or into maintenance. This other member can take the request.
     Moved(PoolLease),
     Failed(AttemptFailure, ProxyError),
 }
 
 impl Attempts<'_> {
-    /// Tries members until one answers, or until trying again could do harm.
+    /// Tries members until one responds, or until another attempt could do harm.
     pub(crate) async fn run(
         &self,
         attempts_max: u32,
         exchanged: &mut Exchanged,
     ) -> Result<MemberAnswer, ProxyError> {
-        // Each renewal burns a serial of the CA and puts the certificate before aside: one attempt, whatever comes of it.
+        // Each renewal uses up a serial of the CA and supersedes the previous certificate, so it gets one attempt only.
         let attempts_max = match self.plan.is_renewal() {
             true => 1,
             false => attempts_max,
@@ -104,10 +105,10 @@ impl Attempts<'_> {
         let mut reused = false;
         let mut moved = false;
         let mut next = None;
-        // A clock that is asked seldom: several times a request it shows in what a request costs.
-        let mut now = exchanged.asked_at();
+        // The clock is read rarely: several reads per request show in the cost of a request.
+        let mut now = exchanged.ready_at();
         if exchanged.retry_support() != RetrySupport::Retries && self.holds_jruby() {
-            exchanged.upload.keep_sent();
+            exchanged.upload.store_sent();
         }
         loop {
             if attempts > 0 {
@@ -117,18 +118,18 @@ impl Attempts<'_> {
             let lease = match next.take() {
                 Some(lease) => lease,
                 None => {
-                    let asking = self.asking(exchanged);
+                    let admission = self.admission_request(exchanged);
                     let offer = Offer {
-                        // An upgrade does not wait, so it pushes no request out of the queue.
-                        comes_back: asking.comes_back || self.request.upgrade.is_some(),
+                        // An upgrade does not wait, so it does not displace a request from the queue.
+                        comes_back: admission.comes_back || self.request.upgrade.is_some(),
                         ..self.offer(&tried, reused)
                     };
                     let hold = exchanged.hold.take();
-                    let patience = match self.request.upgrade {
+                    let wait_policy = match self.request.upgrade {
                         None => WaitPolicy::Waits(&exchanged.upload),
                         Some(_) => WaitPolicy::None,
                     };
-                    match admit(asking, offer, hold, patience, self.since_start(now)).await {
+                    match admit(admission, offer, hold, wait_policy, self.since_start(now)).await {
                         Ok(admitted) => {
                             if exchanged.upload.time_in_queue() != waited {
                                 recheck_access(self.context, &self.request, exchanged)?;
@@ -148,8 +149,8 @@ impl Attempts<'_> {
                     all.saturating_sub(waited.unwrap_or_default())
                 });
             let counted = self.begin_attempt(&lease, exchanged);
-            // A tunnel takes its connection away for good: a kept one, which may be closing, is not worth the risk.
-            // So does a renewal, which is not sent again on another.
+            // A tunnel takes its connection over for good, so a reused connection, which the member may be closing, is
+            // not worth the risk. The same holds for a renewal, which is not sent again on another connection.
             let once = self.request.upgrade.is_some() || self.plan.is_renewal();
             let how = Attempt {
                 fresh: attempts > 1 || once,
@@ -160,12 +161,12 @@ impl Attempts<'_> {
             match self.attempt(&lease, &exchanged.upload, how).await {
                 Ok(exchange) => {
                     self.note_answer(&lease, &counted);
-                    if self.waits_out(&exchange.head, &lease, exchanged) {
-                        // It did nothing: that was no attempt.
+                    if self.waits_for_queue(&exchange.head, &lease, exchanged) {
+                        // The member did nothing, so this does not count as an attempt.
                         attempts -= 1;
                         continue;
                     }
-                    exchanged.upload.forget_sent();
+                    exchanged.upload.drop_sent();
                     let again = attempts < attempts_max && exchanged.upload.replayable();
                     if again && self.may_ask_another(&exchange.head) && self.admit_retry() {
                         tried.push(lease.member().id());
@@ -174,7 +175,7 @@ impl Attempts<'_> {
                                 next = Some(elsewhere);
                                 continue;
                             }
-                            // The others are busy: it waits for one of them.
+                            // The other members are busy: the request waits for one of them.
                             Err(PickError::Full) => continue,
                             Err(PickError::AllTried | PickError::NoneAvailable) => {}
                         }
@@ -184,7 +185,7 @@ impl Attempts<'_> {
                     if attempts < attempts_max && self.is_bucket_miss(&answer) {
                         tried.push(asked);
                         let left = attempts_max - attempts;
-                        // Boxed: every request's task would have to have room for it.
+                        // Boxed, so that requests without a search need no room for it.
                         let search = self.search_buckets(answer, tried, left, exchanged);
                         return Ok(Box::pin(search).await);
                     }
@@ -219,7 +220,7 @@ impl Attempts<'_> {
                     if policy.decide(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
                     }
-                    // What a closed connection did not take was no load for the member.
+                    // A closed connection that did not accept the request put no load on the member.
                     if failure.blames_member() && !self.admit_retry() {
                         return Err(ProxyError::NotRetried(Box::new(error)));
                     }
@@ -233,8 +234,8 @@ impl Attempts<'_> {
         }
     }
 
-    /// How the request asks the pool's admission.
-    fn asking(&self, exchanged: &Exchanged) -> AdmissionRequest<'_> {
+    /// The request to the pool's admission.
+    fn admission_request(&self, exchanged: &Exchanged) -> AdmissionRequest<'_> {
         AdmissionRequest {
             context: self.context,
             pool: self.pool,
@@ -244,19 +245,26 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whether a member's own queue was full and the request is to wait here: its agent would fail its run on the answer,
-    /// which says that the member did nothing, and all of the request can be sent again.
-    fn waits_out(&self, head: &response::Parts, lease: &PoolLease, exchanged: &Exchanged) -> bool {
+    /// Whether the request waits here because the member's own queue is full. It does if its agent would fail its run
+    /// on the 503, if the response shows that the member did nothing, and if the whole request can be sent again.
+    fn waits_for_queue(
+        &self,
+        head: &response::Parts,
+        lease: &PoolLease,
+        exchanged: &Exchanged,
+    ) -> bool {
         let class = self.plan.endpoint.class;
         if respond::is_unmounted(head, class, self.plan.route.unguarded) {
             lease.member().noted_starting();
         }
         if !self.holds_jruby() {
-            // The queue is that for JRubies. No learned limit would hold such a request back from being sent again at once.
+            // Puppet Server's queue limit is for JRubies. For other requests no learned limit would delay the next
+            // attempt.
             return false;
         }
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
-            // A server that is stopping, or whose JRubies stayed busy for too long, shows no room in its queue.
+            // A 503 of a server that is stopping, or whose JRubies stayed busy too long, does not mean that its queue
+            // has room.
             let shows_room = head.status != StatusCode::SERVICE_UNAVAILABLE;
             if shows_room {
                 lease.member().has_room();
@@ -264,10 +272,10 @@ impl Attempts<'_> {
             return false;
         }
         self.note_overload(lease.member());
-        let asking = self.asking(exchanged);
+        let admission = self.admission_request(exchanged);
         let upload = &exchanged.upload;
         let is_once = self.request.upgrade.is_some() || self.plan.is_renewal();
-        !is_once && !asking.comes_back && asking.has_time_left(upload) && upload.rewind()
+        !is_once && !admission.comes_back && admission.has_time_left(upload) && upload.rewind()
     }
 
     fn note_overload(&self, member: &Member) {
@@ -279,28 +287,28 @@ impl Attempts<'_> {
         }
     }
 
-    /// Notes an attempt in the record, and counts it when it is over.
+    /// Notes an attempt in the record. It is counted when it ends.
     pub(crate) fn begin_attempt(
         &self,
         lease: &PoolLease,
         exchanged: &mut Exchanged,
     ) -> CountedAttempt {
         exchanged.attempted(lease.member().address(), &self.pool.metrics);
-        let asks_home = match self.stay {
+        let tries_home = match self.stay {
             MemberPersistence::No => false,
             MemberPersistence::Member(id) => id == lease.member().id(),
             MemberPersistence::Hash(_) => exchanged.attempts() > 1,
         };
-        if asks_home {
-            self.asked_home.set(true);
+        if tries_home {
+            self.tried_home.set(true);
         }
         CountedAttempt {
-            at: lease.place(),
+            at: lease.pool_and_index(),
             result: Cell::new(AttemptResult::Abandoned),
         }
     }
 
-    /// Notes a member's answer, which is passed on unless it cannot be.
+    /// Notes a member's response, which is passed on unless a check refuses it.
     fn accept(
         &self,
         exchange: Exchange<RequestBody>,
@@ -325,33 +333,33 @@ impl Attempts<'_> {
         Ok(exchange)
     }
 
-    /// Whether a member may be asked twice. What asks for an upgrade may have opened a tunnel at the first.
+    /// Whether the request may be sent twice. An upgrade may have opened a tunnel at the first member.
     fn is_safe(&self) -> bool {
         self.plan.retry == RetryClass::Safe && self.request.upgrade.is_none()
     }
 
-    /// A member that is starting or stopping says so and has done nothing: what is safe may go to another. Agents of
-    /// Puppet 7 cannot be sent away to come again: they close the connection, wait, and then fail to read the answer
-    /// they had (docs/decisions/starting-server-404.md).
+    /// Whether a member answered that it is starting or stopping, so that a safe request may go to another member.
+    /// Agents of Puppet 7 do not handle a `Retry-After`: they close the connection, wait, and then fail to read the
+    /// response that they already had (docs/decisions/starting-server-404.md).
     fn may_ask_another(&self, head: &response::Parts) -> bool {
         let class = self.plan.endpoint.class;
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
-    /// Counts a retry, if the pool may make one more.
+    /// Counts a retry. False: the pool may make no more now.
     fn admit_retry(&self) -> bool {
         let now = self.context.worker.shared.now();
         self.pool.pool.admit_retry(now)
     }
 
-    /// Counts a search of a filebucket's file, if the pool may make one more.
+    /// Counts a filebucket search. False: the pool may make no more now.
     pub(crate) fn admit_search(&self) -> bool {
         let now = self.context.worker.shared.now();
         self.pool.pool.admit_search(now)
     }
 
-    /// What the admission needs to know: the CA's writes go to one member, or to a backup while that one is down, renewals
-    /// to the one alone; the rest is balanced.
+    /// What the admission must know. Writes to the CA go to one member, or to a backup while that member is down.
+    /// Renewals go to that one member only. All other requests are balanced.
     fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
         let target = match self.plan.endpoint.ca_write {
             _ if self.plan.is_renewal() => EligibleMembers::WriterAlone,
@@ -376,7 +384,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whether a Puppet server answers it with a JRuby, of which each has a handful.
+    /// Whether a Puppet server needs one of its few JRubies for the request.
     fn holds_jruby(&self) -> bool {
         let endpoint = &self.plan.endpoint;
         let compiles = !matches!(
@@ -386,7 +394,7 @@ impl Attempts<'_> {
         compiles && !endpoint.task.without_jruby && !self.plan.route.unguarded
     }
 
-    /// A member that can be asked without a wait.
+    /// Picks a member that has room now.
     pub(crate) fn pick_at_once(&self, tried: &[u64], now: Instant) -> Result<PoolLease, PickError> {
         let now = self.since_start(now);
         let pool = self.pool;
@@ -398,7 +406,7 @@ impl Attempts<'_> {
         now.saturating_duration_since(self.context.worker.shared.started)
     }
 
-    /// What the choice of a member goes by, each only where something asks for it.
+    /// The criteria for picking a member. Each is computed only where the algorithm or the route needs it.
     fn lead(&self) -> PickCriteria {
         let algorithm = self.pool.pool.algorithm();
         let source = || source_hash(self.context.conn.downstream.client.ip());
@@ -418,8 +426,8 @@ impl Attempts<'_> {
         }
     }
 
-    /// What the request is for a member. A tunnel stays open for hours and holds no JRuby: counted among the requests that
-    /// hold one, a few tunnels would keep all others from their member.
+    /// What the request costs a member. A tunnel stays open for hours without holding a JRuby. If it counted as a
+    /// request that holds one, a few tunnels would block all other requests to the member.
     fn task(&self) -> Task {
         let task = self.plan.endpoint.task;
         Task {
@@ -434,7 +442,7 @@ impl Attempts<'_> {
         Some(agent.certname().as_str())
     }
 
-    /// One attempt at one member: stamp last, send, wait for the head.
+    /// One attempt at one member: stamp last, send, wait for the response head.
     pub(crate) async fn attempt(
         &self,
         lease: &PoolLease,
@@ -458,11 +466,11 @@ impl Attempts<'_> {
             own.set(&names::UPGRADE, protocols.as_bytes());
         }
         if self.plan.is_renewal() {
-            // Its answer is read here, and by nobody else who could undo a coding.
+            // The proxy reads this response itself and does not decode content codings.
             own.set(&names::ACCEPT_ENCODING, b"identity");
         }
         if self.plan.rewrite_member_names().is_some() {
-            // Names are found in the whole text as it is, without a coding; and in a whole, whatever part was asked for.
+            // The proxy replaces names only in a complete text without a content coding.
             own.set(&names::ACCEPT_ENCODING, b"identity");
             own.remove(&names::RANGE);
             own.remove(&names::IF_RANGE);
@@ -537,7 +545,7 @@ impl Attempts<'_> {
             }
         };
         let broken = |source, begun| match upload.fault() {
-            // The client's doing, whatever the member made of it.
+            // The client is at fault, whatever the member made of it.
             Some(fault) => ProxyError::Body(fault),
             None => ProxyError::Broken {
                 member: member(),
@@ -570,7 +578,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Names this request among those that members take long to answer.
+    /// Lists this request among those that have waited long for a member.
     fn note_long(&self, lease: &PoolLease) {
         let context = self.context;
         lease.note_long(&context.worker.shared.long_requests, || {
@@ -593,7 +601,7 @@ impl Attempts<'_> {
         });
     }
 
-    /// A member that takes no connection may be back in a moment; one whose TLS is wrong is not.
+    /// A member that refuses connections may be back in a moment. A member whose TLS is misconfigured will not be.
     fn unreached(&self, error: DialError) -> ProxyError {
         match error {
             DialError::Handshake { .. }
@@ -607,7 +615,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Notes in metrics and in the member's health that an attempt was answered.
+    /// Notes a response in the metrics and in the member's health.
     pub(crate) fn note_answer(&self, lease: &PoolLease, counted: &CountedAttempt) {
         let member = lease.member();
         if let Some(change) = member.answered() {
@@ -619,9 +627,9 @@ impl Attempts<'_> {
         counted.result.set(AttemptResult::Ok);
     }
 
-    /// Notes a failure that speaks against a member, which may eject it.
+    /// Notes a failure that is the member's fault. It may eject the member.
     fn note_members_fault(&self, lease: &PoolLease, failure: &AttemptFailure) {
-        let (runtime, index) = lease.place();
+        let (runtime, index) = lease.pool_and_index();
         let context = self.context;
         let now = context.worker.shared.now();
         let settings = &runtime.rules.guards.ejection;
@@ -638,7 +646,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// Tells metrics, events and the member's health of a failed attempt.
+    /// Notes a failed attempt in metrics, events and the member's health.
     pub(crate) fn note_failure(
         &self,
         lease: &PoolLease,
@@ -675,9 +683,9 @@ impl Attempts<'_> {
     }
 }
 
-/// Whether a failure speaks against its member: no connection, no TLS, or no valid response. A member that is slow or
-/// that closes a kept connection is not at fault, nor is one that closes while the client has not sent the whole body: servers
-/// do not wait for slow clients.
+/// Whether a failure is the member's fault: no connection, no TLS, or no valid response. A slow member is not at fault,
+/// nor is one that closes a reused connection. A member that closes before the client has sent the whole body is not at
+/// fault either, because servers do not wait for slow clients.
 fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Upload) -> bool {
     match error {
         ProxyError::Unavailable {
@@ -690,14 +698,14 @@ fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Uploa
     }
 }
 
-/// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
+/// Counts an attempt when it ends. If it is dropped before, its client abandoned it.
 pub(crate) struct CountedAttempt {
     at: (Arc<PoolRuntime>, usize),
     result: Cell<AttemptResult>,
 }
 
 impl CountedAttempt {
-    /// Its member failed, and another is asked.
+    /// The member failed, and the request moves to another one.
     pub(crate) fn moved(&self) {
         self.result.set(AttemptResult::Moved);
     }

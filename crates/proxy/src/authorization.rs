@@ -1,4 +1,4 @@
-//! What the route table is asked about a request, and the second check of a request that has waited in a queue.
+//! The questions to the route table about a request, and the second check of a request that has waited in a queue.
 
 use std::time::SystemTime;
 
@@ -18,19 +18,19 @@ use crate::{
     upgrade::Upgrade,
 };
 
-/// A request as it was found fit to be sent on.
+/// A request that passed all checks, as it is sent to members.
 pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) target: &'a Uri,
     pub(crate) scrubbed: &'a Scrubbed,
-    /// What it asks to switch to, as far as the route allows it.
+    /// The protocols that the client requests and the route allows.
     pub(crate) upgrade: Option<&'a Upgrade>,
 }
 
-/// What the route table is asked about a request.
+/// The request as the route table matches it.
 ///
 /// # Errors
-/// Its path could be read in two ways.
+/// Two parsers could read its path differently.
 pub(crate) fn question<'a>(
     context: &'a RequestContext,
     (method, target): (&'a Method, &'a Uri),
@@ -52,7 +52,7 @@ pub(crate) fn question<'a>(
     })
 }
 
-/// What a refused client is told where no route is asked.
+/// The 403 for a refused client on requests that have no route, such as `OPTIONS *`.
 pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
     let ClientIdentity::Refused(refusal) = verdict.identity() else {
         return None;

@@ -1,19 +1,19 @@
-//! What was read of a request body before a member is asked, in as little memory as it has bytes.
+//! The part of a request body that was read before a member is used, in about as much memory as it has bytes.
 
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces smaller than this are copied into one buffer. A piece holds the whole buffer that it was read into, and a TLS
-/// record or an HTTP/2 frame of up to 16 KiB leaves most of a larger buffer unused: the client would be charged for a
-/// fraction of the memory that its body takes.
+/// Pieces smaller than this are copied into one buffer. A piece keeps the whole buffer alive that it was read into. A
+/// TLS record or an HTTP/2 frame of up to 16 KiB leaves most of a larger buffer unused, so the client would be charged
+/// for only a fraction of the memory that its body takes.
 const PIECE_BYTES_MIN: usize = 32 << 10;
 
-/// Bytes in the order in which they came.
+/// Bytes in the order in which they arrived.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBuffer {
     large: VecDeque<Bytes>,
-    /// Small pieces that came after all the large ones.
+    /// Small pieces that arrived after all the large ones.
     small: BytesMut,
 }
 
@@ -35,7 +35,7 @@ impl BodyBuffer {
         self.large.iter().map(Bytes::len).sum::<usize>() + self.small.len()
     }
 
-    /// All of it, in one piece.
+    /// All bytes in one piece.
     pub(crate) fn gathered(&self) -> Vec<u8> {
         let mut all = self.large.iter().fold(Vec::new(), |mut all, piece| {
             all.extend_from_slice(piece);
@@ -82,7 +82,7 @@ mod tests {
         assert!(peeked.is_empty());
     }
     #[test]
-    fn a_piece_much_smaller_than_what_it_was_read_into_does_not_keep_all_of_that() {
+    fn a_small_piece_does_not_keep_the_large_buffer_that_it_was_read_into() {
         let read = Bytes::from(vec![b'x'; 8 << 10]);
         let mut peeked = BodyBuffer::default();
         peeked.push(read.slice(..2 << 10));

@@ -1,7 +1,7 @@
 //! The search for a filebucket's file on further members.
 //!
-//! Every Puppet server has a bucket of its own, and a checksum leads to one member. A file that was stored while that
-//! member was away is in the bucket of the next one.
+//! Every Puppet server has its own bucket, and a checksum selects one member. A file that was stored while that member
+//! was away is in the bucket of the next member.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -20,17 +20,17 @@ use crate::{
     upload::RequestBody,
 };
 
-/// Members that are asked after the first one has answered that it does not have the file.
+/// Maximum number of further members to try after the first one answered that it does not have the file.
 const FURTHER_BUCKETS_MAX: u32 = 2;
-/// How long the search may delay the answer of the first member, which is known by then.
+/// How long the search may delay the 404 of the first member.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest body of a 404 that is read whole. A Puppet server's is a line of JSON.
+/// Largest body of a 404 that is read completely. Puppet Server sends one line of JSON.
 const MISS_BYTES_MAX: usize = 16 << 10;
 
 impl Attempts<'_> {
-    /// Whether a Puppet server says that its filebucket does not have the file. Only for GET: an agent asks by HEAD
-    /// whether it has to store the file, and stores it on 404 where the next GET looks first. The 404 of a web server
-    /// whose Puppet services have not started says nothing about the file.
+    /// Whether a Puppet server answered that its filebucket does not have the file. This applies to GET only. An agent
+    /// sends HEAD to find out whether it must store the file, and on a 404 it stores the file where the next GET looks
+    /// first. A 404 of a web server whose Puppet services have not started says nothing about the file.
     pub(crate) fn is_bucket_miss(&self, answer: &Exchange<RequestBody>) -> bool {
         let length = answer.body.size_hint().exact();
         self.plan.bucket_key.is_some()
@@ -41,11 +41,11 @@ impl Attempts<'_> {
             && length.is_none_or(|length| length <= MISS_BYTES_MAX as u64)
     }
 
-    /// Asks the next members in rendezvous order for the file that the first member does not have. `attempts_left`: how
-    /// many attempts the request may still make. If none of them has the file, the first answer stands: a member that
-    /// fails here makes no answer worse than it was.
+    /// Tries the next members in rendezvous order for the file that the first member does not have. `attempts_left` is
+    /// the number of attempts that the request may still make. If none of the members has the file, the client gets the
+    /// first response, whatever failed later.
     ///
-    /// The client holds one connection to a member at a time, as with any other request.
+    /// The request holds one connection to a member at a time, like any other request.
     pub(crate) async fn search_buckets(
         &self,
         first: Exchange<RequestBody>,
@@ -89,7 +89,7 @@ impl Attempts<'_> {
                     let upload = &exchanged.upload;
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
                 }
-                // Its member is down or in maintenance, and there is another: the next pick finds it.
+                // The member is down or in maintenance and another one is available. The next pick finds it.
                 Ok(Err(Unanswered::Moved(_))) => counted.moved(),
                 Err(_) => {
                     let member = Arc::clone(lease.member().address());
@@ -106,7 +106,7 @@ impl Attempts<'_> {
     }
 }
 
-/// Reads a 404 whole and gives its member back, so that the search does not hold two members at once.
+/// Reads a 404 completely and releases its member, so that the search does not hold two members at once.
 async fn read_miss(
     answer: Exchange<RequestBody>,
     deadline: Instant,
@@ -117,7 +117,7 @@ async fn read_miss(
     } = answer;
     let read = timeout_at(deadline, read_whole(&mut body)).await;
     exchanged.lease = None;
-    // A body that is too long, late or broken off is left out: an agent looks at the status alone.
+    // A body that is too long, late or incomplete is left out: an agent reads only the status code.
     let whole = read.ok().flatten();
     if whole.is_some() {
         body.give_back(Instant::now());
@@ -131,7 +131,7 @@ async fn read_miss(
     }
 }
 
-/// None where it breaks off or is too long.
+/// None if the body breaks off or is too long.
 async fn read_whole(body: &mut MemberBody<RequestBody>) -> Option<Bytes> {
     let mut whole = BytesMut::new();
     while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {

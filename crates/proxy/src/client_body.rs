@@ -1,4 +1,4 @@
-//! The body of a request as the client's protocol brings it: data alone, and whose fault it is that it ends.
+//! The body of a request as the client's protocol delivers it: data without trailers, and the fault if it ends early.
 
 use std::{
     io,
@@ -15,25 +15,25 @@ use tokio::sync::Notify;
 
 use crate::{body_fault::BodyFault, connection::Conn};
 
-/// A request's body, not yet read.
+/// The body of a request before it is read.
 #[derive(Debug)]
 pub(crate) enum ClientBody {
     Http1(Incoming),
     Http2(StreamBody),
 }
 
-/// What a stream of an HTTP/2 connection brings after its head.
+/// The data of an HTTP/2 stream after its head.
 #[derive(Debug)]
 pub(crate) struct StreamBody {
     data: RecvStream,
-    /// Bytes still to come, where the head says how many. h2 holds the client to it.
+    /// Bytes still to come, if the head declares a length. h2 enforces it.
     length: Option<u64>,
-    /// The last of the bytes that the head promises, until the stream has ended: if more come, the request is malformed, and
-    /// must not have been sent on as complete.
+    /// The last of the declared bytes, held back until the stream ends. If more bytes follow, the request is malformed
+    /// and must not have been forwarded as complete.
     last: Option<Bytes>,
-    /// Told once when the body is asked for: the client may wait for `100 Continue`.
+    /// Notified once when the body is first read: the client may wait for `100 Continue`.
     wanted: Option<Rc<Notify>>,
-    /// The connection, and the number of the stream on it.
+    /// The connection, and the number of the stream.
     stream: (Rc<Conn>, u32),
 }
 
@@ -50,7 +50,7 @@ impl From<StreamBody> for ClientBody {
 }
 
 impl ClientBody {
-    /// The next data. Trailers could carry what heads may not: they are dropped.
+    /// The next data. Trailers are dropped, because they could carry fields that are refused in heads.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -110,13 +110,13 @@ impl StreamBody {
         self.last.is_none() && self.data.is_end_stream()
     }
 
-    /// Bytes that have come and are not passed on yet.
+    /// Bytes that have arrived and were not passed on yet.
     fn held(&self) -> u64 {
         self.last.as_ref().map_or(0, |last| last.len() as u64)
     }
 
-    /// The client may send as much again as is taken here, and no more: that bounds what is held of a body that its
-    /// member takes slowly.
+    /// Reads the next data and lets the client send as much again. This bounds what the proxy holds of a body that its
+    /// member reads slowly.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         if let Some(wanted) = self.wanted.take() {
             wanted.notify_one();
@@ -131,7 +131,7 @@ impl StreamBody {
                 return Poll::Ready(self.last.take().map(Ok));
             };
             let data = data.map_err(|error| stream_fault(&error))?;
-            // A stream that is over by now gives nothing back; its end is told by the next poll.
+            // This fails on a stream that has ended. The next poll returns its end.
             let _ = self.data.flow_control().release_capacity(data.len());
             if let Some(length) = &mut self.length {
                 *length = length.saturating_sub(data.len() as u64);
@@ -146,7 +146,7 @@ impl StreamBody {
     }
 }
 
-/// hyper reports bad framing as an input error of its decoder, and the end of the connection as what it was.
+/// hyper reports invalid framing as an input error of its decoder, and a lost connection as the original error.
 fn fault_of(error: &hyper::Error) -> BodyFault {
     let source =
         std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
@@ -156,7 +156,7 @@ fn fault_of(error: &hyper::Error) -> BodyFault {
     }
 }
 
-/// What h2 ends a stream for by itself is the client's bad framing: more or fewer bytes than the head says.
+/// An error that h2 raises by itself means invalid framing: more or fewer bytes than declared.
 fn stream_fault(error: &h2::Error) -> BodyFault {
     if error.is_library() && !error.is_io() {
         BodyFault::Broken

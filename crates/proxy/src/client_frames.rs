@@ -1,5 +1,5 @@
-//! The frames that a client sends, before h2 makes requests of them: whether a head is half-way, which frames carry
-//! nothing, which trailers are malformed, and which heads have a fragment in their path.
+//! The frames that a client sends, before h2 makes requests of them. The proxy notes heads that are incomplete, frames
+//! that carry nothing, malformed trailers, and paths with a fragment.
 
 use crate::{
     frame_head::{CONTINUATION, DATA, HEAD_BYTES, HEADERS, number},
@@ -7,53 +7,53 @@ use crate::{
 };
 use tokio::time::Instant;
 
-/// What a connection begins with: `PRI * HTTP/2.0` and so on (RFC 9113, 3.4).
+/// The connection preface, `PRI * HTTP/2.0` and so on (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 const END_HEADERS: u8 = 4;
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 0x20;
 const PRIORITY_BYTES: usize = 5;
 
-/// Something in the frames that h2 does not report.
+/// A finding that h2 does not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameEvent {
     /// A frame that carries neither a head nor data.
     Bare,
     /// Trailers of this stream that begin with a pseudo-header field.
     PseudoInTrailers(u32),
-    /// A head of this stream whose path has a fragment.
+    /// The head of this stream, whose path has a fragment.
     Fragment(u32),
 }
 
-/// Where we are in what is read.
+/// The position in the bytes that are read.
 #[derive(Debug)]
 pub(crate) struct ClientFrames {
     head: [u8; HEAD_BYTES],
     filled: usize,
-    /// Bytes that are not looked at: the preface, what frames carry.
+    /// Bytes to skip: the preface, and payloads.
     passing: usize,
-    /// The client is within a head, or its first words, preface and one frame, are not all here.
+    /// A head, or the preface with the first frame, is incomplete.
     open: bool,
-    /// It is not when what is passed has passed.
+    /// It is complete when the skipped bytes have passed.
     ends: bool,
     since: Option<Instant>,
     blocks: HeaderBlocks,
-    /// What surrounds the piece of a header block in the current frame; `None` in other frames.
+    /// The parts of the current frame around its header block fragment; `None` in other frames.
     envelope: Option<Envelope>,
-    /// The stream whose trailers the current block is, until they are known to be malformed.
+    /// The stream whose trailers the current block is, until they are found to be malformed.
     trailers: Option<u32>,
-    /// The stream whose head the current block is, until its path is known to have a fragment.
+    /// The stream whose head the current block is, until a fragment is found in its path.
     head_of: Option<u32>,
-    /// The highest number of a stream that had a head.
+    /// The highest stream number with a head.
     last_stream: u32,
 }
 
-/// What surrounds the piece of a header block in a frame.
+/// The parts of a frame around its header block fragment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Envelope {
-    /// The next byte is the length of the padding.
+    /// The next byte is the pad length.
     padded: bool,
-    /// Bytes of the priority that are still to come.
+    /// Bytes of the priority fields that are still to come.
     priority: usize,
     padding: usize,
 }
@@ -75,12 +75,12 @@ impl ClientFrames {
         }
     }
 
-    /// Looks at what was read next. h2 itself bounds CONTINUATION and DATA frames that carry nothing.
-    pub(crate) fn read(&mut self, mut bytes: &[u8], mut heard: impl FnMut(FrameEvent)) {
+    /// Reads the next bytes. h2 itself limits CONTINUATION and DATA frames that carry nothing.
+    pub(crate) fn read(&mut self, mut bytes: &[u8], mut event: impl FnMut(FrameEvent)) {
         loop {
             let passed = self.passing.min(bytes.len());
             if let Some(found) = self.read_block(&bytes[..passed]) {
-                heard(found);
+                event(found);
             }
             self.passing -= passed;
             bytes = &bytes[passed..];
@@ -108,19 +108,19 @@ impl ClientFrames {
             } else {
                 self.ends = true;
                 if kind != DATA {
-                    heard(FrameEvent::Bare);
+                    event(FrameEvent::Bare);
                 }
             }
         }
     }
 
-    /// Notes what the payload of the frame is whose head has been read.
+    /// Notes the layout of the payload whose frame head has been read.
     fn begin_payload(&mut self, kind: u8, flags: u8) {
         self.envelope = match kind {
             HEADERS => {
                 let stream = number(&self.head[5..]) & 0x7fff_ffff;
                 self.blocks.begin();
-                // Numbers of streams rise, so a head for one that is not new is trailers.
+                // Stream numbers increase, so a head for a known stream is its trailers.
                 self.trailers = (stream <= self.last_stream).then_some(stream);
                 self.head_of = (stream > self.last_stream).then_some(stream);
                 self.last_stream = self.last_stream.max(stream);
@@ -139,7 +139,7 @@ impl ClientFrames {
         };
     }
 
-    /// Reads the next bytes of a payload; `Some`: something was found in their block.
+    /// Reads the next bytes of a payload. Returns what was found in its header block.
     fn read_block(&mut self, mut piece: &[u8]) -> Option<FrameEvent> {
         let envelope = self.envelope.as_mut()?;
         let mut left = self.passing;
@@ -168,7 +168,8 @@ impl ClientFrames {
         }
     }
 
-    /// Since when a head, or the first words, have been half-way, as it was seen at the end of what was read.
+    /// When a head, or the preface with the first frame, became incomplete, as seen at the end of the bytes read so
+    /// far.
     pub(crate) fn open_since(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         if self.open && self.since.is_none() {
             self.since = Some(now());
@@ -184,14 +185,14 @@ mod tests {
     const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
 
     fn begun() -> ClientFrames {
-        let mut incoming = ClientFrames::new();
-        incoming.read(&[0; PREFACE_BYTES], |_| {});
-        incoming.read(SETTINGS, |_| {});
-        incoming
+        let mut reader = ClientFrames::new();
+        reader.read(&[0; PREFACE_BYTES], |_| {});
+        reader.read(SETTINGS, |_| {});
+        reader
     }
 
     #[test]
-    fn a_head_is_half_way_until_its_last_byte() {
+    fn a_head_is_incomplete_until_its_last_byte() {
         for (frames, open) in [
             (&[0, 0, 2, HEADERS, 4, 0, 0, 0, 1, 7, 7][..], false),
             (&[0, 0, 2, HEADERS, 4, 0, 0, 0, 1, 7], true),
@@ -246,40 +247,40 @@ mod tests {
             (&[0, 0, 8, 6, 0, 0, 0, 0, 0, 7], false),
         ] {
             for piece in 1..=frames.len() {
-                let mut incoming = begun();
+                let mut reader = begun();
                 frames
                     .chunks(piece)
-                    .for_each(|bytes| incoming.read(bytes, |_| {}));
-                let since = incoming.open_since(Instant::now);
+                    .for_each(|bytes| reader.read(bytes, |_| {}));
+                let since = reader.open_since(Instant::now);
                 assert_eq!(since.is_some(), open, "{frames:?} in pieces of {piece}");
             }
         }
     }
 
     #[test]
-    fn the_first_words_end_with_the_first_frame() {
-        let mut incoming = ClientFrames::new();
+    fn the_preface_ends_with_the_first_frame() {
+        let mut reader = ClientFrames::new();
         for byte in [&[0; PREFACE_BYTES], SETTINGS].concat() {
-            assert!(incoming.open_since(Instant::now).is_some());
-            incoming.read(&[byte], |_| {});
+            assert!(reader.open_since(Instant::now).is_some());
+            reader.read(&[byte], |_| {});
         }
-        assert_eq!(incoming.open_since(Instant::now), None);
+        assert_eq!(reader.open_since(Instant::now), None);
     }
 
     #[test]
     fn a_head_after_another_has_its_own_time() {
-        let mut incoming = begun();
+        let mut reader = begun();
         let half = [0, 0, 1, HEADERS, 4, 0, 0, 0, 1];
         let start = Instant::now();
         let later = start + std::time::Duration::from_secs(1);
-        incoming.read(&half, |_| {});
-        assert_eq!(incoming.open_since(|| start), Some(start));
-        incoming.read(&[&[7], &half[..]].concat(), |_| {});
-        assert_eq!(incoming.open_since(|| later), Some(later));
+        reader.read(&half, |_| {});
+        assert_eq!(reader.open_since(|| start), Some(start));
+        reader.read(&[&[7], &half[..]].concat(), |_| {});
+        assert_eq!(reader.open_since(|| later), Some(later));
     }
 
     #[test]
-    fn frames_without_head_or_data_are_told_however_they_are_cut() {
+    fn frames_without_content_are_counted_in_pieces_of_any_size() {
         let frames = [
             &[0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8][..],
             &[0, 0, 2, HEADERS, 4, 0, 0, 0, 1, 7, 7],
@@ -290,22 +291,22 @@ mod tests {
         ]
         .concat();
         for piece in 1..=frames.len() {
-            let (mut incoming, mut told) = (begun(), 0);
+            let (mut reader, mut count) = (begun(), 0);
             frames.chunks(piece).for_each(|bytes| {
-                incoming.read(bytes, |heard| {
-                    told += usize::from(heard == FrameEvent::Bare)
+                reader.read(bytes, |event| {
+                    count += usize::from(event == FrameEvent::Bare)
                 })
             });
-            assert_eq!(told, 4, "in pieces of {piece}");
+            assert_eq!(count, 4, "in pieces of {piece}");
         }
     }
 
     #[test]
-    fn trailers_that_begin_with_a_pseudo_field_are_heard_of_however_they_are_cut() {
+    fn trailers_that_begin_with_a_pseudo_field_are_found_in_pieces_of_any_size() {
         const GET: &[u8] = &[0, 0, 1, HEADERS, 4, 0, 0, 0, 1, 0x82];
         const PLAIN: &[u8] = b"\x00\x00\x05\x01\x05\x00\x00\x00\x01\x00\x01x\x01y";
         const PSEUDO: &[u8] = &[0, 0, 1, HEADERS, 5, 0, 0, 0, 1, 0x82];
-        // Padding of three bytes that look like fields, and a priority.
+        // Padding of three bytes that look like fields, and priority fields.
         const PADDED: &[u8] = &[
             0, 0, 10, HEADERS, 0x2d, 0, 0, 0, 1, 3, 0x8f, 0x8f, 0x8f, 0x8f, 0x8f, 0x82, 0x8f, 0x8f,
             0x8f,
@@ -346,9 +347,9 @@ mod tests {
         ] {
             let frames = frames.concat();
             for piece in 1..=frames.len() {
-                let (mut incoming, mut found) = (begun(), Vec::new());
+                let (mut reader, mut found) = (begun(), Vec::new());
                 for bytes in frames.chunks(piece) {
-                    incoming.read(bytes, |heard| match heard {
+                    reader.read(bytes, |event| match event {
                         FrameEvent::PseudoInTrailers(stream) => found.push(stream),
                         FrameEvent::Bare | FrameEvent::Fragment(_) => {}
                     });
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_in_a_path_is_heard_of_once_however_it_is_cut() {
+    fn a_fragment_in_a_path_is_found_once_in_pieces_of_any_size() {
         const HEAD: &[u8] = b"\x00\x00\x06\x01\x04\x00\x00\x00\x01\x44\x04/a#b";
         const AGAIN: &[u8] = b"\x00\x00\x01\x01\x05\x00\x00\x00\x03\xbe";
         const OTHER: &[u8] = b"\x00\x00\x01\x01\x05\x00\x00\x00\x05\x84";
@@ -367,10 +368,10 @@ mod tests {
             b"\x00\x00\x04\x01\x01\x00\x00\x00\x07\x04\x04/a\x00\x00\x02\x09\x04\x00\x00\x00\x07#b";
         let frames = [HEAD, AGAIN, OTHER, CONTINUED].concat();
         for piece in 1..=frames.len() {
-            let (mut incoming, mut found) = (begun(), Vec::new());
+            let (mut reader, mut found) = (begun(), Vec::new());
             for bytes in frames.chunks(piece) {
-                incoming.read(bytes, |heard| {
-                    if let FrameEvent::Fragment(stream) = heard {
+                reader.read(bytes, |event| {
+                    if let FrameEvent::Fragment(stream) = event {
                         found.push(stream);
                     }
                 });

@@ -1,4 +1,4 @@
-//! What one client holds of what all share: requests that run in a pool, and memory for bodies.
+//! What each client holds of shared resources: requests that run in a pool, and memory for bodies.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -22,36 +22,36 @@ pub(crate) struct Shares {
     budget: Arc<BodyBudget>,
 }
 
-/// Which limits hold for the requests that a client's account counts.
+/// Which limits apply to the requests that a client's account counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// Those of requests that hold a JRuby: `agent_max` and `agent_queue_max`.
+    /// Those for requests that hold a JRuby: `agent_max` and `agent_queue_max`.
     Jrubies,
-    /// Those of the rest, and of all requests of clients that `agent_max_except` names: `client_share`.
+    /// Those for other requests, and for all requests of clients in `agent_max_except`: `client_share`.
     Share,
 }
 
-/// An account of a connection's client, as the connection knows it.
+/// One account of a connection's client.
 #[derive(Debug)]
 struct KnownAccount {
-    /// Of requests that hold a JRuby.
+    /// Whether it counts requests that hold a JRuby.
     jruby: bool,
     account: Account,
     holding: Arc<Holding>,
-    /// The generation that said which account it is.
+    /// The generation by which the account was chosen.
     generation: u64,
 }
 
-/// What a connection knows of its client's accounts, so that it looks each of them up once.
+/// What a connection knows of its client's accounts, so that each is looked up once.
 #[derive(Debug, Default)]
 pub(crate) struct ClientAccounts {
-    /// Accounts of its client in the pools that it has used.
+    /// The accounts in the pools that the client has used.
     pools: RefCell<Vec<KnownAccount>>,
-    /// What its client holds of the memory for request bodies.
+    /// What the client holds of the memory for request bodies.
     bodies: OnceCell<Arc<Holding>>,
 }
 
-/// A client, by its certname where that is known, else by its address.
+/// A client, by its certname if it has one, else by its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShareHolder<'a> {
     pub(crate) certname: Option<&'a Arc<str>>,
@@ -65,7 +65,7 @@ impl ShareHolder<'_> {
 }
 
 impl Shares {
-    /// The account of this request's client for that pool. It is looked up once for each connection, pool and generation.
+    /// The client's account for that pool. It is looked up once for each connection, pool and generation.
     pub(crate) fn of_pool(
         &self,
         (accounts, client): (&ClientAccounts, ShareHolder<'_>),
@@ -115,7 +115,7 @@ impl Shares {
         self.budget.held()
     }
 
-    /// A charge to this connection's client, which is looked up once for each connection.
+    /// A charge to the client's account, which is looked up once for each connection.
     pub(crate) fn charge(
         &self,
         (accounts, client): (&ClientAccounts, ShareHolder<'_>),
@@ -128,5 +128,6 @@ impl Shares {
     }
 }
 
-/// Accounts that a connection keeps at hand, two of each pool. A connection that uses more looks them up again.
+/// Maximum number of accounts that a connection remembers, two for each pool. A connection that uses more looks them up
+/// again.
 const ACCOUNTS_KNOWN_MAX: usize = 32;

@@ -1,4 +1,5 @@
-//! Whether the members' clocks agree with ours: certificates and CRLs are verified by our clock, and it may be the wrong one.
+//! Whether the members' clocks agree with the proxy's. The proxy verifies certificates and CRLs by its own clock, which
+//! may be wrong.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,19 +9,19 @@ use std::{
 
 use telemetry::{Alarm, Alarms};
 
-/// Seconds by which a member's clock may differ from ours. Beyond it, a new certificate or CRL of one host may not be valid
-/// yet on the other.
+/// Maximum difference between a member's clock and the proxy's, in seconds. Beyond it, a new certificate or CRL of one
+/// host may not be valid yet on the other.
 pub const CLOCK_OFFSET_MAX: u64 = 300;
-/// A clock that differs agrees again this many seconds below the maximum. `Date` has whole seconds, so an offset at the
-/// maximum would raise and clear the alarm at every other probe.
+/// A clock that differs counts as agreeing again when it is this many seconds below the maximum. `Date` has whole
+/// seconds, so an offset at the maximum would raise and clear the alarm at every other probe.
 const CLOCK_OFFSET_MARGIN: u64 = 10;
-/// Members that the alarm names; `proscenium status` shows all of them.
+/// Maximum number of members that the alarm names. `proscenium status` shows all of them.
 const NAMED_MAX: usize = 4;
 
-/// A member's clock by its last answer with a `Date`.
+/// A member's clock, by its last response with a `Date`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
-    /// The member's clock minus ours.
+    /// The member's clock minus the proxy's.
     pub seconds: i64,
     /// Whether they differ by more than [`CLOCK_OFFSET_MAX`].
     pub differs: bool,
@@ -39,22 +40,22 @@ impl ClockOffset {
     }
 }
 
-/// Members whose clock differs and that were logged by name. The configured members bound it.
+/// Members whose clock differs and that were logged by name. The configured members bound its size.
 #[derive(Debug, Default)]
 pub(crate) struct LoggedClocks(Mutex<BTreeSet<String>>);
 
-/// What the members' clocks show together.
+/// The result of comparing all members' clocks.
 #[derive(Debug, PartialEq, Eq)]
 enum Comparison {
-    /// More than half of them differ from ours: the message of the alarm.
+    /// More than half of the clocks differ from the proxy's: the message of the alarm.
     ProxyInDoubt(String),
-    /// The members that differ, with their offset in seconds; often none.
+    /// The members whose clocks differ, with their offset in seconds; often none.
     MembersInDoubt(BTreeMap<String, i64>),
 }
 
 impl LoggedClocks {
     /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others.
-    /// Nothing changes while there are no offsets of all members.
+    /// Nothing changes until each member has an offset.
     pub(crate) fn assess(
         &self,
         alarms: &Alarms,
@@ -129,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn more_than_half_of_the_members_put_our_clock_in_doubt() {
-        let in_doubt = [
+    fn clocks_of_more_than_half_of_the_members_put_the_proxys_clock_in_doubt() {
+        let doubtful = [
             (&[("a", -301)][..], "1 of 1", "a is 301 s behind"),
             (
                 &[("a", 400), ("b", 0), ("c", 7200)],
@@ -155,7 +156,7 @@ mod tests {
                 "d is 900 s ahead, and 2 more;",
             ),
         ];
-        for (members, count, named) in in_doubt {
+        for (members, count, named) in doubtful {
             let Comparison::ProxyInDoubt(message) = compare(&offsets(members)) else {
                 panic!("{members:?}");
             };
@@ -164,13 +165,13 @@ mod tests {
                 "{message}"
             );
         }
-        let not_in_doubt = [
+        let not_doubtful = [
             (&[][..], &[][..]),
             (&[("a", 300), ("b", -300)], &[]),
             (&[("a", 301), ("b", 0)], &[("a", 301)]),
             (&[("a", 0), ("b", -900), ("c", 12)], &[("b", -900)]),
         ];
-        for (members, expected) in not_in_doubt {
+        for (members, expected) in not_doubtful {
             let expected = expected.iter();
             let expected = expected.map(|(member, seconds)| (member.to_string(), *seconds));
             let comparison = compare(&offsets(members));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_at_the_maximum_does_not_come_and_go() {
+    fn an_offset_at_the_maximum_does_not_toggle_the_alarm() {
         let mut before = None;
         let seconds = [300, 301, 300, -291, 290, 291, 300, -301];
         let differs = seconds.map(|seconds| {

@@ -1,4 +1,5 @@
-//! Tunnels that are to end: the oldest first, and so many a second, so that their clients do not all return at once.
+//! Tunnels that are to be closed: the oldest first, at a limited rate, so that their clients do not all reconnect at
+//! once.
 
 use std::{
     collections::BTreeMap,
@@ -11,29 +12,29 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// Time for all tunnels of all threads to hear that they are to end, before the first does: it should be the oldest.
+/// Time in which all tunnels of all threads join before the first one closes, so that the oldest tunnel is the first.
 const GATHERING: Duration = Duration::from_millis(100);
 
-/// By pool. Each entry is an open tunnel, so limits on connections bound it.
+/// By pool. Each entry is an open tunnel, so the limits on connections bound its size.
 #[derive(Debug, Default)]
 pub(crate) struct ClosingTunnels(Mutex<BTreeMap<Arc<str>, PoolTurns>>);
 
 #[derive(Debug, Default)]
 struct PoolTurns {
-    /// When the next tunnel that joins has its turn.
+    /// The turn of the next tunnel that joins.
     next: Option<Instant>,
-    /// By age: the numbers of tunnels rise.
+    /// By age: tunnel numbers increase.
     waiting: BTreeMap<u64, WaitingTunnel>,
 }
 
 #[derive(Debug)]
 struct WaitingTunnel {
     turn: Instant,
-    /// Told that the tunnel is to end.
+    /// Notified when the tunnel is to close.
     now: Arc<Notify>,
 }
 
-/// A tunnel that waits for its end; dropping it takes it off the list.
+/// A tunnel that waits for its turn to close. Dropping it removes it from the queue.
 #[derive(Debug)]
 pub(crate) struct ClosingTurn<'a> {
     all: &'a ClosingTunnels,
@@ -44,7 +45,7 @@ pub(crate) struct ClosingTurn<'a> {
 }
 
 impl ClosingTunnels {
-    /// Adds a tunnel of a pool. `gap`: the time between two that end.
+    /// Adds a tunnel of a pool. `gap` is the time between two tunnels that close.
     pub(crate) fn join(&self, pool: &Arc<str>, number: u64, gap: Duration) -> ClosingTurn<'_> {
         let mut pools = self.lock();
         let departures = pools.entry(Arc::clone(pool)).or_default();
@@ -52,10 +53,10 @@ impl ClosingTunnels {
         let first = now + GATHERING.max(gap);
         let turn = departures.next.map_or(first, |next| next.max(now));
         departures.next = Some(turn + gap);
-        let told = Arc::new(Notify::new());
+        let notify = Arc::new(Notify::new());
         let departure = WaitingTunnel {
             turn,
-            now: Arc::clone(&told),
+            now: Arc::clone(&notify),
         };
         departures.waiting.insert(number, departure);
         ClosingTurn {
@@ -63,7 +64,7 @@ impl ClosingTunnels {
             pool: Arc::clone(pool),
             number,
             turn,
-            now: told,
+            now: notify,
         }
     }
 
@@ -73,9 +74,10 @@ impl ClosingTunnels {
 }
 
 impl ClosingTurn<'_> {
-    /// Waits until this tunnel is to end.
+    /// Waits until this tunnel is to close.
     ///
-    /// Tunnels join in any order. So each gives its turn to the oldest that waits, and takes over that one's turn.
+    /// Tunnels join in any order. Each tunnel therefore gives its turn to the oldest one that waits, and takes that
+    /// tunnel's turn instead.
     pub(crate) async fn wait(mut self) {
         loop {
             tokio::select! {
@@ -89,13 +91,13 @@ impl ClosingTurn<'_> {
         }
     }
 
-    /// In its turn: whether it ends itself. If not, an older one was told to end.
+    /// Called at its turn. True: this tunnel closes. False: an older tunnel was notified instead.
     fn is_oldest(&mut self) -> bool {
         let mut pools = self.all.lock();
         let Some(departures) = pools.get_mut(&self.pool) else {
             return true;
         };
-        // It may have been told to end in this moment.
+        // Another tunnel may have notified this one a moment ago.
         if !departures.waiting.contains_key(&self.number) {
             return true;
         }
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_end_first_and_no_two_at_once() {
+    fn the_oldest_tunnels_close_first_and_no_two_at_once() {
         run(async {
             let all: &'static ClosingTunnels = Box::leak(Box::default());
             let pool: Arc<str> = "pcp".into();
@@ -165,7 +167,7 @@ mod tests {
             }
             let due = |turn: u64| GATHERING + GAP * turn as u32;
             let expected: Vec<_> = (0..5).map(|turn| (turn, due(turn))).collect();
-            // The timer has a resolution of its own.
+            // The timer has a limited resolution.
             let ended = ended.borrow();
             for ((number, at), (turn, due)) in ended.iter().zip(&expected) {
                 assert_eq!(number, turn, "{ended:?}");
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_by_itself_leaves_its_turn_unused() {
+    fn a_tunnel_that_closes_by_itself_leaves_its_turn_unused() {
         run(async {
             let all = ClosingTunnels::default();
             let pool: Arc<str> = "pcp".into();

@@ -1,4 +1,5 @@
-//! One connection as its requests see it: who the client is now, and what is said of it upstream.
+//! One connection as its requests see it: the client's current verdict, its limits, and the fields that describe it
+//! upstream.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -32,7 +33,7 @@ use crate::{
     warm_connections::Warm,
 };
 
-/// One connection; its requests come one after the other, or as streams, on one thread.
+/// One connection. Its requests run on one thread, one after the other or as streams.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) downstream: Downstream,
@@ -41,58 +42,58 @@ pub(crate) struct Conn {
     pub(crate) tls: Option<Arc<TlsFacts>>,
     forwarded: OnceCell<OwnLines>,
     verdict: RefCell<Rc<ClientVerdict>>,
-    /// The verified agent, as others can ask for it.
+    /// The agent's entry, as the admin API shows it.
     pub(crate) seen: Option<Arc<agents::AgentEntry>>,
-    /// Counts this connection among the agent's open ones, where its certificate was accepted.
+    /// Counts this connection among the agent's open ones, if its certificate was accepted.
     _counted: Option<agents::OpenConnection>,
-    /// Until when (Unix time) its CA need not be noted again as one in use.
+    /// Until when (Unix time) the use of its CA need not be noted again.
     ca_noted_until: Cell<u64>,
-    /// The client was accepted once and is no more: one 403, then the end.
-    turned: Cell<bool>,
-    /// Whether a request has come; the handshake's time is told with the first.
+    /// The client was accepted before and is now refused: it gets one 403, and then the connection closes.
+    lost_acceptance: Cell<bool>,
+    /// Number of requests so far. The first one's record has the time of the handshake.
     pub(crate) requests: Cell<u64>,
-    /// Every response from now on says that it is the last.
+    /// Every response from now on closes the connection.
     pub(crate) closing: Cell<bool>,
-    /// Why we broke off, whatever was under way.
+    /// Why the proxy aborted the connection, whatever was in progress.
     pub(crate) broken_off: Cell<Option<LogReason>>,
-    /// How many of its requests wait in queues.
+    /// Number of its requests that wait in queues.
     pub(crate) waiting: Cell<u32>,
-    /// For the answers of members.
+    /// For the responses of members.
     pub(crate) response_timer: ResponseTimer,
-    /// Accounts of its client in the pools that it has used.
+    /// Its client's accounts in the pools that it has used.
     pub(crate) accounts: ClientAccounts,
-    /// How slow its client may be.
+    /// The minimum rates for its client.
     pub(crate) rates: RateLimits,
-    /// How fast its client reads the response, where there is one at a time.
+    /// How fast its client reads the response, if there is one at a time.
     pub(crate) reader: ReaderPace,
-    /// What its lines in the access log have in common, and for which standing.
+    /// What its access log lines have in common, and the verdict that this holds for.
     known_client: RefCell<Option<(Rc<ClientVerdict>, Arc<KnownClient>)>>,
-    /// What its transport has seen of its requests (HTTP/1).
+    /// What its transport has noted about its requests (HTTP/1).
     pub(crate) notes: Arc<TransportNotes>,
-    /// Its place among the worker's connections that hold buffers (HTTP/1).
-    warm_place: Cell<Option<usize>>,
-    /// Whether it is to give its buffers back.
-    rest_asked: Cell<bool>,
-    /// The task that rests.
+    /// Its slot among the worker's connections that hold buffers (HTTP/1).
+    warm_slot: Cell<Option<usize>>,
+    /// Whether it was requested to release its buffers.
+    rest_requested: Cell<bool>,
+    /// The task that releases them.
     pub(crate) task: RefCell<Option<Waker>>,
-    /// Its requests, where several come at once (HTTP/2).
+    /// Its requests, if several run at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
-    /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
+    /// Set if a request asked for an upgrade: yields the transport once HTTP has ended on it.
     pub(crate) upgrade: RefCell<Option<OnUpgrade>>,
     _permit: Permit,
 }
 
 impl Warm for Conn {
-    fn place(&self) -> &Cell<Option<usize>> {
-        &self.warm_place
+    fn slot(&self) -> &Cell<Option<usize>> {
+        &self.warm_slot
     }
 
     fn idle_since(&self) -> Option<Instant> {
         self.is_between_requests().then(|| Self::idle_since(self))
     }
 
-    fn ask_to_rest(&self) {
-        self.rest_asked.set(true);
+    fn request_rest(&self) {
+        self.rest_requested.set(true);
         if let Some(task) = &*self.task.borrow() {
             task.wake_by_ref();
         }
@@ -102,7 +103,7 @@ impl Warm for Conn {
 /// How often an open connection notes that its CA is in use.
 const CA_NOTE_SECONDS: u64 = 3600;
 
-/// Notes a verified agent; what its certificate says is read only where it was not seen before.
+/// Notes a verified agent. The contents of its certificate are read only the first time.
 fn seen(
     agents: &Agents,
     verdict: &ClientVerdict,
@@ -110,7 +111,7 @@ fn seen(
 ) -> Option<Arc<agents::AgentEntry>> {
     let (client, now) = (client.to_canonical(), SystemTime::now());
     if let Some(claimed) = verdict.claimed() {
-        // Refused by now: what it asks is told with what it asked before.
+        // A client that is refused now: its requests are listed with its earlier ones.
         let fingerprint = pki::fingerprint_of(verdict.verification.presented.first()?);
         return agents.came_again(&claimed, &fingerprint, client, now);
     }
@@ -131,7 +132,7 @@ fn seen(
     agents.connected(certname, fingerprint, client, now, certificate)
 }
 
-/// A clock before 1970 was never set: nothing is valid yet then.
+/// A clock before 1970 was never set: no certificate is valid yet at that time.
 fn since_1970(now: SystemTime) -> UnixTime {
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     UnixTime::since_unix_epoch(since.unwrap_or_default())
@@ -174,8 +175,8 @@ impl Conn {
             reader: ReaderPace::new(rates),
             seen,
             notes: Arc::default(),
-            warm_place: Cell::new(None),
-            rest_asked: Cell::new(false),
+            warm_slot: Cell::new(None),
+            rest_requested: Cell::new(false),
             task: RefCell::default(),
             streams: http2.then(|| Streams::new(settings)),
             downstream,
@@ -185,7 +186,7 @@ impl Conn {
             forwarded: OnceCell::new(),
             verdict: RefCell::new(Rc::new(verdict)),
             ca_noted_until: Cell::new(0),
-            turned: Cell::new(false),
+            lost_acceptance: Cell::new(false),
             requests: Cell::new(0),
             closing: Cell::new(false),
             broken_off: Cell::new(None),
@@ -197,15 +198,15 @@ impl Conn {
         (conn, io)
     }
 
-    /// What the records of this connection have in common while its client has this standing.
+    /// What the records of this connection have in common while this verdict holds.
     pub(crate) fn known_client(&self, verdict: &Rc<ClientVerdict>) -> Arc<KnownClient> {
         let mut known = self.known_client.borrow_mut();
         match &*known {
             Some((same, known)) if Rc::ptr_eq(same, verdict) => Arc::clone(known),
             _ => {
-                let anew = Arc::<KnownClient>::default();
-                *known = Some((Rc::clone(verdict), Arc::clone(&anew)));
-                anew
+                let renewed = Arc::<KnownClient>::default();
+                *known = Some((Rc::clone(verdict), Arc::clone(&renewed)));
+                renewed
             }
         }
     }
@@ -215,35 +216,35 @@ impl Conn {
         self.downstream.tls.as_ref()?.server_name.as_deref()
     }
 
-    /// What is told of it, made with the first request that is passed on.
+    /// The fields that describe it upstream, rendered for the first request that is forwarded.
     pub(crate) fn forwarded(&self) -> &OwnLines {
         let downstream = &self.downstream;
         self.forwarded
             .get_or_init(|| forwarded(downstream.client.ip(), downstream.port))
     }
 
-    /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
-    /// has run out.
+    /// The client's verdict against the current trust store. It is verified again if the trust store has changed or
+    /// something on the chain has expired.
     pub(crate) fn current_verdict(&self, trust: &TrustStore, now: SystemTime) -> Rc<ClientVerdict> {
         let now = since_1970(now);
         let mut verdict = self.verdict.borrow_mut();
         if !verdict.verification.is_current(trust.generation(), now) {
-            let anew = verdict.reverify(trust, now);
-            if anew.is_refused() && !verdict.is_refused() {
-                self.turned.set(true);
+            let renewed = verdict.reverify(trust, now);
+            if renewed.is_refused() && !verdict.is_refused() {
+                self.lost_acceptance.set(true);
                 tracing::info!(
-                    client = %self.downstream.client, verdict = %anew.verdict,
+                    client = %self.downstream.client, verdict = %renewed.verdict,
                     "a live connection's certificate is no longer accepted"
                 );
             }
-            *verdict = Rc::new(anew);
+            *verdict = Rc::new(renewed);
         }
         self.note_ca_in_use(trust, &verdict, now);
         Rc::clone(&verdict)
     }
 
-    /// Notes once an hour that the CA of the client's certificate is in use. A connection may stay open for days, and its
-    /// certificate is verified again only when the trust changes.
+    /// Notes once an hour that the CA of the client's certificate is in use. A connection may stay open for days, and
+    /// its certificate is verified again only when the trust changes.
     fn note_ca_in_use(&self, trust: &TrustStore, verdict: &ClientVerdict, now: UnixTime) {
         if now.as_secs() >= self.ca_noted_until.get() {
             trust.note_in_use(&verdict.verification, now);
@@ -251,7 +252,8 @@ impl Conn {
         }
     }
 
-    /// Takes the word of another trust store, where looking serials up is enough for the same verdict; whether it is.
+    /// Adopts the verdict of another trust store if a lookup of serials is enough to confirm it. Returns whether it was
+    /// confirmed.
     pub(crate) fn is_confirmed(&self, trust: &TrustStore, now: SystemTime) -> bool {
         let mut verdict = self.verdict.borrow_mut();
         let confirmed = verdict.confirmed(trust, since_1970(now));
@@ -262,18 +264,18 @@ impl Conn {
         is_confirmed
     }
 
-    /// Who the client was when last asked.
+    /// The verdict of the last verification.
     pub(crate) fn last_verdict(&self) -> Rc<ClientVerdict> {
         Rc::clone(&self.verdict.borrow())
     }
 
-    /// Its requests, for whoever is there only where several come at once.
+    /// Its streams. Only HTTP/2 connections have them.
     pub(crate) fn http2_streams(&self) -> &Streams {
         let streams = self.streams.as_ref();
         streams.expect("HTTP/2 is spoken on a connection that has streams")
     }
 
-    /// What it is doing, and since when.
+    /// The current stage, and since when.
     pub(crate) fn stage(&self) -> (ConnectionStage, Instant) {
         match &self.streams {
             None => self.activity.stage(),
@@ -281,7 +283,7 @@ impl Conn {
         }
     }
 
-    /// Since when nothing happened on an idle connection. Where requests are streams, pings are nothing.
+    /// Since when an idle connection has been silent. On HTTP/2, pings do not count.
     pub(crate) fn idle_since(&self) -> Instant {
         match &self.streams {
             None => self.activity.idle_since(),
@@ -289,7 +291,7 @@ impl Conn {
         }
     }
 
-    /// Whether it is between requests, and nothing that is read or written is held for it but by its transport.
+    /// Whether it is between requests and only its transport holds bytes that were read or are to be written.
     pub(crate) fn is_between_requests(&self) -> bool {
         self.stage().0 == ConnectionStage::Idle
             && self.notes.is_between(self.requests.get())
@@ -298,46 +300,47 @@ impl Conn {
             && self.upgrade.borrow().is_none()
     }
 
-    /// It holds no buffers from now on.
-    pub(crate) fn left_warm(&self) {
-        self.warm_place.set(None);
-        self.rest_asked.set(false);
+    /// The connection no longer holds buffers.
+    pub(crate) fn released_buffers(&self) {
+        self.warm_slot.set(None);
+        self.rest_requested.set(false);
     }
 
-    /// Whether it was asked to rest since it was last looked at, and can.
-    pub(crate) fn is_to_rest(&self) -> bool {
-        self.rest_asked.take() && self.is_between_requests()
+    /// Whether it was requested to release its buffers since the last call, and can.
+    pub(crate) fn should_rest(&self) -> bool {
+        self.rest_requested.take() && self.is_between_requests()
     }
 
-    /// Whether its streams were told that they are the last: it ends by itself.
-    pub(crate) fn is_leaving(&self) -> bool {
+    /// Whether a GOAWAY was requested for it: such a connection closes by itself.
+    pub(crate) fn is_closing_gracefully(&self) -> bool {
         self.streams.is_some() && self.closing.get()
     }
 
-    /// Whether asking a new trust store costs next to nothing.
+    /// Whether a new trust store can confirm the verdict by a lookup of serials, without building a path.
     pub(crate) fn confirms_by_serial(&self, trust: &TrustStore) -> bool {
         trust.confirms_by_serial(&self.verdict.borrow().verification)
     }
 
-    /// Generation of the trust store that was last asked.
+    /// Generation of the trust store of the last verification.
     pub(crate) fn trust_generation(&self) -> u64 {
         self.verdict.borrow().verification.generation
     }
 
-    /// Whether the client may not even stay connected: accepted once and no more, or admitted only because a
-    /// resumed session was never shown to the verifier.
+    /// Whether the client may not even stay connected. It was accepted before and is now refused, or it got in only
+    /// because a resumed session does not pass the handshake's verifier.
     pub(crate) fn must_be_closed(&self, verdict: &ClientVerdict) -> bool {
         verdict.is_refused()
-            && (self.turned.get() || self.downstream.on_invalid == InvalidCertPolicy::Abort)
+            && (self.lost_acceptance.get()
+                || self.downstream.on_invalid == InvalidCertPolicy::Abort)
     }
 
-    /// Whether the client is refused and stays connected all the same: whatever trust comes, its next request is told.
+    /// Whether the client is refused but may stay connected. Its next request gets a 403 under any trust store.
     pub(crate) fn is_refused_but_open(&self) -> bool {
         let verdict = self.verdict.borrow();
         verdict.is_refused() && !self.must_be_closed(&verdict)
     }
 
-    /// Whether its listener has another policy by now for clients like this one.
+    /// Whether the listener now has another policy for clients like this one.
     pub(crate) fn policy_has_changed(&self, now: &ListenerSettings) -> bool {
         match self.verdict.borrow().identity() {
             ClientIdentity::Verified(_) => false,
@@ -346,8 +349,8 @@ impl Conn {
         }
     }
 
-    /// Whether a refused identity goes upstream as `FAILED` where that is allowed at all.
+    /// Whether a refused identity is forwarded as `FAILED` on routes that allow it.
     pub(crate) fn failed_is_forwarded(&self) -> bool {
-        self.downstream.on_invalid == InvalidCertPolicy::Forward && !self.turned.get()
+        self.downstream.on_invalid == InvalidCertPolicy::Forward && !self.lost_acceptance.get()
     }
 }

@@ -1,4 +1,4 @@
-//! What stays the same for one request from its head to its end.
+//! The parts of one request that do not change.
 
 use std::{rc::Rc, time::SystemTime};
 
@@ -13,17 +13,17 @@ use crate::{
     worker::Worker,
 };
 
-/// One request's client, connection and configuration. Every step of the request path gets the same one.
+/// One request's client, connection and configuration, for every step of the request path.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) worker: Rc<Worker>,
     pub(crate) conn: Rc<Conn>,
-    /// Loaded once: a request sees one generation from start to end.
+    /// Loaded once, so that a request sees one generation from start to end.
     pub(crate) generation: LocalGeneration,
     /// The client's identity, verified against the trust store of `generation`.
     pub(crate) verdict: Rc<ClientVerdict>,
     pub(crate) request_id: RequestId,
-    /// When the head had come, on the monotonic clock.
+    /// When the head had arrived, on the monotonic clock.
     pub(crate) began: Instant,
     /// The same on the wall clock.
     pub(crate) when: SystemTime,

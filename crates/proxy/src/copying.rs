@@ -1,7 +1,7 @@
-//! Bytes both ways between the two ends of a tunnel, an end of one passed on to the other.
+//! Copies bytes both ways between the two sides of a tunnel, and forwards the end of each direction.
 //!
-//! An idle tunnel holds no buffer of ours: what is read goes through one that all tunnels of a thread share, and only
-//! what the other side did not take at once is kept, which is never more than that buffer has room for.
+//! An idle tunnel holds no buffer. All tunnels of a thread read into one shared buffer. Only bytes that the other side
+//! did not accept at once are stored, which is at most one such buffer.
 
 use std::{
     pin::Pin,
@@ -15,33 +15,33 @@ use tokio::{
     time::Instant,
 };
 
-/// Most bytes that are read at once, and so most that wait for one side. Two TLS records.
+/// Maximum bytes that are read at once, and so the maximum that wait for one side: two TLS records.
 pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
 
-/// Time for telling both sides that an idle tunnel is closed.
+/// Time to close both sides of a tunnel in an orderly way.
 pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One end of a tunnel.
+/// One side of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Member,
 }
 
-/// How the two sides came to an end.
+/// How both directions ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Both have said that nothing more comes, this one first.
+    /// Both sides closed their direction, this one first.
     Closed(Side),
-    /// This one went away without saying so.
+    /// This side's connection broke.
     Broken(Side),
 }
 
-/// How long nothing has gone through a tunnel.
+/// How long no bytes have gone through a tunnel.
 #[derive(Debug)]
 pub(crate) struct Silence {
     limit: Duration,
-    /// Bytes each way, and when the last of them went.
+    /// Bytes each way, and when the last of them were moved.
     moved: ((u64, u64), Instant),
 }
 
@@ -53,7 +53,7 @@ impl Silence {
         }
     }
 
-    /// Notes the bytes each way so far; how many of them are new comes back.
+    /// Notes the total bytes each way. Returns how many of them are new.
     pub(crate) fn note(&mut self, bytes: (u64, u64)) -> (u64, u64) {
         let before = self.moved.0;
         if bytes != before {
@@ -62,7 +62,7 @@ impl Silence {
         (bytes.0 - before.0, bytes.1 - before.1)
     }
 
-    /// When it has lasted for as long as it may.
+    /// When the limit on silence is reached.
     pub(crate) fn ends(&self) -> Instant {
         self.moved.1 + self.limit
     }
@@ -83,7 +83,7 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     M: AsyncRead + AsyncWrite + Unpin,
 {
-    /// Begins with what came of either side already.
+    /// Starts with bytes that each side has already sent.
     pub(crate) fn new(client: (C, Bytes), member: (M, Bytes)) -> Self {
         Self {
             client: client.0,
@@ -94,12 +94,12 @@ where
         }
     }
 
-    /// Bytes that the member took, and bytes that the client took.
+    /// Bytes that the member accepted, and bytes that the client accepted.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.up.bytes, self.down.bytes)
     }
 
-    /// Moves what can be moved; ready when neither side has more to say, or one can be heard no more.
+    /// Moves the bytes that can be moved. Ready when both directions have ended or a connection is broken.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, piece: &mut [u8]) -> Poll<End> {
         let up = self.up.poll(cx, &mut self.client, &mut self.member, piece);
         if self.up.has_ended() {
@@ -115,7 +115,8 @@ where
             (Poll::Ready(Err(Fault::Read)), _) => End::Broken(Side::Client),
             (_, Poll::Ready(Err(Fault::Read))) => End::Broken(Side::Member),
             (Poll::Pending, _) | (_, Poll::Pending) => return Poll::Pending,
-            // One that takes nothing more may have said its last word before: then that is what ended it.
+            // A side that accepts no more bytes may have closed its own direction before. Then that is how the tunnel
+            // ended.
             (up, _) => match self.first {
                 Some(side) => End::Closed(side),
                 None if matches!(up, Poll::Ready(Err(_))) => End::Broken(Side::Member),
@@ -126,21 +127,21 @@ where
     }
 }
 
-/// Why no more goes one way.
+/// Why a direction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The side it comes from broke off.
+    /// The source's connection broke.
     Read,
-    /// The side it goes to takes no more.
+    /// The destination accepts no more bytes.
     Write,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Open,
-    /// The side it comes from has ended; the other is to be told.
+    /// The source has closed; the destination is to be closed.
     Ending,
-    /// The other was told.
+    /// The destination was closed.
     Ended,
     Failed(Fault),
 }
@@ -148,7 +149,7 @@ enum Stage {
 /// One direction.
 #[derive(Debug)]
 struct Flow {
-    /// Read, and not yet taken by the other side.
+    /// Read, and not yet accepted by the destination.
     waiting: Bytes,
     bytes: u64,
     stage: Stage,
@@ -187,7 +188,7 @@ impl Flow {
         }
     }
 
-    /// One step: what waits goes first, then the end if there is one, then the next piece.
+    /// One step: first the waiting bytes, then the end if there is one, then the next piece.
     fn advance(
         &mut self,
         cx: &mut Context<'_>,
@@ -203,7 +204,7 @@ impl Flow {
             return Poll::Ready(Ok(()));
         }
         if self.stage == Stage::Ending {
-            // A side that is gone already need not be told.
+            // A destination that is already gone need not be closed.
             let _ = ready!(to.poll_shutdown(cx));
             self.stage = Stage::Ended;
             return Poll::Ready(Ok(()));
@@ -211,7 +212,7 @@ impl Flow {
         let mut read = ReadBuf::new(piece);
         match Pin::new(from).poll_read(cx, &mut read) {
             Poll::Pending => {
-                // Nothing more to send for now: TLS may hold a record back until it is asked to let go.
+                // Nothing more to send for now. TLS may hold back a record until it is flushed.
                 ready!(to.poll_flush(cx)).map_err(|_| Fault::Write)?;
                 return Poll::Pending;
             }
@@ -233,7 +234,7 @@ impl Flow {
     }
 }
 
-/// Some bytes at least, or a side that takes no more.
+/// Writes at least one byte, or fails if the destination accepts no more.
 fn write(
     to: Pin<&mut impl AsyncWrite>,
     cx: &mut Context<'_>,

@@ -1,6 +1,7 @@
-//! The CA's certificate and revocation lists, answered here from copies of what the CA itself has said.
+//! The CA's certificate and CRLs, answered from the proxy's copies of what the CA returned.
 //!
-//! Who fetches a copy has verified it. The bytes are the CA's own, and how long ago it was asked stands beside them.
+//! The code that fetches a copy verifies it first. The bytes are the CA's own, and `Age` tells the client when the CA
+//! last confirmed them.
 
 use std::{
     sync::Arc,
@@ -25,31 +26,31 @@ pub struct Edge {
     crl: ArcSwapOption<EdgeCopy>,
 }
 
-/// A document as the CA has it.
+/// A document as the CA returned it.
 #[derive(Clone, Debug)]
 pub struct EdgeCopy {
     /// Its bytes.
     pub body: Bytes,
-    /// Stands for exactly these bytes.
+    /// Identifies exactly these bytes.
     pub etag: HeaderValue,
-    /// Last-Modified as the CA spelled it.
+    /// Last-Modified as the CA wrote it.
     pub modified: Option<HeaderValue>,
-    /// When these bytes first came: what the CA had before is older than this.
+    /// When the proxy first fetched these bytes. Earlier documents of the CA are older than this.
     pub taken: SystemTime,
-    /// When the CA was last asked and said that this is what it has.
+    /// When the CA last confirmed the document.
     pub confirmed: Instant,
-    /// The trust that it was verified by, and the CAs of that.
+    /// Generation of the trust store that verified it, and the fingerprint of that store's CAs.
     pub verified_by: (u64, Fingerprint),
-    /// Whether the CA had nothing else since, as far as is known.
+    /// Whether the CA has no newer document, as far as the proxy knows.
     pub is_current: bool,
 }
 
-/// An answer from a copy.
+/// A response from a copy.
 #[derive(Debug)]
 pub(crate) struct EdgeAnswer {
     pub(crate) document: Document,
     pub(crate) copy: Arc<EdgeCopy>,
-    /// The client has it already.
+    /// The client already has these bytes.
     pub(crate) unchanged: bool,
     pub(crate) age: Duration,
 }
@@ -57,21 +58,21 @@ pub(crate) struct EdgeAnswer {
 impl Edge {
     /// The copy of a document.
     pub fn copy(&self, document: Document) -> Option<Arc<EdgeCopy>> {
-        self.place(document).load_full()
+        self.slot(document).load_full()
     }
 
-    /// Puts a copy in the place of the one before; none: there is none.
+    /// Replaces the copy. None: there is no copy any more.
     pub fn put(&self, document: Document, copy: Option<EdgeCopy>) {
-        self.place(document).store(copy.map(Arc::new));
+        self.slot(document).store(copy.map(Arc::new));
     }
 
-    /// Puts a copy, or none, in the place of this one, unless another is there by now.
+    /// Replaces this copy, unless another one has been stored meanwhile.
     pub fn replace(&self, document: Document, copy: &Arc<EdgeCopy>, by: Option<EdgeCopy>) {
-        self.place(document)
+        self.slot(document)
             .compare_and_swap(&Some(Arc::clone(copy)), by.map(Arc::new));
     }
 
-    /// Notes that the CA, asked at this instant, has said that nothing has changed since it was asked last.
+    /// Notes that the CA confirmed at this instant that the document has not changed.
     pub fn confirm(&self, document: Document, confirmed: Instant) {
         if let Some(copy) = self.copy(document).filter(|copy| copy.is_current) {
             self.put(
@@ -84,8 +85,8 @@ impl Edge {
         }
     }
 
-    /// Notes that the CA has something else now, which is none to be answered with: the copy is the last good one, and
-    /// grows old.
+    /// Notes that the CA has a newer document that cannot be used. The copy remains the last valid one, and its age
+    /// grows.
     pub fn outdate(&self, document: Document) {
         if let Some(copy) = self.copy(document) {
             let is_current = false;
@@ -99,7 +100,7 @@ impl Edge {
         }
     }
 
-    fn place(&self, document: Document) -> &ArcSwapOption<EdgeCopy> {
+    fn slot(&self, document: Document) -> &ArcSwapOption<EdgeCopy> {
         match document {
             Document::Ca => &self.ca,
             Document::Crl => &self.crl,
@@ -107,7 +108,7 @@ impl Edge {
     }
 }
 
-/// What is answered here, if it is: a document of the CA that is asked, of which there is a copy young enough.
+/// The response from a copy, if the request is for a document of the CA and the copy is recent enough.
 pub(crate) fn answer(
     edge: &Edge,
     generation: &Generation,
@@ -116,30 +117,30 @@ pub(crate) fn answer(
 ) -> Option<EdgeAnswer> {
     let (document, age_max) = answers(generation, plan)?;
     let copy = edge.copy(document)?;
-    // A CA that has just left the bundle is not handed out until the copy has been looked at again.
+    // After a CA was removed from the bundle, no copy is used until it has been verified again.
     if copy.verified_by.1 != generation.trust.cas() {
         return None;
     }
     let age = copy.confirmed.elapsed();
     (age <= age_max).then(|| EdgeAnswer {
         document,
-        unchanged: copy.is_what(headers, age_max),
+        unchanged: copy.is_held_by(headers, age_max),
         copy,
         age,
     })
 }
 
-/// The document that is answered here, if there is a copy no older than this.
+/// The document that may be answered from a copy, and the maximum age of the copy.
 pub fn answers(generation: &Generation, plan: &ForwardPlan<'_>) -> Option<(Document, Duration)> {
     let document = plan.document().filter(|_| generation.ca.edge_answers)?;
-    // Another CA, behind a route of the site's own, has other documents.
+    // A route to another CA has other documents.
     (generation.ca_pool == Some(plan.pool))
         .then_some((document, generation.ca.edge_answers_age_max))
 }
 
 impl EdgeCopy {
-    /// Whether the client says that it has this (RFC 9110, 13.2.2: a date counts only without a tag).
-    fn is_what(&self, headers: &HeaderMap, age_max: Duration) -> bool {
+    /// Whether the client already has this document (RFC 9110, 13.2.2: a date counts only without an entity tag).
+    fn is_held_by(&self, headers: &HeaderMap, age_max: Duration) -> bool {
         if headers.contains_key(IF_NONE_MATCH) {
             let lines = headers.get_all(IF_NONE_MATCH).iter();
             let mut tags = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -151,15 +152,15 @@ impl EdgeCopy {
         }
         let since = headers.get(IF_MODIFIED_SINCE);
         let since = since.and_then(|since| httpdate::parse_http_date(since.to_str().ok()?).ok());
-        since.is_some_and(|since| self.was_told_to_all(since, age_max, SystemTime::now()))
+        since.is_some_and(|since| self.every_client_has_it(since, age_max, SystemTime::now()))
     }
 
-    /// Whether whoever asked at this date has got this. An agent tells the date of its last refresh, by its own clock, and
-    /// was answered then from a copy that may have been as old as copies may be: the one before this, though the CA had
-    /// made this already.
-    fn was_told_to_all(&self, since: SystemTime, age_max: Duration, now: SystemTime) -> bool {
-        let by_all = self.taken.checked_add(age_max);
-        by_all.is_some_and(|by_all| by_all <= since) && since <= now
+    /// Whether every client that refreshed at this date got this document. An agent sends the date of its last refresh,
+    /// by its own clock. It may have got an older copy then, up to the maximum age, although the CA already had this
+    /// document.
+    fn every_client_has_it(&self, since: SystemTime, age_max: Duration, now: SystemTime) -> bool {
+        let by_then = self.taken.checked_add(age_max);
+        by_then.is_some_and(|by_then| by_then <= since) && since <= now
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
     const TAKEN: &str = "Wed, 18 Nov 2020 10:00:00 GMT";
 
     #[test]
-    fn a_tag_counts_before_a_date_and_either_says_what_the_client_has() {
+    fn an_entity_tag_takes_precedence_over_a_date() {
         let copy = EdgeCopy {
             body: Bytes::from_static(b"x"),
             etag: HeaderValue::from_static("\"abc\""),
@@ -182,7 +183,7 @@ mod tests {
             is_current: true,
         };
         let later = "Thu, 19 Nov 2020 10:00:00 GMT";
-        // Within a day of it somebody else may still have been answered with what was before.
+        // Within a day of it, a client may still have got the previous document.
         let earlier = "Thu, 19 Nov 2020 09:59:59 GMT";
         let to_come = "Fri, 18 Nov 2220 10:00:00 GMT";
         for (fields, expected) in [
@@ -211,7 +212,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| (name.parse().expect("name"), HeaderValue::from_static(value)))
                 .collect();
-            assert_eq!(copy.is_what(&headers, DAY), expected, "{fields:?}");
+            assert_eq!(copy.is_held_by(&headers, DAY), expected, "{fields:?}");
         }
     }
 }

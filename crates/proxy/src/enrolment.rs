@@ -53,13 +53,13 @@ fn is_strangers(plan: &ForwardPlan<'_>, verdict: &ClientVerdict) -> bool {
     plan.endpoint.class.is_ca() && !plan.route.unguarded && verdict.identity().agent().is_none()
 }
 
-/// What is set, and never more than three quarters of what any member takes whose turn it is: a write goes to one of
-/// them.
+/// The configured maximum, but no more than three quarters of the limit of any member in the active tier, because a
+/// write goes to one of them.
 fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32 {
     let tier = pool.pool.tier_in_turn(now);
     let entries = pool.pool.entries().iter();
-    let in_turn = entries.filter(|entry| entry.tier == tier);
-    let least = in_turn
+    let entries_in_turn = entries.filter(|entry| entry.tier == tier);
+    let least = entries_in_turn
         .map(|entry| entry.in_flight_max)
         .fold(u32::MAX, u32::min);
     settings
@@ -68,7 +68,7 @@ fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32
         .max(1)
 }
 
-/// Reads a certificate request whole and judges it. The bytes that are judged are those that are sent.
+/// Reads a certificate request completely and checks it. The bytes that are checked are the bytes that are sent.
 pub(crate) async fn check_certificate_request(
     policy: &CsrPolicy,
     certname: &str,
@@ -89,5 +89,5 @@ pub(crate) async fn check_certificate_request(
 fn observed(refusal: &CsrRefusal, exchanged: &mut Exchanged) {
     let (reason, what) = (refusal.rule.reason(), &refusal.what);
     exchanged.csr_observed(reason);
-    exchanged.because(format!("observed only: {reason}: {what}"));
+    exchanged.set_cause(format!("observed only: {reason}: {what}"));
 }

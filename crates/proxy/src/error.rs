@@ -1,4 +1,4 @@
-//! Why a request got no member's answer.
+//! Why a request gets no member's response.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::{
     body_fault::BodyFault, reason::LogReason, sanitize::InvalidRequest, strangers::SlotsFull,
 };
 
-/// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
+/// Why a request gets no member's response. `respond::to_response` is the only map to status codes.
 #[derive(Debug)]
 pub(crate) enum ProxyError {
-    /// It could be read two ways.
+    /// Two parsers could read the request differently.
     InvalidRequest(InvalidRequest),
-    /// No route, or no right.
+    /// No route matches, or the client has no access.
     Refused(Box<RouteRefusal>),
-    /// The client's certificate is larger, as a header, than the pool's servers take.
+    /// The client's certificate is too large for a header of the pool's servers.
     OverlongCertificate {
         pool: Arc<str>,
         bytes: usize,
@@ -26,48 +26,48 @@ pub(crate) enum ProxyError {
     },
     /// Its certificate request breaks a rule.
     Csr(Box<CsrRefusal>),
-    /// A client without a verified certificate asks the CA too often.
+    /// A client without a verified certificate sends too many requests to the CA.
     TooSoon(RateExceeded),
-    /// The CA works on as many requests of such clients as it may.
+    /// The CA is serving the maximum number of requests of such clients.
     CaBusy(SlotsFull),
-    /// No renewal is passed on, since the CA has answered one with what is not the client's.
+    /// Renewal is off, because the CA answered a renewal with a certificate that is not the client's.
     RenewalOff,
-    /// The CA would not be told whose certificate is to be renewed.
+    /// The CA would not get the certificate that is to be renewed.
     RenewalWithoutCertificate,
-    /// The CA answered a renewal with what is not the client's next certificate.
+    /// The CA answered a renewal with something other than the client's new certificate.
     NotRenewed { member: Arc<str>, what: String },
-    /// The body is too large, stood still or broke off.
+    /// The body is too large, stalled or incomplete.
     Body(BodyFault),
-    /// The members speak HTTP/1.0, and the body's length is not known.
+    /// The members use HTTP/1.0, and the length of the body is not known.
     LengthRequired,
-    /// The queue of a pool refuses it. `retry_after`: when an agent that it sends away is to come back.
+    /// The queue of a pool refuses the request. `retry_after`: when an agent that supports it is to try again.
     Queue {
         pool: Arc<str>,
         reason: LogReason,
         retry_after: Option<Duration>,
     },
-    /// No member can be asked.
+    /// No member is available.
     Unavailable {
         pool: Arc<str>,
         reason: LogReason,
         source: Option<DialError>,
     },
-    /// A member could not be spoken to.
+    /// The TLS handshake with a member failed.
     Unreachable(DialError),
-    /// A member broke off; it may have acted on the request.
+    /// A member closed the connection. It may have acted on the request.
     Broken {
         member: Arc<str>,
         source: WireError,
-        /// Whether a byte of its answer had come.
+        /// Whether a byte of the response had arrived.
         begun: bool,
     },
-    /// A member did not answer in time.
+    /// A member did not respond in time.
     Late { member: Arc<str>, limit: Duration },
-    /// A member took nothing of the request's body for too long.
+    /// A member read nothing of the request body for too long.
     Stalled { member: Arc<str>, limit: Duration },
-    /// It failed so, and the pool has made as many retries as it may.
+    /// This attempt failed, and the pool has used up its retries.
     NotRetried(Box<Self>),
-    /// A member answered what cannot be passed on.
+    /// A member's response cannot be passed on.
     Answer { member: Arc<str>, reason: LogReason },
 }
 

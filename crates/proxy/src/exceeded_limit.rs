@@ -1,17 +1,18 @@
-//! Why a connection is ended at once: its client went beyond a limit that is the connection's, not a request's.
+//! Limits of a connection, not of a request. A client that exceeds one is disconnected at once.
 
 use telemetry::Limit;
 
 use crate::reason::LogReason;
 
-/// What was too much.
+/// The limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExceededLimit {
-    /// A head, or the first words of HTTP/2, took longer than `head_timeout`.
+    /// A head, or the HTTP/2 preface, took longer than `head_timeout`.
     HeadTimeout,
-    /// More requests were taken back than were let be answered (HTTP/2).
+    /// The client cancelled far more requests than it let complete (HTTP/2).
     Resets,
-    /// More frames came that carry nothing than an [`FrameAllowance`](crate::frame_allowance::FrameAllowance) has (HTTP/2).
+    /// The client sent more frames that carry nothing than a [`FrameAllowance`](crate::frame_allowance::FrameAllowance)
+    /// has (HTTP/2).
     Frames,
 }
 
@@ -33,7 +34,7 @@ impl ExceededLimit {
         }
     }
 
-    /// The same in a sentence.
+    /// The cause in words.
     pub(crate) fn cause(self) -> &'static str {
         match self {
             Self::HeadTimeout => "a request head was not complete within head_timeout",

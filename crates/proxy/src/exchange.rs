@@ -1,4 +1,4 @@
-//! The request path in one function: every request passes [`handle`].
+//! The request path: every request passes [`handle`].
 
 use std::{cell::Cell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 
@@ -42,7 +42,7 @@ use crate::{
     worker::Worker,
 };
 
-/// One request, from its head to a response whose body may still be on its way.
+/// Handles one request, from its head to a response whose body may still be on its way.
 pub(crate) async fn handle(
     worker: Rc<Worker>,
     conn: Rc<Conn>,
@@ -57,7 +57,7 @@ pub(crate) async fn handle(
         return match whole.await.map_err(JoinError::try_into_panic) {
             Ok(response) => response,
             Err(Ok(panic)) => resume_unwind(panic),
-            // The worker ends, and this with it.
+            // The task was cancelled, so the worker is ending.
             Err(Err(_)) => pending().await,
         };
     }
@@ -91,15 +91,16 @@ async fn exchange(
         Ok(Outcome::ServerWide) => respond::server_wide(exchanged),
         Err(error) => respond::to_response(&context.worker, &error, exchanged),
     };
-    // The same as in the access record and in the request to the member, so that an error that an agent shows leads to both.
+    // The same id is in the access record and in the request to the member, so that an error that an agent shows leads
+    // to both.
     response
         .headers_mut()
         .insert(RequestId::HEADER, context.request_id.to_value());
     response
 }
 
-/// One request that was over before it was looked at: nobody is asked, and it leaves its record. `fault` is the client's,
-/// unless it just went away.
+/// Records a request that ended before it was handled; no member is used. `fault` is the client's fault, unless the
+/// client just went away.
 pub(crate) fn give_up(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
@@ -124,7 +125,7 @@ pub(crate) fn give_up(
     reason = "nearly every request ends in the large one, and a box would cost each an allocation"
 )]
 enum Outcome<'g> {
-    /// A member's answer is passed on.
+    /// A member's response is passed on.
     Answered {
         head: response::Parts,
         body: AnswerBody,
@@ -138,7 +139,7 @@ enum Outcome<'g> {
     ServerWide,
 }
 
-/// Sanitize, route, authorise, and try members until one answers.
+/// Sanitize, route, authorise, and try members until one responds.
 async fn pass<'g>(
     context: &'g RequestContext,
     mut head: request::Parts,
@@ -156,10 +157,10 @@ async fn pass<'g>(
     if let Some(streams) = &conn.streams {
         check_http2_head(&head, streams.head_bytes_max).map_err(ProxyError::InvalidRequest)?;
     }
-    // hyper marks the requests that have an `Upgrade` field, so that others need not be searched for one.
+    // hyper marks the requests that have an `Upgrade` field, so that other heads need not be searched for it.
     let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {
         *conn.upgrade.borrow_mut() = Some(marked);
-        Upgrade::asked_by(&mut head, exchanged.upload.finished().is_none())
+        Upgrade::requested_by(&mut head, exchanged.upload.finished().is_none())
     });
     if is_server_wide(&head) {
         return refused_anywhere(verdict).map_or(Ok(Outcome::ServerWide), Err);
@@ -207,7 +208,7 @@ async fn pass<'g>(
         return Err(ProxyError::LengthRequired);
     }
     if let Some(certname) = plan.certificate_request() {
-        // Boxed: every request's task would have to have room for it.
+        // Boxed, so that requests without a certificate request need no room for it.
         Box::pin(check_certificate_request(
             &generation.csr,
             certname,
@@ -216,7 +217,7 @@ async fn pass<'g>(
         ))
         .await?;
     }
-    exchanged.place = stranger_slot(context, &plan, pool)?;
+    exchanged.stranger_slot = stranger_slot(context, &plan, pool)?;
     let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = UpstreamRequest {
@@ -232,13 +233,13 @@ async fn pass<'g>(
         plan: &plan,
         with_certificate,
         stay,
-        asked_home: Cell::new(false),
+        tried_home: Cell::new(false),
         request,
     };
     let MemberAnswer { mut head, body } = attempts
         .run(generation.settings.attempts_max, exchanged)
         .await?;
-    let answered_by = (exchanged.lease.as_ref(), attempts.asked_home.get());
+    let answered_by = (exchanged.lease.as_ref(), attempts.tried_home.get());
     persistence::note_answer(context, &plan, stay, answered_by, &mut head.headers);
     if pool.rules.proxy_pass_reverse {
         location::rewrite(pool, host_of(scrubbed.headers()), &mut head.headers);
@@ -264,10 +265,10 @@ async fn pass<'g>(
     Ok(Outcome::Answered { head, body, pool })
 }
 
-/// What replaces the names of members in an answer, where the route says so.
+/// The rewriter of member names, if the route has one.
 ///
 /// # Errors
-/// It is a text whose names cannot be replaced. A client would run it with the name of a member in it.
+/// The response is a text in which names cannot be replaced. A client would run it with the name of a member in it.
 fn rewriter(
     plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
@@ -283,7 +284,7 @@ fn rewriter(
     })
 }
 
-/// Whether a compiler could take a request now.
+/// Whether a compiler is available.
 fn status_available(context: &RequestContext) -> bool {
     let generation = &context.generation;
     generation.status_pool.is_some_and(|pool| {
@@ -293,10 +294,10 @@ fn status_available(context: &RequestContext) -> bool {
     })
 }
 
-/// Whether the client's certificate goes with the request.
+/// Whether the client's certificate is forwarded with the request.
 ///
 /// # Errors
-/// It would have to, and is larger than the pool's servers take.
+/// It is required, and is too large for the pool's servers.
 fn has_certificate(
     plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
@@ -311,24 +312,24 @@ fn has_certificate(
             max,
         })
     };
-    let told = plan.with_certificate_class && (rules.forward_cert || renewal);
-    if told {
+    let forwards = plan.with_certificate_class && (rules.forward_cert || renewal);
+    if forwards {
         let bytes = verdict.headers.certificate_length(&rules.form);
         match rules.overlong_cert {
             _ if bytes <= max => return Ok(true),
-            // A renewal without it would be of another certificate.
+            // Without it the CA would renew another certificate.
             OverlongCert::Omit if !renewal => _ = pool.metrics.certificates_omitted.inc(),
             OverlongCert::Omit | OverlongCert::Refuse => return refused(bytes),
         }
     }
-    // Names alone may be too many as well, and half of them would be another client's.
+    // The names alone may be too large as well. Truncated, they would be another client's names.
     match verdict.headers.digest_length(&rules.form) {
         bytes if bytes <= max => Ok(false),
         bytes => refused(bytes),
     }
 }
 
-/// Refuses a body that says it is too large before anything of it is read.
+/// Refuses a body whose declared length is too large, before any of it is read.
 fn admit_body(
     upload: &Upload,
     plan: &ForwardPlan<'_>,

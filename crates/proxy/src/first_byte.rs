@@ -1,4 +1,4 @@
-//! The wait for the head of a response.
+//! The wait for the head of a member's response.
 
 use std::{pin::Pin, time::Duration};
 
@@ -6,43 +6,45 @@ use tokio::time::Instant;
 
 use crate::{pool_runtime::PoolLease, response_timer::ResponseTimer, upload::Upload};
 
-/// How often a request that waits looks whether its member has failed. Nearly all requests are answered before the first
-/// look, and so pay nothing for it.
+/// How often a waiting request checks whether its member has failed. Nearly all responses arrive before the first
+/// check, so these requests pay nothing for it.
 const MEMBER_LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a member may be silent.
+/// Limits on the silence of a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// After the request's last byte, over all attempts and all waiting for connections.
+    /// From the request's last byte, over all attempts and waits for connections.
     pub(crate) first_byte: Duration,
-    /// After the last byte that it took, while there are more.
+    /// From the last byte that the member read, while there are more.
     pub(crate) idle: Duration,
 }
 
-/// What is called now and then while a member does not answer.
+/// Called from time to time while a member does not respond.
 pub(crate) struct WaitHooks<'a> {
-    /// Notes that it takes long.
+    /// Notes that the response takes long.
     pub(crate) long: &'a dyn Fn(),
-    /// Finds another member; none: the request may not move.
+    /// Picks another member. None: the request may not move.
     pub(crate) elsewhere: Option<&'a dyn Fn() -> Option<PoolLease>>,
 }
 
 /// Why the wait ended without a response.
 pub(crate) enum NoResponse {
-    /// The time for the answer is over.
+    /// The limit on the response was reached.
     Late,
-    /// The time for taking more of the body is over.
+    /// The member did not read the body for too long.
     Stalled,
-    /// The member has failed, and this one can be asked.
+    /// The member failed, and this one can take the request.
     Moved(PoolLease),
 }
 
-/// Waits for the head of a response. The limit `first_byte` counts from the request's last byte and not from the
-/// beginning of this attempt, so that an agent, which counts the same way, sees our answer before it gives up. Time that the
-/// request waited in a queue before its last byte was read counts too. The limit
-/// `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not
-/// the member's.
+/// Waits for the head of a response.
 ///
+/// The limit `first_byte` counts from the request's last byte and not from the start of this attempt. An agent counts
+/// the same way, so it gets the proxy's response before it gives up. Time in a queue before that last byte was read
+/// counts too.
+///
+/// The limit `idle` counts from the last byte that the member read. While the client sends nothing, the client's
+/// silence is limited instead.
 pub(crate) async fn first_byte<T>(
     mut sent: Pin<&mut impl Future<Output = T>>,
     upload: &Upload,
@@ -51,7 +53,7 @@ pub(crate) async fn first_byte<T>(
     WaitHooks { long, elsewhere }: WaitHooks<'_>,
 ) -> Result<T, NoResponse> {
     let first_limit = limits.first_byte.min(limits.idle);
-    // All requests of a connection begin with the same interval, so that its timer is only ever put off.
+    // All requests of a connection start with the same interval, so that its timer is only ever postponed.
     let mut timer = response_timer.set(began + first_limit.min(MEMBER_LOOK_INTERVAL));
     loop {
         tokio::select! {
@@ -64,7 +66,7 @@ pub(crate) async fn first_byte<T>(
                 let answer_limit = limits.first_byte.saturating_sub(upload.time_in_queue_incomplete());
                 let (limit, waited, silence) = match upload.finished() {
                     Some(finished) => (answer_limit, finished.elapsed(), NoResponse::Late),
-                    None => (limits.idle, upload.untaken(), NoResponse::Stalled),
+                    None => (limits.idle, upload.stalled_for(), NoResponse::Stalled),
                 };
                 if waited >= limit {
                     return Err(silence);
@@ -72,7 +74,7 @@ pub(crate) async fn first_byte<T>(
                 long();
                 let mut wait = limit - waited;
                 if upload.finished().is_none() {
-                    // The body may be complete right after this look.
+                    // The body may be complete right after this check.
                     wait = wait.min(answer_limit.max(MEMBER_LOOK_INTERVAL));
                 }
                 if let Some(elsewhere) = elsewhere {

@@ -1,5 +1,5 @@
-//! When an event about forged identity headers is due: once a minute for each client, so that a client that forges them
-//! with every request cannot fill the log.
+//! When an event about forged identity headers is due: once a minute for each client, so that such a client cannot fill
+//! the log.
 
 use std::{
     collections::HashMap,
@@ -23,8 +23,8 @@ enum Forger {
 }
 
 impl ForgedHeaders {
-    /// Whether an event about this client is due at `now` (time since start); if so, the next one is due a minute later.
-    /// While [`CLIENTS_MAX`] clients were logged in the last minute, no event is due for another one.
+    /// Whether an event about this client is due at `now` (time since start). If so, the next one is due a minute
+    /// later. While [`CLIENTS_MAX`] clients were logged in the last minute, no event is due for other clients.
     pub(crate) fn is_due(
         &self,
         certname: Option<&Arc<str>>,
@@ -50,7 +50,7 @@ impl ForgedHeaders {
     }
 }
 
-/// Header names for an event, of which a client may send many and long ones.
+/// Header names for an event, shortened: a client may send many and long ones.
 pub(crate) fn shown(names: &[HeaderName]) -> String {
     let shown = names.iter().take(NAMES_MAX).map(|name| {
         let name = name.as_str();
@@ -63,13 +63,13 @@ pub(crate) fn shown(names: &[HeaderName]) -> String {
     shown
 }
 
-/// Time between two events about one client.
+/// Minimum time between two events about one client.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Clients in one such time; the metric counts the headers of all.
+/// Maximum number of clients in that time. The metric counts the headers of all clients.
 const CLIENTS_MAX: usize = 1024;
-/// Header names in one event.
+/// Maximum number of header names in one event.
 const NAMES_MAX: usize = 8;
-/// Bytes of one header name in an event.
+/// Maximum bytes of one header name in an event.
 const NAME_BYTES_MAX: usize = 64;
 
 #[cfg(test)]

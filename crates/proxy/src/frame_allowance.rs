@@ -1,27 +1,27 @@
-//! How many frames that carry nothing a client of HTTP/2 may send: each is work, and none moves a request on
-//! (CVE-2019-9512 and its kind).
+//! How many frames without a head or data an HTTP/2 client may send. Each of them costs work and advances no request
+//! (CVE-2019-9512 and similar).
 
 use std::{cell::Cell, time::Duration};
 
 use tokio::time::Instant;
 
-/// Frames that carry nothing, which anybody may send in one period. Keep-alive pings are one in seconds.
+/// Frames without content that a client may send in one period. Keep-alive pings come once in several seconds.
 const FRAMES_MAX: u32 = 1000;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// What is earned by each frame of an answer: a client of some kinds says a word or two of each stream.
+/// Frames that each frame of a response allows: some clients send one or two frames about each stream.
 const EARNED_BY_FRAME: u32 = 4;
-/// Bytes of an answer that earn one more: whoever takes a large one makes room for more of it, some (Go's library) for
-/// each 4 KiB, of the stream and of the connection.
+/// Bytes of a response that allow one more frame. A client that reads a large response sends WINDOW_UPDATE frames; Go's
+/// library sends them every 4 KiB, for the stream and for the connection.
 const BYTES_EARNING_ONE: usize = 512;
-/// Data in smaller pieces earns nothing: a client could ask for it byte by byte (CVE-2019-9511).
+/// Data in smaller pieces allows no frames: a client could request it byte by byte (CVE-2019-9511).
 const EARNING_BYTES_MIN: usize = 64;
 
-/// What is left of a connection's frames.
+/// The frames that a connection may still send.
 #[derive(Debug)]
 pub(crate) struct FrameAllowance {
     left: Cell<u32>,
-    /// When the period began.
+    /// When the period started.
     since: Cell<Instant>,
 }
 
@@ -33,7 +33,7 @@ impl FrameAllowance {
         }
     }
 
-    /// Whether there was one left. The clock is looked at only where there was none.
+    /// Uses one frame. False: none is left. The clock is read only if none is left.
     pub(crate) fn spend(&self, now: impl FnOnce() -> Instant) -> bool {
         if self.left.get() == 0 {
             let now = now();
@@ -47,12 +47,12 @@ impl FrameAllowance {
         true
     }
 
-    /// Notes the head of an answer.
+    /// Notes the head of a response.
     pub(crate) fn earn_by_head(&self) {
         self.earn(EARNED_BY_FRAME);
     }
 
-    /// Notes data of an answer.
+    /// Notes data of a response.
     pub(crate) fn earn_by_data(&self, bytes: usize) {
         if bytes >= EARNING_BYTES_MIN {
             let more = u32::try_from(bytes / BYTES_EARNING_ONE).unwrap_or(FRAMES_MAX);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back_with_time_and_with_answers_and_are_never_saved_up() {
+    fn the_allowance_grows_with_time_and_responses_up_to_its_maximum() {
         let start = Instant::now();
         let allowance = FrameAllowance::new(start);
         assert_eq!(spent(&allowance, start), FRAMES_MAX);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_pings_ten_times_a_second_never_meets_it() {
+    fn a_client_that_pings_ten_times_a_second_stays_within_the_allowance() {
         let start = Instant::now();
         let allowance = FrameAllowance::new(start);
         let kept = (0..36_000).all(|n| allowance.spend(|| start + Duration::from_millis(100) * n));

@@ -1,4 +1,5 @@
-//! What a frame of HTTP/2 begins with (RFC 9113, 4.1): three bytes of its length, its kind, its flags, four of its stream.
+//! The head of an HTTP/2 frame (RFC 9113, 4.1): three bytes of length, one of type, one of flags, four of the stream
+//! number.
 
 pub(crate) const HEAD_BYTES: usize = 9;
 
@@ -7,7 +8,7 @@ pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const CONTINUATION: u8 = 9;
 
-/// A number as it stands on the wire.
+/// A number in network byte order.
 pub(crate) fn number(bytes: &[u8]) -> u32 {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! One applied configuration with its materials, as requests see it: whole, and the same from start to end.
+//! One applied configuration with its materials. A request sees one generation from start to end.
 
 use std::{ops::Deref, rc::Rc, sync::Arc};
 
@@ -16,38 +16,38 @@ use crate::{
 /// One applied configuration, numbered.
 #[derive(Clone, Debug)]
 pub struct Generation {
-    /// Its number; rises by one with each that is applied.
+    /// Its number, which increases with each configuration that is applied.
     pub number: u64,
     /// Where requests go.
     pub routes: Arc<RouteTable>,
-    /// What the rules of access have done, by their index.
+    /// The access rules at run time, by their index.
     pub rules: Arc<[RuleRuntime]>,
-    /// The pools, in the order that `routes` knows them by.
+    /// The pools, in the order of `routes`.
     pub pools: Arc<[Arc<PoolRuntime>]>,
-    /// The pool whose availability the built-in status answer tells.
+    /// The pool whose availability the built-in status route reports.
     pub status_pool: Option<usize>,
-    /// The pool whose documents are answered from copies, where they are.
+    /// The pool whose documents may be answered from copies.
     pub ca_pool: Option<usize>,
-    /// Names that some pool has for identity headers: removed from requests to all.
+    /// Names of identity headers in any pool. They are removed from all requests.
     pub own_names: OwnNames,
-    /// Who is trusted.
+    /// The trust store.
     pub trust: Arc<TrustStore>,
-    /// What each listener obeys.
+    /// The active settings of each listener.
     pub listeners: foldhash::HashMap<Arc<str>, Arc<ActiveListener>>,
     /// Limits of an exchange.
     pub settings: ProxySettings,
     /// Certnames that `agent_max` does not limit.
     pub agent_max_except: Arc<[CertnamePattern]>,
-    /// Which certificate requests are passed on.
+    /// The rules for certificate requests.
     pub csr: Arc<CsrPolicy>,
-    /// What of the CA is for clients without a verified certificate.
+    /// Limits and features of the CA's routes.
     pub ca: CaSettings,
-    /// Idle connections of clients no longer accepted that are closed a second.
+    /// Maximum idle connections of clients no longer accepted that are closed in one second.
     pub revoked_close_rate: u32,
 }
 
 impl Generation {
-    /// The next one, which differs in who is trusted alone.
+    /// The next generation, with another trust store only.
     pub fn with_trust(&self, trust: Arc<TrustStore>) -> Self {
         Self {
             number: self.number + 1,
@@ -56,8 +56,8 @@ impl Generation {
         }
     }
 
-    /// The same one with other members in some of its pools. Its number stays: nothing that an operator configured has
-    /// changed.
+    /// The same generation with other members in some of its pools. The number stays the same, because no configuration
+    /// has changed.
     pub fn with_pools(
         &self,
         replaced: impl IntoIterator<Item = (usize, Arc<PoolRuntime>)>,
@@ -89,11 +89,11 @@ impl Generation {
     }
 }
 
-/// A generation as the tasks of one thread share it: counted without locked instructions.
+/// A generation as the tasks of one thread share it, counted without atomic instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalGeneration(Rc<HeldGeneration>);
 
-/// The reference that a thread holds for all its tasks.
+/// The one reference of a thread for all its tasks.
 #[derive(Debug)]
 struct HeldGeneration(Arc<Generation>);
 
@@ -102,7 +102,7 @@ impl LocalGeneration {
         Self(Rc::new(HeldGeneration(generation)))
     }
 
-    /// Whether it is this one.
+    /// Whether it refers to this generation.
     pub(crate) fn is(&self, generation: &Arc<Generation>) -> bool {
         Arc::ptr_eq(&self.0.0, generation)
     }

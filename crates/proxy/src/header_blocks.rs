@@ -1,10 +1,10 @@
-//! The header blocks of one HTTP/2 connection (RFC 7541), read only as far as it takes to see which fields are
-//! pseudo-header fields, and whether a `:path` has a fragment.
+//! The header blocks of one HTTP/2 connection (RFC 7541), read only far enough to find pseudo-header fields and a
+//! fragment in `:path`.
 //!
-//! Trailers must not have pseudo-header fields (RFC 9113, 8.1). h2 refuses one that comes after another field, but drops
-//! one at the beginning of trailers without an error. So the first field of each block is what counts here.
+//! Trailers must not have pseudo-header fields (RFC 9113, 8.1). h2 refuses one after another field, but drops one at
+//! the start of trailers without an error. So the first field of each block decides here.
 //!
-//! h2 also drops a fragment of `:path` without an error. The value of a `:path` is searched for `#`, and no other value is
+//! h2 also drops a fragment of `:path` without an error. The value of `:path` is searched for `#`; no other value is
 //! read.
 
 use crate::huffman::Huffman;
@@ -12,15 +12,16 @@ use crate::huffman::Huffman;
 /// Reads all header blocks of one connection, in order.
 #[derive(Debug)]
 pub(crate) struct HeaderBlocks {
-    /// Which entries of the dynamic table are pseudo-header fields, the newest in the lowest bit. The table holds at most 128
-    /// entries (4,096 bytes, 32 or more for each). Evicted entries stay here: h2 ends a connection that refers to one.
+    /// Which entries of the dynamic table are pseudo-header fields, the newest in the lowest bit. The table holds at
+    /// most 128 entries (4,096 bytes, 32 or more for each). Evicted entries stay here; h2 closes a connection that
+    /// refers to one.
     pseudo_entries: u128,
     /// Which of them have the name `:path`.
     path_entries: u128,
     /// Which of them are a `:path` with a fragment.
     fragment_entries: u128,
     next: Next,
-    /// The number that is being read, or the bytes that are left of a string.
+    /// The number that is being read, or the bytes left of a string.
     number: u32,
     shift: u32,
     /// The field becomes an entry of the dynamic table.
@@ -28,20 +29,20 @@ pub(crate) struct HeaderBlocks {
     huffman: bool,
     /// `None`: the block has no field yet.
     first_is_pseudo: Option<bool>,
-    /// Bytes of the current name that are those of `:path`; `None`: it is another name.
+    /// Bytes of the current name that match `:path`; `None`: it is another name.
     path_matched: Option<usize>,
     /// The current field is a `:path`.
     is_path: bool,
-    /// What is left of a value in Huffman's code.
+    /// Bits of a Huffman-coded value that are not a whole character yet.
     coded: Huffman,
     /// A `:path` of the current block has a fragment.
     has_fragment: bool,
 }
 
-/// What the next byte is.
+/// What the next byte means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// The first byte of a field, or of a new size of the table.
+    /// The first byte of a field, or of a table size update.
     Field,
     /// The first byte of the length of a string.
     Length(Number),
@@ -52,12 +53,12 @@ enum Next {
     Value,
 }
 
-/// What a number says.
+/// What a number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
-    /// The entry that is the whole field.
+    /// The index of an entry that is the whole field.
     Entry,
-    /// The entry that has the name of the field; 0: the name follows.
+    /// The index of an entry with the name of the field; 0: the name follows.
     NameEntry,
     TableSize,
     NameLength,
@@ -72,7 +73,7 @@ const COLON_HUFFMAN: u8 = 0b101_1100;
 /// Entries of the static table with the name `:path`.
 const STATIC_PATH: std::ops::RangeInclusive<u32> = 4..=5;
 const PATH: &[u8] = b":path";
-/// The same in Huffman's code, with its padding.
+/// The same in Huffman code, with its padding.
 const PATH_HUFFMAN: &[u8] = &[0xb9, 0x58, 0xd3, 0x3f];
 
 impl HeaderBlocks {
@@ -111,7 +112,8 @@ impl HeaderBlocks {
         self.first_is_pseudo == Some(true)
     }
 
-    /// Reads the next bytes of the current block. h2 reads the same bytes and ends the connection where they are invalid.
+    /// Reads the next bytes of the current block. h2 reads the same bytes and closes the connection if they are
+    /// invalid.
     pub(crate) fn read(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             bytes = match self.next {
@@ -145,7 +147,7 @@ impl HeaderBlocks {
         &bytes[skipped..]
     }
 
-    /// Searches the next bytes of a path for the beginning of a fragment.
+    /// Searches the next bytes of a path for the start of a fragment.
     fn path_value(&mut self, bytes: &[u8]) {
         let found = match self.huffman {
             true => bytes
@@ -167,7 +169,7 @@ impl HeaderBlocks {
             .map(|matched| matched + 1);
     }
 
-    /// A name that was not in a table has ended.
+    /// A literal name has ended.
     fn end_name(&mut self) {
         let path = if self.huffman { PATH_HUFFMAN } else { PATH };
         self.is_path = self.path_matched == Some(path.len());
@@ -198,7 +200,7 @@ impl HeaderBlocks {
                 if byte & 0x80 == 0 {
                     self.end_number(which);
                 } else if self.shift > 28 {
-                    // Longer than h2 reads: the connection ends.
+                    // Longer than h2 accepts: the connection closes.
                     self.next = Next::Field;
                 }
             }
@@ -220,7 +222,7 @@ impl HeaderBlocks {
         }
     }
 
-    /// Begins a number, in so many low bits of a byte.
+    /// Starts a number in the low bits of a byte.
     fn number(&mut self, byte: u8, bits: u32, which: Number) {
         let most = (1 << bits) - 1;
         self.number = u32::from(byte) & most;
@@ -267,7 +269,7 @@ impl HeaderBlocks {
         }
     }
 
-    /// Notes the name of a field, as far as it is known.
+    /// Notes the name of a field.
     fn named(&mut self, pseudo: bool, is_path: bool) {
         self.first_is_pseudo.get_or_insert(pseudo);
         self.is_path = is_path;
@@ -279,7 +281,7 @@ impl HeaderBlocks {
     }
 }
 
-/// Whether an entry of the dynamic table is one of these, the newest of which is in the lowest bit.
+/// Whether an entry of the dynamic table is in this set, whose newest entry is in the lowest bit.
 fn is_among(entries: u128, entry: u32) -> bool {
     let newest_first = entry
         .checked_sub(STATIC + 1)
@@ -291,7 +293,7 @@ fn is_among(entries: u128, entry: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether the last of these blocks begins with a pseudo-header field, however they are cut.
+    /// Checks whether the last of these blocks starts with a pseudo-header field, in pieces of any size.
     #[track_caller]
     fn check(blocks: &[&[u8]], expected: bool) {
         for piece in 1..=64 {
@@ -319,13 +321,13 @@ mod tests {
         check(&[&[0x44, 1, b'/']], true);
         check(&[&[0x0f, 0, 1, b'x']], false);
         check(&[&[0x4f, 1, b'x']], false);
-        // Literals with their names, plain and by Huffman's code (`:path`, `x`).
+        // Literals with literal names, plain and in Huffman code (`:path`, `x`).
         check(&[b"\x00\x05:path\x01/"], true);
         check(&[b"\x40\x05:path\x01/"], true);
         check(&[b"\x10\x01x\x01/"], false);
         check(&[&[0x00, 0x84, 0xb9, 0x58, 0xd3, 0x3f, 1, b'/']], true);
         check(&[&[0x00, 0x81, 0xf3, 1, b'/']], false);
-        // A new size of the table is not a field, and later fields do not count.
+        // A table size update is not a field, and later fields do not count.
         check(&[&[0x20, 0x3f, 0xe1, 0x1f, 0x82]], true);
         check(&[&[0x3f, 0xe1, 0x1f, 0x8f, 0x82]], false);
         check(&[b"\x00\x01x\x00\x82"], false);
@@ -333,7 +335,7 @@ mod tests {
 
     #[test]
     fn entries_of_the_dynamic_table_are_followed() {
-        // `:path` and then `x` are inserted: 62 is `x`, 63 is `:path`, and so are names taken from them.
+        // `:path` and then `x` are inserted: 62 is `x`, 63 is `:path`, and names may refer to them.
         let inserted: &[u8] = b"\x44\x01/\x40\x01x\x01y";
         check(&[inserted, &[0xbe]], false);
         check(&[inserted, &[0xbf]], true);
@@ -341,15 +343,15 @@ mod tests {
         check(&[inserted, &[0x0f, 48, 1, b'z']], true);
         check(&[inserted, &[0x0f, 47, 1, b'z']], false);
         check(&[inserted, &[0x7f, 0, 1, b'z'], &[0xbe]], true);
-        // Literals that are not inserted, and values of any length, move nothing.
+        // Literals that are not inserted, and values of any length, do not change the table.
         let long = [&[0x00, 1, b'x', 0x7f, 0x80, 0x01][..], &[b':'; 255]].concat();
         check(&[inserted, &long, &[0xbf]], true);
         check(&[inserted, &long, &[0xbe]], false);
-        // What is not in the table.
+        // Indexes outside the table.
         check(&[inserted, &[0xff, 0xff, 0xff, 0xff, 0x0f]], false);
     }
 
-    /// Whether the last of these blocks has a path with a fragment, however they are cut.
+    /// Checks whether the last of these blocks has a path with a fragment, in pieces of any size.
     #[track_caller]
     fn check_fragment(blocks: &[&[u8]], expected: bool) {
         for piece in 1..=64 {
@@ -365,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_fragment_is_found_in_a_path_and_in_no_other_field() {
-        // `/a#b` and `/a?b` in Huffman's code.
+        // `/a#b` and `/a?b` in Huffman code.
         const CODED: &[u8] = &[0x84, 0x60, 0x7f, 0xf5, 0x1f];
         const CODED_QUERY: &[u8] = &[0x84, 0x60, 0x7f, 0xe4, 0x7f];
         let coded = |name: &[u8], value: &[u8]| [name, value].concat();
@@ -377,7 +379,7 @@ mod tests {
         check_fragment(&[b"\x44\x04/a#b\x82"], true);
         check_fragment(&[&coded(b"\x04", CODED)], true);
         check_fragment(&[&coded(b"\x04", CODED_QUERY)], false);
-        // Names that stand there themselves.
+        // Literal names.
         check_fragment(&[b"\x00\x05:path\x04/a#b"], true);
         check_fragment(&[b"\x00\x84\xb9\x58\xd3\x3f\x04/a#b"], true);
         check_fragment(&[b"\x00\x05:patt\x04/a#b"], false);
@@ -408,7 +410,7 @@ mod tests {
                     state = state
                         .wrapping_mul(6_364_136_223_846_793_005)
                         .wrapping_add(1);
-                    // Often all ones, where numbers go on.
+                    // Often all ones, where numbers continue.
                     if state >> 62 == 0 {
                         0xff
                     } else {

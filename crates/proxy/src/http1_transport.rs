@@ -1,5 +1,5 @@
-//! The transport that hyper is given: it sees a client's bytes before hyper makes requests of them. What is wrong with a
-//! request and not to be seen in what hyper makes of it is refused all the same.
+//! The transport under hyper. It inspects a client's bytes before hyper parses them, and refuses faults that hyper
+//! accepts without reporting them.
 
 use std::{
     io::{self, IoSlice},
@@ -15,22 +15,22 @@ use http1::{HeadFault, RequestWatch};
 use listener::TlsIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a transport tells the connection that it belongs to. Atomic since hyper wants a transport that may change threads;
-/// this one does not.
+/// What a transport reports to its connection. The fields are atomic because hyper requires a transport that can be
+/// sent to another thread; this one never is.
 #[derive(Debug, Default)]
 pub(crate) struct TransportNotes {
-    /// The first head that has a fault.
+    /// The first head with a fault.
     fault: AtomicU64,
-    /// How many requests have been read as a whole, and nothing of another; [`WITHIN`]: something is half-way.
+    /// How many requests were read completely, with nothing of the next one; [`WITHIN`]: a request is incomplete.
     whole: AtomicU64,
-    /// The transport, when hyper has let go of it.
-    let_go: Mutex<Option<TlsIo>>,
+    /// The transport, after hyper has dropped it.
+    released: Mutex<Option<TlsIo>>,
 }
 
-/// Some of a request has been read and not all.
+/// Part of a request has been read.
 const WITHIN: u64 = u64::MAX;
 
-/// Bits for the fault; the number of the request is above them.
+/// Bits for the fault. The number of the request is above them.
 const FAULT_BITS: u32 = 3;
 
 impl TransportNotes {
@@ -54,21 +54,21 @@ impl TransportNotes {
 }
 
 impl TransportNotes {
-    /// Whether just so many requests have been read, and nothing of another.
+    /// Whether exactly this many requests have been read, and nothing of the next one.
     pub(crate) fn is_between(&self, requests: u64) -> bool {
         self.whole.load(Ordering::Relaxed) == requests
     }
 
-    /// The transport that hyper has let go of.
+    /// Takes the transport that hyper has dropped.
     pub(crate) fn take(&self) -> Option<TlsIo> {
-        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
-        let_go.take()
+        let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        released.take()
     }
 }
 
-/// A transport whose incoming bytes are watched.
+/// A transport whose incoming bytes are inspected.
 pub(crate) struct Http1Transport {
-    /// None only when it is taken out.
+    /// None only after it was taken out.
     io: Option<TlsIo>,
     watch: RequestWatch,
     notes: Arc<TransportNotes>,
@@ -77,7 +77,7 @@ pub(crate) struct Http1Transport {
 }
 
 impl Http1Transport {
-    /// For a connection that has had so many requests.
+    /// For a connection that has had this many requests.
     pub(crate) fn new(
         io: TlsIo,
         head_bytes_max: usize,
@@ -92,7 +92,7 @@ impl Http1Transport {
         }
     }
 
-    /// The transport, when HTTP has ended on it.
+    /// The transport, after HTTP has ended on it.
     pub(crate) fn into_inner(mut self) -> Option<TlsIo> {
         self.io.take()
     }
@@ -105,12 +105,12 @@ impl Http1Transport {
 
 impl Drop for Http1Transport {
     fn drop(&mut self) {
-        let mut let_go = self
+        let mut released = self
             .notes
-            .let_go
+            .released
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        *let_go = self.io.take();
+        *released = self.io.take();
     }
 }
 
@@ -134,7 +134,7 @@ impl AsyncRead for Http1Transport {
                 notes.note(request, found);
             });
         if let Err((_, good)) = passed {
-            // What came before it is read first, and has its answer.
+            // The bytes before the fault are passed on first, so that their requests are answered.
             this.malformed = true;
             buffer.set_filled(before + good);
             if good == 0 {

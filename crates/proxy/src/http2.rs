@@ -1,7 +1,7 @@
-//! HTTP/2 towards clients: frames of one connection, and each of its streams as a request like any other.
+//! HTTP/2 towards clients: the frames of one connection, and each of its streams as a request.
 //!
-//! h2 keeps the protocol: frames, header compression, flow control, and most of what a hostile peer may try. What is
-//! said here is when a connection ends, how many requests may be taken back, and how bodies flow.
+//! h2 implements the protocol: frames, header compression, flow control, and most defences against hostile peers. This
+//! file decides when a connection closes, how many requests may be cancelled, and how much body data is in flight.
 
 use std::{
     cell::RefCell,
@@ -37,37 +37,39 @@ use crate::{
     worker::Worker,
 };
 
-/// Bytes of a request's body that a client may send ahead, and of all bodies of a connection: the most that it makes us
-/// hold of what members do not take. There is room for as many streams as there may be, so that those whose members take
-/// nothing leave the others theirs; where `streams_max` is so large that it would not fit, each has less, down to a frame.
+/// Maximum bytes of request bodies that a client may send ahead, for one stream and for one connection. They bound what
+/// the proxy holds of bodies that members do not read. The connection window has room for all streams, so that stalled
+/// streams do not block the others. If `streams_max` is too large for that, each stream gets less, but at least one
+/// frame.
 const STREAM_WINDOW_BYTES: u32 = 64 << 10;
 const STREAM_WINDOW_BYTES_MIN: u32 = 16 << 10;
 const CONNECTION_WINDOW_BYTES_MAX: u32 = 8 << 20;
-/// What a client may send in any case (RFC 9113, 6.9.2).
+/// The minimum that a client may send (RFC 9113, 6.9.2).
 const CONNECTION_WINDOW_BYTES_MIN: u32 = 65_535;
 
-/// Bytes of one answer that wait for the socket.
+/// Maximum bytes of one response that wait for the socket.
 const SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
 
-/// Most requests that were taken back before we heard of them (CVE-2023-44487), and most streams that the client's own
-/// mistakes ended. More, and the connection ends.
+/// Maximum requests that the client cancelled before the proxy accepted them (CVE-2023-44487), and maximum streams that
+/// h2 reset for the client's errors. Beyond either, the connection closes.
 const PENDING_RESETS_MAX: usize = 20;
 const FAULTY_STREAMS_MAX: usize = 100;
 
-/// Heads larger than is allowed, up to so many times, are told so and recorded; larger ones h2 refuses by itself.
+/// Heads up to this many times the maximum get a response that says so, and a record with the request. h2 itself
+/// refuses larger ones.
 const HEAD_BYTES_FACTOR: usize = 2;
 
-/// How long a connection that was told to end may stand without a request: the answer to our ping, which ends it at
-/// once, takes a round trip. A client that is accepted no more has less.
+/// How long a connection may stay open after its GOAWAY without a request. The client's answer to the ping takes a
+/// round trip and closes the connection at once. A client that is no longer accepted gets less time.
 const GOODBYE: Duration = Duration::from_secs(5);
 const GOODBYE_REVOKED: Duration = Duration::from_secs(1);
 
-/// How often a client that is slow with our last answers may be silent almost so long before it is cut.
+/// How many times the farewell time a client may take to read the last responses before it is cut off.
 const FAREWELL_TIMES_MAX: u32 = 6;
-/// What it says then is of no more interest.
+/// Size of the buffer for what the client still sends. It is discarded.
 const FAREWELL_BYTES: usize = 1 << 10;
 
-/// One connection: a future that ends with it. Its streams run as tasks of their own in `tasks`.
+/// One connection, as a future that ends with it. Its streams run as separate tasks in `tasks`.
 pub(crate) struct Http2<'a> {
     worker: &'a Rc<Worker>,
     conn: &'a Rc<Conn>,
@@ -76,9 +78,9 @@ pub(crate) struct Http2<'a> {
     io: Rc<RefCell<TlsIo>>,
     state: State,
     goaway: GoawaySent,
-    /// Until when requests may come that had set out before the client heard that no more are taken.
-    taken_until: Option<Instant>,
-    /// Whether the client last kept an answer waiting.
+    /// Until when requests are accepted that the client sent before it received the GOAWAY.
+    accept_until: Option<Instant>,
+    /// Whether the client was not reading a response at the last poll.
     stalled: bool,
     goodbye: Option<Pin<Box<Sleep>>>,
 }
@@ -89,14 +91,14 @@ enum State {
     Leaving(Box<Farewell>),
 }
 
-/// What the client was told.
+/// The GOAWAY that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GoawaySent {
-    /// Nothing.
+    /// None.
     None,
-    /// That no more requests are taken once those on their way are here.
+    /// Requests that are on their way are still accepted.
     Graceful,
-    /// That it asks too much.
+    /// `ENHANCE_YOUR_CALM`: the client exceeded a limit.
     Abrupt,
 }
 
@@ -130,13 +132,13 @@ impl<'a> Http2<'a> {
             io,
             state: State::Handshake(handshake),
             goaway: GoawaySent::None,
-            taken_until: None,
+            accept_until: None,
             stalled: false,
             goodbye: None,
         }
     }
 
-    /// Tells the client that the connection takes no more requests.
+    /// Requests a GOAWAY: the connection accepts no more requests.
     pub(crate) fn leave(&self) {
         self.conn.closing.set(true);
         self.streams().wake_driver();
@@ -146,7 +148,7 @@ impl<'a> Http2<'a> {
         self.conn.http2_streams()
     }
 
-    /// Tells the client that the connection ends, if it does.
+    /// Sends the GOAWAY that is due, if there is one.
     fn send_goaway(&mut self) {
         if let Some(excess) = self.unsent_excess() {
             self.break_off(excess);
@@ -156,14 +158,14 @@ impl<'a> Http2<'a> {
         {
             self.goaway = GoawaySent::Graceful;
             connection.graceful_shutdown();
-            self.taken_until = Some(Instant::now() + self.goodbye_time());
+            self.accept_until = Some(Instant::now() + self.goodbye_time());
         }
     }
 
-    /// What the client did too much of, if it was not told yet.
+    /// The limit that the client exceeded, until a GOAWAY was sent for it.
     fn unsent_excess(&self) -> Option<ExceededLimit> {
-        let told = self.goaway == GoawaySent::Abrupt;
-        self.streams().excess().filter(|_| !told)
+        let sent = self.goaway == GoawaySent::Abrupt;
+        self.streams().excess().filter(|_| !sent)
     }
 
     fn break_off(&mut self, excess: ExceededLimit) {
@@ -172,8 +174,8 @@ impl<'a> Http2<'a> {
         protocol_errors::overstepped(self.worker, self.conn, excess);
         match &mut self.state {
             State::Open(connection) => connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
-            // There are no words for it before HTTP/2 has begun.
-            State::Handshake(_) => self.part(),
+            // Before the HTTP/2 handshake no GOAWAY can be sent.
+            State::Handshake(_) => self.end_http2(),
             State::Leaving(_) => {}
         }
     }
@@ -181,9 +183,9 @@ impl<'a> Http2<'a> {
     /// Starts a task for a request that has come.
     fn start(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let open = OpenStream::new(self.conn, respond.stream_id().as_u32());
-        // h2 takes requests until the client has answered its ping; one that never does would never have to end.
+        // h2 accepts requests until the client has answered its ping, which a client might never do.
         if self
-            .taken_until
+            .accept_until
             .is_some_and(|until| until <= Instant::now())
         {
             respond.send_reset(Reason::REFUSED_STREAM);
@@ -192,18 +194,18 @@ impl<'a> Http2<'a> {
         let worker = Rc::clone(self.worker);
         let reading = self.reading;
         let mut tasks = self.tasks.borrow_mut();
-        // What has ended is not kept until the connection ends.
+        // Removes tasks that have ended, which would stay until the connection ends.
         while tasks.try_join_next().is_some() {}
-        // Boxed: the runtime would copy its kilobytes several times before it stands where it is polled.
+        // Boxed: the runtime would copy the several kilobytes of the future more than once.
         tasks.spawn_local(Box::pin(answer(worker, open, request, respond, reading)));
     }
 
-    /// Whether a client that was told to end has had its time to do so.
-    fn has_said_goodbye(&mut self, cx: &mut Context<'_>) -> bool {
-        // Until HTTP/2 has begun nothing can be told, and a client that never begins it has its time all the same. An
-        // answer that is on its way out has the time of a slow client.
-        let told = self.goaway != GoawaySent::None || self.conn.closing.get();
-        if !told || self.stalled || !self.streams().is_idle() {
+    /// Whether the time for the client to close the connection is over.
+    fn goodbye_is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        // Before the HTTP/2 handshake no GOAWAY can be sent, but the time counts all the same. While a response is
+        // still being written, the limits on slow clients apply instead.
+        let is_closing = self.goaway != GoawaySent::None || self.conn.closing.get();
+        if !is_closing || self.stalled || !self.streams().is_idle() {
             self.goodbye = None;
             return false;
         }
@@ -219,13 +221,13 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// HTTP/2 is over on this connection.
-    fn part(&mut self) {
+    /// Ends HTTP/2 on this connection.
+    fn end_http2(&mut self) {
         self.streams().head_since.set(None);
         self.state = State::Leaving(Box::new(Farewell::new(self.goodbye_time())));
     }
 
-    /// Every head leaves a record, those too that h2 refused by itself.
+    /// Records the heads that h2 refused by itself, because every head leaves a record.
     fn record_refused(&self) {
         for refused in self.streams().take_refused() {
             let (status, reason, cause) = match refused {
@@ -248,7 +250,8 @@ impl<'a> Http2<'a> {
         }
     }
 
-    /// An answer that the client takes slowly is on its way out after its stream has ended: no idle time.
+    /// A response that the client reads slowly is still being written after its stream has ended. That time is not idle
+    /// time.
     fn note_stall(&mut self) {
         let stalled = self.conn.activity.write_stalled().is_some();
         if self.stalled && !stalled {
@@ -284,25 +287,25 @@ impl Future for Http2<'_> {
             match polled {
                 Poll::Ready(Some(Ok((request, respond)))) => this.start(request, respond),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
-                Poll::Ready(None) => this.part(),
+                Poll::Ready(None) => this.end_http2(),
                 Poll::Pending => {
                     if this.unsent_excess().is_some() {
                         continue;
                     }
                     this.note_stall();
-                    if !this.has_said_goodbye(cx) {
+                    if !this.goodbye_is_over(cx) {
                         return Poll::Pending;
                     }
-                    this.part();
+                    this.end_http2();
                 }
             }
         }
     }
 }
 
-/// The end of a connection whose last answers may still be on their way. The client says of each piece that it has taken
-/// it (WINDOW_UPDATE); where it says so to a socket that is closed already, the system throws away the rest. So it is
-/// told that nothing more comes, and heard until it has nothing to say.
+/// The end of a connection whose last responses may still be on their way. The client acknowledges each piece with a
+/// WINDOW_UPDATE. If that reaches a closed socket, the system discards the rest of the response. So the proxy closes
+/// its own direction and reads until the client is silent or closes.
 struct Farewell {
     time: Duration,
     silence: Pin<Box<Sleep>>,
@@ -319,15 +322,15 @@ impl Farewell {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, io: &mut TlsIo) -> Poll<()> {
-        let told = Pin::new(&mut *io).poll_shutdown(cx);
-        if matches!(told, Poll::Ready(Err(_))) || self.limit.as_mut().poll(cx).is_ready() {
+        let closed = Pin::new(&mut *io).poll_shutdown(cx);
+        if matches!(closed, Poll::Ready(Err(_))) || self.limit.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
         let mut bytes = [0; FAREWELL_BYTES];
         loop {
-            let mut said = ReadBuf::new(&mut bytes);
-            match Pin::new(&mut *io).poll_read(cx, &mut said) {
-                Poll::Ready(Ok(())) if !said.filled().is_empty() => {
+            let mut read = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *io).poll_read(cx, &mut read) {
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => {
                     self.silence.as_mut().reset(Instant::now() + self.time);
                 }
                 Poll::Ready(_) => return Poll::Ready(()),
@@ -337,7 +340,7 @@ impl Farewell {
     }
 }
 
-/// Bytes that may come ahead: of one stream, of all.
+/// The flow control windows: of one stream, and of the connection.
 fn windows(streams_max: u32) -> (u32, u32) {
     let share = CONNECTION_WINDOW_BYTES_MAX / streams_max.max(1);
     let stream = share.clamp(STREAM_WINDOW_BYTES_MIN, STREAM_WINDOW_BYTES);
@@ -346,7 +349,7 @@ fn windows(streams_max: u32) -> (u32, u32) {
     (stream, connection)
 }
 
-/// What h2 is told of the largest head, by its measure: 32 bytes more for each field than there are.
+/// The maximum head size for h2, which counts 32 bytes more for each field.
 fn head_list_bytes_max(head_bytes_max: usize) -> u32 {
     u32::try_from(head_bytes_max * HEAD_BYTES_FACTOR).unwrap_or(u32::MAX)
 }
@@ -356,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_stream_has_its_room_within_the_bound_of_the_connection() {
+    fn stream_windows_fit_into_the_connection_window() {
         for (streams_max, expected) in [
             (1, (64 << 10, 64 << 10)),
             (100, (64 << 10, 6400 << 10)),

@@ -1,5 +1,5 @@
-//! The transport that h2 is given: it sees the frames of both directions. A head that h2 refuses by itself never becomes a
-//! request, and must leave a record all the same; a client may send so many frames and no more, and a head has its time.
+//! The transport under h2. It inspects the frames of both directions: to record the heads that h2 refuses by itself, to
+//! limit frames without content, and to limit the time for a head.
 
 use std::{
     cell::RefCell,
@@ -20,8 +20,8 @@ use crate::{
     streams::{RefusedHead, Streams},
 };
 
-/// A transport that sees the frames that pass through it. It is shared: h2 keeps what it is given, and the end of a connection
-/// is for others to see to.
+/// A transport that inspects frames. The inner transport is shared, because h2 keeps its own and `Http2` closes the
+/// connection.
 pub(crate) struct Http2Transport<T> {
     inner: Rc<RefCell<T>>,
     conn: Rc<Conn>,
@@ -51,7 +51,7 @@ impl<T> Http2Transport<T> {
         });
     }
 
-    /// Looks at what was read.
+    /// Inspects bytes that were read.
     fn heard(&mut self, bytes: &[u8], streams: &Streams) {
         self.incoming.read(bytes, |heard| match heard {
             FrameEvent::Bare => {
@@ -76,7 +76,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Transport<T> {
         let conn = Rc::clone(&self.conn);
         let streams = conn.http2_streams();
         if streams.excess().is_some() {
-            // Nothing more is heard of a client that is told to go, and nobody is woken for it.
+            // Nothing more is read from a client that exceeded a limit, and no task needs to be woken for it.
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -131,7 +131,8 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Http2Transport<T> {
     }
 }
 
-/// Where we are in what is written: nine bytes of each frame's head, four of the code in a reset, the rest is passed by.
+/// The position in the bytes that are written: nine bytes of each frame head, four of the code of a reset; the rest is
+/// skipped.
 #[derive(Default)]
 struct WrittenFrames {
     head: [u8; HEAD_BYTES + CODE_BYTES],
@@ -142,14 +143,14 @@ struct WrittenFrames {
 const CODE_BYTES: usize = 4;
 const PROTOCOL_ERROR: u32 = 1;
 
-/// A frame that h2 wrote and that says something to us.
+/// A frame that h2 wrote and that is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WrittenFrame {
-    /// The head of an answer, of this stream.
+    /// The head of a response on this stream.
     Head(u32),
-    /// So many bytes of an answer.
+    /// This many bytes of a response.
     Data(usize),
-    /// A reset of this stream, whose client broke the rules.
+    /// A reset of this stream for a protocol error of the client.
     Fault(u32),
 }
 
@@ -190,7 +191,7 @@ impl WrittenFrames {
         }
     }
 
-    /// How much of a frame is looked at.
+    /// How many bytes of a frame are inspected.
     fn wanted(&self) -> usize {
         if self.filled >= HEAD_BYTES && self.head[3] == RST_STREAM {
             HEAD_BYTES + CODE_BYTES
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_seen_however_they_are_cut() {
+    fn frames_are_read_in_pieces_of_any_size() {
         let frames = [
             &[0, 0, 2, HEADERS, 4, 0, 0, 0, 1, 7, 7][..],
             &[0, 0, 3, 0, 1, 0, 0, 0, 1, 1, 3, 3],

@@ -1,13 +1,13 @@
-//! Huffman's code of HPACK (RFC 7541, appendix B), read only as far as it takes to find one character.
+//! The Huffman code of HPACK (RFC 7541, appendix B), read only far enough to find one character.
 
-/// Bits of a string that are not a whole character yet.
+/// Bits of a string that do not make a whole character yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Huffman {
     bits: u64,
     count: u32,
 }
 
-/// How many characters have a code of so many bits. Codes of one length follow each other, and are greater than all shorter
+/// How many characters have a code of each length. Codes of one length are consecutive, and greater than all shorter
 /// ones.
 const LENGTHS: [(u32, u32); 21] = [
     (5, 10),
@@ -37,7 +37,7 @@ const LONGEST: u32 = 30;
 /// The code of `#`.
 const NUMBER_SIGN: (u64, u32) = (0xffa, 12);
 
-/// For each length, the first code of more bits, in as many bits as the longest has.
+/// For each length, the first code that is longer, aligned to the longest length.
 const BOUNDS: [(u32, u64); LENGTHS.len()] = {
     let mut bounds = [(0, 0); LENGTHS.len()];
     let (mut at, mut next) = (0, 0);
@@ -51,9 +51,9 @@ const BOUNDS: [(u32, u64); LENGTHS.len()] = {
 };
 
 impl Huffman {
-    /// Reads the next byte; whether a `#` ends in it.
+    /// Reads the next byte. Returns whether a `#` ends in it.
     pub(crate) fn read(&mut self, byte: u8) -> bool {
-        // At most 29 bits are left of what was read before.
+        // At most 29 bits are left from earlier bytes.
         self.bits = self.bits << 8 | u64::from(byte);
         self.count += 8;
         let mut found = false;
@@ -66,7 +66,7 @@ impl Huffman {
         found
     }
 
-    /// Bits of the first character, if all of them are there.
+    /// The length of the first character's code, if all of its bits are there.
     fn length(&self) -> Option<u32> {
         let first = match self.count {
             ..LONGEST => self.bits << (LONGEST - self.count),
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_codes_take_all_bits() {
+    fn the_codes_use_the_whole_code_space() {
         assert_eq!(BOUNDS[BOUNDS.len() - 1], (LONGEST, 1 << LONGEST));
         let characters: u32 = LENGTHS.iter().map(|(_, characters)| characters).sum();
         assert_eq!(characters, 257);

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::{Sleep, sleep_until};
 
-/// A limit on silence that costs a timer only while waiting.
+/// A limit on silence that uses a timer only while waiting.
 #[derive(Debug)]
 pub(crate) struct IdleLimit {
     limit: Duration,
@@ -24,13 +24,13 @@ impl IdleLimit {
         self.timer = None;
     }
 
-    /// Ready with the limit once nothing came for so long. Silence counts from the first wait after the last frame:
-    /// while nobody asks for more, nobody is late.
+    /// Ready with the limit after that time without data. Silence counts from the first wait after the last frame:
+    /// while no data is requested, none is late.
     pub(crate) fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
         self.poll_exceeded_within(cx, Duration::MAX)
     }
 
-    /// The same, ready earlier where the first wait may last no longer than `within`.
+    /// The same, but ready earlier if `within` is shorter than the limit.
     pub(crate) fn poll_exceeded_within(
         &mut self,
         cx: &mut Context<'_>,

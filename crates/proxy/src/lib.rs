@@ -1,6 +1,7 @@
-//! One request from head to last byte: sanitize, route, pick, stamp, send, judge, answer, record.
+//! One request from its head to its last byte: sanitize, route, pick, stamp, send, check the response, pass it on,
+//! record.
 //!
-//! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
+//! [`Worker`] is one thread's proxy; `exchange::handle` is the request path. This crate reads no TOML and no files.
 
 mod access_rules;
 mod admission;

@@ -1,4 +1,4 @@
-//! What a listener's accept loop asks of its worker and tells it.
+//! What a listener's accept loop gets from its worker and reports to it.
 
 use std::{
     rc::Rc,
@@ -20,7 +20,7 @@ use telemetry::{
 
 use crate::worker::Worker;
 
-/// How a listener's accept loop sees its worker.
+/// The worker, for the accept loop of a listener.
 #[derive(Debug)]
 pub(crate) struct WorkerContext(pub(crate) Rc<Worker>);
 
@@ -48,10 +48,10 @@ impl ListenerContext for WorkerContext {
     }
 }
 
-/// The class of requests that a listener redirects, in records and metrics.
+/// The class of redirected requests in records and metrics.
 const REDIRECT: &str = "redirect";
 
-/// Counts and records a request that a listener answered by itself.
+/// Counts and records a request that a listener redirected.
 fn record_redirect(worker: &Worker, listener: &str, origin: Origin, redirected: &Redirected) {
     let (metrics, status) = (&worker.shared.metrics, redirected.status);
     let requests = metrics.request("-", "-", REDIRECT, None);
@@ -72,7 +72,7 @@ fn record_redirect(worker: &Worker, listener: &str, origin: Origin, redirected: 
     worker.sink.send(&record);
 }
 
-/// Counts a listener's limit that somebody now waits at.
+/// Counts that a connection waits at a limit of a listener.
 fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
     let limit = match limit {
         ReachedLimit::Connections => Limit::Connections,
@@ -83,7 +83,7 @@ fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
     worker.listener_metrics(listener).limit(limit);
 }
 
-/// Counts a handshake; a failed one leaves a record.
+/// Counts a handshake. A failed one is also recorded.
 fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let metrics = worker.listener_metrics(listener);
     let Some(failure) = &ended.failure else {
@@ -93,7 +93,7 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let (result, ended_by) = result_of(reason);
     metrics.handshake(result);
     if reason == HandshakeFailure::NoBytes {
-        // Load balancers and agents probe so, every few seconds; no handshake began, none was refused.
+        // Load balancers and agents probe like this every few seconds. No handshake started, so none was refused.
         return;
     }
     let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.origin.client);
@@ -137,7 +137,7 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     }
 }
 
-/// How a failed handshake is counted, and which side ended it.
+/// The metric label of a failed handshake, and which side ended it.
 fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
     match failure {
         HandshakeFailure::NoBytes | HandshakeFailure::ConnectionLost => {
@@ -147,8 +147,8 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         HandshakeFailure::PlainHttp => (HandshakeResult::PlainHttp, EndedBy::Proxy),
         HandshakeFailure::OldTls => (HandshakeResult::OldTls, EndedBy::Proxy),
         HandshakeFailure::ClientAlert => (HandshakeResult::Failed, EndedBy::Client),
-        // A wrong signature counts as an error of the handshake: the error does not tell whether the certificate or the
-        // proof of the client's key carries it.
+        // A wrong signature counts as a handshake error: it may be on the certificate or on the client's proof of its
+        // key.
         HandshakeFailure::NotTls
         | HandshakeFailure::NoCommonTlsParameters
         | HandshakeFailure::ProxyHeader

@@ -1,4 +1,5 @@
-//! URLs of members in the headers of their responses, rewritten to the client's name of this proxy (`proxy_pass_reverse`).
+//! URLs of members in response headers, rewritten to the name that the client uses for the proxy
+//! (`proxy_pass_reverse`).
 
 use std::borrow::Cow;
 
@@ -14,7 +15,7 @@ use crate::pool_runtime::PoolRuntime;
 pub(crate) const URL_HEADERS: [HeaderName; 3] =
     [LOCATION, CONTENT_LOCATION, HeaderName::from_static("uri")];
 
-/// Rewrites the URLs that name a member of the pool, or the client's Host in plain HTTP.
+/// Rewrites URLs that name a member of the pool, and `http` URLs with the client's Host.
 pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, headers: &mut HeaderMap) {
     let Some(host) = host else {
         return;
@@ -34,8 +35,8 @@ pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, headers: &mut Head
     }
 }
 
-/// The URL with `https` and the client's Host, if it names a member. Whatever the listener, requests that reach a member
-/// come over TLS: listeners without TLS redirect them or pass connections through.
+/// The URL with `https` and the client's Host, if it names a member. All requests that reach a member arrive over TLS:
+/// listeners without TLS redirect them or pass connections through.
 fn rewritten(url: &str, host: &str, is_member: impl Fn(&str) -> bool) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -45,12 +46,13 @@ fn rewritten(url: &str, host: &str, is_member: impl Fn(&str) -> bool) -> Option<
         return None;
     }
     let authority = with_port(authority, if is_http { 80 } else { 443 });
-    // A member that is asked in plain HTTP, with the client's Host, names that Host with `http`.
+    // A member that gets requests over plain HTTP, with the client's Host, writes that Host with `http`.
     let is_front = is_http && (authority.eq_ignore_ascii_case(&with_port(host, 80)));
     (is_front || is_member(&authority)).then(|| format!("https://{host}{target}"))
 }
 
-/// Whether a member's address is this host and port; `host:port@address` is one address of a host.
+/// Whether a member's address has this host and port. In `host:port@address`, the part after `@` is one address of the
+/// host.
 fn is_same_server(address: &str, authority: &str) -> bool {
     without_ip(address).eq_ignore_ascii_case(authority)
 }

@@ -1,5 +1,5 @@
-//! Requests that have waited for their response for some seconds, for the status: an operator who drains a member must know
-//! what is left on it.
+//! Requests that have waited several seconds for their response, for the status: an operator who drains a member must
+//! know what still runs there.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
     time::SystemTime,
 };
 
-/// By the member's number, and by a number that rises. The members' limits bound it.
+/// By member and an increasing number. The members' limits bound its size.
 #[derive(Debug, Default)]
 pub struct LongRequests(Mutex<Known>);
 
@@ -17,21 +17,21 @@ struct Known {
     requests: BTreeMap<(u64, u64), LongRequest>,
 }
 
-/// A request that has no response yet, or had none for some seconds.
+/// A request that has, or had, waited several seconds without a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongRequest {
-    /// Verified certname of the client, else its address.
+    /// The client's verified certname, or its address.
     pub client: Arc<str>,
-    /// Method and path, cut at 200 characters.
+    /// Method and path, at most 200 characters.
     pub request: String,
-    /// When its head had come.
+    /// When its head had arrived.
     pub since: SystemTime,
 }
 
-/// Most characters of a method and a path that are shown.
+/// Maximum characters of method and path.
 pub(crate) const REQUEST_CHARS_MAX: usize = 200;
 
-/// A request that counts as running until this is dropped.
+/// A request that is listed until this is dropped.
 #[derive(Debug)]
 pub(crate) struct LongRequestEntry {
     all: Arc<LongRequests>,
@@ -50,7 +50,7 @@ impl LongRequests {
         }
     }
 
-    /// Those at this member, the oldest `max` of them.
+    /// The oldest `max` requests at this member.
     pub fn at(&self, member: u64, max: usize) -> Vec<LongRequest> {
         let known = self.lock();
         let requests = known.requests.range((member, 0)..=(member, u64::MAX));

@@ -1,4 +1,4 @@
-//! For tests: the head that a member is sent for a client's request, without a worker.
+//! For tests: the head that a member receives for a client's request, without a worker.
 
 use std::net::IpAddr;
 
@@ -17,11 +17,11 @@ use crate::{
 /// What the proxy adds to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestStamp<'a> {
-    /// Who the client is.
+    /// The client's identity headers.
     pub identity: &'a IdentityHeaders,
-    /// In which headers the pool's servers read that.
+    /// The header names and formats of the pool.
     pub form: &'a HeaderForm,
-    /// Names that some pool has for them.
+    /// Names of identity headers in any pool.
     pub own_names: &'a OwnNames,
     /// The client's address.
     pub address: IpAddr,
@@ -29,10 +29,10 @@ pub struct RequestStamp<'a> {
     pub request_id: &'a str,
 }
 
-/// The bytes of the head that a member is sent, or why the request is refused before it is routed.
+/// The bytes of the head that a member receives.
 ///
 /// # Errors
-/// The text of the response to the client.
+/// The text of the response, if the request is refused before it is routed.
 pub fn member_head(
     head: Parts,
     fault: Option<HeadFault>,

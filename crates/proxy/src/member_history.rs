@@ -1,4 +1,4 @@
-//! What probes and requests last showed of each member, and since when: for the status alone, never for a decision.
+//! What probes and requests last showed about each member, and when. It is for the status only; no decision uses it.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use balancing::{HealthCause, OverloadCause};
 
 use crate::{clock_offsets::ClockOffset, pool_runtime::PoolRuntime};
 
-/// Members by pool and address. A commit removes those that no configuration names, which bounds it.
+/// By pool and address. A reload removes members that are no longer configured, which bounds its size.
 #[derive(Debug, Default)]
 pub struct MemberHistory(Mutex<BTreeMap<(String, String), MemberFacts>>);
 
@@ -23,66 +23,66 @@ pub struct MemberFacts {
     pub probed: Option<(SystemTime, Option<String>)>,
     /// Its clock, by the last probe whose answer had a `Date`; none before.
     pub clock_offset: Option<ClockOffset>,
-    /// What the last request for its JRuby counts brought; none before.
+    /// The last response to a request for its JRuby counts; none before.
     pub jrubies: Option<JrubyAnswer>,
-    /// What its agent check brought; none before the first.
+    /// The result of its agent check; none before the first one.
     pub agent: Option<AgentFacts>,
 }
 
-/// What the agent check of a member brought.
+/// The result of a member's agent check.
 #[derive(Clone, Debug)]
 pub struct AgentFacts {
-    /// When it was last asked.
+    /// When the last check ended.
     pub at: SystemTime,
-    /// Its last readable answer.
+    /// The last readable answer.
     pub answer: Option<String>,
-    /// Why the last answer changed nothing; none: it was readable.
+    /// Why the last answer was not readable; none if it was.
     pub failure: Option<String>,
-    /// How often there was no readable answer.
+    /// Number of checks without a readable answer.
     pub failures: u64,
 }
 
-/// What a member answers about its JRubies.
+/// A member's response to a request for its JRuby counts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JrubyAnswer {
     /// Its counts.
     Known(JrubyReading),
     /// 403: its auth.conf does not allow the request.
     Forbidden,
-    /// It knows nothing of JRubies, or nothing that can be believed.
+    /// The response has no counts, or counts that cannot be right.
     Unknown(String),
 }
 
-/// How many JRubies a member has and how busy they are, as it says itself.
+/// How many JRubies a member has and how busy they are, by its own statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JrubyReading {
     /// When it was read.
     pub at: SystemTime,
-    /// JRubies.
+    /// Number of JRubies.
     pub count: u32,
-    /// Of these, idle ones.
+    /// Idle ones among them.
     pub free: u32,
     /// Requests inside the member that wait for one.
     pub waiting: u32,
-    /// Mean time for which a request holds one.
+    /// Mean time for which a request holds a JRuby.
     pub borrow_time: Duration,
-    /// Mean time for which a request waits for one.
+    /// Mean time for which a request waits for a JRuby.
     pub wait_time: Duration,
-    /// Requests that got one, since its start.
+    /// Requests that got a JRuby since the server started.
     pub borrows: u64,
-    /// Requests that waited too long for one, since its start.
+    /// Requests that waited too long for a JRuby since the server started.
     pub borrow_timeouts: u64,
-    /// Requests that it has refused because too many waited, since its start.
+    /// Requests that the server refused since it started, because too many were waiting.
     pub queue_limit_hits: u64,
 }
 
 impl JrubyReading {
-    /// Whether the server was restarted after an earlier reading: its counters began again.
+    /// Whether the server was restarted after an earlier reading, which resets its counters.
     pub fn is_restarted_since(&self, before: &Self) -> bool {
         self.borrows < before.borrows || self.queue_limit_hits < before.queue_limit_hits
     }
 
-    /// Why it shows an overload, if it does. `before`: an earlier reading of the same server, if there is one.
+    /// Why this reading shows an overload, if it does. `before` is an earlier reading of the same server.
     pub fn overload(&self, before: Option<&Self>) -> Option<OverloadCause> {
         let before = before.unwrap_or(self);
         if self.queue_limit_hits > before.queue_limit_hits {
@@ -102,7 +102,7 @@ impl MemberHistory {
         self.facts(pool, member, |facts| facts.changed = Some((now, cause)));
     }
 
-    /// Notes the end of a probe; `failure` says why it failed. Yields whether that differs from the probe before.
+    /// Notes the end of a probe, with the cause if it failed. Returns whether the result differs from the previous one.
     pub fn probed(&self, pool: &str, member: &str, failure: Option<&str>, now: SystemTime) -> bool {
         self.facts(pool, member, |facts| {
             let before = facts.probed.take().and_then(|(_, failure)| failure);
@@ -112,7 +112,7 @@ impl MemberHistory {
         })
     }
 
-    /// Notes a member's clock minus ours.
+    /// Notes a member's clock minus the proxy's.
     pub fn clock_compared(&self, pool: &str, member: &str, offset_seconds: i64) {
         self.facts(pool, member, |facts| {
             let before = facts.clock_offset;
@@ -120,7 +120,8 @@ impl MemberHistory {
         });
     }
 
-    /// Notes the end of an agent check: the answer, or why it is none. Yields whether that failed otherwise than before.
+    /// Notes the end of an agent check, with its answer or the cause of its failure. Returns whether it failed with
+    /// another cause than before.
     pub fn agent_answered(
         &self,
         pool: &str,
@@ -152,7 +153,7 @@ impl MemberHistory {
         })
     }
 
-    /// Notes what a member answers about its JRubies. Yields whether that is another kind of answer than before.
+    /// Notes a member's response about its JRubies. Returns whether it is of another kind than before.
     pub fn jrubies_read(&self, pool: &str, member: &str, answer: JrubyAnswer) -> bool {
         self.facts(pool, member, |facts| {
             let differs = match (&facts.jrubies, &answer) {
@@ -192,7 +193,7 @@ impl MemberHistory {
         Some(offsets)
     }
 
-    /// Forgets the members that `named(pool, address)` does not want.
+    /// Removes the members for which `named(pool, address)` is false.
     pub fn retain(&self, named: impl Fn(&str, &str) -> bool) {
         self.members()
             .retain(|(pool, member), _| named(pool, member));

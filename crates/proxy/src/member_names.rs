@@ -1,4 +1,4 @@
-//! Names of members in the text of their responses, replaced by the configured name of this proxy
+//! Names of members in the text of their responses, replaced by the configured name of the proxy
 //! (`rewrite_member_names`).
 
 use std::mem;
@@ -13,12 +13,12 @@ use upstream::MemberAddress;
 
 use crate::{location::URL_HEADERS, pool_runtime::PoolRuntime};
 
-/// A host name is no longer (RFC 1035); neither is what is held back of a text.
+/// Maximum length of a host name (RFC 1035), and so the maximum that is held back of a text.
 const NAME_BYTES_MAX: usize = 253;
-/// Bytes of a text that are rewritten at once.
+/// Bytes that are rewritten at once.
 const STEP_BYTES: usize = 16 << 10;
 
-/// Headers of a text as the member has it, which are wrong after a replacement.
+/// Headers that describe the member's original text and are wrong after a replacement.
 const OF_THE_ORIGINAL: [HeaderName; 8] = [
     CONTENT_LENGTH,
     ETAG,
@@ -30,27 +30,27 @@ const OF_THE_ORIGINAL: [HeaderName; 8] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// A text in which the proxy cannot find names: it is encoded, or a part of the whole.
+/// A text in which the proxy cannot find names, because it is encoded or partial.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable;
 
-/// Replaces names in a text that comes in pieces. A name is a whole run of the bytes that host names consist of, except
-/// dots at its end.
+/// Replaces names in a text that arrives in pieces. A name is a whole run of host name characters, without dots at its
+/// end.
 #[derive(Debug)]
 pub(crate) struct NameRewriter {
     names: Vec<Box<str>>,
     front: Box<str>,
-    /// The run that the last piece ended in, unless it is too long for a name.
+    /// The unfinished run at the end of the last piece, unless it is too long for a name.
     run: Vec<u8>,
     is_long: bool,
-    /// What has come and is not looked at yet.
+    /// Bytes that have arrived and were not searched yet.
     unread: Bytes,
 }
 
-/// Rewrites the headers of a response, and returns what rewrites its text, if it is one.
+/// Rewrites the headers of a response. Returns the rewriter for its body, if the body is a text.
 ///
 /// # Errors
-/// It is a text that cannot be rewritten.
+/// The text cannot be rewritten.
 pub(crate) fn rewrite(
     pool: &PoolRuntime,
     front: &str,
@@ -78,7 +78,8 @@ pub(crate) fn rewrite(
     Ok(Some(Box::new(rewriter)))
 }
 
-/// The names of a pool's members that a text can have: those with a dot, because `puppet` is a word too.
+/// The names of a pool's members to replace. Only names with a dot count, because a name such as `puppet` is also a
+/// word.
 fn names_of(pool: &PoolRuntime) -> Vec<Box<str>> {
     let mut names = Vec::new();
     for (entry, connector) in pool.pool.entries().iter().zip(pool.connectors()) {
@@ -126,7 +127,7 @@ impl NameRewriter {
         }
     }
 
-    /// What a whole text becomes.
+    /// Rewrites a complete text.
     fn whole(&self, text: &[u8]) -> BytesMut {
         let mut rewriter = Self::new(self.names.clone(), &self.front);
         let mut out = BytesMut::with_capacity(text.len());
@@ -135,12 +136,12 @@ impl NameRewriter {
         out
     }
 
-    /// Takes the next piece; all of the former one has been read.
+    /// Takes the next piece, after the previous one was consumed.
     pub(crate) fn push(&mut self, piece: Bytes) {
         self.unread = piece;
     }
 
-    /// The next part of the new text, if a piece has one.
+    /// The next part of the new text, if there is one.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         while !self.unread.is_empty() {
             let step = self.unread.split_to(self.unread.len().min(STEP_BYTES));
@@ -153,14 +154,14 @@ impl NameRewriter {
         None
     }
 
-    /// What was held back when the text ended.
+    /// What was held back at the end of the text.
     pub(crate) fn finish(&mut self) -> Option<Bytes> {
         let mut out = BytesMut::new();
         self.end_run(&mut out);
         (!out.is_empty()).then(|| out.freeze())
     }
 
-    /// Whether nothing is left of what came.
+    /// Whether nothing is held back.
     pub(crate) fn is_empty(&self) -> bool {
         self.unread.is_empty() && self.run.is_empty()
     }
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn any_pieces_of_a_text_become_what_the_whole_becomes() {
+    fn a_text_in_pieces_is_rewritten_like_the_whole() {
         let mut seed = Seed::from_env_or_random();
         let words = [
             "c1.example.com",
@@ -286,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The same by another way: the text cut at each byte that no name has.
+    /// The same by another algorithm: the text is split at each byte that is not part of a name.
     fn by_words(text: &str) -> String {
         let is_name = |c: char| c.is_ascii() && is_name_byte(c as u8);
         text.split_inclusive(|c| !is_name(c))

@@ -1,5 +1,5 @@
-//! Events about agents of Puppet 0.25 to 3 that this proxy refuses as it is configured, or cannot serve: one of each kind a
-//! minute, with the number of requests or handshakes since the last one.
+//! Events about agents of Puppet 0.25 to 3 that the proxy refuses by its configuration or cannot serve. There is one
+//! event of each kind a minute, with the number of requests or handshakes since the last one.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -15,11 +15,11 @@ pub(crate) struct OldAgents {
     old_tls: Paced,
 }
 
-/// Occurrences of which one a minute is logged.
+/// Occurrences that are logged at most once a minute.
 #[derive(Debug, Default)]
 struct Paced {
     since_last: AtomicU64,
-    /// Milliseconds since the process began; 0: none was logged.
+    /// When the next event may be logged, in milliseconds since the process started; 0 before the first event.
     next_at: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl OldAgents {
 }
 
 impl Paced {
-    /// Counts an occurrence; how many there were since the last event, if one is due.
+    /// Counts an occurrence. If an event is due, returns how many there were since the last one.
     fn due(&self, now: Duration) -> Option<u64> {
         self.since_last.fetch_add(1, Relaxed);
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX / 2);
@@ -66,7 +66,7 @@ impl Paced {
     }
 }
 
-/// Time between two events of a kind.
+/// Minimum time between two events of a kind.
 const INTERVAL_MS: u64 = 60_000;
 
 #[cfg(test)]

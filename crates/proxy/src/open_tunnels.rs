@@ -1,4 +1,4 @@
-//! The tunnels that are open now, for the status: a drain waits for them, and an operator must know whose they are.
+//! The open tunnels, for the status: a drain waits for them, and an operator must know whose they are.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-/// By pool and member, and by a number that rises. Limits on connections bound it.
+/// By pool and member, and an increasing number. The limits on connections bound its size.
 #[derive(Debug, Default)]
 pub struct OpenTunnels(Mutex<Numbered>);
 
@@ -19,13 +19,13 @@ struct Numbered {
 /// The client's side of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelClient {
-    /// Its verified certname, else its address.
+    /// The client's verified certname, or its address.
     pub client: Arc<str>,
     /// When the tunnel was opened.
     pub since: SystemTime,
 }
 
-/// A tunnel that counts as open until this is dropped.
+/// A tunnel that is listed until this is dropped.
 #[derive(Debug)]
 pub(crate) struct TunnelEntry<'a> {
     all: &'a OpenTunnels,
@@ -68,7 +68,7 @@ impl OpenTunnels {
 }
 
 impl TunnelEntry<'_> {
-    /// Its number, larger than that of every tunnel before it.
+    /// Its number, which is larger than that of every earlier tunnel.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -15,7 +15,7 @@ pub(crate) struct RateLimits {
     pub(crate) grace: Duration,
 }
 
-/// How long a client may still be waited for. Waiting uses the time up, bytes earn it back.
+/// The time that a client has left. Waiting for it uses the time up; bytes that it moves earn time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     rate_min: u64,
@@ -24,8 +24,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Of a client that sends: time is earned up to the grace period, so that a client that was fast before cannot stall
-    /// for longer than one that has just begun.
+    /// For a client that sends. It can earn time up to the grace period, so that an initially fast client cannot stall
+    /// longer than a new one.
     pub(crate) fn new(rate_min: u64, grace: Duration) -> Self {
         Self {
             rate_min: rate_min.max(1),
@@ -34,8 +34,8 @@ impl Pace {
         }
     }
 
-    /// Of a client that reads: time is earned without a limit. Buffers on the way accept many bytes at once, which the
-    /// client then takes its time to read; `write_timeout` limits how long it may stall.
+    /// For a client that reads. It earns time without a limit, because buffers on the way accept many bytes at once
+    /// that the client then reads slowly. `write_timeout` limits how long it may stall.
     pub(crate) fn of_reader(rate_min: u64, grace: Duration) -> Self {
         Self {
             left_max: Duration::MAX,
@@ -64,21 +64,21 @@ impl Pace {
     }
 }
 
-/// How long so many bytes take at this rate.
+/// The time for this many bytes at this rate.
 fn time_for(bytes: u64, rate: u64) -> Duration {
     Duration::from_micros(bytes.saturating_mul(1_000_000) / rate.max(1))
 }
 
-/// How fast the client of a connection that carries one response at a time reads it. The connection asks for the next
-/// piece when its own queue has room; what counts is the bytes that the client's socket has accepted meanwhile.
+/// How fast the client of a connection with one response at a time reads it. The connection requests the next piece
+/// when its own buffer has room. The bytes that the client's socket accepted meanwhile count.
 #[derive(Debug)]
 pub(crate) struct ReaderPace {
     limits: RateLimits,
-    /// Bytes that the client's socket had accepted when the response began.
+    /// Bytes that the client's socket had accepted when the response started.
     written_before: Cell<u64>,
     /// How long the connection has had no room so far.
     waited: Cell<Duration>,
-    /// When the last piece was handed to the connection, while it has not asked for the next one.
+    /// When the connection got the last piece, until it requests the next one.
     since: Cell<Option<Instant>>,
 }
 
@@ -92,32 +92,32 @@ impl ReaderPace {
         }
     }
 
-    /// A response begins. `written`: bytes that the client's socket has accepted so far.
+    /// A response starts. `written` is the number of bytes that the client's socket has accepted so far.
     pub(crate) fn begin(&self, written: u64) {
         self.since.set(None);
         self.waited.set(Duration::ZERO);
         self.written_before.set(written);
     }
 
-    /// The connection asks for the next piece: it has room again.
-    pub(crate) fn asked(&self) {
+    /// The connection requests the next piece: it has room again.
+    pub(crate) fn requested(&self) {
         if let Some(since) = self.since.take() {
             self.waited.set(self.waited.get() + since.elapsed());
         }
     }
 
-    /// The connection was handed a piece, and there are more.
+    /// The connection got a piece, and there are more.
     pub(crate) fn handed(&self) {
         self.since.set(Some(Instant::now()));
     }
 
-    /// The member is no longer waiting for the client.
+    /// The response has ended.
     pub(crate) fn end(&self) {
         self.since.set(None);
     }
 
-    /// When the client will have been too slow, if its socket accepts nothing more until then. `written`: bytes that it has
-    /// accepted so far.
+    /// When the client will have been too slow, if its socket accepts no more bytes until then. `written` is the number
+    /// of bytes that it has accepted so far.
     pub(crate) fn due(&self, written: u64) -> Option<Instant> {
         let since = self.since.get()?;
         let accepted = written.saturating_sub(self.written_before.get());
@@ -132,7 +132,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(30);
 
-    /// Whether a client that sends `bytes` after each wait of `every` is within the limit after an hour.
+    /// Whether a client that sends `bytes` every `every` is still within the limit after an hour.
     fn holds(bytes: usize, every: Duration) -> bool {
         let mut pace = Pace::new(1024, GRACE);
         let mut time = Duration::ZERO;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn speed_of_before_is_not_saved_up() {
+    fn earlier_speed_earns_no_time_beyond_the_grace_period() {
         let mut pace = Pace::new(1024, GRACE);
         pace.moved(1 << 30);
         assert_eq!(pace.left(), GRACE);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_may_take_its_time_for_what_buffers_have_accepted_at_once() {
+    fn a_reader_gets_time_for_all_bytes_that_buffers_accepted_at_once() {
         let mut pace = Pace::of_reader(1024, GRACE);
         pace.moved(1 << 20);
         pace.waited(Duration::from_secs(1024));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_connection_that_has_not_asked_for_more_is_late() {
+    fn only_a_connection_that_has_not_requested_more_is_late() {
         let limits = RateLimits {
             body_min: 1,
             read_min: 1024,
@@ -194,11 +194,11 @@ mod tests {
         assert_eq!(reader.due(500), None);
         let before = Instant::now();
         reader.handed();
-        let due = |written| reader.due(written).expect("it has not asked for more");
+        let due = |written| reader.due(written).expect("it has not requested more");
         assert!(due(500) >= before + GRACE);
         assert!(due(500) <= Instant::now() + GRACE);
         assert_eq!(due(500 + 2048), due(500) + Duration::from_secs(2));
-        reader.asked();
+        reader.requested();
         assert_eq!(reader.due(500), None, "the member is waited for");
         reader.handed();
         reader.end();

@@ -1,7 +1,6 @@
-//! A connection whose bytes go to a member as they are: from the choice of the member to the last byte.
+//! A connection that is passed through to a member, from the choice of the member to the last byte.
 //!
-//! Nothing is known of the client but its address, and nothing that goes through is read. So whatever guards requests does
-//! not guard this.
+//! The proxy knows only the client's address and reads none of the bytes. The checks on requests do not apply here.
 
 use std::{
     future::{pending, poll_fn},
@@ -43,10 +42,10 @@ use crate::{
 /// The class in records.
 const CLASS: &str = "passthrough";
 
-/// The part of the time until the process cuts what is left, as one in so many, in which no tunnel is closed.
+/// Part of the time until the process cuts off what is left, as one in this many, in which no tunnel is closed.
 const SPARE_PART: u32 = 4;
 
-/// What is known of a connection from its beginning, for the member and for the record.
+/// What is known of a connection from the start, for the member and for the record.
 struct Facts {
     listener: Arc<str>,
     origin: Origin,
@@ -56,7 +55,7 @@ struct Facts {
     began: Instant,
 }
 
-/// A way to a member.
+/// A connection to a member.
 struct Reached {
     lease: PoolLease,
     member: MemberIo,
@@ -81,7 +80,7 @@ enum PassthroughEnd {
     Cut,
 }
 
-/// Passes a connection through to its end.
+/// Passes a connection through until it ends.
 pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
     let RawConnection {
         stream,
@@ -106,7 +105,7 @@ pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
         when: SystemTime::now(),
         began: Instant::now(),
     };
-    // Boxed: it is over as soon as the connection begins to be passed through.
+    // Boxed: it has ended by the time that bytes are passed through.
     match Box::pin(reach(worker, &generation, pool, &facts, &stream)).await {
         Ok(reached) => {
             let tunnel = Tunnel::new(worker, facts, (stream, read.into()), reached);
@@ -127,7 +126,7 @@ pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
 }
 
 impl Facts {
-    /// The record, when all is over.
+    /// The record, after the connection has ended.
     fn record(&self, pool: &Arc<str>, attempts: u32) -> AccessRecord {
         let Origin { client, peer } = self.origin;
         let mut record = AccessRecord::new(self.when, Arc::clone(&self.listener), client);
@@ -146,7 +145,7 @@ impl Facts {
         record
     }
 
-    /// What the member gets before the first byte.
+    /// The PROXY header that the member gets before the first byte.
     fn header(&self, version: Version, proxy: SocketAddr) -> Vec<u8> {
         let addresses = ConnectionAddresses {
             client: self.origin.client,
@@ -160,7 +159,7 @@ impl Facts {
     }
 }
 
-/// Finds a member and connects to it. As long as no byte has been sent, another can be tried.
+/// Picks a member and connects to it. Until a byte has been sent, another member can be tried.
 async fn reach(
     worker: &Rc<Worker>,
     generation: &Generation,
@@ -218,7 +217,8 @@ async fn reach(
     }
 }
 
-/// A member that has room. Nothing is waited for: connections that are passed through stay open for too long.
+/// A member that has room. The connection does not wait for one, because connections that are passed through stay open
+/// too long.
 fn pick(
     worker: &Worker,
     pool: &Arc<PoolRuntime>,
@@ -245,7 +245,7 @@ fn pick(
     }
 }
 
-/// Connects, and sends the header of the PROXY protocol where the pool wants one.
+/// Connects, and sends the PROXY header if the pool is configured for it.
 async fn open(
     generation: &Generation,
     lease: &PoolLease,
@@ -325,7 +325,7 @@ fn note_failure(worker: &Worker, lease: &PoolLease, error: &DialError) {
     }
 }
 
-/// An open connection and its member. It outlives configurations, and holds on to nothing of one but its pool's.
+/// An open connection and its member. It outlives configurations and keeps only its pool of the one it started under.
 struct Tunnel<'a> {
     worker: &'a Rc<Worker>,
     facts: Facts,
@@ -386,7 +386,7 @@ impl<'a> Tunnel<'a> {
         let member = self.lease.member();
         let entry = shared.tunnels.open(member.pool(), member.address(), client);
         let mut signals = worker.signals.subscribe();
-        // None while nothing asks the connection to end.
+        // None while the connection need not close.
         let mut turn: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
         let mut timer = pin!(sleep_until(self.silence.ends()));
         let mut heard = signals.current();
@@ -395,7 +395,7 @@ impl<'a> Tunnel<'a> {
                 break PassthroughEnd::Cut;
             }
             if !self.is_to_end(&heard) {
-                // The operator has thought better of it.
+                // The reason to close the connection is gone.
                 turn = None;
             } else if turn.is_none() {
                 let gap = self.gap(&heard);
@@ -412,7 +412,7 @@ impl<'a> Tunnel<'a> {
             };
             tokio::select! {
                 biased;
-                // Signals and timers count however busy the two sides keep this task.
+                // Signals and timers are checked even while both sides keep this task busy.
                 changed = poll_fn(|cx| signals.poll_changed(cx)) => heard = changed,
                 () = unconstrained(its_turn) => break PassthroughEnd::Drained,
                 () = unconstrained(timer.as_mut()) => {
@@ -439,7 +439,8 @@ impl<'a> Tunnel<'a> {
         self.end(ending, metrics).await;
     }
 
-    /// Whether the process stops, the operator takes the member out, or a new connection would not come this way any more.
+    /// Whether the connection must close: the process drains, the member is in maintenance, or the current
+    /// configuration would not send the connection there.
     fn is_to_end(&self, heard: &Signals) -> bool {
         let state = self.lease.member().operator_state();
         if heard.phase == LifecyclePhase::Draining || state == Administrative::Maintenance {
@@ -467,7 +468,7 @@ impl<'a> Tunnel<'a> {
         let Some(cut_at) = heard.cut_at else {
             return gap;
         };
-        // All of them have to have had their turn by then: what is cut returns at once.
+        // All of them must have had their turn by then, because clients that are cut off reconnect at once.
         let left = cut_at.saturating_duration_since(Instant::now());
         let open = u32::try_from(pool.metrics.tunnels_open()).unwrap_or(u32::MAX);
         gap.min((left - left / SPARE_PART) / open.saturating_add(1))
@@ -475,7 +476,7 @@ impl<'a> Tunnel<'a> {
 
     async fn end(mut self, ending: PassthroughEnd, metrics: &ListenerMetrics) {
         match ending {
-            // The other side is told as it happened.
+            // The other side sees a broken connection as well.
             PassthroughEnd::Sides(End::Broken(Side::Client)) => {
                 if let Some(member) = self.copying.member.tcp() {
                     let _ = member.set_zero_linger();
@@ -509,7 +510,7 @@ impl<'a> Tunnel<'a> {
             PassthroughEnd::Cut => proxy(LogReason::DrainGrace),
         };
         let worker = Rc::clone(self.worker);
-        // Both sides are closed, and the member's place is free, before anybody can read that it is over.
+        // Both sides are closed and the member is released before the record is written.
         drop(self);
         worker.sink.send(&record);
     }

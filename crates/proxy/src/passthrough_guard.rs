@@ -1,6 +1,6 @@
-//! Members that believe the identity headers of requests, where no connection may be passed through.
+//! Protects members that trust identity headers from connections that are passed through.
 //!
-//! A connection that is passed through is the client's own TLS: whatever headers it sends, its member reads.
+//! Such a connection carries the client's own TLS, so its member reads whatever headers the client sends.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -8,10 +8,11 @@ use upstream::{Connector, MemberAddress};
 
 use crate::pool_runtime::PoolRuntime;
 
-/// The member of a pool with identity headers that stands where `target` leads, if there is one: on the same host, unless
-/// the pool of `target` says that its own port reads no such headers (`trusted_headers_off`) and the ports differ.
+/// A member of a pool with identity headers that `target` could reach, if there is one. That is a member on the same
+/// host, unless the pool of `target` declares that its own port ignores such headers (`trusted_headers_off`) and the
+/// ports differ.
 ///
-/// `addresses`: what the host of `target` resolves to, as far as that is known. All loopback addresses are one host.
+/// `addresses` are the known addresses of the host of `target`. All loopback addresses are one host.
 pub fn guarded_by<'a>(
     mut pools: impl Iterator<Item = &'a PoolRuntime>,
     target: &MemberAddress,
@@ -31,8 +32,8 @@ pub fn guarded_by<'a>(
     })
 }
 
-/// Whether a connection that is passed through to `target` could reach what reads identity headers at `member`. Each with what its
-/// host resolves to, as far as that is known.
+/// Whether a connection that is passed through to `target` could reach `member`, which trusts identity headers. Each
+/// comes with the known addresses of its host.
 pub fn is_guarded(
     (member, member_addresses): (&MemberAddress, &[IpAddr]),
     (target, addresses): (&MemberAddress, &[IpAddr]),
@@ -57,12 +58,12 @@ pub fn is_guarded(
     }
 }
 
-/// A name that ends in a dot is the same name.
+/// A trailing dot does not change a name.
 fn without_dot(host: &str) -> &str {
     host.strip_suffix('.').unwrap_or(host)
 }
 
-/// The addresses of a host, loopback as one: a connection to the unspecified address goes there too.
+/// The addresses of a host, with loopback as one. A connection to the unspecified address reaches loopback too.
 fn hosts<'a>(host: &str, addresses: &'a [IpAddr]) -> Cow<'a, [IpAddr]> {
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     let literal = match without_dot(host).eq_ignore_ascii_case("localhost") {
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_the_same_by_name_by_address_and_by_what_the_name_stands_for() {
+    fn a_host_is_recognized_by_name_by_address_and_by_the_addresses_of_its_name() {
         let compiler = ("c1.example.com:8140", "192.0.2.1 2001:db8::1");
         for (target, is_same_host) in [
             (("c1.example.com:8142", ""), true),

@@ -1,4 +1,4 @@
-//! Routes that keep a client on one member: which member that is, and the cookie that the client remembers it by.
+//! Routes with persistence: which member a client stays with, and the cookie that identifies the member.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use crate::{
     pool_runtime::{PoolLease, PoolRuntime},
 };
 
-/// Which member the client of a request stays with. What the client sends leads at most to a member that may be picked
-/// anyway: one that is up, ready and below its limit.
+/// The member that the client of a request stays with. The client can influence only the choice among available members
+/// with room.
 pub(crate) fn stay(
     context: &RequestContext,
     pool: &PoolRuntime,
@@ -28,20 +28,20 @@ pub(crate) fn stay(
         })
 }
 
-/// Logs that a client moved, and issues the cookie where the client has none for the member that answered. A client whose
-/// member is only at its limit keeps its cookie, and returns to that member. `asked_home`: whether this request may have been
-/// sent to the client's member before.
+/// Logs that a client moved, and issues the cookie if the client has none for the member that responded. A client whose
+/// member is only at its limit keeps its cookie and returns to that member. `asked_home`: whether this request may have
+/// been sent to the client's member before.
 pub(crate) fn note_answer(
     context: &RequestContext,
     plan: &ForwardPlan<'_>,
     stay: MemberPersistence,
-    (lease, asked_home): (Option<&PoolLease>, bool),
+    (lease, tried_home): (Option<&PoolLease>, bool),
     headers: &mut HeaderMap,
 ) {
     let (Some(persistence), Some(lease)) = (plan.persistence(), lease) else {
         return;
     };
-    let (runtime, index) = lease.place();
+    let (runtime, index) = lease.pool_and_index();
     let here = lease.member().id();
     let home = match stay {
         MemberPersistence::No => None,
@@ -53,9 +53,9 @@ pub(crate) fn note_answer(
     };
     let mut returns = false;
     if let Some(home) = home.filter(|home| *home != index) {
-        // A client whose member has failed moves for good.
+        // A client whose member has failed moves permanently.
         let now = context.worker.shared.now();
-        returns = !asked_home && runtime.pool.keeps_clients(home, now);
+        returns = !tried_home && runtime.pool.keeps_clients(home, now);
         log_move(context, &runtime, (home, index), returns);
     }
     if let RoutePersistence::Cookie(name) = persistence
@@ -69,7 +69,7 @@ pub(crate) fn note_answer(
     }
 }
 
-/// A client that sends an old cookie again and again could fill the log, so events are limited; the metric counts all.
+/// Events are limited, because a client that repeats an old cookie could fill the log. The metric counts all moves.
 fn log_move(
     context: &RequestContext,
     runtime: &PoolRuntime,
@@ -95,8 +95,8 @@ fn log_move(
 }
 
 impl PoolRuntime {
-    /// Which member a client stays with that sends these fields from this address, as far as it is known. Without the `key`,
-    /// no cookie is valid.
+    /// The member that a client with these headers and this address stays with, if it is known. Without the `key`, no
+    /// cookie is valid.
     pub fn stay(
         &self,
         persistence: &RoutePersistence,

@@ -20,13 +20,13 @@ use crate::{
 /// A pool with what is needed to reach its members.
 #[derive(Debug)]
 pub struct PoolRuntime {
-    /// Who is picked.
+    /// How members are picked.
     pub pool: Pool,
-    /// Which requests run and which wait, over generations.
+    /// Which requests run and which wait. It lasts over generations.
     pub admission: Arc<PoolAdmission>,
     /// Its members, in the order of the pool's entries.
     pub members: Vec<MemberRuntime>,
-    /// What requests to it look like.
+    /// The rules for its requests.
     pub rules: PoolRules,
     /// Limits towards its members.
     pub settings: upstream::UpstreamSettings,
@@ -72,10 +72,10 @@ impl MemberRuntime {
 /// The admission of a pool in this proxy.
 pub type PoolAdmission = Admission<PoolLease>;
 
-/// A member held for one attempt. Dropping it gives the member's place to the next request that waits.
+/// A member that is leased for one attempt. Dropping it gives the slot to the next waiting request.
 #[derive(Debug)]
 pub struct PoolLease {
-    // Fields are dropped in this order: the place is given back before it is announced.
+    // Fields are dropped in this order: the slot is released before its release is announced.
     long: OnceCell<Box<LongRequestEntry>>,
     lease: Lease,
     freed: Freed,
@@ -99,12 +99,12 @@ impl PoolLease {
         }
     }
 
-    /// The pool as the configuration has it that the member was chosen by: a request that has waited may get a newer one.
+    /// The pool of the configuration by which the member was picked. A request that has waited may get a newer one.
     pub(crate) fn pool(&self) -> &Arc<PoolRuntime> {
         &self.freed.0
     }
 
-    /// Names the request that holds it, once: its member takes long to answer.
+    /// Lists the request among the long ones, once: its member takes long to respond.
     pub(crate) fn note_long(&self, all: &Arc<LongRequests>, request: impl FnOnce() -> LongRequest) {
         let member = self.member().id();
         self.long
@@ -115,7 +115,7 @@ impl PoolLease {
         self.lease.member()
     }
 
-    /// Learns from the member's answer how long such work takes there.
+    /// Learns from a response how long such work takes on this member.
     pub(crate) fn learn(&self, took: Duration, doubtful: bool, now: Duration) {
         self.pool().pool.learn(&self.lease, took, doubtful, now);
     }
@@ -129,13 +129,13 @@ impl PoolLease {
         &self.pool().members[self.lease.index()]
     }
 
-    /// Which of the pool's members it is.
+    /// The member's index in the pool.
     pub(crate) fn index(&self) -> usize {
         self.lease.index()
     }
 
-    /// The pool, and which of its members.
-    pub(crate) fn place(&self) -> (Arc<PoolRuntime>, usize) {
+    /// The pool, and the member's index in it.
+    pub(crate) fn pool_and_index(&self) -> (Arc<PoolRuntime>, usize) {
         (Arc::clone(self.pool()), self.lease.index())
     }
 
@@ -150,7 +150,7 @@ impl PoolLease {
     }
 }
 
-/// Finds members in one configuration's pool at one moment.
+/// Picks members of one configuration's pool at one instant.
 pub(crate) struct PickNow<'a> {
     pub(crate) pool: &'a Arc<PoolRuntime>,
     /// Time since start.
@@ -168,9 +168,9 @@ impl Picker<PoolLease> for PickNow<'_> {
     }
 }
 
-/// Finds members for requests that wait, by the newest configuration.
+/// Picks members for waiting requests, by the newest configuration.
 struct PickLater {
-    /// Weak: the pool holds the admission, which holds this.
+    /// Weak, because the pool holds the admission, which holds this.
     pool: Weak<PoolRuntime>,
     started: Instant,
 }
@@ -189,7 +189,7 @@ impl PoolRuntime {
         self.members.iter().map(|member| &member.connector)
     }
 
-    /// Lets requests that wait run by this configuration from now on. `started`: the zero of the balancer's clock.
+    /// Lets waiting requests run by this configuration from now on. `started` is the zero of the balancer's clock.
     pub fn adopt_queue(self: &Arc<Self>, started: Instant) {
         let pool = Arc::downgrade(self);
         self.admission.adopt(Arc::new(PickLater { pool, started }));

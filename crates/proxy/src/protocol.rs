@@ -1,4 +1,4 @@
-//! A protocol on a connection, and one that begins with the client's first byte and again after a rest.
+//! The protocol of a connection, and a wrapper that starts it with the client's first byte and again after each rest.
 
 use std::{
     fmt::Display,
@@ -13,32 +13,32 @@ use tokio::io::AsyncWrite;
 
 use crate::{connection::Conn, worker::Worker};
 
-/// What a protocol makes of a connection: a future that ends with it.
+/// A protocol on a connection: a future that ends with it.
 pub(crate) trait ConnectionProtocol: Future<Output = Result<(), Self::Error>> {
     type Error: Display;
 
-    /// Takes no more requests and ends once those that run are answered.
+    /// Accepts no more requests, and ends after the running ones are answered.
     fn graceful_shutdown(self: Pin<&mut Self>);
 
-    /// Between requests: holds nothing but the transport until the next begins. Where nothing can be given back, nothing is
-    /// done.
+    /// Called between requests: releases everything but the transport until the next request. Protocols that cannot do
+    /// so do nothing.
     fn rest(self: Pin<&mut Self>) {}
 
-    /// Tells of a client that broke the protocol's rules.
+    /// Records an error of the client that ended the connection.
     fn record_error(worker: &Worker, conn: &Conn, error: &Self::Error);
 }
 
-/// A protocol that begins with the client's first byte: who shakes hands and asks nothing holds no buffers of it, and who
-/// asks nothing more for a while holds them no longer.
+/// A protocol that starts with the client's first byte. A connection without a request holds no protocol buffers, and
+/// an idle one releases them.
 pub(crate) struct StartOnFirstByte<B, R, H> {
-    /// The transport, until something has come.
-    silent: Option<TlsIo>,
+    /// The transport, until bytes have arrived.
+    idle_io: Option<TlsIo>,
     begin: B,
-    /// Takes back the transport that the protocol has let go of.
+    /// Takes back the transport after the protocol was dropped.
     reclaim: R,
-    speaking: Option<H>,
-    /// One of the two wants to end.
-    leaving: bool,
+    running: Option<H>,
+    /// The client or the proxy is closing the connection.
+    closing: bool,
     client: SocketAddr,
 }
 
@@ -49,11 +49,11 @@ where
 {
     pub(crate) fn new(client: SocketAddr, io: TlsIo, begin: B, reclaim: R) -> Self {
         Self {
-            silent: Some(io),
+            idle_io: Some(io),
             begin,
             reclaim,
-            speaking: None,
-            leaving: false,
+            running: None,
+            closing: false,
             client,
         }
     }
@@ -69,30 +69,30 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Some(io) = &mut this.silent {
-            if !this.leaving {
+        if let Some(io) = &mut this.idle_io {
+            if !this.closing {
                 match ready!(io.poll_readable(cx)) {
-                    Ok(spoken) => this.leaving = !spoken,
+                    Ok(has_bytes) => this.closing = !has_bytes,
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        this.leaving = true;
+                        this.closing = true;
                     }
-                    // What is broken stays so: there is nothing that HTTP could begin on.
+                    // The transport is broken, so HTTP cannot start on it.
                     Err(error) => {
                         tracing::debug!(client = %this.client, %error, "a connection ended with an error");
                         return Poll::Ready(Ok(()));
                     }
                 }
             }
-            if this.leaving {
-                // Nothing was asked and nothing is owed: whether the word arrives changes nothing.
+            if this.closing {
+                // There is no request to answer, so it does not matter whether the close arrives.
                 let _ = ready!(Pin::new(io).poll_shutdown(cx));
                 return Poll::Ready(Ok(()));
             }
         }
-        if let Some(io) = this.silent.take() {
-            this.speaking = Some((this.begin)(io));
+        if let Some(io) = this.idle_io.take() {
+            this.running = Some((this.begin)(io));
         }
-        match &mut this.speaking {
+        match &mut this.running {
             Some(http) => Pin::new(http).poll(cx),
             None => Poll::Ready(Ok(())),
         }
@@ -109,16 +109,16 @@ where
 
     fn graceful_shutdown(self: Pin<&mut Self>) {
         let this = self.get_mut();
-        this.leaving = true;
-        if let Some(http) = &mut this.speaking {
+        this.closing = true;
+        if let Some(http) = &mut this.running {
             Pin::new(http).graceful_shutdown();
         }
     }
 
     fn rest(self: Pin<&mut Self>) {
         let this = self.get_mut();
-        if this.speaking.take().is_some() {
-            this.silent = (this.reclaim)();
+        if this.running.take().is_some() {
+            this.idle_io = (this.reclaim)();
         }
     }
 
@@ -136,12 +136,12 @@ mod tests {
 
     use super::*;
 
-    type LetGo = Rc<RefCell<Option<TlsIo>>>;
+    type Released = Rc<RefCell<Option<TlsIo>>>;
 
-    /// Reads what comes and says nothing.
-    struct Mute(Option<TlsIo>, LetGo);
+    /// A protocol that reads and never writes.
+    struct SilentProtocol(Option<TlsIo>, Released);
 
-    impl Future for Mute {
+    impl Future for SilentProtocol {
         type Output = Result<(), io::Error>;
 
         fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -155,29 +155,29 @@ mod tests {
         }
     }
 
-    impl Drop for Mute {
+    impl Drop for SilentProtocol {
         fn drop(&mut self) {
             *self.1.borrow_mut() = self.0.take();
         }
     }
 
-    impl ConnectionProtocol for Mute {
+    impl ConnectionProtocol for SilentProtocol {
         type Error = io::Error;
         fn graceful_shutdown(self: Pin<&mut Self>) {}
         fn record_error(_: &Worker, _: &Conn, _: &io::Error) {}
     }
 
     #[tokio::test]
-    async fn what_rests_holds_its_transport_alone_until_the_client_says_something() {
+    async fn a_resting_protocol_holds_only_its_transport_until_the_client_sends_a_byte() {
         let (near, mut far) = duplex(64);
         let io = TlsIo::in_memory(Box::new(near), Arc::new(Activity::new()));
-        let (let_go, begun) = (LetGo::default(), RefCell::new(0));
+        let (released, begun) = (Released::default(), RefCell::new(0));
         let begin = |io| {
             *begun.borrow_mut() += 1;
-            Mute(Some(io), Rc::clone(&let_go))
+            SilentProtocol(Some(io), Rc::clone(&released))
         };
         let client = SocketAddr::from(([127, 0, 0, 1], 1));
-        let http = StartOnFirstByte::new(client, io, begin, || let_go.take());
+        let http = StartOnFirstByte::new(client, io, begin, || released.take());
         let mut http = std::pin::pin!(http);
         for round in 1..=3 {
             far.write_all(b"GET").await.expect("room");
@@ -193,7 +193,7 @@ mod tests {
                 Poll::Ready(())
             })
             .await;
-            assert!(http.speaking.is_none() && http.silent.is_some());
+            assert!(http.running.is_none() && http.idle_io.is_some());
             assert_eq!(*begun.borrow(), round, "nothing has come since");
         }
     }

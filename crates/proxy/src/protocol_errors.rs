@@ -1,4 +1,4 @@
-//! The records of connections on which a client said something that never became a request.
+//! Records of client errors that never became a request.
 
 use std::{
     sync::Arc,
@@ -11,7 +11,7 @@ use telemetry::AccessRecord;
 
 use crate::{connection::Conn, exceeded_limit::ExceededLimit, reason::LogReason, worker::Worker};
 
-/// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
+/// Counts and records a head that hyper answered with an error by itself.
 pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
     let text = error.to_string();
     let (status, reason) = match error.is_parse_too_large() {
@@ -25,7 +25,7 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
     no_request(worker, conn, status, reason, head_cause(error));
 }
 
-/// What hyper says of a head that it refused, in our own words.
+/// The cause of hyper's error, in the wording of this proxy.
 fn head_cause(error: &hyper::Error) -> String {
     if error.is_parse_too_large() {
         return "the head of the request is too large".to_owned();
@@ -39,7 +39,7 @@ fn head_cause(error: &hyper::Error) -> String {
     }
 }
 
-/// Counts and records a head of which no request came.
+/// Counts and records a head that did not become a request.
 pub(crate) fn no_request(
     worker: &Worker,
     conn: &Conn,
@@ -58,14 +58,14 @@ pub(crate) fn no_request(
     worker.sink.send(&record);
 }
 
-/// Records that a client broke the rules of HTTP/2 so that its connection ended.
+/// Records that a client violated HTTP/2, which closed its connection.
 pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
     let record = record_of(conn, LogReason::BadFrames, frames_cause(error));
     worker.shared.metrics.refused(LogReason::BadFrames.as_str());
     worker.sink.send(&record);
 }
 
-/// What h2 says of an error names the layer that found it; the error's name in RFC 9113, 7, is the same for every client.
+/// h2 names the layer that found an error. The error's name in RFC 9113, 7, is the same for every client.
 fn frames_cause(error: &h2::Error) -> String {
     match error.reason() {
         Some(reason) => format!("the client violated HTTP/2: {reason:?}"),
@@ -73,14 +73,14 @@ fn frames_cause(error: &h2::Error) -> String {
     }
 }
 
-/// Counts and records that a connection ends since its client went beyond a limit.
+/// Counts and records that a connection closes because its client exceeded a limit.
 pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: ExceededLimit) {
     conn.metrics.limit(excess.limit());
     let record = record_of(conn, excess.reason(), excess.cause().to_owned());
     worker.sink.send(&record);
 }
 
-/// What is known of a client that made no request.
+/// A record with what is known of a client without a request.
 fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
     let verdict = conn.last_verdict();
     let mut record = AccessRecord::new(

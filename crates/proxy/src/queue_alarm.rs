@@ -1,5 +1,4 @@
-//! The alarm about a queue that is full: raised with a request that fails its agent's run, cleared when there was none for a
-//! while.
+//! The alarm about a full queue. A refusal that fails an agent's run raises it; a minute without one clears it.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +8,7 @@ use std::{
 
 use telemetry::{Alarm, Alarms};
 
-/// Pools whose queue was full, with the time of the last refusal since start. There are as many as there are pools.
+/// Pools whose queue was full, with the time of the last refusal since start. The number of pools bounds its size.
 #[derive(Debug, Default)]
 pub(crate) struct FullQueues(Mutex<BTreeMap<Arc<str>, Duration>>);
 
@@ -25,17 +24,17 @@ impl FullQueues {
         alarms.raise(Alarm::QueueFull, pool, message, SystemTime::now());
     }
 
-    /// Clears the alarm of each pool whose queue has refused no such request for a while.
+    /// Clears the alarm of each pool that has had no such refusal for a while.
     pub(crate) fn assess(&self, alarms: &Alarms, now: Duration) {
         let quiet = |_: &Arc<str>, last: &mut Duration| now.saturating_sub(*last) >= QUIET;
-        // Under the lock, so that a refusal meanwhile raises the alarm again.
+        // Under the lock, so that a refusal in the meantime raises the alarm again.
         let mut full = self.full();
         for (pool, _) in full.extract_if(.., quiet) {
             alarms.clear(Alarm::QueueFull, &pool);
         }
     }
 
-    /// A panic elsewhere leaves a whole map behind.
+    /// A panic in another thread leaves a valid map behind.
     fn full(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Duration>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,10 @@
-//! The reasons in access records, metrics and `who`: every word that this crate writes there.
+//! The reasons that this crate writes in access records, metrics and `who`.
 
 use pki::CsrRule;
 use routing::{AccessStep, RefusalReason};
 use upstream::DialError;
 
-/// Declares the reasons of this crate with their words, so that the list of the known words has each of them.
+/// Declares the reasons of this crate, so that the list of known words has each of them.
 macro_rules! log_reasons {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)+) => {
         /// Why a request was refused, failed or was cut off.
@@ -37,19 +37,19 @@ macro_rules! log_reasons {
 }
 
 log_reasons! {
-    /// The client has as many requests that hold a JRuby as it may, and as many wait as may.
+    /// The client runs the maximum number of requests that hold a JRuby, and the maximum of its requests is waiting.
     AgentMax = "agent-max",
-    /// An attempt failed, and the pool has made as many retries as `retry_budget` allows.
+    /// An attempt failed, and the pool has made the maximum number of retries that `retry_budget` allows.
     RetryBudget = "retry-budget",
-    /// The framing could be read in two ways.
+    /// Two parsers could read the framing differently.
     BadFraming = "bad-framing",
-    /// The client broke the rules of HTTP/2.
+    /// The client violated HTTP/2.
     BadFrames = "bad-frames",
     /// The request head is malformed.
     BadHead = "bad-head",
     /// Host is missing, repeated or not a host.
     BadHost = "bad-host",
-    /// The path could be read in two ways.
+    /// Two parsers could read the path differently.
     BadPath = "bad-path",
     /// The request target is neither a path nor a URL.
     BadTarget = "bad-target",
@@ -61,13 +61,13 @@ log_reasons! {
     BodyTooSlow = "body-too-slow",
     /// The request body is larger than the route allows.
     BodyTooLarge = "body-too-large",
-    /// The CA has as many requests of clients without a certificate as it may.
+    /// The CA is serving the maximum number of requests of clients without a certificate.
     CaBusy = "ca-busy",
     /// The same for one address.
     CaBusyAddress = "ca-busy-address",
-    /// One address without a certificate asks the CA too often.
+    /// One address without a certificate sends too many requests to the CA.
     CaRateAddress = "ca-rate-address",
-    /// Clients without a certificate ask the CA too often.
+    /// Clients without a certificate send too many requests to the CA.
     CaRateTotal = "ca-rate-total",
     /// The certificate does not fit into the header.
     CertificateTooLarge = "certificate-too-large",
@@ -75,11 +75,12 @@ log_reasons! {
     ClientGone = "client-gone",
     /// The client holds its share of the pool's connections.
     ClientShare = "client-share",
-    /// The tunnel was closed in its turn, because the process stops or the configuration no longer has its way.
+    /// The tunnel was closed in its turn, because the process drains or the configuration no longer routes it to this
+    /// member.
     Drained = "drained",
     /// The drain grace period expired.
     DrainGrace = "drain-grace",
-    /// Names of members are replaced on the route, and the text of the member is encoded or a part of one.
+    /// The route replaces names of members, and the member's text is encoded or partial.
     EncodedText = "encoded-text",
     /// The member did not answer in time.
     FirstByteTimeout = "first-byte-timeout",
@@ -87,9 +88,9 @@ log_reasons! {
     HeadTimeout = "head-timeout",
     /// The request head is too large.
     HeadTooLarge = "head-too-large",
-    /// Members speak HTTP/1.0, and the body is sent in chunks and is too large to buffer.
+    /// Members use HTTP/1.0, and the body is sent in chunks and is too large to buffer.
     LengthRequired = "length-required",
-    /// Every member has as many connections as it may.
+    /// Every member has its maximum number of connections.
     MembersFull = "members-full",
     /// The member closed the connection before its answer was complete.
     MemberClosed = "member-closed",
@@ -99,19 +100,19 @@ log_reasons! {
     NoCompilerAvailable = "no-compiler-available",
     /// No member of the pool is available.
     NoMemberAvailable = "no-member-available",
-    /// A member that is asked by HTTP/1.0 answered with an interim response or a transfer coding.
+    /// A member that gets requests over HTTP/1.0 sent an interim response or a transfer coding.
     NotHttp10 = "not-http-1.0",
     /// The CA answered a renewal with another certificate.
     NotRenewed = "not-renewed",
-    /// As many requests wait for a member of the pool as may.
+    /// The queue of the pool has its maximum length.
     QueueFull = "queue-full",
-    /// The queue was full, and a request of an agent that would fail its run took the place.
+    /// The queue was full, and a request of an agent that would fail its run got the slot.
     QueueMadeRoom = "queue-made-room",
-    /// The request waited for a member for as long as it may.
+    /// The request waited the maximum time for a member.
     QueueTimeout = "queue-timeout",
     /// The client read its response below the minimum rate.
     ReadTooSlow = "read-too-slow",
-    /// The certificate was accepted before and is refused now.
+    /// The certificate was accepted before and is now refused.
     RefusedCertificate = "refused-certificate",
     /// Renewal is off until the next requested reload.
     RenewalOff = "renewal-off",
@@ -127,7 +128,7 @@ log_reasons! {
     TunnelIdleTimeout = "tunnel-idle-timeout",
     /// The member switched protocols without a request to do so.
     UnsolicitedUpgrade = "unsolicited-upgrade",
-    /// The client read nothing of its answer for too long.
+    /// The client read none of its response for too long.
     WriteTimeout = "write-timeout",
 }
 

@@ -1,4 +1,4 @@
-//! What is held and told of one exchange: lease, connection and record, until the last byte.
+//! The state of one exchange until its last byte: its lease, its connection and its record.
 
 use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
@@ -44,17 +44,17 @@ pub(crate) enum EndedBy {
     Completion,
     /// The client went away.
     Client,
-    /// The member broke off.
+    /// The member closed the connection too early.
     Member,
-    /// The member's body stood still for too long.
+    /// The member's body stalled for too long.
     MemberIdle,
-    /// This side closed the tunnel, in good order.
+    /// This side closed the tunnel in an orderly way.
     Closed(telemetry::EndedBy),
-    /// We broke off, for this reason.
+    /// The proxy aborted it, for this reason.
     Us(LogReason),
 }
 
-/// One exchange from its head to its last byte. Whatever ends it, the lease goes back and one record is written.
+/// One exchange from its head to its last byte. However it ends, the lease is released and one record is written.
 #[derive(Debug)]
 pub(crate) struct Exchanged {
     worker: Rc<Worker>,
@@ -62,20 +62,20 @@ pub(crate) struct Exchanged {
     generation: LocalGeneration,
     began: Instant,
     record: AccessRecord,
-    /// The record was sent.
-    told: bool,
+    /// Whether the record was written.
+    is_recorded: bool,
     metrics: Option<Rc<RequestMetrics>>,
     method: Method,
     last: bool,
     retry_support: RetrySupport,
-    /// It goes on as a tunnel: its request is counted already.
+    /// The exchange continues as a tunnel. Its request is counted already.
     tunnel: bool,
     idle_timeout: Duration,
     pub(crate) upload: Rc<Upload>,
     pub(crate) lease: Option<PoolLease>,
-    /// Where it is one of those that the CA has limits for.
-    pub(crate) place: Option<StrangerSlot>,
-    /// Its place among those that its client may run.
+    /// The CA slot of a client without a verified certificate.
+    pub(crate) stranger_slot: Option<StrangerSlot>,
+    /// The slot in its client's share of the pool.
     pub(crate) hold: Option<ClientSlot<PoolLease>>,
 }
 
@@ -105,13 +105,13 @@ impl Exchanged {
         if requests == 0 {
             record.times.handshake = conn.downstream.tls.as_ref().map(|tls| tls.took);
         }
-        // Most requests have no body, and need not be searched for this.
+        // Most requests have no body, so the lookup is skipped for them.
         let expects_continue = !body.is_end_stream() && head.headers.contains_key(EXPECT);
-        // In a box: it is handed on from the request's task to the response's body, and is large.
+        // Boxed: it is large, and moves from the request's task to the response's body.
         let mut exchanged = Box::new(Self {
             began: *began,
             record,
-            told: false,
+            is_recorded: false,
             metrics: None,
             method: head.method.clone(),
             last: false,
@@ -120,7 +120,7 @@ impl Exchanged {
             idle_timeout: Duration::from_secs(60),
             upload: Upload::new(body, expects_continue, *began),
             lease: None,
-            place: None,
+            stranger_slot: None,
             hold: None,
             worker: Rc::clone(&context.worker),
             conn: Rc::clone(conn),
@@ -131,9 +131,9 @@ impl Exchanged {
         exchanged
     }
 
-    /// What is wrong with its head and was taken by hyper.
+    /// A fault of its head that hyper accepted.
     pub(crate) fn head_fault(&self) -> Option<HeadFault> {
-        // It is counted by now, and with HTTP/2 nothing is noted.
+        // This request is counted already. On HTTP/2 there are no notes.
         self.conn.notes.fault_of(self.conn.requests.get() - 1)
     }
 
@@ -142,8 +142,8 @@ impl Exchanged {
         self.retry_support
     }
 
-    /// When a member can first be asked: with its head, unless a body had to be waited for.
-    pub(crate) fn asked_at(&self) -> Instant {
+    /// When a member can first be tried: when the head arrived, unless a body had to be buffered.
+    pub(crate) fn ready_at(&self) -> Instant {
         if self.upload.finished() == Some(self.began) {
             self.began
         } else {
@@ -151,7 +151,7 @@ impl Exchanged {
         }
     }
 
-    /// Notes who asks.
+    /// Notes the client's identity.
     fn identified(&mut self, verdict: &ClientVerdict) {
         if self.conn.must_be_closed(verdict) {
             self.last = true;
@@ -164,7 +164,7 @@ impl Exchanged {
         record.certname = verdict.certname.clone().or_else(|| verdict.claimed());
     }
 
-    /// Notes where it goes.
+    /// Notes the route and the pool.
     pub(crate) fn routed(&mut self, plan: &ForwardPlan<'_>) {
         let pool = &self.generation.pools[plan.pool];
         let name = Arc::clone(pool.pool.name());
@@ -184,7 +184,7 @@ impl Exchanged {
         record.pool = Some(name);
     }
 
-    /// Notes a rule that would have refused it.
+    /// Notes an access rule in observe mode that would have refused the request.
     pub(crate) fn observed(&mut self, rule: &AccessRule, class: Class) {
         self.record.observed = Some(Arc::clone(&rule.name));
         let Some(runtime) = self.generation.rules.get(rule.index) else {
@@ -199,7 +199,7 @@ impl Exchanged {
         runtime.observed(self.worker.shared.now(), &observed);
     }
 
-    /// Counts what a rule refused, and says which.
+    /// Counts a refusal by an access rule, and returns the cause with the rule's name.
     fn refused_by_rule(&self, error: &ProxyError) -> Option<String> {
         let ProxyError::Refused(refusal) = error else {
             return None;
@@ -248,22 +248,22 @@ impl Exchanged {
         }
     }
 
-    /// Attempts so far.
+    /// Number of attempts so far.
     pub(crate) fn attempts(&self) -> u32 {
         self.record.attempts
     }
 
-    /// Notes that the answer of this member is passed on, though others were asked after it.
+    /// Notes that this member's response is passed on, although others were tried later.
     pub(crate) fn answered_by(&mut self, member: Arc<str>) {
         self.record.member = Some(member);
     }
 
-    /// Notes how long a new connection took.
+    /// Notes how long a new connection took to open.
     pub(crate) fn connected(&mut self, took: Option<Duration>) {
         self.record.times.connect = took;
     }
 
-    /// How long a body of its pool may stand still.
+    /// How long a body may stall, by its pool's settings.
     pub(crate) fn idle_timeout(&self) -> Duration {
         self.idle_timeout
     }
@@ -276,7 +276,8 @@ impl Exchanged {
         record.times.first_byte = Some(took);
     }
 
-    /// How long its member took from an attempt that began at `attempted`, or from the end of the body, to its answer.
+    /// How long the member took to respond, from the later of `attempted` (the start of the attempt) and the end of the
+    /// body.
     pub(crate) fn served_in(&self, attempted: Instant) -> Option<Duration> {
         let answered = self.began + self.record.times.first_byte?;
         let asked = attempted.max(self.upload.finished()?);
@@ -289,8 +290,8 @@ impl Exchanged {
         member.unwrap_or_else(|| Arc::from("-"))
     }
 
-    /// Notes that a tunnel has opened. Its request counts as answered now: how long a tunnel stands says nothing of how
-    /// long requests take.
+    /// Notes that a tunnel has opened. Its request counts as answered now, because the life of a tunnel says nothing
+    /// about response times.
     pub(crate) fn tunnelled(&mut self) {
         if let Some(metrics) = &self.metrics {
             metrics.finished(
@@ -301,33 +302,33 @@ impl Exchanged {
         self.tunnel = true;
     }
 
-    /// Replaces the generation that it began under by a newer one, which counts from now on.
+    /// Replaces the generation that the exchange started under with a newer one.
     pub(crate) fn decided_by(&mut self, generation: LocalGeneration) {
         self.generation = generation;
     }
 
-    /// Notes what went through a tunnel: bytes that the member took, and bytes that the client took.
+    /// Notes the bytes of a tunnel: those that the member accepted, and those that the client accepted.
     pub(crate) fn tunnel_ended(&mut self, up: u64, down: u64) {
         self.upload.tunnelled(up);
         self.record.bytes_out = down;
     }
 
-    /// Notes the story behind its end.
-    pub(crate) fn because(&mut self, cause: String) {
+    /// Notes the cause of its end.
+    pub(crate) fn set_cause(&mut self, cause: String) {
         self.record.cause = Some(cause.into());
     }
 
-    /// Notes a certificate request that a rule would have refused, had it not only observed.
+    /// Counts a certificate request that a rule in observe mode would have refused.
     pub(crate) fn csr_observed(&self, reason: &'static str) {
         self.worker.shared.metrics.csr_observed(reason);
     }
 
-    /// Notes an answer of our own that is no error.
+    /// Notes a successful response of the proxy itself.
     pub(crate) fn answered_here(&mut self, status: StatusCode) {
         self.record.status = Some(status.as_u16());
     }
 
-    /// Notes the built-in status answer.
+    /// Notes the built-in status response.
     pub(crate) fn status_answered(&mut self, status: StatusCode, available: bool) {
         self.answered_here(status);
         self.record.class = Some(Class::Status.as_str());
@@ -338,7 +339,7 @@ impl Exchanged {
         }
     }
 
-    /// Notes why no member's answer is passed on, and the status code of our own.
+    /// Notes why the proxy answers the request itself, and with which status code.
     pub(crate) fn failed(&mut self, status: StatusCode, error: &ProxyError) {
         let (route, class) = match error {
             ProxyError::Refused(refusal) => (refusal.route.clone(), Some(refusal.class)),
@@ -370,7 +371,7 @@ impl Exchanged {
         if matches!(error, ProxyError::Stalled { .. }) {
             self.conn.metrics.limit(Limit::BodyTimeout);
         }
-        // Where that request ends is what could be read two ways, and so what would be the next (RFC 9112, 6.3).
+        // Two parsers could disagree on where this request ends, and so on the next request (RFC 9112, 6.3).
         if matches!(
             error,
             ProxyError::InvalidRequest(InvalidRequest::Framing(_) | InvalidRequest::Head(_))
@@ -389,7 +390,7 @@ impl Exchanged {
                 _ => {}
             }
         }
-        // It comes back on a new connection; this one would stay open until then.
+        // The client returns on a new connection. This one would stay open until then.
         if matches!(
             error,
             ProxyError::Queue {
@@ -402,7 +403,7 @@ impl Exchanged {
         let gone = matches!(error, ProxyError::Body(BodyFault::Gone));
         let rule = self.refused_by_rule(error);
         let record = &mut self.record;
-        // What is said to a client that has gone is said to nobody.
+        // A client that has gone gets no response.
         record.status = (!gone).then_some(status.as_u16());
         record.reason = Some(reason.as_str());
         record.cause = rule.or_else(|| error.cause()).map(Into::into);
@@ -410,7 +411,7 @@ impl Exchanged {
         record.class = class.map(Class::as_str).or(record.class);
     }
 
-    /// Remembers a refused client for the operator.
+    /// Lists a refused client for the operator.
     fn note_refusal(&self, reason: &'static str) {
         let record = &self.record;
         let refused = RefusedClient {
@@ -423,7 +424,7 @@ impl Exchanged {
         self.worker.shared.refusals.note(refused, record.when);
     }
 
-    /// Notes an answer from a copy of what the CA has said.
+    /// Notes a response from a copy of the CA's document.
     pub(crate) fn answered_from_copy(&mut self, status: StatusCode, answer: &EdgeAnswer) {
         let metrics = &self.worker.shared.metrics;
         metrics.edge_answered(answer.document.as_str(), answer.unchanged);
@@ -431,7 +432,7 @@ impl Exchanged {
         self.record.member = Some(Arc::from(EDGE));
     }
 
-    /// How fast the client takes the response, where it is the only one of its connection.
+    /// How fast the client reads the response, if its connection carries one response at a time.
     pub(crate) fn reader(&self) -> Option<&ReaderPace> {
         self.is_alone().then_some(&self.conn.reader)
     }
@@ -448,39 +449,39 @@ impl Exchanged {
         self.record.bytes_out += bytes as u64;
     }
 
-    /// Whether it asked for the head alone.
+    /// Whether the method is HEAD.
     pub(crate) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    /// Whether its response has to say that the connection ends after it, as far as is known when it begins. A stream's
-    /// does not: that is told to the connection (GOAWAY).
+    /// Whether the response must announce that the connection closes. A stream's response does not: the connection
+    /// sends a GOAWAY.
     pub(crate) fn is_last(&self) -> bool {
         let last = self.last || self.conn.closing.get();
         if last && !self.is_alone() {
             self.conn.closing.set(true);
         }
-        // What follows could be the body that was never asked for, or a request.
+        // The next bytes could be the body that was never requested, or a request.
         (last || self.upload.awaits_continue()) && self.is_alone()
     }
 
-    /// Whether the connection carries one request at a time, so that what is wrong with one is wrong with the next.
+    /// Whether the connection carries one request at a time, so that a framing fault affects the next request.
     fn is_alone(&self) -> bool {
         self.conn.streams.is_none()
     }
 
-    /// The member has said all and has read all, whatever time the client takes for the rest: what is held of the member goes
-    /// back.
+    /// The member has sent and read everything, however long the client takes for the rest. What is held of the member
+    /// is released.
     pub(crate) fn member_is_done(&mut self) {
         self.lease = None;
-        self.place = None;
+        self.stranger_slot = None;
         self.hold = None;
     }
 
-    /// The end. The connection to the member is kept only if both bodies have ended.
+    /// Ends the exchange. The connection to the member is reused only if both bodies have ended.
     pub(crate) fn end(mut self: Box<Self>, by: EndedBy, member: Option<MemberBody<RequestBody>>) {
         self.lease = None;
-        self.place = None;
+        self.stranger_slot = None;
         self.hold = None;
         let now = Instant::now();
         if by == EndedBy::Completion {
@@ -495,10 +496,10 @@ impl Exchanged {
         self.finish(by, now);
     }
 
-    /// Reads and drops what the client still sends, so that it gets to see the answer. A client that waits for
-    /// `100 Continue` was told with the answer not to send at all.
+    /// Reads and drops the rest of the body, so that the client gets to read the response. A client that waits for `100
+    /// Continue` does not send the body after the response.
     fn discard(&self, rest: ClientBody) {
-        // A stream's end tells its client not to send on (RST_STREAM with NO_ERROR).
+        // The end of a stream stops its client with RST_STREAM (NO_ERROR).
         if self.upload.awaits_continue() || !self.is_alone() {
             return;
         }
@@ -514,7 +515,7 @@ impl Exchanged {
             if dropped != Ok(true) {
                 conn.metrics.limit(Limit::Discard);
             }
-            // What was read meanwhile were no bytes of a next head, unless its request is under way by now.
+            // The bytes read meanwhile belong to no later head, unless the next request has started already.
             if conn.requests.get() == requests {
                 conn.activity.enter(ConnectionStage::Idle);
             }
@@ -522,7 +523,7 @@ impl Exchanged {
     }
 
     fn finish(&mut self, by: EndedBy, now: Instant) {
-        self.told = true;
+        self.is_recorded = true;
         if let Some(reader) = self.reader() {
             reader.end();
         }
@@ -557,7 +558,7 @@ impl Exchanged {
                 record.reason.or(Some(LogReason::BodyTimeout.as_str())),
             ),
         };
-        // Nothing was answered: the client went away first.
+        // Without a status the client went away first.
         let status = *record.status.get_or_insert(499);
         if let Some(metrics) = &self.metrics {
             if !self.tunnel {
@@ -582,7 +583,7 @@ impl Exchanged {
 
 impl Drop for Exchanged {
     fn drop(&mut self) {
-        if self.told {
+        if self.is_recorded {
             return;
         }
         let by = match self.conn.broken_off.get() {
@@ -593,10 +594,10 @@ impl Drop for Exchanged {
     }
 }
 
-/// In the place of a member, where a copy was answered with.
+/// Stands for the member in records of responses from a copy.
 const EDGE: &str = "edge-copy";
 
-/// True: it ended within the limit.
+/// True: the body ended within the limit.
 async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
     let mut dropped = 0;
     while !rest.is_end_stream() {
@@ -611,7 +612,7 @@ async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
     true
 }
 
-/// What the client said, and what it does on a 503.
+/// The fields of a request for its record, and what its client does on a 503.
 fn spoken(
     worker: &Worker,
     head: &request::Parts,
@@ -629,9 +630,9 @@ fn spoken(
         request_id: Some(request_id.as_bytes()),
         ..RequestFields::default()
     };
-    // One pass over a head costs less than a lookup for each name. Of a repeated header the first is told.
+    // One pass over the head costs less than a lookup for each name. Of a repeated header the first value is recorded.
     for (name, value) in &head.headers {
-        let told = match name.as_str() {
+        let field = match name.as_str() {
             "host" => &mut spoken.host,
             "referer" => &mut spoken.referer,
             "user-agent" => &mut spoken.user_agent,
@@ -641,7 +642,7 @@ fn spoken(
             }
             _ => continue,
         };
-        told.get_or_insert(value.as_bytes());
+        field.get_or_insert(value.as_bytes());
     }
     let copy = RequestFieldsCopy::with_room(worker.texts.take(), &spoken);
     (copy, support)

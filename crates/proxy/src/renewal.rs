@@ -1,8 +1,9 @@
-//! Renewals: what the CA answers goes on only if it is the client's next certificate.
+//! Certificate renewals: the CA's response is passed on only if it is the client's next certificate.
 //!
-//! Behind mutual TLS the CA sees our certificate beside the one we tell it of. One that does not believe us renews ours,
-//! and who asked would be handed a certificate of this proxy's name. The first such answer ends renewals until an
-//! operator has looked: each further one would burn a serial of the CA and could replace our certificate there.
+//! Behind mutual TLS the CA sees the proxy's certificate beside the forwarded one. A CA that does not trust the
+//! forwarded one renews the proxy's certificate, and the client would get a certificate with the proxy's name. The
+//! first such response turns renewal off until an operator acts. Each further one would use up a serial of the CA and
+//! could supersede the proxy's certificate there.
 
 use std::{future::poll_fn, sync::Arc};
 
@@ -19,10 +20,13 @@ use crate::{
     reason::LogReason, response_body::AnswerBody, upload::RequestBody,
 };
 
-/// Most bytes of an answer: a certificate with all its extensions has a tenth of that.
+/// Maximum bytes of a response. A certificate with all its extensions has a tenth of that.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Whether a renewal may be sent: none is off, and the CA will be told whose certificate it is about.
+/// Checks that a renewal may be sent.
+///
+/// # Errors
+/// Renewal is off, or the CA would not get the certificate that is to be renewed.
 pub(crate) fn admit(
     context: &RequestContext,
     plan: &ForwardPlan<'_>,
@@ -34,15 +38,15 @@ pub(crate) fn admit(
     if context.worker.shared.renewal.off().is_some() {
         return Err(ProxyError::RenewalOff);
     }
-    // Without it the CA would take the certificate that it sees, which is ours.
+    // Without that header the CA would renew the certificate that it sees, which is the proxy's.
     match context.verdict.headers.has_certificate(&pool.rules.form) {
         true => Ok(()),
         false => Err(ProxyError::RenewalWithoutCertificate),
     }
 }
 
-/// Whether a request is one whose answer is waited for and judged though its client goes away: what the CA has renewed it
-/// has renewed, and it might be our certificate.
+/// Whether the response to a request is awaited and verified even if its client goes away: the CA has renewed a
+/// certificate by then, and it might be the proxy's.
 pub(crate) fn outlasts_client(generation: &Generation, head: &request::Parts) -> bool {
     generation.ca.renewal
         && head.method == Method::POST
@@ -52,8 +56,8 @@ pub(crate) fn outlasts_client(generation: &Generation, head: &request::Parts) ->
             .starts_with("/puppet-ca/v1/certificate_renewal")
 }
 
-/// The body of the CA's answer: read whole, if it is the client's next certificate; as it comes where the CA says why
-/// there is none.
+/// The body of the CA's response. A success is read completely and must be the client's next certificate. An error is
+/// passed on as it arrives.
 pub(crate) async fn verify_response(
     context: &RequestContext,
     pool: &PoolRuntime,
@@ -63,7 +67,7 @@ pub(crate) async fn verify_response(
 ) -> Result<AnswerBody, ProxyError> {
     let status = head.status;
     if status.is_redirection() {
-        // Agents follow, with the same request, to wherever it says.
+        // An agent would follow the redirect with the same request.
         return Err(ProxyError::Answer {
             member: Arc::clone(member),
             reason: LogReason::RenewalRedirected,
@@ -93,7 +97,7 @@ pub(crate) async fn verify_response(
         }
     };
     let checked = match (&answer, context.verdict.identity()) {
-        // What a reader makes of it is not what was judged.
+        // A decoded body is not the bytes that would be verified.
         _ if is_coded(&head.headers) => Err(RenewedCertificateError::Unreadable(
             "it has a Content-Encoding, although the request did not accept one".to_owned(),
         )),
@@ -130,7 +134,7 @@ fn is_coded(headers: &HeaderMap) -> bool {
     codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-/// Nothing where it is longer than any certificate.
+/// None if the body is longer than any certificate.
 async fn read_whole(body: &mut MemberBody<RequestBody>) -> Result<Option<Bytes>, WireError> {
     let mut whole = BytesMut::new();
     while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {

@@ -1,4 +1,5 @@
-//! Whether renewals are passed on: off from the first wrong answer of the CA until an operator requests a reload.
+//! Whether renewals are passed on. The first wrong response of the CA turns them off until an operator requests a
+//! reload.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -8,7 +9,7 @@ use telemetry::{Alarm, Alarms};
 #[derive(Debug)]
 pub struct Renewal(Arc<Alarms>);
 
-/// Why no renewal is passed on until an operator asks for a reload.
+/// Why no renewal is passed on until an operator requests a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewalSuspension {
     /// Since when.
@@ -18,7 +19,7 @@ pub struct RenewalSuspension {
 }
 
 impl Renewal {
-    /// On, unless that alarm is active.
+    /// Renewal is on unless its alarm is active.
     pub(crate) fn new(alarms: &Arc<Alarms>) -> Self {
         Self(Arc::clone(alarms))
     }
@@ -32,12 +33,12 @@ impl Renewal {
         })
     }
 
-    /// On again: an operator has asked for a reload.
+    /// Turns renewal on again, because an operator requested a reload.
     pub fn permit(&self) {
         self.0.clear(Alarm::RenewalOff, "");
     }
 
-    /// The first reason stays: those that follow are of requests that were on their way.
+    /// The first cause stays: later ones are of requests that were already on their way.
     pub(crate) fn forbid(&self, why: &str) {
         if self.off().is_none() {
             let message = format!(

@@ -1,4 +1,4 @@
-//! Responses: ours, by one map from causes to status codes, and a member's on its way through.
+//! Responses: the proxy's own, by one map from errors to status codes, and those of members on their way through.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use crate::{
     sanitize::InvalidRequest, strangers::SlotsFull, upgrade::Upgrade, worker::Worker,
 };
 
-/// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
+/// Seconds after which a client may try again, random for each response so that a herd spreads.
 const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
-/// What a 405 allows where the method is one that no route takes.
+/// `Allow` of a 405 for a method that no route accepts.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
-/// Every answer of a Puppet server's own code carries it (docs/decisions/starting-server-404.md).
+/// Every response of Puppet Server's own code has this header (docs/decisions/starting-server-404.md).
 const X_PUPPET_VERSION: &str = "x-puppet-version";
 
-/// What is answered in the place of a member.
+/// A response of the proxy in place of a member's.
 struct ErrorResponse {
     status: StatusCode,
     text: String,
@@ -37,18 +37,18 @@ struct ErrorResponse {
     retry_after: RetryAdvice,
 }
 
-/// What is said of when to come again.
+/// The `Retry-After` of a response.
 #[derive(Clone, Copy)]
 enum RetryAdvice {
-    /// Nothing: it would end the same.
+    /// None: the next try would fail the same way.
     Never,
-    /// Soon, spread; not to agents that fail on it.
+    /// Soon and random, but not for agents that fail on the header.
     Soon,
-    /// After this, which spreads by itself.
+    /// After this time, which differs between clients already.
     After(Duration),
 }
 
-/// The only map from causes to status codes.
+/// The response to an error. This is the only map from errors to status codes.
 pub(crate) fn to_response(
     worker: &Worker,
     error: &ProxyError,
@@ -77,7 +77,7 @@ pub(crate) fn to_response(
     response
 }
 
-/// The answer to `OPTIONS *`.
+/// The response to `OPTIONS *`.
 pub(crate) fn server_wide(mut exchanged: Box<Exchanged>) -> Response<ResponseBody> {
     exchanged.answered_here(StatusCode::OK);
     let mut response = plain(StatusCode::OK, Bytes::new(), exchanged);
@@ -86,8 +86,8 @@ pub(crate) fn server_wide(mut exchanged: Box<Exchanged>) -> Response<ResponseBod
     response
 }
 
-/// The built-in status answer, in the words of Puppet Server's own status service and without a line end: agents and
-/// checks compare them.
+/// The built-in status response, in the words of Puppet Server's own status service and without a line end, because
+/// agents and checks compare them.
 pub(crate) fn status(available: bool, mut exchanged: Box<Exchanged>) -> Response<ResponseBody> {
     let (status, text) = match available {
         true => (StatusCode::OK, "running"),
@@ -97,7 +97,7 @@ pub(crate) fn status(available: bool, mut exchanged: Box<Exchanged>) -> Response
     plain(status, Bytes::from_static(text.as_bytes()), exchanged)
 }
 
-/// A text of our own.
+/// A response with a text.
 fn plain(status: StatusCode, text: Bytes, exchanged: Box<Exchanged>) -> Response<ResponseBody> {
     let head = exchanged.is_head();
     let close = exchanged.is_last();
@@ -117,7 +117,7 @@ fn plain(status: StatusCode, text: Bytes, exchanged: Box<Exchanged>) -> Response
     response
 }
 
-/// A document of the CA from its copy, with the time since the CA was asked.
+/// A document of the CA from its copy, with its age.
 pub(crate) fn from_copy(
     answer: &EdgeAnswer,
     mut exchanged: Box<Exchanged>,
@@ -193,7 +193,8 @@ fn describe(error: &ProxyError) -> ErrorResponse {
                  the agent run puppet ssl clean, then puppet agent -t."
             ),
         ),
-        // Never 400: an agent takes that for "already submitted" and waits for a certificate that nobody will sign.
+        // Never 400: an agent takes a 400 for "already submitted" and waits for a certificate that will never be
+        // signed.
         ProxyError::Csr(refusal) => plain(StatusCode::FORBIDDEN, refusal.to_string()),
         ProxyError::TooSoon(too_soon) => ErrorResponse {
             retry_after: RetryAdvice::After(too_soon.retry_after),
@@ -203,7 +204,7 @@ fn describe(error: &ProxyError) -> ErrorResponse {
             )
         },
         ProxyError::CaBusy(full) => later(StatusCode::SERVICE_UNAVAILABLE, too_many(*full)),
-        // An agent takes it for a CA that renews nothing, and goes on with its run.
+        // An agent takes a 404 for a CA without renewal, and continues its run.
         ProxyError::RenewalOff => plain(
             StatusCode::NOT_FOUND,
             "Certificate renewal is off at this proxy, because the CA server answered an earlier request with a \
@@ -363,7 +364,7 @@ fn too_many(full: SlotsFull) -> String {
     )
 }
 
-/// Whether a member's answer can be passed on at all.
+/// Checks whether a member's response can be passed on.
 pub(crate) fn check_response(
     head: &Parts,
     class: Class,
@@ -391,16 +392,16 @@ pub(crate) fn check_response(
     Ok(())
 }
 
-/// Whether a member says that it is starting or stopping and did nothing: Jetty's own 404, or a 503 without the
-/// `Retry-After` that its queue limit sends. Another member may answer what is safe to ask.
+/// Whether a member says that it is starting or stopping and did nothing. It does so with Jetty's own 404, or with a
+/// 503 without the `Retry-After` that its queue limit sends. A safe request may go to another member.
 pub(crate) fn is_starting_or_stopping(head: &Parts, class: Class, unguarded: bool) -> bool {
     let unavailable =
         head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER);
     unavailable || is_unmounted(head, class, unguarded)
 }
 
-/// Whether a member refuses a request because its own queue is full (`max-queued-requests` of Puppet Server): it did
-/// nothing.
+/// Whether a member refused a request because its own queue is full (`max-queued-requests` of Puppet Server), and so
+/// did nothing.
 pub(crate) fn is_overloaded(head: &Parts, class: Class, unguarded: bool) -> bool {
     head.status == StatusCode::SERVICE_UNAVAILABLE
         && head.headers.contains_key(RETRY_AFTER)
@@ -415,13 +416,13 @@ pub(crate) fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool 
     puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers)
 }
 
-/// Whether the code of a Puppet server gave an answer, and not the web server around it.
+/// Whether a response comes from Puppet Server's code, not from the web server around it.
 pub(crate) fn is_puppets_own(headers: &HeaderMap) -> bool {
     headers.contains_key(X_PUPPET_VERSION)
 }
 
-/// Whether Jetty answered because no Puppet service is mounted there (yet, or any more). Agents would take that 404
-/// for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
+/// Whether Jetty responded because no Puppet service is mounted there (not yet, or no longer). Agents would take that
+/// 404 for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
 fn is_jettys_own(headers: &HeaderMap) -> bool {
     let begins = |name, text: &str| {
         headers.get(name).is_some_and(|value| {
@@ -436,7 +437,7 @@ fn is_jettys_own(headers: &HeaderMap) -> bool {
             || begins(CONTENT_TYPE, "text/html"))
 }
 
-/// A member's response on its way to the client.
+/// A member's response, prepared for the client.
 pub(crate) fn from_member(
     worker: &Worker,
     own: &OwnNames,
@@ -452,7 +453,7 @@ pub(crate) fn from_member(
     if found.hop_by_hop {
         upstream::hop_by_hop(&mut head.headers);
     }
-    // What is said upstream of a client is not for the client.
+    // Identity headers are for members, not for clients.
     if found.identity {
         for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
             head.headers.remove(name);
@@ -463,7 +464,7 @@ pub(crate) fn from_member(
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE {
         match support {
-            // It would only wait before it fails, with an error that hides the member's.
+            // The client would wait and then fail with an error that hides the member's.
             RetrySupport::Fails => _ = head.headers.remove(RETRY_AFTER),
             _ if head.headers.contains_key(RETRY_AFTER) => {}
             _ => _ = head.headers.insert(RETRY_AFTER, spread(worker)),
@@ -477,8 +478,8 @@ pub(crate) fn from_member(
     Response::from_parts(head, body)
 }
 
-/// Which fields of a response may have to be changed or removed: nearly always none, and one pass over the head costs less
-/// than a lookup for each.
+/// Which kinds of fields must be changed or removed. Nearly every response has none, and one pass over the head costs
+/// less than a lookup for each.
 #[derive(Default)]
 struct NotPassedOn {
     framing: bool,
@@ -506,7 +507,7 @@ impl NotPassedOn {
     }
 }
 
-/// A member's 101, which was asked for: the protocol that it names, and nothing that frames a body.
+/// A member's 101 that was requested: it names the protocol and has no framing of a body.
 pub(crate) fn switching(
     worker: &Worker,
     own: &OwnNames,
@@ -522,8 +523,8 @@ pub(crate) fn switching(
     response
 }
 
-/// Leaves the one length that the body was read by: none beside chunks (RFC 9112 §6.3), one where the same is said
-/// several times, and none where hyper read no body and so compared no lengths (HEAD, 204, 304).
+/// Leaves the one Content-Length by which the body was read. None remains beside chunks (RFC 9112 §6.3), one remains of
+/// several equal ones, and none remains of an invalid one on a response without a body (HEAD, 204, 304).
 fn frame_once(headers: &mut HeaderMap) {
     let mut lengths = headers
         .get_all(CONTENT_LENGTH)
@@ -547,7 +548,7 @@ fn spread(worker: &Worker) -> HeaderValue {
     HeaderValue::from(soon(worker).as_secs())
 }
 
-/// When a client may try again that is not one of a herd.
+/// When a client may try again, spread over a short time.
 pub(crate) fn soon(worker: &Worker) -> Duration {
     let width = RETRY_AFTER_SECONDS.end() - RETRY_AFTER_SECONDS.start() + 1;
     Duration::from_secs(RETRY_AFTER_SECONDS.start() + worker.random() % width)

@@ -1,4 +1,4 @@
-//! The body of a response: streamed, counted, with a limit on silence; its end is the end of the exchange.
+//! The body of a response: streamed, counted, with a limit on silence. Its end is the end of the exchange.
 
 use std::{
     pin::Pin,
@@ -20,49 +20,49 @@ use crate::{
     upload::RequestBody,
 };
 
-/// A body that a member may not send.
+/// A fault in a member's body.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResponseFault {
     /// The member sent nothing for too long.
     #[error("the member sent no data of the response body for {0:?}")]
     Idle(Duration),
-    /// The member went away or broke the framing.
+    /// The member closed the connection or broke the framing.
     #[error("the member closed the connection within the response body")]
     Broken(#[source] WireError),
 }
 
-/// The body of a response, which holds lease, connection and record until its end.
+/// The body of a response. It holds the exchange until its end.
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: Source,
     exchanged: Option<Box<Exchanged>>,
 }
 
-/// What a member has answered, as far as it was looked at.
+/// The body of a member's response, as far as it was read.
 pub(crate) enum AnswerBody {
-    /// It goes on as it comes.
+    /// It is passed on as it arrives.
     Streamed(MemberBody<RequestBody>),
-    /// It goes on with other names in it.
+    /// It is passed on with names replaced.
     Rewritten(MemberBody<RequestBody>, Box<NameRewriter>),
-    /// It was read to its end.
+    /// It was read completely.
     Whole(Bytes),
 }
 
-/// Where a response's body comes from.
+/// The source of a response's body.
 #[derive(Debug)]
 enum Source {
-    /// A text of our own: what is left of it.
+    /// What is left of a text of the proxy.
     Local(Option<Bytes>),
-    /// Nothing: a tunnel follows.
+    /// No body: a tunnel follows.
     Tunnel(Box<TunnelOpening>),
-    /// A member's, on its way through.
+    /// A member's body.
     Member(MemberBody<RequestBody>, IdleLimit),
-    /// The same, with other names in it.
+    /// A member's body with names replaced.
     Rewritten(MemberBody<RequestBody>, IdleLimit, Box<NameRewriter>),
 }
 
 impl Source {
-    /// What comes of a member, which has ended or is given up.
+    /// Takes the member's body, which has ended or is given up.
     fn take_member(&mut self) -> Option<MemberBody<RequestBody>> {
         match std::mem::replace(self, Self::Local(None)) {
             Self::Member(member, _) | Self::Rewritten(member, ..) => Some(member),
@@ -79,7 +79,7 @@ impl ResponseBody {
         Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
     }
 
-    /// No body, after a 101: the exchange goes on as this tunnel.
+    /// No body, after a 101: the exchange continues as this tunnel.
     pub(crate) fn tunnel(opening: Box<TunnelOpening>) -> Self {
         Self {
             source: Source::Tunnel(opening),
@@ -87,7 +87,7 @@ impl ResponseBody {
         }
     }
 
-    /// The tunnel that follows, for the task of the connection.
+    /// Takes the tunnel that follows, for the task of the connection.
     pub(crate) fn take_tunnel(&mut self) -> Option<Box<TunnelOpening>> {
         match std::mem::replace(&mut self.source, Source::Local(None)) {
             Source::Tunnel(opening) => Some(opening),
@@ -118,19 +118,19 @@ impl ResponseBody {
             source,
             exchanged: Some(exchanged),
         };
-        // hyper never polls a body that says it has ended.
+        // hyper never polls a body that has ended.
         if body.is_end_stream() {
             body.end(EndedBy::Completion);
         }
         body
     }
 
-    /// Nothing more comes of it: the client alone is waited for.
+    /// The member's body has ended, and only the client is waited for. The member is released.
     pub(crate) fn member_is_done(&mut self) {
         let Some(exchanged) = &mut self.exchanged else {
             return;
         };
-        // What it still reads of the request it is held for.
+        // The member is still held while it reads the request.
         if exchanged.upload.finished().is_some() {
             exchanged.member_is_done();
             if let Some(member) = self.source.take_member() {
@@ -139,14 +139,14 @@ impl ResponseBody {
         }
     }
 
-    /// The end of the exchange, if it has not ended before.
+    /// Ends the exchange, if it has not ended before.
     pub(crate) fn end(&mut self, by: EndedBy) {
         if let Some(exchanged) = self.exchanged.take() {
             exchanged.end(by, self.source.take_member());
         }
     }
 
-    /// How fast the client takes a member's body, where it is the only one of its connection.
+    /// How fast the client reads a member's body, if its connection carries one response at a time.
     fn reader(&self) -> Option<&ReaderPace> {
         match self.source {
             Source::Local(_) | Source::Tunnel(_) => None,
@@ -154,13 +154,13 @@ impl ResponseBody {
         }
     }
 
-    /// The next data. After the last of it the exchange has not ended: whoever sends it says when it has gone.
+    /// The next data. The exchange does not end with the last of it: the sender calls `end` when it has been sent.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, ResponseFault>>> {
         if let Some(reader) = self.reader() {
-            reader.asked();
+            reader.requested();
         }
         let polled = match &mut self.source {
             Source::Local(text) => Poll::Ready(Ok(text.take())),
@@ -201,7 +201,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
         let polled = self.poll_data(cx);
-        // hyper asks no more once a body says that it has ended.
+        // hyper does not poll again after a body reports its end.
         if polled.is_ready() && self.is_end_stream() {
             self.end(EndedBy::Completion);
         }
@@ -231,7 +231,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// The next data of a member's text after its rewriter.
+/// The next data of a member's text after its names were replaced.
 fn poll_rewritten(
     incoming: &mut MemberBody<RequestBody>,
     idle: &mut IdleLimit,

@@ -4,8 +4,8 @@ use std::{cell::RefCell, pin::Pin};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A connection's timer, for one request after the other. One that is only ever put off costs the runtime next to
-/// nothing; a new one for each request is entered into its wheel and taken out again.
+/// A connection's timer, used for one request after the other. Postponing a timer costs the runtime next to nothing; a
+/// new timer for each request is inserted into its wheel and removed again.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseTimer(RefCell<Option<Pin<Box<Sleep>>>>);
 
@@ -17,12 +17,12 @@ impl ResponseTimer {
                 timer.as_mut().reset(at);
                 timer
             }
-            // The first of its connection, or the other is with a request that runs at the same time.
+            // This is the first use, or another request has the timer now.
             None => Box::pin(sleep_until(at)),
         }
     }
 
-    /// Gives the timer back for the next request.
+    /// Returns the timer for the next request.
     pub(crate) fn put_back(&self, timer: Pin<Box<Sleep>>) {
         *self.0.borrow_mut() = Some(timer);
     }

@@ -1,15 +1,15 @@
-//! What a client does with a `Retry-After`, by the version of Puppet that it states.
+//! What a client does with a `Retry-After`, by its stated version of Puppet.
 
 /// Whether a client sends its request again after a 503 with `Retry-After`.
 ///
-/// The version is the client's word. It may bring a refusal, and never a better place: a client whose version cannot be
-/// read is treated as one that fails.
+/// The version is the client's own statement. It may lead to a refusal, but never to a better slot in the queue: a
+/// client whose version cannot be read counts as one that fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RetrySupport {
     /// It sends the request again: agents 5.3.1 to 6.13, 7.26 and later of 7, and 8.2 and later.
     Retries,
-    /// It fails its run: at once without `Retry-After`. With one, agents 6.14 to 7.25 and 8.0 to 8.1 wait first and then
-    /// fail with an error that hides the reason (PUP-11853).
+    /// It fails its run. Without `Retry-After` it fails at once. With it, agents 6.14 to 7.25 and 8.0 to 8.1 wait first
+    /// and then fail with an error that hides the reason (PUP-11853).
     Fails,
     /// It states no version, so it is not an agent.
     #[default]
@@ -17,7 +17,7 @@ pub(crate) enum RetrySupport {
 }
 
 impl RetrySupport {
-    /// Notes a value of `X-Puppet-Version`. Two of them are no version.
+    /// Notes a value of `X-Puppet-Version`. Two values count as none.
     pub(crate) fn note(&mut self, value: &[u8]) {
         *self = match self {
             Self::Unknown if retries(value) == Some(true) => Self::Retries,
@@ -26,7 +26,7 @@ impl RetrySupport {
     }
 }
 
-/// None: it is not a version.
+/// None: the value is not a version.
 fn retries(value: &[u8]) -> Option<bool> {
     let mut numbers = value.split(|byte| *byte == b'.').map(number);
     let version = (numbers.next()??, numbers.next()??, numbers.next()??);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_version_and_what_is_none_counts_as_an_agent_that_fails() {
+    fn every_other_version_and_an_invalid_one_count_as_an_agent_that_fails() {
         for version in [
             "5.3.0",
             "5.2.9",

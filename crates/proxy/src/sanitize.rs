@@ -1,4 +1,4 @@
-//! Refuses what two parsers could read two ways, and takes out what a client may not say.
+//! Refuses requests that two parsers could read differently, and removes headers that clients must not send.
 
 use http::{
     HeaderMap, HeaderValue, Method, Uri, Version,
@@ -16,28 +16,28 @@ use crate::reason::LogReason;
 /// A request that is refused before it is routed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidRequest {
-    /// Host is missing, doubled or no host.
+    /// Host is missing, repeated or not a host.
     #[error("the Host header {0}")]
     Host(&'static str),
-    /// The absolute form names another authority than Host.
+    /// The absolute form has another authority than Host.
     #[error("the request line has the host `{0}`, but the Host header has another")]
     Authority(String),
-    /// The bytes of the head have a fault that its parser takes.
+    /// The head has a fault that its parser accepts.
     #[error("{0}")]
     Head(HeadFault),
-    /// It asks for its own head to be sent back, with what we and others have added to it (RFC 9110 §9.3.8).
+    /// TRACE would return the head, with fields that the proxy and others have added (RFC 9110 §9.3.8).
     #[error("the method TRACE is not allowed")]
     Trace,
     /// The request target is neither a path nor an absolute URL.
     #[error("the request target is neither a path nor an http(s) URL")]
     Target,
-    /// The path could be read two ways.
+    /// Two parsers could read the path differently.
     #[error("{0}")]
     Path(String),
-    /// The framing could be read two ways.
+    /// Two parsers could read the framing differently.
     #[error("{0}")]
     Framing(&'static str),
-    /// The head is larger than is allowed (HTTP/2; hyper sees to HTTP/1.1).
+    /// The head is larger than allowed (HTTP/2; hyper checks HTTP/1.1).
     #[error("the request head has more {0}")]
     Large(&'static str),
     /// A field's value begins or ends with white space, which HTTP/2 does not allow.
@@ -46,7 +46,7 @@ pub(crate) enum InvalidRequest {
 }
 
 impl InvalidRequest {
-    /// What the path rule says, as a part of our sentence.
+    /// A fault of the path, as a part of a sentence.
     pub(crate) fn path(problem: PathProblem) -> Self {
         Self::Path(problem.to_string().trim_end_matches('.').to_owned())
     }
@@ -69,22 +69,22 @@ impl InvalidRequest {
     }
 }
 
-/// A request that reads one way only.
+/// A request that has only one reading.
 #[derive(Debug)]
 pub(crate) struct SanitizedRequest {
     pub(crate) method: Method,
-    /// Origin form, the bytes that were matched.
+    /// In origin form, the bytes that the routes match.
     pub(crate) target: Uri,
     pub(crate) scrubbed: Scrubbed,
     pub(crate) scrubbing: ScrubReport,
 }
 
-/// `OPTIONS *`, which concerns this proxy and no resource behind it (RFC 9110 §9.3.7).
+/// `OPTIONS *`, which is about the proxy and not about a resource behind it (RFC 9110 §9.3.7).
 pub(crate) fn is_server_wide(head: &Parts) -> bool {
     head.method == Method::OPTIONS && head.uri.path() == "*"
 }
 
-/// Checks framing, Host and target, in this order, then scrubs. The path is judged by `routing`, whose rule it is.
+/// Checks framing, Host and target, in this order, then scrubs. `routing` checks the path.
 pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<SanitizedRequest, InvalidRequest> {
     let target = check(&head)?;
     let (scrubbed, scrubbing) = Scrubbed::new(head.headers, own);
@@ -96,8 +96,8 @@ pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<SanitizedRequest, 
     })
 }
 
-/// Checks what hyper checks of an HTTP/1.1 head: its size and number of fields; and that no value begins or ends with
-/// white space (RFC 9113, 8.2.1), which a member would read as another value.
+/// Checks of an HTTP/2 head what hyper checks of an HTTP/1.1 head: its size and number of fields. No value may begin or
+/// end with white space either (RFC 9113, 8.2.1), because a member would read another value.
 pub(crate) fn check_http2_head(head: &Parts, head_bytes_max: usize) -> Result<(), InvalidRequest> {
     let fields: usize = head
         .headers
@@ -157,7 +157,7 @@ impl<'a> DecidingFields<'a> {
     }
 }
 
-/// hyper has refused most of what is wrong with framing; what it lets by is refused here.
+/// hyper refuses most framing faults. This refuses the others.
 fn framing(fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     if let Some((coding, is_repeated)) = fields.coding {
         if is_repeated || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
@@ -181,7 +181,7 @@ fn framing(fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     Ok(())
 }
 
-/// Digits alone, and at least one: h2 takes an empty value for 0.
+/// Only digits, and at least one: h2 reads an empty value as 0.
 fn is_number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
@@ -216,7 +216,7 @@ fn host(head: &Parts, fields: &DecidingFields<'_>) -> Result<(), InvalidRequest>
     }
 }
 
-/// A name or address, then perhaps a port (RFC 9110 §7.2).
+/// A name or address, with an optional port (RFC 9110 §7.2).
 fn is_host(host: &[u8]) -> bool {
     let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(byte);
     let (name, port) = match host {
@@ -246,7 +246,7 @@ fn is_port(port: &[u8]) -> bool {
     }
 }
 
-/// The target as it is sent on: the path and query of the absolute form, the same bytes otherwise.
+/// The target that is sent on: path and query of the absolute form, else the same bytes.
 fn origin_form(uri: &Uri) -> Result<Uri, InvalidRequest> {
     let http = matches!(uri.scheme_str(), None | Some("http" | "https"));
     match uri.path_and_query() {
@@ -257,7 +257,7 @@ fn origin_form(uri: &Uri) -> Result<Uri, InvalidRequest> {
     }
 }
 
-/// The host of a request, for route conditions: without port.
+/// The Host of a request, for route conditions.
 pub(crate) fn host_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST).and_then(|host| host.to_str().ok())
 }

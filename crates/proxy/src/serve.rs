@@ -1,4 +1,4 @@
-//! Drives one connection: requests, the two timers, revocation and drain.
+//! Serves one connection: requests, timers, revocation and drain.
 
 use std::{
     cell::RefCell,
@@ -44,14 +44,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
+/// Silence after which a draining connection may be closed: an agent reuses a connection for 4 s and does not retry.
 const DRAIN_SILENCE: Duration = Duration::from_secs(5);
 
-/// Silence after which a connection's buffers are given back. An agent that is at work asks again before, and a busy one
-/// pays nothing for it.
+/// Silence after which a connection releases its buffers. An agent within a run sends its next request earlier, so a
+/// busy connection pays nothing for it.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
-/// Time for the answers to requests that still waited in a queue when the process ended. The process waits twice as long.
+/// Time for the responses to requests that were still in a queue when the drain ended. The process waits twice as long.
 const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -68,7 +68,7 @@ impl Worker {
             async move {
                 match accepted {
                     Accepted::Http(connection) => worker.serve(connection).await,
-                    // Boxed: connections whose TLS is terminated have no room for it.
+                    // Boxed, so that connections whose TLS is terminated need no room for it.
                     Accepted::Passthrough(raw) => Box::pin(passthrough::serve(&worker, *raw)).await,
                 }
             }
@@ -82,7 +82,7 @@ impl Worker {
     }
 }
 
-/// Why a connection is closed by us.
+/// Why the proxy closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseReason {
     Idle,
@@ -121,8 +121,8 @@ async fn serve_http1(
     settings: &ListenerSettings,
     io: listener::TlsIo,
 ) {
-    // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
-    // with any that is set, every head costs two large allocations.
+    // The head and the idle time have their own timers below; hyper has one for both. hyper's default limit of 100
+    // fields stays unset, because with an explicit one every head costs two large allocations.
     let opening = &RefCell::new(None);
     let begin = |io| {
         worker.warm.enter(conn);
@@ -147,11 +147,11 @@ async fn serve_http1(
     let http = StartOnFirstByte::new(conn.downstream.client, io, begin, || conn.notes.take());
     drive(worker, conn, settings, pin!(http)).await;
     // A tunnel, or a request that outlasts its client, may hold this connection for hours.
-    conn.left_warm();
-    // Whatever else holds this connection, its client sees the end of it.
+    conn.released_buffers();
+    // The client sees the close, whatever else still holds this connection.
     drop(conn.notes.take());
     if conn.upgrade.borrow().is_some() {
-        // Boxed: connections that never become tunnels, which is nearly all, hold no room for one.
+        // Boxed, so that connections without a tunnel, which is nearly all, need no room for it.
         Box::pin(tunnel::follow(worker, conn, opening.take())).await;
     }
 }
@@ -189,7 +189,7 @@ async fn serve_http2(
         let http = Http2::new(worker, conn, settings, io, &tasks);
         drive(worker, conn, settings, pin!(http)).await;
     }
-    // Whatever still runs has nobody to answer: it is dropped, and its records are written.
+    // The client has gone: tasks that still run are dropped, which writes their records.
     tasks.into_inner().shutdown().await;
 }
 
@@ -207,7 +207,7 @@ impl ConnectionProtocol for Http2<'_> {
     }
 }
 
-/// Runs a connection beside its timers, revocation and drain.
+/// Runs a connection together with its timers, revocation and drain.
 async fn drive<H: ConnectionProtocol>(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
@@ -222,20 +222,20 @@ async fn drive<H: ConnectionProtocol>(
         settings,
         draining: false,
         rested: None,
-        turn_at: None,
+        reverify_at: None,
         revoked_at: None,
         cut_at: None,
     };
-    monitor.heed(&signals.current());
-    let mut timer = pin!(sleep_until(monitor.next()));
+    monitor.apply_signals(&signals.current());
+    let mut timer = pin!(sleep_until(monitor.next_check()));
     loop {
         tokio::select! {
             biased;
-            // Signals first: whether a connection was busy at a swap is asked before its answer is let go on. They and
-            // the timer count even where the peer keeps this task so busy that it has used up its share.
+            // Signals come first: whether a connection was busy at a trust change is checked before its response
+            // continues. Signals and the timer are checked even when the peer has used up this task's budget.
             changed = poll_fn(|cx| signals.poll_changed(cx)) => {
-                monitor.heed(&changed);
-                timer.as_mut().reset(monitor.next());
+                monitor.apply_signals(&changed);
+                timer.as_mut().reset(monitor.next_check());
             }
             ended = http.as_mut() => {
                 if let Err(error) = ended {
@@ -244,7 +244,7 @@ async fn drive<H: ConnectionProtocol>(
                 }
                 return;
             }
-            () = poll_fn(|_| if conn.is_to_rest() { Poll::Ready(()) } else { Poll::Pending }) => {
+            () = poll_fn(|_| if conn.should_rest() { Poll::Ready(()) } else { Poll::Pending }) => {
                 monitor.rest(http.as_mut());
             }
             () = unconstrained(timer.as_mut()) => {
@@ -253,16 +253,16 @@ async fn drive<H: ConnectionProtocol>(
                     monitor.rest(http.as_mut());
                 }
                 let Some(ending) = monitor.due() else {
-                    timer.as_mut().reset(monitor.next());
+                    timer.as_mut().reset(monitor.next_check());
                     continue;
                 };
                 monitor.note(ending);
                 if !matches!(ending, CloseReason::Cut | CloseReason::WriteStalled | CloseReason::ReadSlowly
                 ) {
-                    // Says goodbye to a peer that may be listening, but does not wait for one that is not.
+                    // Closes in an orderly way, but does not wait long for the peer.
                     http.as_mut().graceful_shutdown();
-                    if conn.is_leaving() {
-                        timer.as_mut().reset(monitor.next());
+                    if conn.is_closing_gracefully() {
+                        timer.as_mut().reset(monitor.next_check());
                         continue;
                     }
                     let _ = tokio::time::timeout(Duration::from_secs(1), http.as_mut()).await;
@@ -279,20 +279,20 @@ struct ConnectionMonitor<'a> {
     conn: &'a Conn,
     settings: &'a ListenerSettings,
     draining: bool,
-    /// After how many requests what HTTP held was given back.
+    /// Number of requests when the connection last released its buffers.
     rested: Option<u64>,
-    /// When an idle client has its turn to be judged anew by building a path, and to be closed if it is no longer
-    /// accepted: thousands at once would keep requests waiting, and come back at once.
-    turn_at: Option<Instant>,
-    /// The turn in which it was found to be no longer accepted.
+    /// When an idle client is to be re-verified by building a path, and closed if it is no longer accepted. The turns
+    /// are spread: thousands at once would delay requests and reconnect at once.
+    reverify_at: Option<Instant>,
+    /// When a re-verification found that the client is no longer accepted.
     revoked_at: Option<Instant>,
-    /// When what is left is cut, once the grace is over.
+    /// When the connection is cut off, after the grace period.
     cut_at: Option<Instant>,
 }
 
 impl ConnectionMonitor<'_> {
-    /// Takes note of what the whole process was told.
-    fn heed(&mut self, signals: &Signals) {
+    /// Applies the current signals and configuration.
+    fn apply_signals(&mut self, signals: &Signals) {
         match signals.phase {
             LifecyclePhase::Serving => {}
             LifecyclePhase::Draining => {
@@ -300,43 +300,48 @@ impl ConnectionMonitor<'_> {
                 self.conn.closing.set(true);
             }
             LifecyclePhase::Cutting => {
-                // The phase before it may have been too short to be seen.
+                // The draining phase may have been too short to be seen.
                 self.draining = true;
                 self.conn.closing.set(true);
                 let grace = match self.conn.waiting.get() {
                     0 => Duration::ZERO,
-                    // They are refused now, and are to read why.
+                    // Waiting requests are refused now, and their clients should get the response.
                     _ => REFUSAL_GRACE,
                 };
                 self.cut_at = Some(Instant::now() + grace);
             }
         }
         let generation = self.worker.current();
-        // Its listener was removed, or would not have let it in so: what is open runs out as it does when the process stops.
+        // Its listener was removed, or now has another policy for this client. Open connections drain as they do when
+        // the process stops.
         let listener = generation.listeners.get(&self.conn.downstream.listener);
         if listener.is_none_or(|now| self.conn.policy_has_changed(&now.settings)) {
             self.draining = true;
             self.conn.closing.set(true);
         }
-        // A busy connection finishes its answer, and its next request is told why it is the last.
+        // A busy connection finishes its response, and its next request is refused.
         let trust_generation = generation.trust.generation();
         let busy = |streams: &Streams| streams.was_busy_at(trust_generation);
         let idle = self.conn.stage().0 == ConnectionStage::Idle
             && !self.conn.streams.as_ref().is_some_and(busy);
         let changed = self.conn.trust_generation() != generation.trust.generation();
-        // Anybody can be a refused client that stays: were these judged too, those that may not stay would wait for them.
+        // Only clients that were accepted before are re-verified. Clients already refused may stay connected, and
+        // re-verifying them would delay closing the newly revoked ones.
         let concerned = idle && changed && !self.conn.is_refused_but_open();
         let confirmed = || self.conn.is_confirmed(&generation.trust, SystemTime::now());
-        // One turn, however many changes follow before it has come.
-        if concerned && !confirmed() && self.turn_at.is_none() {
-            let turn = self.worker.shared.turn(generation.revoked_close_rate);
-            self.turn_at = Some(Instant::now() + turn);
+        // One turn, however many changes follow before it.
+        if concerned && !confirmed() && self.reverify_at.is_none() {
+            let turn = self
+                .worker
+                .shared
+                .revocation_turn(generation.revoked_close_rate);
+            self.reverify_at = Some(Instant::now() + turn);
         }
     }
 
-    /// Judges an idle client anew whose turn has come. A busy one was judged with its request.
+    /// Re-verifies an idle client whose turn has come. A busy client is verified with its request.
     fn reverify_if_due(&mut self) {
-        let Some(at) = self.turn_at.take_if(|at| *at <= Instant::now()) else {
+        let Some(at) = self.reverify_at.take_if(|at| *at <= Instant::now()) else {
             return;
         };
         if self.conn.stage().0 == ConnectionStage::Idle {
@@ -348,7 +353,7 @@ impl ConnectionMonitor<'_> {
         }
     }
 
-    /// When what HTTP holds for the connection is to be given back, if it is and has not been.
+    /// When the connection is to release its buffers, if it holds any.
     fn rests_at(&self) -> Option<Instant> {
         let requests = self.conn.requests.get();
         let may = requests > 0 && self.rested != Some(requests) && self.conn.streams.is_none();
@@ -356,14 +361,14 @@ impl ConnectionMonitor<'_> {
         between.then(|| self.conn.idle_since() + REST_AFTER)
     }
 
-    /// Gives back what HTTP holds for the connection.
+    /// Releases what HTTP holds for the connection.
     fn rest(&mut self, http: Pin<&mut impl ConnectionProtocol>) {
         self.rested = Some(self.conn.requests.get());
-        self.conn.left_warm();
+        self.conn.released_buffers();
         http.rest();
     }
 
-    /// Why the connection is to be closed now, if it is.
+    /// The reason to close the connection now, if there is one.
     fn due(&self) -> Option<CloseReason> {
         let now = Instant::now();
         self.deadlines()
@@ -373,9 +378,9 @@ impl ConnectionMonitor<'_> {
             .map(|(_, ending)| ending)
     }
 
-    /// When to look again. A change of stage wakes nobody, so no look may be further away than the shortest of the
-    /// times that could begin in between.
-    fn next(&self) -> Instant {
+    /// When to check again. A change of stage does not wake this task, so the next check must not be later than the
+    /// shortest of the times that could start meanwhile.
+    fn next_check(&self) -> Instant {
         let ListenerSettings {
             idle_timeout,
             head_timeout,
@@ -400,7 +405,7 @@ impl ConnectionMonitor<'_> {
             .into_iter()
             .flatten()
             .map(|(at, _)| at)
-            .chain(self.turn_at)
+            .chain(self.reverify_at)
             .chain(self.rests_at())
             .fold(ahead, Instant::min)
     }
@@ -423,12 +428,12 @@ impl ConnectionMonitor<'_> {
                 .due(self.conn.activity.written())
                 .map(|at| (at, CloseReason::ReadSlowly)),
             self.revoked_at
-                .filter(|_| idle && stalled.is_none() && !self.conn.is_leaving())
+                .filter(|_| idle && stalled.is_none() && !self.conn.is_closing_gracefully())
                 .map(|at| (at, CloseReason::Revoked)),
             match stage {
                 ConnectionStage::Busy => None,
-                // It was told to end, and does by itself.
-                ConnectionStage::Idle if self.conn.is_leaving() => None,
+                // A GOAWAY was sent, so the connection closes by itself.
+                ConnectionStage::Idle if self.conn.is_closing_gracefully() => None,
                 ConnectionStage::Head => {
                     Some((at(since, self.settings.head_timeout), CloseReason::HeadLate))
                 }

@@ -1,60 +1,62 @@
-//! What a configuration says about requests.
+//! The settings for requests.
 
 use std::time::Duration;
 
 use balancing::{ClientShare, Rates, settings::GuardSettings};
 use identity::HeaderForm;
 
-/// What the Host field says to a member.
+/// Which Host a member gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostRule {
-    /// What the client said. The default.
+    /// The client's Host. The default.
     #[default]
     Keep,
     /// The member's own name.
     Member,
 }
 
-/// What becomes of a request whose `X-Client-Cert` would be too large for the pool's servers.
+/// What happens to a request whose `X-Client-Cert` would be too large for the pool's servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OverlongCert {
-    /// It is refused with 431 and the reason: nothing is configured by facts that are missing. The default.
+    /// It is refused with 431 and the reason, because without the certificate its trusted facts would be missing. The
+    /// default.
     #[default]
     Refuse,
-    /// It is sent without, and counted.
+    /// It is sent without the header, and counted.
     Omit,
 }
 
-/// The part of `[pools.NAME]` that shapes a request.
+/// The part of `[pools.NAME]` that applies to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRules {
-    /// Whether `X-Client-Cert` goes beside SUCCESS, by endpoint class. Default true: trusted facts are silently empty
-    /// without it.
+    /// Whether `X-Client-Cert` is sent with SUCCESS, by endpoint class. Default true: without it, trusted facts are
+    /// silently empty.
     pub forward_cert: bool,
-    /// Most bytes of its value. Default 7 KiB: Jetty reads heads of 8 KiB, and the rest of an agent's takes less than one.
+    /// Maximum bytes of its value. Default 7 KiB: Jetty reads heads of 8 KiB, and the rest of an agent's head takes
+    /// less than 1 KiB.
     pub forward_cert_bytes_max: usize,
-    /// What becomes of a request with a longer one. Default refused.
+    /// What happens to a request with a longer one. Default refused.
     pub overlong_cert: OverlongCert,
-    /// What the Host field says. Default what the client said.
+    /// Which Host its members get. Default the client's.
     pub host: HostRule,
-    /// Whether URLs in headers of responses that name a member are rewritten. Default false.
+    /// Whether URLs in response headers that name a member are rewritten. Default false.
     pub proxy_pass_reverse: bool,
-    /// How its servers are told who the client is. Default the headers of Puppet Server.
+    /// Which identity headers its servers get. Default the headers of Puppet Server.
     pub form: HeaderForm,
-    /// What takes capacity from its members beside their check.
+    /// What takes capacity from its members in addition to their check.
     pub guards: GuardSettings,
     /// How connections are passed through to its members.
     pub passthrough: PassthroughRules,
 }
 
-/// The part of `[pools.NAME]` that connections without terminated TLS go by.
+/// The part of `[pools.NAME]` that applies to connections that are passed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassthroughRules {
-    /// Whether a listener passes connections through to this pool. No requests go to it then.
+    /// Whether a listener passes connections through to this pool. It then gets no requests.
     pub is_used: bool,
-    /// Whether what listens at its members' ports does not read identity headers. Default no.
+    /// Whether the servers at its members' ports ignore identity headers. Default no.
     pub trusted_headers_off: bool,
-    /// Maximum connections closed in one second when they are to end. Default 100.
+    /// Maximum connections closed in one second when they must close. Default 100.
     pub close_rate: u32,
 }
 
@@ -83,18 +85,21 @@ impl Default for PoolRules {
     }
 }
 
-/// `[ca]`: what of the CA is for clients without a verified certificate, and whether agents renew theirs.
+/// `[ca]`: limits for clients without a verified certificate, and renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaSettings {
-    /// How often they may ask. Default as [`Rates::default`].
+    /// How many requests they may send. Default as [`Rates::default`].
     pub rates: Rates,
-    /// Most of their requests in flight at once. Default 64, half of what Jetty's threads are left to us.
+    /// Maximum number of their requests in flight. Default 64, half of the Jetty threads that are available for
+    /// requests.
     pub anonymous_in_flight_max: u32,
-    /// Whether the CA's certificate and CRLs are answered here, from copies. Default false. The route table has its copy.
+    /// Whether the CA's certificate and CRLs are answered from copies. Default false. The route table has its own copy
+    /// of this setting.
     pub edge_answers: bool,
-    /// How old such a copy may be. Default 24 hours.
+    /// Maximum age of such a copy. Default 24 hours.
     pub edge_answers_age_max: Duration,
-    /// Whether certificates are renewed through here. Default false. The route table has its copy.
+    /// Whether certificates are renewed through the proxy. Default false. The route table has its own copy of this
+    /// setting.
     pub renewal: bool,
 }
 
@@ -113,15 +118,15 @@ impl Default for CaSettings {
 /// Limits of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxySettings {
-    /// Bytes of a request body read and dropped after an early answer. Default 4 MiB.
+    /// Maximum bytes of a request body that are read and dropped after an early response. Default 4 MiB.
     pub discard_bytes_max: u64,
-    /// Time allowed for that. Default 5 s.
+    /// Maximum time for that. Default 5 s.
     pub discard_timeout: Duration,
-    /// Most attempts of one request. Default 3.
+    /// Maximum attempts of one request. Default 3.
     pub attempts_max: u32,
-    /// Share of a pool's connections that one client may hold. Default 25 %.
+    /// Maximum share of a pool's connections that one client may hold. Default 25 %.
     pub client_share: ClientShare,
-    /// Maximum bytes of one request body that are buffered before a member is asked. Default 256 KiB.
+    /// Maximum bytes of one request body that are buffered before a member is used. Default 256 KiB.
     pub body_buffer_bytes_max: u64,
     /// Maximum bytes of all buffered request bodies; one client may use an eighth. Default 64 MiB.
     pub body_buffers_bytes_max: u64,

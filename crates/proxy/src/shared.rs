@@ -34,38 +34,38 @@ use crate::{
     strangers::Strangers,
 };
 
-/// What all workers share; nothing else is.
+/// The state that all workers share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The generation in force: the one cell.
+    /// The active generation, in the only cell that holds it.
     pub current: Arc<ArcSwap<Generation>>,
     /// Metric families.
     pub metrics: Arc<Metrics>,
-    /// Access records.
+    /// The access log.
     pub sink: AccessLogHandle,
-    /// Who was seen.
+    /// Agents that connected.
     pub agents: Agents,
     /// Clients that were refused recently.
     pub refusals: RecentRefusals,
-    /// Told to every connection.
+    /// Signals to every connection.
     pub signals: watch::Sender<Signals>,
     /// Workers' calls to close idle member connections.
     pub crew: Arc<Crew>,
-    /// When the process began: the zero of the balancer's clock.
+    /// When the process started: the zero of the balancer's clock.
     pub started: Instant,
     /// Copies of the CA's documents.
     pub edge: Edge,
     /// Whether renewals are passed on.
     pub renewal: Renewal,
-    /// What was last seen of members, for the status.
+    /// What was last observed of members, for the status.
     pub members: MemberHistory,
     pub(crate) full_queues: FullQueues,
-    /// Tunnels, by member.
+    /// Open tunnels, by member.
     pub tunnels: OpenTunnels,
-    /// Requests that members have not answered for some seconds.
+    /// Requests that have waited several seconds for a member.
     pub long_requests: Arc<LongRequests>,
     pub(crate) leaving: ClosingTunnels,
-    /// What persistence cookies are made with.
+    /// The key of persistence cookies.
     pub persistence: PersistenceKey,
     pub(crate) persistence_events: MoveLimiter,
     pub(crate) strangers: Strangers,
@@ -115,12 +115,12 @@ impl Shared {
         }
     }
 
-    /// Time since the process began.
+    /// Time since the process started.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Whether the process ends what is left.
+    /// Whether the process cuts off what is left.
     pub(crate) fn is_cutting(&self) -> bool {
         self.signals.borrow().phase == LifecyclePhase::Cutting
     }
@@ -130,8 +130,8 @@ impl Shared {
         self.shares.body_buffer_bytes()
     }
 
-    /// When the next connection may be closed for revocation or re-judged, at `rate` a second over all workers.
-    pub(crate) fn turn(&self, rate: u32) -> Duration {
+    /// When the next connection may be closed or re-verified for revocation, at `rate` a second over all workers.
+    pub(crate) fn revocation_turn(&self, rate: u32) -> Duration {
         let gap = 1_000_000 / u64::from(rate.max(1));
         let now = self.now().as_micros() as u64;
         let turn = self
@@ -143,11 +143,11 @@ impl Shared {
         Duration::from_micros(turn.max(now) - now)
     }
 
-    /// Tells of a member whose health has changed.
+    /// Logs a change of a member's health, and notes it for the status.
     pub fn health_changed(&self, pool: &str, member: &str, change: &HealthChange) {
         let (from, to, cause) = (change.from, change.to, change.cause);
         self.members.changed(pool, member, cause, SystemTime::now());
-        // Good news wakes nobody: a start would warn of every member.
+        // Members that come up are not a warning: every start would warn about every member.
         match to {
             Health::Up => {
                 tracing::info!(pool, member, ?from, ?to, ?cause, "member health changed");
@@ -183,12 +183,12 @@ impl Shared {
             });
     }
 
-    /// Clears the alarms about queues that are no longer full. To be called from time to time.
+    /// Clears the alarms about queues that are no longer full. Must be called from time to time.
     pub fn assess_queues(&self) {
         self.full_queues.assess(&self.metrics.alarms, self.now());
     }
 
-    /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and of those before.
+    /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and every pool with an alarm.
     pub fn assess_pools(&self) {
         let generation = self.current.load_full();
         let named = generation.pools.iter();
@@ -209,7 +209,7 @@ impl Shared {
     }
 }
 
-/// The standard library's per-process randomness, one draw.
+/// One value of the standard library's per-process randomness.
 pub(crate) fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }

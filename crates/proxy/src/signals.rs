@@ -12,26 +12,26 @@ use std::{
 use slab::Slab;
 use tokio::{sync::watch, time::Instant};
 
-/// Where the process is in its life.
+/// The process's life-cycle stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LifecyclePhase {
-    /// Takes connections and requests.
+    /// Accepts connections and requests.
     #[default]
     Serving,
-    /// Finishes what runs and takes no more.
+    /// Finishes what runs and accepts no more.
     Draining,
-    /// Ends what is left.
+    /// Cuts off what is left.
     Cutting,
 }
 
 /// What connections must react to at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signals {
-    /// Where the process is in its life.
+    /// The process's life-cycle stage.
     pub phase: LifecyclePhase,
     /// Generation of the active trust store.
     pub trust_generation: u64,
-    /// When what is left will be cut, while the process is draining.
+    /// When the process cuts off what is left, while it is draining.
     pub cut_at: Option<Instant>,
 }
 
@@ -98,8 +98,8 @@ impl ConnectionSignals {
         *self.signals.borrow_and_update()
     }
 
-    /// Waits for a change since the signals were last read. The change is seen even before the worker's task has passed it
-    /// on.
+    /// Waits for a change since the signals were last read. A change is seen even before the worker's task has passed
+    /// it on.
     pub(crate) fn poll_changed(&mut self, cx: &Context<'_>) -> Poll<Signals> {
         if self.signals.has_changed().unwrap_or_default() {
             return Poll::Ready(self.current());

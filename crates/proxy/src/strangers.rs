@@ -1,5 +1,5 @@
-//! StrangerSlots at the CA for requests of clients without a verified certificate: so many in all, and for one address no more
-//! than are left to the others, so that who keeps all that it may have keeps them from nobody elsewhere.
+//! Limits for clients without a verified certificate at the CA: on their rate, and on their requests in flight. One
+//! address may hold only as many slots as are left for the others, so that it cannot block them.
 
 use std::{
     collections::HashMap,
@@ -48,80 +48,80 @@ impl Strangers {
     }
 }
 
-/// Who has how many, over all workers and generations.
+/// The slots in use, over all workers and generations.
 #[derive(Debug, Default)]
-pub(crate) struct StrangerSlots(Mutex<Taken>);
+pub(crate) struct StrangerSlots(Mutex<UsedSlots>);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct UsedSlots {
     all: u32,
-    /// Of each address that has any: no more entries than places.
+    /// By address. There are no more entries than slots.
     by_source: HashMap<IpAddr, u32>,
 }
 
-/// A place; dropping it gives it back.
+/// A slot at the CA. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct StrangerSlot {
-    places: Arc<StrangerSlots>,
+    slots: Arc<StrangerSlots>,
     source: IpAddr,
 }
 
-/// There is none.
+/// There is no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotsFull {
-    /// Whose places are all taken.
+    /// Whose slots are all in use.
     pub(crate) of: RateScope,
-    /// How many those are.
+    /// How many slots that is.
     pub(crate) max: u32,
 }
 
 impl StrangerSlots {
-    /// Takes one for a client of this address, of so many in all.
+    /// Takes a slot for a client of this address, of `max` in all.
     pub(crate) fn take(
         self: &Arc<Self>,
         client: IpAddr,
         max: u32,
     ) -> Result<StrangerSlot, SlotsFull> {
         let source = counted_as(client);
-        let mut taken = self.taken();
-        let its = taken.by_source.get(&source).copied().unwrap_or(0);
-        let free = max.saturating_sub(taken.all);
+        let mut used = self.used();
+        let held_by_address = used.by_source.get(&source).copied().unwrap_or(0);
+        let free = max.saturating_sub(used.all);
         if free == 0 {
             return Err(SlotsFull {
                 of: RateScope::Total,
                 max,
             });
         }
-        // By itself an address comes to half of them, a second one to half of what is left, and so on.
-        if its >= free {
+        // The first address gets half of the slots, the second one half of what is left, and so on.
+        if held_by_address >= free {
             return Err(SlotsFull {
                 of: RateScope::Address,
-                max: its,
+                max: held_by_address,
             });
         }
-        taken.all += 1;
-        taken.by_source.insert(source, its + 1);
-        drop(taken);
+        used.all += 1;
+        used.by_source.insert(source, held_by_address + 1);
+        drop(used);
         Ok(StrangerSlot {
-            places: Arc::clone(self),
+            slots: Arc::clone(self),
             source,
         })
     }
 
-    /// A panic elsewhere leaves whole numbers behind.
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    /// A panic in another thread leaves valid numbers behind.
+    fn used(&self) -> MutexGuard<'_, UsedSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for StrangerSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        taken.all -= 1;
-        if let Some(its) = taken.by_source.get_mut(&self.source) {
-            *its -= 1;
-            if *its == 0 {
-                taken.by_source.remove(&self.source);
+        let mut used = self.slots.used();
+        used.all -= 1;
+        if let Some(held_by_address) = used.by_source.get_mut(&self.source) {
+            *held_by_address -= 1;
+            if *held_by_address == 0 {
+                used.by_source.remove(&self.source);
             }
         }
     }
@@ -137,48 +137,48 @@ mod tests {
 
     #[test]
     fn one_address_has_half_and_a_network_of_ipv6_is_one_address() {
-        let places = Arc::new(StrangerSlots::default());
-        let take = |text| places.take(address(text), 6);
+        let slots = Arc::new(StrangerSlots::default());
+        let take = |text| slots.take(address(text), 6);
         let full = |of, max| Some(SlotsFull { of, max });
         let mut held: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"]
-            .map(|text| take(text).expect("a place"))
+            .map(|text| take(text).expect("a slot"))
             .into();
         assert_eq!(take("2001:db8::4").err(), full(RateScope::Address, 3));
-        held.push(take("192.0.2.1").expect("a place"));
-        held.push(take("::ffff:192.0.2.1").expect("a place"));
+        held.push(take("192.0.2.1").expect("a slot"));
+        held.push(take("::ffff:192.0.2.1").expect("a slot"));
         assert_eq!(take("192.0.2.1").err(), full(RateScope::Address, 2));
-        held.push(take("198.51.100.1").expect("the last place"));
+        held.push(take("198.51.100.1").expect("the last slot"));
         assert_eq!(take("203.0.113.1").err(), full(RateScope::Total, 6));
         held.remove(0);
-        held.push(take("203.0.113.1").expect("a place that was given back"));
+        held.push(take("203.0.113.1").expect("a slot that was released"));
         held.clear();
-        assert!(places.taken().by_source.is_empty());
-        assert_eq!(places.taken().all, 0);
+        assert!(slots.used().by_source.is_empty());
+        assert_eq!(slots.used().all, 0);
     }
 
     #[test]
     fn each_further_address_has_half_of_what_is_left() {
-        let places = Arc::new(StrangerSlots::default());
+        let slots = Arc::new(StrangerSlots::default());
         let mut held = Vec::new();
         let had = [1u8, 2, 3, 4, 5, 6, 7].map(|n| {
             let before = held.len();
-            while let Ok(place) = places.take([192, 0, 2, n].into(), 64) {
-                held.push(place);
+            while let Ok(slot) = slots.take([192, 0, 2, n].into(), 64) {
+                held.push(slot);
             }
             held.len() - before
         });
         assert_eq!(had, [32, 16, 8, 4, 2, 1, 1]);
         held.drain(..40);
         let first = [192, 0, 2, 1].into();
-        assert!(places.take(first, 64).is_ok(), "what is given back counts");
+        assert!(slots.take(first, 64).is_ok(), "a released slot counts");
     }
 
     #[test]
-    fn of_a_single_place_anybody_may_have_it() {
-        let places = Arc::new(StrangerSlots::default());
-        let held = places.take(address("192.0.2.1"), 1).expect("a place");
-        assert!(places.take(address("192.0.2.2"), 1).is_err());
+    fn any_client_may_hold_a_single_slot() {
+        let slots = Arc::new(StrangerSlots::default());
+        let held = slots.take(address("192.0.2.1"), 1).expect("a slot");
+        assert!(slots.take(address("192.0.2.2"), 1).is_err());
         drop(held);
-        assert!(places.take(address("192.0.2.2"), 1).is_ok());
+        assert!(slots.take(address("192.0.2.2"), 1).is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! One stream of an HTTP/2 connection: its request is handled as any other, its answer sent as the client takes it.
+//! One stream of an HTTP/2 connection: its request is handled like any other, and its response is sent as the client
+//! reads it.
 
 use std::{
     future::{Future, poll_fn},
@@ -39,11 +40,11 @@ use crate::{
 pub(crate) struct ReadLimits {
     /// How long it may stall without reading any of it.
     pub(crate) write_timeout: Duration,
-    /// At which rate it must read.
+    /// The minimum rate at which it must read.
     pub(crate) rates: RateLimits,
 }
 
-/// One request to the last byte of its answer, unless the client takes it back.
+/// Handles one request to the last byte of its response, unless the client cancels it.
 pub(crate) async fn answer(
     worker: Rc<Worker>,
     open: OpenStream,
@@ -62,7 +63,7 @@ pub(crate) async fn answer(
     let stream = (Rc::clone(&open.conn), open.number);
     let body = StreamBody::new(data, length, expects.then(|| Rc::clone(&wanted)), stream);
     let request = Request::from_parts(head, body);
-    // Nobody is asked for what was taken back, or is known to be malformed, before it was looked at.
+    // No member is used for a request that was cancelled, or found malformed, before it was handled.
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await {
         let fault = matches!(ended, Ok(Reason::PROTOCOL_ERROR)).then_some(BodyFault::Broken);
         give_up(&worker, &open.conn, request, fault);
@@ -77,7 +78,7 @@ pub(crate) async fn answer(
             () = wanted.notified() => {
                 let mut interim = Response::new(());
                 *interim.status_mut() = StatusCode::CONTINUE;
-                // A client that has gone is told by the next poll.
+                // If the client has gone, the next poll returns that.
                 let _ = respond.send_informational(interim);
             }
         }
@@ -97,19 +98,20 @@ pub(crate) async fn answer(
     }
 }
 
-/// Why an answer did not go out whole.
+/// Why a response was not sent completely.
 enum Unsent {
-    /// The client wants no more of it, or is gone.
+    /// The client cancelled it, or is gone.
     Cancelled,
-    /// The client took nothing of it for too long.
+    /// The client read none of it for too long.
     Stalled,
-    /// The client took it too slowly.
+    /// The client read it too slowly.
     Slow,
-    /// There is no more of it to be had.
+    /// Its source failed.
     Broken,
 }
 
-/// Sends an answer as fast as the client takes it: of a body one piece is held that the client has no room for.
+/// Sends a response as fast as the client reads it. Of a body, at most one piece is held that the client has no room
+/// for.
 async fn send(
     worker: &Worker,
     response: Response<ResponseBody>,
@@ -167,7 +169,7 @@ async fn send(
     }
 }
 
-/// Says once that a future has to be waited for.
+/// Calls `waits` once if a future is not ready at once.
 async fn noting_wait<T>(future: impl Future<Output = T>, waits: impl FnOnce()) -> T {
     let mut future = pin!(future);
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
@@ -177,7 +179,7 @@ async fn noting_wait<T>(future: impl Future<Output = T>, waits: impl FnOnce()) -
     future.await
 }
 
-/// Sends one piece of a body, in as many frames as the client gives room for.
+/// Sends one piece of a body, in as many frames as the client's window requires.
 async fn send_piece(
     stream: &mut SendStream<Bytes>,
     mut data: Bytes,
@@ -185,8 +187,8 @@ async fn send_piece(
     (write_timeout, pace): (Duration, &mut Pace),
 ) -> Result<(), Unsent> {
     loop {
-        // Asked for only now that there is something to send: room that is reserved and not used is room that the
-        // connection's other streams do not have.
+        // Capacity is reserved only when there is something to send: unused reserved capacity is not available to the
+        // connection's other streams.
         let room = match data.len() {
             0 => 0,
             length => {
@@ -207,7 +209,7 @@ async fn send_piece(
     }
 }
 
-/// How much may be sent now; waits while that is nothing.
+/// How many bytes may be sent now. Waits until it is at least one.
 async fn room(
     stream: &mut SendStream<Bytes>,
     write_timeout: Duration,
@@ -238,8 +240,8 @@ async fn room(
     }
 }
 
-/// Says in fields what HTTP/1.1 says there: the authority is the Host (RFC 9113, 8.3.1), and a cookie is one line
-/// (8.2.3). A Host that is there as well stays, to be compared.
+/// Converts the fields that differ from HTTP/1.1: the authority becomes Host (RFC 9113, 8.3.1), and cookies become one
+/// line (8.2.3). An existing Host stays, to be compared with the authority.
 fn as_http1(head: &mut Parts) {
     if !head.headers.contains_key(HOST)
         && let Some(authority) = head.uri.authority()

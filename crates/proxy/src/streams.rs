@@ -1,4 +1,4 @@
-//! The requests of a connection that carries several at once: how many are in flight, and how many were taken back.
+//! The requests of an HTTP/2 connection: how many are in flight, and how many were cancelled.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,31 +21,31 @@ pub(crate) enum RefusedHead {
     Large,
 }
 
-/// The requests of one connection, where it carries several at once.
+/// The requests of one connection that carries several at once.
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) head_bytes_max: usize,
     in_flight: Cell<u32>,
-    /// Which numbers became requests: all up to the last, but those passed over.
-    taken: RefCell<Taken>,
+    /// Which stream numbers became requests: all up to the last one, except the skipped ones.
+    accepted: RefCell<AcceptedStreams>,
     /// Open streams whose trailers are malformed, though h2 accepts them.
     malformed: RefCell<Vec<u32>>,
-    /// Streams whose path has a fragment, which h2 drops, until their requests are looked at.
+    /// Streams whose path has a fragment, which h2 drops, until their requests are handled.
     fragments: RefCell<Vec<u32>>,
-    /// Heads that h2 refused by itself, to be recorded.
+    /// Heads that h2 refused by itself and that are not recorded yet.
     refused: RefCell<Vec<RefusedHead>>,
     idle_since: Cell<Instant>,
     answered: Cell<u64>,
     resets: Cell<u64>,
-    /// Frames that carry nothing.
+    /// Frames without content that the client may still send.
     pub(crate) allowance: FrameAllowance,
-    /// Since when a head has been half-way.
+    /// When the head that is incomplete started.
     pub(crate) head_since: Cell<Option<Instant>>,
-    /// Why the connection is to end at once.
+    /// The exceeded limit that closes the connection.
     excess: Cell<Option<ExceededLimit>>,
-    /// The client was accepted once and is no more.
+    /// The client was accepted before and is now refused.
     pub(crate) turned_away: Cell<bool>,
-    /// Generation of the trust store that came while a stream was in flight, if one did.
+    /// Generation of a trust store that became active while a stream was in flight.
     busy_at_swap: Cell<Option<u64>>,
     /// The task that drives the connection.
     driver: RefCell<Option<Waker>>,
@@ -57,7 +57,7 @@ impl Streams {
         Self {
             head_bytes_max: settings.head_bytes_max,
             in_flight: Cell::new(0),
-            taken: RefCell::default(),
+            accepted: RefCell::default(),
             malformed: RefCell::default(),
             fragments: RefCell::default(),
             refused: RefCell::default(),
@@ -83,7 +83,7 @@ impl Streams {
         std::mem::take(&mut *self.refused.borrow_mut())
     }
 
-    /// Idle time counts from now.
+    /// The idle time counts from now.
     pub(crate) fn rest(&self) {
         self.idle_since.set(Instant::now());
     }
@@ -92,14 +92,14 @@ impl Streams {
         self.in_flight.get() == 0
     }
 
-    /// Notes a frame that h2 sent, if no request of ours asked for it.
+    /// Notes that h2 answered or reset a stream, if that stream did not become a request.
     pub(crate) fn refuse(&self, stream: u32, refused: RefusedHead) {
-        if self.taken.borrow_mut().is_not(stream) {
+        if self.accepted.borrow_mut().was_refused(stream) {
             self.refused.borrow_mut().push(refused);
         }
     }
 
-    /// Notes a stream whose trailers are malformed. A client that goes on so is disconnected.
+    /// Notes a stream whose trailers are malformed. A client that does this too often is disconnected.
     pub(crate) fn note_malformed(&self, stream: u32) {
         let mut malformed = self.malformed.borrow_mut();
         malformed.push(stream);
@@ -112,7 +112,8 @@ impl Streams {
         self.malformed.borrow().contains(&stream)
     }
 
-    /// Notes a stream whose path has a fragment. A client that goes on so with heads that h2 refuses is disconnected.
+    /// Notes a stream whose path has a fragment. A client with too many such heads that never become requests is
+    /// disconnected.
     pub(crate) fn note_fragment(&self, stream: u32) {
         let mut fragments = self.fragments.borrow_mut();
         fragments.push(stream);
@@ -121,17 +122,18 @@ impl Streams {
         }
     }
 
-    /// Whether a stream was in flight when this trust store came: the next is told, whatever the connection does now.
+    /// Whether a stream was in flight when this trust store became active. Then the next request gets the 403, whatever
+    /// the connection does now.
     pub(crate) fn was_busy_at(&self, trust_generation: u64) -> bool {
         self.busy_at_swap.get() == Some(trust_generation)
     }
 
-    /// When the last stream ended, or an answer that the client took slowly had gone.
+    /// When the last stream ended, or the last bytes of a slowly read response were written.
     pub(crate) fn idle_since(&self) -> Instant {
         self.idle_since.get()
     }
 
-    /// What the connection is doing, and since when. A head that is half-way keeps the client from saying anything else,
+    /// The current stage, and since when. An incomplete head counts first, because the client can send nothing else,
     /// whatever is being answered.
     pub(crate) fn stage(&self) -> (ConnectionStage, Instant) {
         match self.head_since.get() {
@@ -141,7 +143,7 @@ impl Streams {
         }
     }
 
-    /// Notes that the client went beyond a limit: the connection ends when its task has a turn.
+    /// Notes that the client exceeded a limit. The connection closes when its task runs next.
     pub(crate) fn overstep(&self, excess: ExceededLimit) {
         if self.excess.get().is_none() {
             self.excess.set(Some(excess));
@@ -155,7 +157,7 @@ impl Streams {
 
     /// A stream has become a request.
     pub(crate) fn begin(&self, stream: u32) {
-        self.taken.borrow_mut().note(stream);
+        self.accepted.borrow_mut().note(stream);
         self.in_flight.set(self.in_flight.get() + 1);
     }
 
@@ -168,7 +170,7 @@ impl Streams {
         }
     }
 
-    /// The fault of this stream's head that h2 accepted. It is returned once.
+    /// Takes the fault of this stream's head that h2 accepted.
     pub(crate) fn take_head_fault(&self, stream: u32) -> Option<HeadFault> {
         let mut fragments = self.fragments.borrow_mut();
         let at = fragments.iter().position(|known| *known == stream)?;
@@ -189,7 +191,7 @@ impl Streams {
         }
     }
 
-    /// Notes that the client let a request be answered.
+    /// Notes that the client let a request complete.
     pub(crate) fn note_answered(&self) {
         self.answered.set(self.answered.get() + 1);
     }
@@ -201,41 +203,41 @@ impl Streams {
     }
 }
 
-/// Which streams became requests. They do so in the order of their numbers, so that few need be remembered.
+/// Which streams became requests. Their numbers increase, so only few need to be stored.
 #[derive(Debug, Default)]
-struct Taken {
+struct AcceptedStreams {
     last: u32,
-    /// Numbers below that were passed over, and not heard of since.
-    passed: VecDeque<u32>,
+    /// Lower numbers that were skipped and have no known outcome.
+    skipped: VecDeque<u32>,
 }
 
-impl Taken {
+impl AcceptedStreams {
     fn note(&mut self, stream: u32) {
         let between = (self.last + 1..stream).filter(|number| number % 2 == 1);
-        self.passed.extend(between.take(PASSED_STREAMS_MAX));
-        while self.passed.len() > PASSED_STREAMS_MAX {
-            self.passed.pop_front();
+        self.skipped.extend(between.take(SKIPPED_STREAMS_MAX));
+        while self.skipped.len() > SKIPPED_STREAMS_MAX {
+            self.skipped.pop_front();
         }
         self.last = stream;
     }
 
-    /// Whether it did not, told once.
-    fn is_not(&mut self, stream: u32) -> bool {
+    /// Whether a stream did not become a request. True once for each stream.
+    fn was_refused(&mut self, stream: u32) -> bool {
         if stream > self.last {
             return true;
         }
-        let place = self.passed.iter().position(|passed| *passed == stream);
-        place.and_then(|place| self.passed.remove(place)).is_some()
+        let index = self.skipped.iter().position(|skipped| *skipped == stream);
+        index.and_then(|index| self.skipped.remove(index)).is_some()
     }
 }
 
-/// Requests that a client may take back beyond those that it let be answered: each costs a member a connection.
+/// Requests that a client may cancel beyond those that it let complete: each one costs a connection to a member.
 const RESETS_AHEAD_MAX: u64 = 100;
 
-/// Streams that were passed over and are remembered until something is heard of them: those refused by h2 whose refusal
-/// waits for the socket. More, and a record may be missing.
-const PASSED_STREAMS_MAX: usize = 100;
+/// Maximum number of skipped streams that are stored until their outcome is known: h2 refused them, and the refusal is
+/// not written yet. Beyond that, a record may be missing.
+const SKIPPED_STREAMS_MAX: usize = 100;
 
-/// Streams with malformed trailers that are open at once, or were closed before their trailers came; and streams whose path
-/// has a fragment that have not become requests. More of either, and the connection ends.
+/// Maximum number of open or early closed streams with malformed trailers, and of streams with a fragment in their path
+/// that have not become requests. Beyond either, the connection closes.
 const MALFORMED_STREAMS_MAX: usize = 100;

@@ -1,7 +1,7 @@
 //! One tunnel: opened by a member's 101, ended by a side, a limit or a signal.
 //!
-//! What goes through is neither read nor judged. Who may talk is: the client's certificate is asked for again when the
-//! trust has changed and when something on its chain has run out.
+//! The proxy does not inspect the bytes. It verifies the client's certificate again when the trust changes and when
+//! something on the chain expires.
 
 use std::{
     future::poll_fn,
@@ -40,16 +40,15 @@ use crate::{
     worker::Worker,
 };
 
-/// Time over which tunnels are spread whose clients' certificates need a path to be built after a change of trust:
-/// thousands at once would keep requests waiting. Half of the second within which one that is revoked is cut.
+/// Re-verifications that must build a path are spread over this time after a change of trust, because thousands at once
+/// would delay requests. It is half of the second within which a revoked client is cut off.
 const REVERIFY_SPREAD: Duration = Duration::from_millis(500);
-/// How often the wall clock is asked whether a certificate has run out: it may be set.
+/// How often the wall clock is checked for expired certificates, because the clock may be set.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
-/// A certificate's last second may not have passed when the timer has.
+/// A certificate's last second may not have passed when the timer fires.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
-/// After a member's 101, which was asked for: takes over the member's end and leaves the rest to who drives the
-/// client's.
+/// Starts a tunnel after a member's 101 that was requested. The task of the client's connection takes it over.
 pub(crate) fn open(
     context: &RequestContext,
     pool: &PoolRuntime,
@@ -67,7 +66,7 @@ pub(crate) fn open(
     respond::switching(&context.worker, &context.generation.own_names, head, body)
 }
 
-/// What is left when HTTP has ended on a connection that asked for an upgrade: the tunnel, if there is one.
+/// Runs the tunnel after HTTP has ended on a connection with an upgrade request, if there is one.
 pub(crate) async fn follow(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
@@ -87,12 +86,12 @@ pub(crate) async fn follow(
         return;
     };
     match opening {
-        // hyper forgets what the client has not taken yet: a 101 that may be among it is not the beginning of a tunnel.
+        // hyper drops bytes that the client has not read yet. If the 101 may be among them, no tunnel starts.
         Some(opening) if conn.activity.write_stalled().is_none() => {
             run(worker, conn, (client, parts.read_buf), *opening).await;
         }
         Some(_) => {}
-        // It was asked for in vain, and hyper leaves the farewell to us.
+        // The upgrade was not granted, and hyper leaves the close to the proxy.
         None => {
             let _ = timeout(FAREWELL_TIMEOUT, client.shutdown()).await;
         }
@@ -125,23 +124,23 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         silence: Silence::new(idle_timeout),
         reverify_at: None,
     };
-    let mut ending = monitor.heed(&signals.current(), &mut exchanged);
-    let mut timer = pin!(sleep_until(monitor.next()));
+    let mut ending = monitor.apply_signals(&signals.current(), &mut exchanged);
+    let mut timer = pin!(sleep_until(monitor.next_check()));
     let ending = loop {
         if let Some(ending) = ending {
             break ending;
         }
         ending = tokio::select! {
             biased;
-            // Signals and the timer count however busy the two sides keep this task.
+            // Signals and the timer are checked even while both sides keep this task busy.
             changed = poll_fn(|cx| signals.poll_changed(cx)) => {
-                let ending = monitor.heed(&changed, &mut exchanged);
-                timer.as_mut().reset(monitor.next());
+                let ending = monitor.apply_signals(&changed, &mut exchanged);
+                timer.as_mut().reset(monitor.next_check());
                 ending
             }
             () = unconstrained(timer.as_mut()) => {
                 let ending = monitor.due();
-                timer.as_mut().reset(monitor.next());
+                timer.as_mut().reset(monitor.next_check());
                 ending
             }
             end = poll_fn(|cx| {
@@ -166,7 +165,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     monitor.end(ending, exchanged);
 }
 
-/// The tunnel among those that are open to its member.
+/// Lists the tunnel among those that are open to its member.
 fn entry<'a>(worker: &'a Worker, conn: &Conn, exchanged: &Exchanged) -> Option<TunnelEntry<'a>> {
     let member = exchanged.lease.as_ref()?.member();
     let address = || conn.downstream.client.ip().to_canonical().to_string();
@@ -186,13 +185,13 @@ struct TunnelMonitor<'a> {
     worker: &'a Worker,
     conn: &'a Conn,
     silence: Silence,
-    /// When a client has its turn to be judged anew, where a path has to be built for it.
+    /// When the client is to be re-verified, if that must build a path.
     reverify_at: Option<Instant>,
 }
 
 impl TunnelMonitor<'_> {
-    /// Takes note of what the whole process was told. A tunnel outlives configurations, and holds none of them back.
-    fn heed(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<TunnelEnd> {
+    /// Applies the current signals and configuration. A tunnel outlives configurations and keeps only the current one.
+    fn apply_signals(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<TunnelEnd> {
         if signals.phase == LifecyclePhase::Cutting {
             return Some(TunnelEnd::Cut);
         }
@@ -210,7 +209,7 @@ impl TunnelMonitor<'_> {
         None
     }
 
-    /// Whether its time has come.
+    /// Whether the tunnel must end now.
     fn due(&mut self) -> Option<TunnelEnd> {
         let now = Instant::now();
         let turn = self.reverify_at.take_if(|at| *at <= now).is_some();
@@ -222,7 +221,7 @@ impl TunnelMonitor<'_> {
         (now >= self.silence.ends()).then_some(TunnelEnd::Idle)
     }
 
-    /// Asks the trust store in force about the client; one that is accepted no more has to go.
+    /// Verifies the client against the current trust store. A client that is no longer accepted must leave.
     fn reverify(&mut self) -> Option<TunnelEnd> {
         let generation = self.worker.current();
         let verdict = self
@@ -233,11 +232,11 @@ impl TunnelMonitor<'_> {
             .then_some(TunnelEnd::Refused)
     }
 
-    /// Nothing goes either way any more. The end itself waits for its turn among all that are closed for revocation, so
-    /// that thousands do not come back at once.
+    /// No more bytes are copied. The close waits for its turn among all connections that are closed for revocation, so
+    /// that thousands of clients do not reconnect at once.
     async fn wait_for_turn(&self, signals: &mut ConnectionSignals) {
         let rate = self.worker.current().revoked_close_rate;
-        let turn = self.worker.shared.turn(rate);
+        let turn = self.worker.shared.revocation_turn(rate);
         let cutting = async {
             while signals.current().phase != LifecyclePhase::Cutting {
                 poll_fn(|cx| signals.poll_changed(cx)).await;
@@ -246,8 +245,8 @@ impl TunnelMonitor<'_> {
         let _ = timeout(turn, cutting).await;
     }
 
-    /// When to look again.
-    fn next(&self) -> Instant {
+    /// When to check again.
+    fn next_check(&self) -> Instant {
         let looks = self
             .left()
             .map(|left| Instant::now() + left.clamp(LOOK_INTERVAL_MIN, CLOCK_INTERVAL));
@@ -257,7 +256,7 @@ impl TunnelMonitor<'_> {
             .fold(self.silence.ends(), Instant::min)
     }
 
-    /// Time until the verdict on the client has to be asked for again, by the wall clock.
+    /// Time until the client must be verified again, by the wall clock.
     fn left(&self) -> Option<Duration> {
         let good_until = self.conn.last_verdict().verification.good_until()?;
         let past = Duration::from_secs(good_until.as_secs().saturating_add(1));
@@ -282,7 +281,7 @@ impl TunnelMonitor<'_> {
             TunnelEnd::Refused => {
                 self.worker.shared.metrics.connections_revoked.inc();
                 if let ClientIdentity::Refused(refusal) = self.conn.last_verdict().identity() {
-                    exchanged.because(refusal.text());
+                    exchanged.set_cause(refusal.text());
                 }
                 EndedBy::Us(LogReason::RefusedCertificate)
             }

@@ -1,4 +1,4 @@
-//! A tunnel whose 101 is on its way to the client.
+//! A tunnel between the member's 101 and the end of HTTP on the client's connection.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which protocols a request asks to switch to, and whether a member's 101 answers that (RFC 9110, 7.8).
+//! The protocols that a request asks to switch to, and whether a member's 101 grants that (RFC 9110, 7.8).
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method,
@@ -6,24 +6,24 @@ use http::{
     request, response,
 };
 
-/// ProxySettings of the HTTP/2 that a request would switch to (RFC 7540, 3.2.1), which no request switches to here.
+/// The settings for a switch to HTTP/2 (RFC 7540, 3.2.1), which the proxy never makes.
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Protocols that a request asks to switch to, in the client's order and spelling; at least one.
+/// The protocols that a request asks to switch to, in the client's order and spelling; at least one.
 #[derive(Debug)]
 pub(crate) struct Upgrade(Vec<String>);
 
 impl Upgrade {
-    /// What an HTTP/1.1 request with an `Upgrade` field asks for. One that may not switch asks for nothing: only a GET
-    /// without a body may, and only where `Connection` names the field.
-    pub(crate) fn asked_by(head: &mut request::Parts, has_body: bool) -> Option<Self> {
+    /// The protocols in the `Upgrade` field of an HTTP/1.1 request. None if the request may not switch: it must be a
+    /// GET without a body, and `Connection` must name the field.
+    pub(crate) fn requested_by(head: &mut request::Parts, has_body: bool) -> Option<Self> {
         head.headers.remove(HTTP2_SETTINGS);
         let may = head.method == Method::GET && !has_body && nominates_upgrade(&head.headers);
         let asked = || list(&head.headers, &UPGRADE).map(ToOwned::to_owned);
         may.then(|| asked().collect()).map(Self)
     }
 
-    /// What of it the route allows, if anything.
+    /// The protocols that the route allows, if any.
     pub(crate) fn allowed(mut self, protocols: &[String]) -> Option<Self> {
         self.0
             .retain(|asked| protocols.iter().any(|one| one.eq_ignore_ascii_case(asked)));
@@ -36,7 +36,7 @@ impl Upgrade {
         HeaderValue::try_from(listed).expect("the route allows tokens alone")
     }
 
-    /// Whether a 101 switches to one protocol that was asked for.
+    /// Whether a 101 switches to exactly one of the requested protocols.
     pub(crate) fn is_answered_by(&self, head: &response::Parts) -> bool {
         let mut switched = list(&head.headers, &UPGRADE);
         match (switched.next(), switched.next()) {
@@ -53,7 +53,7 @@ fn nominates_upgrade(headers: &HeaderMap) -> bool {
     list(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(UPGRADE.as_str()))
 }
 
-/// Elements of a list over all lines of a field; a line that is no ASCII text has none.
+/// The elements of a list over all lines of a field. A line that is not ASCII text has none.
 fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(name)
@@ -77,13 +77,13 @@ mod tests {
         }
         let (mut head, ()) = request.body(()).expect("a head").into_parts();
         let allowed = ROUTE.map(ToOwned::to_owned);
-        let upgrade = Upgrade::asked_by(&mut head, has_body)?.allowed(&allowed)?;
+        let upgrade = Upgrade::requested_by(&mut head, has_body)?.allowed(&allowed)?;
         assert!(!head.headers.contains_key(HTTP2_SETTINGS));
         Some(upgrade.field().to_str().expect("text").to_owned())
     }
 
     #[test]
-    fn only_a_get_that_says_so_in_both_fields_asks_for_what_the_route_allows() {
+    fn only_a_get_with_both_fields_requests_the_protocols_that_the_route_allows() {
         let connection = ("Connection", "keep-alive, Upgrade");
         for (upgrade, expected) in [
             ("websocket", Some("websocket")),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_101_answers_with_one_protocol_that_was_asked_for() {
+    fn a_101_names_exactly_one_requested_protocol() {
         let upgrade = Upgrade(vec!["websocket".to_owned(), "irc/6.9".to_owned()]);
         for (fields, expected) in [
             (

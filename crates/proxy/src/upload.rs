@@ -1,4 +1,4 @@
-//! The body of a request: buffered up to a limit before a member is asked, then streamed; counted, with limits on size,
+//! The body of a request: buffered up to a limit before a member is used, then streamed; counted, with limits on size,
 //! silence and rate.
 
 use std::{
@@ -20,60 +20,60 @@ use crate::{
     pace::Pace,
 };
 
-/// Silence allowed in a body before a pool has its say.
+/// Limit on silence before the pool is known.
 const IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Bodies whose route allows no more than this are read whole before a member is asked, whatever else is buffered.
+/// Bodies with at most this limit are read completely before a member is used, whatever else is buffered.
 const WHOLE_BYTES_MAX: usize = 16 << 10;
 
-/// How much of a body was read before a member is asked.
+/// How much of a body was read before a member is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gathered {
-    /// All of it, or as much as one request may buffer.
+    /// All of it, or the maximum that one request may buffer.
     Enough,
-    /// What the budget for buffers had room for.
+    /// Less: the memory for buffers is used up.
     NoRoom,
 }
 
-/// How far a request body has come; shared by the exchange and the body that the member connection polls.
+/// The progress of a request body, shared by the exchange and the body that the member's connection polls.
 #[derive(Debug)]
 pub(crate) struct Upload {
     incoming: RefCell<Option<ClientBody>>,
-    /// What was read before a member was asked.
+    /// What was read before a member was used.
     peeked: RefCell<BodyBuffer>,
-    /// What was sent to a member and is kept until it answers, from the beginning of the body.
+    /// What was sent to a member, from the start of the body, until the member responds.
     sent: RefCell<Vec<Bytes>>,
-    /// Whether all that was sent is kept.
-    keeps_sent: Cell<bool>,
-    /// Which attempt may read. A connection that was given up for another attempt gets nothing more.
+    /// Whether everything that was sent is stored.
+    stores_sent: Cell<bool>,
+    /// The attempt that may read. Connections of earlier attempts get no more data.
     attempt: Cell<u32>,
-    /// What it takes of the budget for buffers. Dropped, it is given back.
+    /// Its charge to the memory for buffers, which is released on drop.
     charge: RefCell<Option<BodyCharge>>,
     limit: Cell<Option<u64>>,
-    /// It is small enough to be read whole before a member is asked, and has the idle timeout for all of it: anybody
-    /// may send an enrolment request, and nobody may hold a connection to the CA by sending it byte by byte.
+    /// The body is small and is read completely before a member is used, within one idle timeout: any client may send
+    /// an enrolment request, and none may hold a connection to the CA by sending it byte by byte.
     whole: Cell<bool>,
     idle: RefCell<IdleLimit>,
     /// The client's rate; none: not limited.
     pace: Cell<Option<Pace>>,
-    /// Bytes that all bodies together may buffer.
+    /// Maximum bytes that all bodies together may buffer.
     buffers_max: Cell<u64>,
-    /// Since when the client is waited for, and for how long by its rate.
+    /// Since when the client is waited for, and how long its rate allows.
     wait: Cell<Option<(Instant, Duration)>>,
     /// The client waits for `100 Continue`, which is sent when the body is first read.
     expects_continue: bool,
-    /// Whether the body was read, which sends `100 Continue` to a client that waits for it.
-    asked: Cell<bool>,
-    /// Whether a member's connection has read of it: from then on it cannot be sent to another member.
+    /// Whether the body was read. The first read sends `100 Continue`.
+    was_read: Cell<bool>,
+    /// Whether a member's connection has read from the body. From then on it cannot be sent to another member.
     polled: Cell<bool>,
     bytes: Cell<u64>,
     finished: Cell<Option<Instant>>,
     /// How long the request waited for a member; none if it did not.
     queued: Cell<Option<Duration>>,
-    /// How much of that while the body was not complete.
+    /// The part of that time in which the body was incomplete.
     queued_incomplete: Cell<Duration>,
-    /// When the member connection took a frame and asked for no more; none while it waits for the client.
-    taken: Cell<Option<Instant>>,
+    /// When the member's connection took a frame and requested no more; none while the member waits for the client.
+    taken_at: Cell<Option<Instant>>,
     fault: Cell<Option<BodyFault>>,
 }
 
@@ -84,7 +84,7 @@ impl Upload {
             incoming: RefCell::new(Some(incoming)),
             peeked: RefCell::default(),
             sent: RefCell::default(),
-            keeps_sent: Cell::new(false),
+            stores_sent: Cell::new(false),
             attempt: Cell::new(0),
             limit: Cell::new(None),
             whole: Cell::new(false),
@@ -94,18 +94,18 @@ impl Upload {
             buffers_max: Cell::new(0),
             wait: Cell::new(None),
             expects_continue,
-            asked: Cell::new(false),
+            was_read: Cell::new(false),
             polled: Cell::new(false),
             bytes: Cell::new(0),
             finished: Cell::new(finished),
             queued: Cell::new(None),
             queued_incomplete: Cell::new(Duration::ZERO),
-            taken: Cell::new(None),
+            taken_at: Cell::new(None),
             fault: Cell::new(None),
         })
     }
 
-    /// Sets what the route, its pool and the listener allow.
+    /// Sets the limits of the route, its pool and the listener.
     pub(crate) fn allow(&self, limit: Option<u64>, idle: Duration, pace: Pace) {
         self.pace.set(Some(pace));
         self.limit.set(limit);
@@ -114,7 +114,7 @@ impl Upload {
         *self.idle.borrow_mut() = IdleLimit::new(idle);
     }
 
-    /// Refuses a body that says itself that it is too large.
+    /// Refuses a body whose declared length is too large.
     pub(crate) fn check_length(&self) -> Result<(), BodyFault> {
         match (self.limit.get(), self.size_hint().exact()) {
             (Some(limit), Some(length)) if length > limit => {
@@ -124,7 +124,7 @@ impl Upload {
         }
     }
 
-    /// Whether it comes in chunks.
+    /// Whether the body comes in chunks.
     pub(crate) fn length_unknown(&self) -> bool {
         self.finished.get().is_none() && self.size_hint().exact().is_none()
     }
@@ -146,22 +146,22 @@ impl Upload {
         hint
     }
 
-    /// Reads a body until it is complete or larger than one request may buffer, before a member is asked. A body whose
-    /// framing is broken, or that is too large, is so refused before a member sees its head. A client that waits for
-    /// `100 Continue` gets it by this: routing and access have passed.
+    /// Reads a body until it is complete or larger than one request may buffer, before a member is used. So a member
+    /// never sees the head of a request whose body is too large or has invalid framing. A client that waits for `100
+    /// Continue` gets it here, after routing and access checks.
     ///
-    /// Every byte is charged to the budget when it is received: a body that is complete may still wait for a member's
-    /// connection. `maxima`: for this body, and for all.
+    /// Every byte is charged when it is received, because a complete body may still wait for a member's connection.
+    /// `maxima` are the limits for this body and for all bodies.
     pub(crate) async fn gather(
         &self,
         maxima: (u64, u64),
         charge: impl FnOnce() -> BodyCharge,
     ) -> Result<Gathered, BodyFault> {
-        // Nothing to send, or nothing is to be buffered.
+        // There is no body, or nothing may be buffered.
         if self.finished.get().is_some() || (maxima.0 == 0 && !self.whole.get()) {
             return Ok(Gathered::Enough);
         }
-        // Boxed: a request without a body need not have room for it.
+        // Boxed, so that requests without a body need no room for it.
         Box::pin(self.gather_rest(maxima, charge)).await
     }
 
@@ -180,7 +180,7 @@ impl Upload {
             }
             let read = match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
                 Poll::Ready(read) => read,
-                // hyper reads the next piece once it was asked for and is given a turn.
+                // hyper reads the next piece only after it was polled and got a turn.
                 Poll::Pending if !yielded => {
                     yielded = true;
                     tokio::task::yield_now().await;
@@ -204,8 +204,8 @@ impl Upload {
         Ok(Gathered::Enough)
     }
 
-    /// Whether the budget has room for more bytes, which are charged then. One body that must be read whole is small
-    /// enough to be held in any case.
+    /// Whether the memory for buffers has room for more bytes, which are then charged. A body that must be read
+    /// completely is small enough to be stored in any case.
     fn has_room(&self, bytes: u64, all_max: u64) -> bool {
         match self.charge.borrow_mut().as_mut() {
             Some(charge) => charge.grow(bytes, all_max) || self.whole.get(),
@@ -213,7 +213,7 @@ impl Upload {
         }
     }
 
-    /// Reads the rest of a body that must be small, of a client that waits to be told to send too: it is told by this.
+    /// Reads the rest of a body that must be small. A client that waits for `100 Continue` gets it here.
     pub(crate) async fn read_whole(&self) -> Result<(), BodyFault> {
         self.whole.set(true);
         while self.finished.get().is_none() {
@@ -231,9 +231,9 @@ impl Upload {
         self.peeked.borrow().gathered()
     }
 
-    /// Whether the client waits to be told to send; one that has nothing to send waits for nothing.
+    /// Whether the client still waits for `100 Continue` before it sends its body.
     pub(crate) fn awaits_continue(&self) -> bool {
-        self.expects_continue && !self.asked.get() && self.finished.get().is_none()
+        self.expects_continue && !self.was_read.get() && self.finished.get().is_none()
     }
 
     /// When the last byte was read from the client.
@@ -241,8 +241,8 @@ impl Upload {
         self.finished.get()
     }
 
-    /// Notes a wait for a member. While the body is not complete, nothing of it is read in that time, and it counts towards
-    /// the time for the answer.
+    /// Notes a wait for a member. While the body is incomplete, none of it is read in that time, and the time counts
+    /// towards the response.
     pub(crate) fn queued(&self, time: Duration) {
         let before = self.queued.get().unwrap_or_default();
         self.queued.set(Some(before + time));
@@ -262,37 +262,37 @@ impl Upload {
         self.queued_incomplete.get()
     }
 
-    /// How long the member has taken nothing though there is more.
-    pub(crate) fn untaken(&self) -> Duration {
-        self.taken
+    /// How long the member has read nothing although there is more.
+    pub(crate) fn stalled_for(&self) -> Duration {
+        self.taken_at
             .get()
             .map_or(Duration::ZERO, |taken| taken.elapsed())
     }
 
-    /// Whether it may still be sent from its beginning.
+    /// Whether the body can still be sent from its start.
     pub(crate) fn replayable(&self) -> bool {
         !self.polled.get() || (self.finished.get().is_some() && self.bytes.get() == 0)
     }
 
-    /// Keeps what is sent until the member answers, so that it can be sent again where the member says that it did
-    /// nothing with it. Only a body that is complete can be kept, and one larger than the buffer is not.
-    pub(crate) fn keep_sent(&self) {
-        self.keeps_sent.set(self.finished.get().is_some());
+    /// Stores what is sent until the member responds, so that it can be sent again if the member did nothing with it.
+    /// This is possible only for a complete body within the buffer's limit.
+    pub(crate) fn store_sent(&self) {
+        self.stores_sent.set(self.finished.get().is_some());
     }
 
-    /// Forgets what was kept: the member has answered.
-    pub(crate) fn forget_sent(&self) {
-        self.keeps_sent.set(false);
+    /// Drops what was stored: the member has responded.
+    pub(crate) fn drop_sent(&self) {
+        self.stores_sent.set(false);
         let sent = self.sent.take();
         if !sent.is_empty() {
             self.shrink(sent.iter().map(Bytes::len).sum());
         }
     }
 
-    /// Goes back to the beginning, whether anything was sent or not. False: it was not kept, and cannot be sent again.
+    /// Returns to the start of the body. False: it was not stored, and cannot be sent again.
     pub(crate) fn rewind(&self) -> bool {
-        let is_kept = self.keeps_sent.get() && self.fault.get().is_none();
-        if !is_kept && !self.replayable() {
+        let is_stored = self.stores_sent.get() && self.fault.get().is_none();
+        if !is_stored && !self.replayable() {
             return false;
         }
         self.attempt.set(self.attempt.get() + 1);
@@ -303,7 +303,7 @@ impl Upload {
             peeked.push(piece);
         }
         self.polled.set(false);
-        self.taken.set(None);
+        self.taken_at.set(None);
         true
     }
 
@@ -313,17 +313,17 @@ impl Upload {
         }
     }
 
-    /// Notes a piece that is sent. It stays charged while it is kept, and is kept while memory is not scarce.
+    /// Notes a piece that is sent. It stays charged while it is stored. It is not stored while memory is scarce.
     fn note_sent(&self, piece: &Bytes) {
         let scarce = |charge: &BodyCharge| charge.is_scarce(self.buffers_max.get());
-        if self.keeps_sent.get() && !self.charge.borrow().as_ref().is_some_and(scarce) {
+        if self.stores_sent.get() && !self.charge.borrow().as_ref().is_some_and(scarce) {
             return self.sent.borrow_mut().push(piece.clone());
         }
-        self.forget_sent();
+        self.drop_sent();
         self.shrink(piece.len());
     }
 
-    /// Counts what a client sent after its request had become a tunnel.
+    /// Counts what a client sent through a tunnel.
     pub(crate) fn tunnelled(&self, bytes: u64) {
         self.bytes.set(bytes);
     }
@@ -336,7 +336,7 @@ impl Upload {
         self.fault.get()
     }
 
-    /// What has not been read, to be dropped in small amounts; from now on the member gets no more of it.
+    /// What the client has not sent yet, to be dropped. From now on the member gets no more of it.
     pub(crate) fn rest(&self) -> Option<ClientBody> {
         if self.finished.get().is_some() {
             None
@@ -345,24 +345,24 @@ impl Upload {
         }
     }
 
-    /// What a member is sent.
+    /// Reads what a member is sent.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let next = self.peeked.borrow_mut().pop();
         if let Some(data) = next {
             self.note_sent(&data);
             self.polled.set(true);
-            self.taken.set(Some(Instant::now()));
+            self.taken_at.set(Some(Instant::now()));
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.finished.get().is_none() {
             self.polled.set(true);
         }
         let read = self.read(cx);
-        self.taken.set(read.is_ready().then(Instant::now));
+        self.taken_at.set(read.is_ready().then(Instant::now));
         read.map(|read| read.map(|read| read.map(Frame::data)))
     }
 
-    /// What the client sends: counted, limited, without trailers.
+    /// Reads what the client sends: counted and limited.
     fn read(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         if let Some(fault) = self.fault.get() {
             return Poll::Ready(Some(Err(fault)));
@@ -374,7 +374,7 @@ impl Upload {
         let Some(body) = incoming.as_mut() else {
             return Poll::Ready(Some(Err(BodyFault::Broken)));
         };
-        self.asked.set(true);
+        self.was_read.set(true);
         match body.poll_data(cx) {
             Poll::Pending => self.wait(cx).map(|fault| Some(Err(self.fail(fault)))),
             Poll::Ready(None) => {
@@ -401,7 +401,7 @@ impl Upload {
         }
     }
 
-    /// The client is waited for, for as long as its rate and the limit on silence allow.
+    /// Waits for the client, within its rate and the limit on silence.
     fn wait(&self, cx: &mut Context<'_>) -> Poll<BodyFault> {
         let pace = self.pace.get().filter(|_| !self.whole.get());
         let (_, within) = self.wait.get().unwrap_or_else(|| {
@@ -418,8 +418,8 @@ impl Upload {
         })
     }
 
-    /// Notes bytes that the client sent, and the time that it took for them. Bytes that were not waited for cost no look
-    /// at the clock.
+    /// Notes bytes that the client sent, and the time that was waited for them. Bytes that were there at once cost no
+    /// read of the clock.
     fn keep_pace(&self, bytes: usize) {
         let Some((since, _)) = self.wait.take() else {
             return;
@@ -443,8 +443,8 @@ impl Upload {
     }
 }
 
-/// The request body that a member connection polls. A client that waits for `100 Continue` is polled only once that
-/// connection is ready, so that it is answered after routing and access.
+/// The request body that a member's connection polls. It polls only when it is ready, so a client gets `100 Continue`
+/// after routing and access checks.
 #[derive(Debug)]
 pub struct RequestBody {
     upload: Rc<Upload>,
@@ -452,7 +452,7 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body for the next attempt; none before gets more of it.
+    /// The body for the current attempt. Bodies of earlier attempts get no more data.
     pub(crate) fn new(upload: &Rc<Upload>) -> Self {
         Self {
             upload: Rc::clone(upload),

@@ -1,9 +1,9 @@
-//! Which HTTP/1 connections of a worker hold the buffers of HTTP while they are idle.
+//! Which HTTP/1 connections of a worker hold HTTP buffers while they are idle.
 //!
 //! An agent that applies a catalog sends its next request within milliseconds and uses the same buffers again. Most
-//! connections of an estate wait for the next run, so only a limited number of idle connections keep buffers, and the other
-//! buffers serve the next requests. Without this limit, a process that once had thousands of idle connections would keep the
-//! memory, because the allocator returns little to the system.
+//! connections of an estate wait for the next run, so only a limited number of idle connections keep buffers, and the
+//! other buffers serve the next requests. Without this limit, a process that once had thousands of idle connections
+//! would keep the memory, because the allocator returns little to the system.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,97 +13,98 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Maximum number of idle connections of a worker that hold buffers. Busy connections may be more.
+/// Maximum number of idle connections of a worker that hold buffers. There may be more busy connections.
 const WARM_MAX: usize = 256;
 
-/// How many connections are compared to find the one that gives its buffers back.
+/// How many connections are compared to find the one that releases its buffers.
 const LOOKED_AT: usize = 8;
 
 /// A connection that was idle for less time keeps its buffers: its agent is probably in the middle of a run.
 const IDLE_MIN: Duration = Duration::from_millis(100);
 
-/// A connection that can give its buffers back.
+/// A connection that can release its buffers.
 pub(crate) trait Warm {
-    /// Its place among those that are warm.
-    fn place(&self) -> &Cell<Option<usize>>;
+    /// Its slot among the warm connections.
+    fn slot(&self) -> &Cell<Option<usize>>;
 
     /// Since when it has been between two requests, if it is.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// Asks it to give its buffers back soon, unless a request comes first.
-    fn ask_to_rest(&self);
+    /// Requests that it releases its buffers soon, unless a request comes first.
+    fn request_rest(&self);
 }
 
 /// The warm connections of a worker.
 #[derive(Debug)]
 pub(crate) struct WarmConnections<T> {
-    places: RefCell<Vec<Weak<T>>>,
+    slots: RefCell<Vec<Weak<T>>>,
     next: Cell<usize>,
 }
 
 impl<T> Default for WarmConnections<T> {
     fn default() -> Self {
         Self {
-            places: RefCell::default(),
+            slots: RefCell::default(),
             next: Cell::new(0),
         }
     }
 }
 
 impl<T: Warm> WarmConnections<T> {
-    /// A connection has buffers from now on. If all places are taken, another connection is asked to rest.
+    /// A connection has buffers from now on. If all slots are taken, another connection is requested to release its
+    /// buffers.
     pub(crate) fn enter(&self, connection: &Rc<T>) {
-        let mut places = self.places.borrow_mut();
-        let taken = match places.len() < WARM_MAX {
+        let mut slots = self.slots.borrow_mut();
+        let taken = match slots.len() < WARM_MAX {
             true => {
-                places.push(Weak::new());
-                Some(places.len() - 1)
+                slots.push(Weak::new());
+                Some(slots.len() - 1)
             }
-            false => self.free(&places),
+            false => self.free(&slots),
         };
-        connection.place().set(taken);
-        if let Some(place) = taken {
-            places[place] = Rc::downgrade(connection);
+        connection.slot().set(taken);
+        if let Some(slot) = taken {
+            slots[slot] = Rc::downgrade(connection);
         }
     }
 
-    /// How many connections have a place.
+    /// How many connections have a slot.
     pub(crate) fn count(&self) -> usize {
-        let places = self.places.borrow();
-        let placed = |(place, known): (usize, &Weak<T>)| {
+        let slots = self.slots.borrow();
+        let placed = |(slot, known): (usize, &Weak<T>)| {
             let known = known.upgrade();
-            known.is_some_and(|known| known.place().get() == Some(place))
+            known.is_some_and(|known| known.slot().get() == Some(slot))
         };
-        places
+        slots
             .iter()
             .enumerate()
             .filter(|known| placed(*known))
             .count()
     }
 
-    /// A place without a warm connection, or the place of the connection that has been idle longest among some of them.
+    /// A slot without a warm connection, or the slot of the connection that has been idle longest among some of them.
     /// `None` if all of those are busy or were busy until just now.
-    fn free(&self, places: &[Weak<T>]) -> Option<usize> {
+    fn free(&self, slots: &[Weak<T>]) -> Option<usize> {
         let first = self.next.get();
-        self.next.set((first + LOOKED_AT) % places.len());
+        self.next.set((first + LOOKED_AT) % slots.len());
         let mut oldest: Option<(Instant, Rc<T>, usize)> = None;
-        for place in (first..first + LOOKED_AT).map(|place| place % places.len()) {
-            let here = |known: &Rc<T>| known.place().get() == Some(place);
-            let Some(known) = places[place].upgrade().filter(here) else {
-                return Some(place);
+        for slot in (first..first + LOOKED_AT).map(|slot| slot % slots.len()) {
+            let here = |known: &Rc<T>| known.slot().get() == Some(slot);
+            let Some(known) = slots[slot].upgrade().filter(here) else {
+                return Some(slot);
             };
             if let Some(since) = known
                 .idle_since()
                 .filter(|since| since.elapsed() >= IDLE_MIN)
                 && oldest.as_ref().is_none_or(|(other, ..)| since < *other)
             {
-                oldest = Some((since, known, place));
+                oldest = Some((since, known, slot));
             }
         }
-        let (_, known, place) = oldest?;
-        known.place().set(None);
-        known.ask_to_rest();
-        Some(place)
+        let (_, known, slot) = oldest?;
+        known.slot().set(None);
+        known.request_rest();
+        Some(slot)
     }
 }
 
@@ -113,32 +114,32 @@ mod tests {
 
     #[derive(Default)]
     struct Connection {
-        place: Cell<Option<usize>>,
+        slot: Cell<Option<usize>>,
         idle_since: Cell<Option<Instant>>,
         asked: Cell<bool>,
     }
 
     impl Warm for Connection {
-        fn place(&self) -> &Cell<Option<usize>> {
-            &self.place
+        fn slot(&self) -> &Cell<Option<usize>> {
+            &self.slot
         }
 
         fn idle_since(&self) -> Option<Instant> {
             self.idle_since.get()
         }
 
-        fn ask_to_rest(&self) {
+        fn request_rest(&self) {
             self.asked.set(true);
         }
     }
 
     #[test]
-    fn no_more_idle_connections_are_warm_than_there_are_places() {
-        let (places, now) = (WarmConnections::default(), Instant::now() - 2 * IDLE_MIN);
+    fn no_more_idle_connections_are_warm_than_there_are_slots() {
+        let (slots, now) = (WarmConnections::default(), Instant::now() - 2 * IDLE_MIN);
         let all: Vec<Rc<Connection>> = (0..4 * WARM_MAX)
             .map(|number| {
                 let connection = Rc::new(Connection::default());
-                places.enter(&connection);
+                slots.enter(&connection);
                 let began = now + Duration::from_micros(number as u64);
                 connection.idle_since.set(Some(began));
                 connection
@@ -149,23 +150,23 @@ mod tests {
         assert!(
             all[..WARM_MAX]
                 .iter()
-                .all(|one| one.asked.get() && one.place.get().is_none())
+                .all(|one| one.asked.get() && one.slot.get().is_none())
         );
     }
 
     #[test]
     fn busy_connections_stay_warm_and_the_longest_idle_one_rests() {
-        let (places, now) = (WarmConnections::default(), Instant::now());
+        let (slots, now) = (WarmConnections::default(), Instant::now());
         let enter = || {
             let connection = Rc::new(Connection::default());
-            places.enter(&connection);
+            slots.enter(&connection);
             connection
         };
         let all: Vec<_> = (0..WARM_MAX).map(|_| enter()).collect();
         let beyond = enter();
         assert_eq!(
             (
-                beyond.place.get(),
+                beyond.slot.get(),
                 all.iter().filter(|one| one.asked.get()).count()
             ),
             (None, 0)
@@ -174,9 +175,9 @@ mod tests {
             let idle = IDLE_MIN + Duration::from_millis((index % LOOKED_AT) as u64);
             one.idle_since.set(Some(now - idle));
         }
-        assert_eq!(places.count(), WARM_MAX);
+        assert_eq!(slots.count(), WARM_MAX);
         let next = enter();
-        assert!(next.place.get().is_some());
+        assert!(next.slot.get().is_some());
         let asked: Vec<_> = all
             .iter()
             .enumerate()
@@ -192,11 +193,11 @@ mod tests {
 
     #[test]
     fn a_connection_that_was_busy_until_just_now_stays_warm() {
-        let places = WarmConnections::default();
+        let slots = WarmConnections::default();
         let all: Vec<_> = (0..2 * WARM_MAX)
             .map(|_| {
                 let connection = Rc::new(Connection::default());
-                places.enter(&connection);
+                slots.enter(&connection);
                 connection.idle_since.set(Some(Instant::now()));
                 connection
             })
@@ -205,23 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn places_of_connections_that_have_ended_or_rest_are_free() {
-        let places = WarmConnections::default();
+    fn slots_of_connections_that_have_ended_or_rest_are_free() {
+        let slots = WarmConnections::default();
         let enter = || {
             let connection = Rc::new(Connection::default());
-            places.enter(&connection);
+            slots.enter(&connection);
             connection
         };
         let mut all: Vec<_> = (0..WARM_MAX).map(|_| enter()).collect();
         drop(all.drain(..WARM_MAX / 2));
-        all.iter().for_each(|rests| rests.place.set(None));
+        all.iter().for_each(|rests| rests.slot.set(None));
         let others: Vec<_> = (0..WARM_MAX).map(|_| enter()).collect();
-        let placed = others
-            .iter()
-            .filter(|one| one.place.get().is_some())
-            .count();
+        let placed = others.iter().filter(|one| one.slot.get().is_some()).count();
         assert!(placed >= WARM_MAX / LOOKED_AT, "{placed}");
         assert!(all.iter().chain(&others).all(|one| !one.asked.get()));
-        assert_eq!(places.places.borrow().len(), WARM_MAX);
+        assert_eq!(slots.slots.borrow().len(), WARM_MAX);
     }
 }

@@ -23,21 +23,21 @@ use crate::{
     warm_connections::WarmConnections,
 };
 
-/// Counters by route (its name's address) and class, looked up by name once a generation.
+/// Counters by route (the address of its name), class and kind of work, looked up by name once a generation.
 #[derive(Debug, Default)]
 struct GenerationMetrics {
     generation: u64,
     counters: foldhash::HashMap<(usize, Class, Work), Rc<RequestMetrics>>,
 }
 
-/// Buffers that are used for one request after the other.
+/// Buffers that are reused for one request after the other.
 #[derive(Debug, Default)]
 pub(crate) struct SpareTexts(RefCell<Vec<Vec<u8>>>);
 
 impl SpareTexts {
-    /// Maximum number of buffers: about as many requests as a worker has under way.
+    /// Maximum number of buffers: about as many requests as a worker handles at once.
     const BUFFERS_MAX: usize = 64;
-    /// Maximum size of a buffer that is kept. Few requests need more.
+    /// Maximum size of a stored buffer. Few requests need more.
     const BYTES_MAX: usize = 1 << 10;
 
     /// An empty buffer, or one that may be overwritten.
@@ -45,7 +45,7 @@ impl SpareTexts {
         self.0.borrow_mut().pop().unwrap_or_default()
     }
 
-    /// Keeps a buffer for another request.
+    /// Stores a buffer for another request.
     pub(crate) fn put(&self, buffer: Vec<u8>) {
         let mut spare = self.0.borrow_mut();
         if buffer.capacity() <= Self::BYTES_MAX && spare.len() < Self::BUFFERS_MAX {
@@ -54,7 +54,8 @@ impl SpareTexts {
     }
 }
 
-/// The active generation as a thread last saw it, so that its requests share it without a locked instruction each.
+/// The active generation as this thread last loaded it, so that its requests share it without an atomic instruction
+/// each.
 #[derive(Debug)]
 struct Current {
     cell: Cache<Arc<ArcSwap<Generation>>, Arc<Generation>>,
@@ -74,14 +75,14 @@ pub struct Worker {
     pub(crate) sink: AccessLogHandle,
     pub(crate) date: ResponseDate,
     random: Cell<u64>,
-    /// For what records keep of requests.
+    /// Buffers for the request fields of records.
     pub(crate) texts: SpareTexts,
-    /// What all tunnels of this thread read into; empty until there is one.
+    /// The buffer that all tunnels of this thread read into; empty until there is a tunnel.
     piece: RefCell<Vec<u8>>,
 }
 
 impl Worker {
-    /// A worker of this thread, and the task that looks after its member connections and passes signals on.
+    /// A worker of this thread, and the task that closes its unused member connections and passes signals on.
     pub fn new(shared: &Arc<Shared>) -> (Rc<Self>, impl Future<Output = ()> + use<>) {
         let (connections, sweeping) = Connections::new(&shared.crew);
         let worker = Rc::new(Self {
@@ -102,12 +103,12 @@ impl Worker {
             piece: RefCell::default(),
         });
         let weak = Rc::downgrade(&worker);
-        // Even a thread without requests lets go of a generation that was replaced.
+        // A thread without requests must release a replaced generation too.
         let passing = worker
             .signals
             .pass_on(move || _ = weak.upgrade().map(|worker| worker.current()));
         let chores = async move {
-            // A task of its own: signals do not wait for a sweep, and outlive a failure of it.
+            // A separate task: signals do not wait for a sweep, and continue if a sweep fails.
             tokio::task::spawn_local(passing);
             sweeping.await;
         };
@@ -158,24 +159,24 @@ impl Worker {
         Rc::clone(counters)
     }
 
-    /// The room that all tunnels read into, for a moment.
+    /// Lends the buffer that all tunnels read into.
     pub(crate) fn with_piece<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
         let mut piece = self.piece.borrow_mut();
         piece.resize(PIECE_BYTES_MAX, 0);
         read(&mut piece)
     }
 
-    /// A request's name in the member's log and in ours.
+    /// A new id for a request.
     pub(crate) fn request_id(&self) -> RequestId {
         RequestId::new(self.random(), self.random())
     }
 
-    /// For tests: how many idle connections may hold buffers, or do.
+    /// For tests: how many idle connections hold buffers.
     pub fn warm_connections(&self) -> usize {
         self.warm.count()
     }
 
-    /// A number that no client can foresee well enough to matter: request ids and spreads, no secrets (splitmix64).
+    /// A random number that is good enough for request ids and spreads, but not for secrets (splitmix64).
     pub(crate) fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
         self.random.set(state);

@@ -1,4 +1,4 @@
-//! Requests and answers as they pass: who the client is, and bodies in each framing.
+//! Requests and responses as they pass: the client's identity, and bodies in each framing.
 
 use crate::support::{Estate, FILE, REPORT, field, run, settle};
 
@@ -42,7 +42,7 @@ fn a_chunked_body_that_is_read_whole_is_sent_on_with_its_length() {
 }
 
 #[test]
-fn a_member_is_asked_only_when_a_slow_body_is_complete() {
+fn a_member_gets_a_request_only_when_its_slow_body_is_complete() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let mut client = estate.connect();
@@ -58,7 +58,7 @@ fn a_member_is_asked_only_when_a_slow_body_is_complete() {
 }
 
 #[test]
-fn a_body_with_broken_framing_gets_400_and_no_member_is_asked() {
+fn a_body_with_broken_framing_gets_400_and_reaches_no_member() {
     run(async {
         let estate = Estate::new(|_| {});
         let mut client = estate.connect();
@@ -74,7 +74,7 @@ fn a_body_with_broken_framing_gets_400_and_no_member_is_asked() {
 }
 
 #[test]
-fn a_client_that_waits_for_100_continue_is_told_to_send() {
+fn a_client_that_waits_for_100_continue_gets_it() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let mut client = estate.connect();
@@ -94,7 +94,7 @@ fn a_client_that_waits_for_100_continue_is_told_to_send() {
 }
 
 #[test]
-fn a_client_that_is_refused_is_not_told_to_send_its_body() {
+fn a_refused_client_gets_no_100_continue() {
     run(async {
         let estate = Estate::new(|_| {});
         let mut client = estate.connect();
@@ -161,7 +161,7 @@ fn a_chunked_answer_passes_in_chunks_as_it_comes() {
 }
 
 #[test]
-fn an_answer_that_its_member_cuts_short_does_not_look_whole_to_the_client() {
+fn a_response_that_its_member_cuts_short_does_not_look_complete_to_the_client() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;

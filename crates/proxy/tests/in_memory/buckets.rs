@@ -1,4 +1,4 @@
-//! The search for a filebucket's file: what it holds of members, and for how long.
+//! The search for a filebucket's file: how many members it holds, and how long it takes.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use crate::support::{Estate, Wire, pass, run};
 
 const FILE: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
-/// An answer comes within this time, whatever further members do.
+/// The response comes within this time, whatever further members do.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(6);
 
-/// The member that was asked for the file, and its connection.
+/// The member that got the request for the file, and its connection.
 async fn asked(estate: &mut Estate) -> (usize, Wire) {
     let [first, second, third] = &mut estate.compilers[..] else {
         panic!("three compilers");
@@ -94,7 +94,7 @@ fn searches_are_limited_for_all_clients_of_a_pool() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 3);
         let mut client = estate.connect();
-        // Two further members each, of which a pool asks twenty at once and ten a second.
+        // Each search tries two further members. A pool allows twenty searches at once and ten a second.
         for n in 0..12 {
             if n == 11 {
                 pass(1).await;

@@ -1,4 +1,4 @@
-//! A client that goes away: what is held for it is free at once, whatever was under way.
+//! A client that goes away: what it holds is released at once, whatever was in progress.
 
 use std::{sync::Arc, time::Duration};
 
@@ -121,7 +121,7 @@ fn a_member_never_sees_the_end_of_a_streamed_body_whose_client_has_left() {
 /// A file that the compiler of the next test takes seconds for.
 const SLOW: &str = "/puppet/v3/file_content/modules/m/slow";
 
-/// A compiler whose own queue is full when it gets the first report, and that sends what it answers then in two pieces.
+/// A compiler whose own queue is full when it gets the first report, and that then sends its response in two pieces.
 async fn serve(mut compiler: TestMember) {
     const OVERLOADED: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 8\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull";
@@ -129,7 +129,7 @@ async fn serve(mut compiler: TestMember) {
     let mut reports = 0;
     loop {
         let mut wire = compiler.accept().await;
-        // One connection at a time, until its other end has gone.
+        // Serves one connection at a time until its other end has gone.
         while let Some(head) = wire.head().await {
             let is_report = head.starts_with("put");
             if is_report && wire.try_text(6).await.is_none() {
@@ -154,7 +154,7 @@ async fn serve(mut compiler: TestMember) {
     }
 }
 
-/// Sends a report in two pieces and reads the answer; none: the other side ended before.
+/// Sends a report in two pieces and reads the response; none: the other side closed before.
 async fn report(client: &mut Wire) -> Option<String> {
     let head = format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nContent-Length: 6\r\n\r\n");
     for piece in [&*head, "rep", "ort"] {
@@ -183,8 +183,8 @@ async fn report_on(mut requests: SendRequest<Bytes>) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// An estate whose compiler works for another client. The client of the report has another connection: what it holds of
-/// the pool is counted as long as it has one.
+/// An estate whose compiler works for another client. The client of the report has another connection, which keeps its
+/// account in the pool alive.
 async fn busy_estate() -> (Estate, [Wire; 2]) {
     let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
     spawn_local(serve(estate.compilers.remove(0)));
@@ -197,7 +197,7 @@ async fn busy_estate() -> (Estate, [Wire; 2]) {
     (estate, [same, other])
 }
 
-/// Nothing is held any more for a client whose report was dropped after so many turns, or was answered.
+/// Asserts that nothing is held for a client whose report was dropped after this many turns, or was answered.
 async fn assert_nothing_held(
     estate: Estate,
     [mut same, mut other]: [Wire; 2],
@@ -226,10 +226,10 @@ async fn assert_nothing_held(
     }
 }
 
-// Both reports wait for their bodies, for the one compiler, for the end of its pause and for its answer.
+// Each report waits for its body, for the only compiler, for the end of its pause and for its response.
 
 #[test]
-fn wherever_a_connection_is_dropped_nothing_is_held_for_it_any_more() {
+fn a_connection_that_is_dropped_at_any_point_holds_nothing_any_more() {
     let dropped_after = |turns| async move {
         let (mut estate, clients) = busy_estate().await;
         let left = estate.drop_after(turns);
@@ -246,7 +246,7 @@ fn wherever_a_connection_is_dropped_nothing_is_held_for_it_any_more() {
 }
 
 #[test]
-fn whenever_a_stream_is_reset_nothing_is_held_for_it_any_more() {
+fn a_stream_that_is_reset_at_any_point_holds_nothing_any_more() {
     const TURN: Duration = Duration::from_millis(250);
     let reset_after = |turns| async move {
         let (estate, clients) = busy_estate().await;

@@ -1,4 +1,4 @@
-//! What is wrong with a client's bytes and not to be seen in the request that hyper makes of them.
+//! Faults in a client's bytes that hyper accepts without reporting them.
 
 use std::future::poll_fn;
 
@@ -37,7 +37,7 @@ fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
             "bad-framing",
         ),
     ] {
-        // The second request of a connection, and in two pieces the same.
+        // The second request of a connection, and the same in two pieces.
         for cut in [0, 1, 20, head.len() - 1] {
             run(async {
                 let mut estate = Estate::new(|_| {});
@@ -104,7 +104,7 @@ fn chunks_that_break_the_grammar_end_a_request_before_a_member_has_all_of_it() {
 }
 
 #[test]
-fn trace_is_refused_wherever_it_asks() {
+fn trace_is_refused_for_every_target() {
     run(async {
         let estate = Estate::new(|_| {});
         for path in [FILE, REPORT, "/", "/elsewhere", "/status/v1/simple"] {
@@ -130,7 +130,7 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
             let request = Request::put(uri).header("content-length", length);
             request.body(()).expect("a request")
         };
-        // As many as it says, and then another frame.
+        // The declared number of bytes, and then another frame.
         let (answer, mut body) = client.send_request(request(6), false).expect("sent");
         body.send_data(Bytes::from("report"), false).expect("sent");
         settle().await;
@@ -139,7 +139,7 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
         assert!(answer.await.is_err(), "the stream is reset");
         settle().await;
         assert_eq!(estate.compilers[0].dials(), 0);
-        // An empty frame that ends the stream is no more data.
+        // An empty frame that ends the stream adds no data.
         let (answer, mut body) = client.send_request(request(6), false).expect("sent");
         body.send_data(Bytes::from("report"), false).expect("sent");
         body.send_data(Bytes::new(), false).expect("sent");
@@ -153,8 +153,8 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
     });
 }
 
-/// Requests of every kind on one connection: an empty line before, bodies by length and in chunks with trailers, a GET with
-/// a body, a HEAD; and the bodies that a member gets.
+/// Requests of every kind on one connection: after an empty line, bodies by length and in chunks with trailers, a GET
+/// with a body, a HEAD; and the bodies that a member gets.
 fn mixed() -> (String, Vec<&'static str>) {
     let host = "Host: puppet\r\n";
     let bytes = format!(
@@ -169,10 +169,10 @@ fn mixed() -> (String, Vec<&'static str>) {
 }
 
 #[test]
-fn requests_on_one_connection_end_where_they_end_in_whatever_pieces_they_come() {
+fn requests_on_one_connection_are_framed_alike_in_pieces_of_any_size() {
     let (bytes, bodies) = mixed();
     let cuts = (0..bytes.len()).step_by(3).map(|cut| (cut, bytes.len()));
-    // All in single bytes, too, and with a fault in the last head.
+    // Also in single bytes, and with a fault in the last head.
     for (cut, piece) in cuts.chain([(0, 1), (0, 7)]) {
         for fault in [false, true] {
             let mut bytes = bytes.clone();
@@ -221,7 +221,7 @@ fn requests_on_one_connection_end_where_they_end_in_whatever_pieces_they_come() 
                         "cut at {cut}, pieces of {piece}"
                     );
                 }
-                // The last is a HEAD, whose answer has no body.
+                // The last one is a HEAD, whose response has no body.
                 let head = client.head().await.expect("an answer");
                 let expected = if fault { "400" } else { "204" };
                 assert_eq!(&head[9..12], expected, "cut at {cut}, pieces of {piece}");
@@ -233,7 +233,7 @@ fn requests_on_one_connection_end_where_they_end_in_whatever_pieces_they_come() 
 }
 
 #[test]
-fn the_fault_of_one_of_thousands_of_pipelined_requests_is_that_requests() {
+fn a_fault_among_thousands_of_pipelined_requests_belongs_to_its_own_request() {
     const REQUESTS: usize = 3000;
     run(async {
         let estate = Estate::new(|_| {});
@@ -250,7 +250,7 @@ fn the_fault_of_one_of_thousands_of_pipelined_requests_is_that_requests() {
 }
 
 #[test]
-fn a_head_may_have_so_many_bytes_and_no_more_in_whatever_pieces_it_comes() {
+fn the_maximum_size_of_a_head_is_exact_in_pieces_of_any_size() {
     const MAX: usize = 8 << 10;
     let head = |length: usize, end: &str| {
         let begin = "GET /status/v1/simple HTTP/1.1\r\nHost: puppet\r\nA: ";
@@ -282,7 +282,7 @@ fn a_head_may_have_so_many_bytes_and_no_more_in_whatever_pieces_it_comes() {
 }
 
 #[test]
-fn a_body_that_was_not_asked_for_never_becomes_a_request() {
+fn a_body_that_was_not_requested_never_becomes_a_request() {
     let hidden = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
     let length = hidden.len();
     for framing in [
@@ -293,7 +293,7 @@ fn a_body_that_was_not_asked_for_never_becomes_a_request() {
             run(async {
                 let estate = Estate::new(|_| {});
                 let mut client = estate.connect();
-                // Refused by its head alone: no route has this path.
+                // Refused after its head: no route has this path.
                 client
                     .send(&format!(
                         "PUT /elsewhere HTTP/1.1\r\nHost: puppet\r\n{expect}{framing}\r\n\r\n"
@@ -338,7 +338,7 @@ fn chunks_that_break_the_grammar_after_100_continue_end_the_connection() {
 }
 
 #[test]
-fn an_http_1_0_connection_that_is_kept_open_is_watched_as_any_other() {
+fn a_persistent_http_1_0_connection_is_inspected_like_any_other() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let mut client = estate.connect();

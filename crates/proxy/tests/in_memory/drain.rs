@@ -1,4 +1,4 @@
-//! The end of the process, of a listener and of trust in a client, as live connections see it.
+//! How live connections react when the process stops, a listener is removed or a client is no longer trusted.
 
 use std::sync::Arc;
 

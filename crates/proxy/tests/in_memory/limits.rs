@@ -1,4 +1,4 @@
-//! Limits on sizes and numbers, of clients and of members.
+//! Limits on sizes and numbers, for clients and for members.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn bytes_that_are_not_http_get_400_and_are_recorded() {
 }
 
 #[test]
-fn a_body_whose_content_length_is_too_large_gets_413_and_no_member_is_asked() {
+fn a_body_whose_content_length_is_too_large_gets_413_and_reaches_no_member() {
     run(async {
         let estate = Estate::new(|_| {});
         let (mut client, _) = estate.connect_as(None);
@@ -50,7 +50,7 @@ fn a_body_whose_content_length_is_too_large_gets_413_and_no_member_is_asked() {
 }
 
 #[test]
-fn a_chunked_body_that_grows_too_large_gets_413_and_no_member_is_asked() {
+fn a_chunked_body_that_grows_too_large_gets_413_and_reaches_no_member() {
     run(async {
         let estate = Estate::new(|_| {});
         let (mut client, _) = estate.connect_as(None);
@@ -226,7 +226,7 @@ fn an_answer_whose_head_is_too_large_becomes_502() {
 }
 
 #[test]
-fn a_body_is_streamed_where_the_budget_for_buffers_has_no_room() {
+fn a_body_is_streamed_when_the_memory_for_buffers_is_used_up() {
     run(async {
         let mut estate = Estate::new(|setup| setup.exchange.body_buffers_bytes_max = 0);
         let mut client = estate.connect();
@@ -243,9 +243,9 @@ fn a_body_is_streamed_where_the_budget_for_buffers_has_no_room() {
 }
 
 #[test]
-fn a_body_that_arrives_at_once_takes_its_part_of_the_budget_too() {
+fn a_body_that_arrives_at_once_is_charged_too() {
     run(async {
-        // One client may have an eighth of this.
+        // One client may use an eighth of this.
         let mut estate = Estate::new(|setup| setup.exchange.body_buffers_bytes_max = 64 << 10);
         let mut client = estate.connect();
         let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));

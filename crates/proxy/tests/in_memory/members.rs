@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::support::{Estate, FILE, Wire, assert_took, pass, run, settle, trusted};
 
-/// One request and its answer.
+/// One request and its response.
 async fn exchange(client: &mut Wire, member: &mut Wire) {
     client.get(FILE).await;
     member.request().await;
@@ -16,7 +16,7 @@ async fn exchange(client: &mut Wire, member: &mut Wire) {
 }
 
 #[test]
-fn requests_of_all_clients_reuse_a_connection_that_is_free() {
+fn requests_of_all_clients_reuse_an_idle_connection() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
@@ -102,7 +102,7 @@ fn a_connection_on_which_a_member_says_close_is_not_used_again() {
 }
 
 #[test]
-fn what_a_member_sends_after_its_answer_reaches_no_client() {
+fn bytes_that_a_member_sends_after_its_response_reach_no_client() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;

@@ -52,7 +52,7 @@ fn a_client_that_is_revoked_while_its_request_waits_is_refused() {
     });
 }
 
-/// Routes with these settings beside the built-in ones, to the pools of an estate.
+/// These routes in addition to the built-in ones, to the pools of an estate.
 fn routes(settings: routing::RoutingSettings) -> Arc<RouteTable> {
     let table = RouteTable::new(&settings, &["compilers".into(), "ca".into()]);
     Arc::new(table.expect("routes"))
@@ -94,7 +94,7 @@ fn a_request_that_waits_is_refused_by_a_rule_of_access_that_came_meanwhile() {
         assert_eq!(first.response().await.body, "first");
         assert_eq!(second.response().await.status, 403);
         assert_eq!(counted.refused.get(), 1);
-        // The member is free for others, and so is the refused client's place.
+        // The member is free for other requests, and so is the slot of the refused client.
         first.get(FILE).await;
         assert!(member.request().await.contains("cn=web01"));
         member.answer(200, "again").await;
@@ -167,7 +167,7 @@ fn a_stream_that_is_reset_while_its_request_waits_leaves_the_queue_at_once() {
 }
 
 #[test]
-fn a_drain_serves_what_waits_and_its_end_answers_the_rest_with_503() {
+fn a_drain_serves_waiting_requests_and_its_end_answers_the_rest_with_503() {
     run(async {
         let mut estate = one_at_a_time();
         let mut clients: Vec<_> = (0..4).map(|_| estate.connect()).collect();
@@ -215,8 +215,8 @@ fn a_drain_serves_what_waits_and_its_end_answers_the_rest_with_503() {
 }
 
 #[test]
-fn a_request_waits_for_no_other_member_after_a_kept_connection_broke_and_in_all_no_longer_than_once()
- {
+fn after_a_reused_connection_broke_a_request_tries_its_member_again_and_all_waits_share_one_limit()
+{
     run(async {
         let mut estate = Estate::new(|setup| {
             setup.compilers = 2;
@@ -233,7 +233,7 @@ fn a_request_waits_for_no_other_member_after_a_kept_connection_broke_and_in_all_
             member.request().await;
             members.push(member);
         }
-        // The second member answers for longer than the third request may wait.
+        // The second member takes longer to respond than the third request may wait.
         let slow = "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1";
         members[1].send(slow).await;
         clients[1].head().await;
@@ -242,7 +242,7 @@ fn a_request_waits_for_no_other_member_after_a_kept_connection_broke_and_in_all_
         third.get(FILE).await;
         pass(60).await;
         assert_eq!(waiting(&estate), 1);
-        // The first member is free and breaks off twice: a kept connection says nothing about it, a new one does.
+        // The first member is free and closes two connections: a reused one does not count against it, a new one does.
         members[0].answer(200, "first").await;
         clients[0].response().await;
         assert!(members[0].head().await.is_some(), "on the same connection");
@@ -258,7 +258,7 @@ fn a_request_waits_for_no_other_member_after_a_kept_connection_broke_and_in_all_
 }
 
 #[test]
-fn what_waits_when_the_end_of_a_drain_comes_at_once_is_told_that_it_is_the_last() {
+fn requests_that_wait_when_a_drain_ends_at_once_get_503_with_connection_close() {
     run(async {
         let mut estate = one_at_a_time();
         let mut clients: Vec<_> = (0..2).map(|_| estate.connect()).collect();
@@ -267,7 +267,7 @@ fn what_waits_when_the_end_of_a_drain_comes_at_once_is_told_that_it_is_the_last(
         member.request().await;
         clients[1].get(FILE).await;
         settle().await;
-        // Nothing runs in between: the connections see the second phase alone.
+        // No task runs in between, so the connections see only the second phase.
         estate.enter(LifecyclePhase::Draining);
         estate.enter(LifecyclePhase::Cutting);
         let refused = clients[1].response().await;

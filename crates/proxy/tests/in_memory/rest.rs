@@ -1,4 +1,4 @@
-//! Connections that have given back what HTTP held for them: nothing that a client says or is owed is lost.
+//! Connections that have released their HTTP buffers: no request and no response is lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 use crate::support::{Estate, FILE, REPORT, Wire, assert_took, pass, run, trusted};
 
 #[test]
-fn a_connection_that_has_rested_goes_on_where_it_was() {
+fn a_connection_continues_after_a_rest() {
     let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
-    // What comes with the first request's last byte, and what comes after some seconds.
+    // Bytes that arrive with the first request's last byte, and bytes that arrive some seconds later.
     for (early, late) in [
         ("", get.as_str()),
         ("\r\n", &get),
@@ -31,7 +31,7 @@ fn a_connection_that_has_rested_goes_on_where_it_was() {
             member.request().await;
             member.answer(200, "second").await;
             assert_eq!(client.response().await.body, "second", "{early:?}");
-            // Its requests are counted on: this one is the fourth, and the one with the fault.
+            // Requests are counted across rests: this one is the fourth, and the one with the fault.
             pass(4).await;
             client.send(&get).await;
             member.request().await;
@@ -45,7 +45,7 @@ fn a_connection_that_has_rested_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_connection_that_has_rested_is_closed_in_its_time() {
+fn a_connection_that_has_rested_is_closed_after_its_idle_timeout() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
@@ -57,7 +57,7 @@ fn a_connection_that_has_rested_is_closed_in_its_time() {
     });
 }
 
-/// One request and its answer.
+/// One request and its response.
 async fn exchange(client: &mut Wire, member: &mut Wire, text: &str) {
     client.get(FILE).await;
     answered(client, member, text).await;
@@ -71,7 +71,7 @@ async fn answered(client: &mut Wire, member: &mut Wire, text: &str) {
 
 #[test]
 fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
-    // From before the rest to behind it, in steps of half a millisecond.
+    // From before the rest to after it, in steps of half a millisecond.
     for half in 1990..2012 {
         run(async {
             let mut estate = Estate::new(|_| {});
@@ -80,7 +80,7 @@ fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
             client.response().await;
             sleep(Duration::from_micros(half * 500)).await;
             exchange(&mut client, &mut member, "second").await;
-            // Two at once, cut within the first.
+            // Two at once, split within the first.
             sleep(Duration::from_micros(half * 500)).await;
             let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
             client.send(&get[..9]).await;
@@ -98,7 +98,7 @@ fn an_answer_that_its_client_takes_late_is_whole_and_the_connection_goes_on() {
         let (mut client, mut member) = estate.ask_first().await;
         let text = "0123456789".repeat(40);
         member.answer(200, &text).await;
-        // What is left to write keeps it from resting.
+        // Bytes that are still to be written keep the connection from resting.
         pass(5).await;
         assert_eq!(client.response().await.body, text);
         pass(3).await;
@@ -142,7 +142,7 @@ fn a_body_that_is_still_to_come_keeps_a_connection_from_resting() {
 }
 
 #[test]
-fn the_times_for_a_head_and_for_silence_count_after_a_rest() {
+fn the_head_and_idle_timeouts_apply_after_a_rest() {
     for (bytes, limit) in [("G", 30), ("\r\n", 30), ("", 15 - 3)] {
         run(async {
             let mut estate = Estate::new(|setup| {
@@ -206,7 +206,7 @@ fn a_client_that_is_revoked_while_its_connection_rests_is_closed_at_once() {
 }
 
 #[test]
-fn the_end_of_a_client_whose_connection_rests_ends_it() {
+fn a_resting_connection_ends_when_its_client_closes_it() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let (mut client, serving) = estate.connect_web01();
@@ -244,7 +244,7 @@ fn a_body_is_read_after_a_rest() {
 }
 
 #[test]
-fn of_more_idle_connections_than_may_hold_buffers_each_goes_on_where_it_was() {
+fn every_connection_continues_when_more_are_idle_than_may_hold_buffers() {
     run(async {
         let mut estate = Estate::new(|_| {});
         let mut clients: Vec<_> = (0..600).map(|_| estate.connect()).collect();
@@ -254,7 +254,7 @@ fn of_more_idle_connections_than_may_hold_buffers_each_goes_on_where_it_was() {
         for round in 0..3 {
             for (number, client) in clients.iter_mut().enumerate() {
                 exchange(client, &mut member, &format!("{round} {number}")).await;
-                // An agent in the middle of a run would keep its buffers.
+                // A connection of an agent within a run would keep its buffers.
                 sleep(Duration::from_millis(1)).await;
             }
             assert!(estate.worker.warm_connections() <= 256);

@@ -1,4 +1,4 @@
-//! What goes to a member again after an attempt has failed, and what never does.
+//! What is sent to a member again after a failed attempt, and what never is.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -42,14 +42,14 @@ fn a_connection_that_its_member_has_closed_is_not_used_and_costs_no_retry() {
         let mut estate = Estate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
         client.get(FILE).await;
-        // More than the budget of retries has at once.
+        // More than the retry budget allows at once.
         for _ in 0..60 {
             let mut member = estate.compilers[0].accept().await;
             member.request().await;
             member.answer(200, "here").await;
             assert_eq!(client.response().await.status, 200);
             client.get(FILE).await;
-            // The member closes the kept connection while the next request comes.
+            // The member closes the idle connection while the next request arrives.
             drop(member);
         }
         let mut member = estate.compilers[0].accept().await;
@@ -144,7 +144,7 @@ fn a_safe_request_is_not_sent_again_once_a_byte_of_an_answer_has_come() {
 }
 
 #[test]
-fn a_request_is_sent_at_most_as_often_as_attempts_max_says() {
+fn a_request_is_sent_at_most_attempts_max_times() {
     run(async {
         let mut estate = Estate::new(|setup| {
             setup.compilers = 4;
@@ -237,7 +237,7 @@ fn a_ca_that_refuses_connections_is_not_replaced_by_a_compiler() {
     });
 }
 
-/// What a Puppet server answers whose own queue is full (`max-queued-requests`).
+/// The response of a Puppet server whose own queue is full (`max-queued-requests`).
 const OVERLOADED: &str = "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nRetry-After: 700\r\nContent-Length: 4\r\n\r\nfull";
 
 #[test]
@@ -256,7 +256,7 @@ fn a_request_that_a_members_own_full_queue_refused_waits_and_is_sent_again_with_
         }
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
-        // A second each time, since it has no other request whose end would make room.
+        // One second each time, because no other request runs there whose end would make room.
         assert!(began.elapsed() >= Duration::from_secs(2));
         assert!(
             began.elapsed() <= Duration::from_secs(4),
@@ -274,7 +274,7 @@ fn a_request_that_a_members_own_full_queue_refused_waits_and_is_sent_again_with_
 }
 
 #[test]
-fn a_503_that_says_nothing_of_a_queue_does_not_pause_a_member() {
+fn a_503_without_a_full_queue_does_not_pause_a_member() {
     const STOPPING: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nContent-Length: 8\r\n\r\nshutdown";
     run(async {
@@ -304,7 +304,7 @@ fn a_503_that_says_nothing_of_a_queue_does_not_pause_a_member() {
 }
 
 #[test]
-fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
+fn another_member_gets_requests_at_once_while_one_has_a_full_queue() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
         let (mut client, mut first) = estate.ask_first().await;
@@ -314,7 +314,7 @@ fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
         second.request().await;
         second.answer(200, "second").await;
         assert_eq!(client.response().await.body, "second");
-        // The first one is left alone for now.
+        // The first member gets no requests for now.
         client.get(FILE).await;
         second.request().await;
         assert_took(began, 0);
@@ -324,7 +324,7 @@ fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
 }
 
 #[test]
-fn what_a_stopping_member_did_not_serve_waits_for_a_busy_one() {
+fn a_request_that_a_stopping_member_did_not_serve_waits_for_a_busy_one() {
     const STOPPING: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nContent-Length: 8\r\n\r\nshutdown";
     run(async {
@@ -358,7 +358,7 @@ fn a_refusal_of_a_request_that_needs_no_jruby_is_passed_on() {
         client.get(STATIC).await;
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
-        // Two others run that hold JRubies: what they leave is no limit for this one.
+        // Two other requests that hold JRubies run there. The room that they leave does not limit this one.
         let mut others = Vec::new();
         for _ in 0..2 {
             let mut other = estate.connect();
@@ -375,7 +375,7 @@ fn a_refusal_of_a_request_that_needs_no_jruby_is_passed_on() {
 }
 
 #[test]
-fn an_agent_that_comes_back_gets_the_members_own_503() {
+fn an_agent_that_supports_retry_after_gets_the_members_own_503() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
@@ -393,7 +393,7 @@ fn an_agent_that_comes_back_gets_the_members_own_503() {
     });
 }
 
-/// Serves one connection of a member that takes a second for a request, and that has room for so many.
+/// Serves one connection of a member that takes one second for a request and has room for a limited number.
 async fn serve(mut member: Wire, inside: Rc<Cell<u32>>, inside_max: u32, refused: Rc<Cell<u32>>) {
     while member.head().await.is_some() {
         if inside.get() >= inside_max {
@@ -409,7 +409,7 @@ async fn serve(mut member: Wire, inside: Rc<Cell<u32>>, inside_max: u32, refused
 }
 
 #[test]
-fn a_herd_through_a_member_of_unknown_size_takes_no_longer_than_its_requests() {
+fn a_burst_through_a_member_of_unknown_size_takes_no_longer_than_its_requests() {
     run(async {
         let mut estate = Estate::new(|setup| {
             setup.exchange.client_share.percent = 100;
@@ -436,10 +436,10 @@ fn a_herd_through_a_member_of_unknown_size_takes_no_longer_than_its_requests() {
         for client in clients {
             assert_eq!(client.await.expect("no panic"), 200);
         }
-        // 200 requests, 8 at once: 25 s. A pause after each flood would double it.
+        // 200 requests, 8 at once: 25 s. A pause after each burst would double that.
         let took = began.elapsed().as_secs();
         assert!((25..=27).contains(&took), "{took}");
-        // The first flood, and one for each time that the limit was raised.
+        // The first burst, and one for each time that the limit was raised.
         assert!(refused.get() <= 128 + 10, "{}", refused.get());
         accepting.abort();
     });

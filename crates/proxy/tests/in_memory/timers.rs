@@ -1,4 +1,4 @@
-//! Limits on time, each at its default or at the value that is set.
+//! Limits on time, each at its default or at a configured value.
 
 use std::time::Duration;
 
@@ -228,7 +228,7 @@ fn a_client_that_reads_its_answer_faster_than_the_minimum_rate_gets_all_of_it() 
         let (mut client, mut member) = estate.ask_first().await;
         member.send_beside(large_answer());
         client.head().await;
-        // Half a megabyte waits in the proxy: at this rate for longer than the grace.
+        // Half a megabyte waits in the proxy: at this rate for longer than the grace period.
         for _ in 0..1 << 10 {
             client.text(2 << 10).await;
             pass(1).await;

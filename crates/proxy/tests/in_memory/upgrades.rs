@@ -1,4 +1,4 @@
-//! Requests that switch protocols, and the tunnels that they become.
+//! Requests that switch protocols, and the tunnels that follow.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::support::{Estate, FILE, Setup, Wire, assert_took, pass, run, settle, trusted};
 
-/// Sends `/ws` to the compilers and lets it become a web socket.
+/// Routes `/ws` to the compilers and allows it to become a web socket.
 fn with_route(setup: &mut Setup) {
     setup.routes.routes.push(RouteSettings {
         name: "ws".to_owned(),
@@ -38,7 +38,7 @@ async fn switch(member: &mut Wire) -> String {
     request
 }
 
-/// A tunnel: the client's end and the member's.
+/// A tunnel: the client's side and the member's.
 async fn tunnel(estate: &mut Estate) -> (Wire, Wire) {
     let (mut client, _) = estate.connect_as(Some(&trusted().web02));
     ask(&mut client).await;
@@ -75,7 +75,7 @@ fn a_tunnel_carries_bytes_both_ways_and_its_end_is_recorded() {
 
 #[test]
 fn bytes_behind_the_head_of_an_upgrade_are_the_tunnels_whatever_they_look_like() {
-    // Half a request, one with a fault, and more than a head may have; at once with the head and after a rest.
+    // Half a request, one with a fault, and more than a head may have; together with the head, and after a rest.
     let long = "x".repeat(100 << 10);
     for early in ["GET / HT", "GET /# HTTP/1.1\nA\n\n", "\r\n\n", &long] {
         for rests in [false, true] {
@@ -108,7 +108,7 @@ fn bytes_behind_the_head_of_an_upgrade_are_the_tunnels_whatever_they_look_like()
 }
 
 #[test]
-fn a_tunnel_in_which_nothing_moves_is_closed_after_its_own_idle_timeout() {
+fn a_silent_tunnel_is_closed_after_its_own_idle_timeout() {
     run(async {
         let mut estate = Estate::new(|setup| {
             with_route(setup);
@@ -205,7 +205,7 @@ fn a_member_that_does_not_switch_answers_as_on_any_request() {
 }
 
 #[test]
-fn an_upgrade_that_no_route_allows_is_not_asked_of_a_member() {
+fn an_upgrade_that_no_route_allows_is_not_sent_to_a_member() {
     run(async {
         let mut estate = Estate::new(|setup| {
             with_route(setup);
@@ -222,7 +222,7 @@ fn an_upgrade_that_no_route_allows_is_not_asked_of_a_member() {
 }
 
 #[test]
-fn a_101_that_was_not_asked_for_becomes_502() {
+fn a_101_that_was_not_requested_becomes_502() {
     run(async {
         let mut estate = Estate::new(with_route);
         let mut client = estate.connect();
@@ -255,7 +255,7 @@ fn a_request_for_an_upgrade_is_sent_once_though_its_member_breaks_off() {
 }
 
 #[test]
-fn an_upgrade_that_finds_the_queue_full_pushes_no_request_out_of_it() {
+fn an_upgrade_that_finds_the_queue_full_displaces_no_request() {
     run(async {
         let mut estate = Estate::new(|setup| {
             with_route(setup);
@@ -264,7 +264,8 @@ fn an_upgrade_that_finds_the_queue_full_pushes_no_request_out_of_it() {
         });
         let (mut first, mut member) = estate.ask_first().await;
         let mut waiting = estate.connect();
-        // Its agent sends the request again after a 503, so a request that would fail its run gets its place.
+        // The upgrade's agent sends its request again after a 503, so another request that would fail its agent's run
+        // gets its slot.
         waiting
             .send(&format!(
                 "GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX-Puppet-Version: 8.10.0\r\n\r\n"
@@ -283,7 +284,7 @@ fn an_upgrade_that_finds_the_queue_full_pushes_no_request_out_of_it() {
 }
 
 #[test]
-fn a_tunnel_is_not_among_the_requests_that_a_member_with_a_full_queue_works_on() {
+fn a_tunnel_does_not_count_among_the_requests_of_a_member_with_a_full_queue() {
     run(async {
         let mut estate = Estate::new(with_route);
         let (tunnel_client, tunnel_member) = tunnel(&mut estate).await;
@@ -297,7 +298,7 @@ fn a_tunnel_is_not_among_the_requests_that_a_member_with_a_full_queue_works_on()
                  Content-Length: 0\r\n\r\n",
             )
             .await;
-        // Counted with the tunnel, the request would now wait for the tunnel's end.
+        // If the tunnel counted, the request would now wait for its end.
         let began = Instant::now();
         let mut again = estate.compilers[0].accept().await;
         again.request().await;

@@ -33,25 +33,25 @@ use tokio::{
 
 use super::{FILE, member::TestMember, settle, trusted, wire::Wire};
 
-/// What an estate is made of; each test changes what it is about.
+/// The parts of an estate. Each test changes the parts that it is about.
 pub struct Setup {
     /// How many compilers there are.
     pub compilers: usize,
-    /// Limits towards members.
+    /// Limits on members.
     pub upstream: upstream::UpstreamSettings,
-    /// Limits towards clients.
+    /// Limits on clients.
     pub listener: listener::ListenerSettings,
     /// Limits of an exchange.
     pub exchange: proxy::ProxySettings,
-    /// What of the CA is for clients without a certificate.
+    /// Limits of the CA's routes.
     pub ca: CaSettings,
-    /// Where requests go.
+    /// The routes.
     pub routes: routing::RoutingSettings,
-    /// Most requests in flight of each compiler.
+    /// Maximum requests in flight for each compiler.
     pub in_flight_max: Option<u32>,
-    /// Bytes that a connection to a client holds unread, each way.
+    /// Bytes that a connection to a client buffers, each way.
     pub client_buffer: usize,
-    /// The same of a connection to a member.
+    /// The same for a connection to a member.
     pub member_buffer: usize,
 }
 
@@ -61,7 +61,7 @@ impl Default for Setup {
             compilers: 1,
             upstream: upstream::UpstreamSettings {
                 scheme: upstream::Scheme::Http,
-                // All agents here are excepted, and an exception leaves no less than this.
+                // All agents here are exempt, and an exemption allows at least this many requests.
                 agent_max: 1,
                 ..upstream::UpstreamSettings::default()
             },
@@ -76,7 +76,7 @@ impl Default for Setup {
     }
 }
 
-/// A worker at work, and all that surrounds it.
+/// A running worker with its surroundings.
 pub struct Estate {
     /// The compilers.
     pub compilers: Vec<TestMember>,
@@ -90,12 +90,12 @@ pub struct Estate {
     sink: AccessLogs,
     lines: Lines,
     buffer: usize,
-    /// How often connections that are opened from now on are served before they are dropped.
+    /// How often connections opened from now on are polled before they are dropped.
     turns_left: Rc<Cell<u32>>,
 }
 
 impl Estate {
-    /// An estate of the defaults but for what `change` changes.
+    /// An estate with the defaults, except for what `change` changes.
     pub fn new(change: impl FnOnce(&mut Setup)) -> Self {
         let mut setup = Setup::default();
         change(&mut setup);
@@ -135,8 +135,8 @@ impl Estate {
         }
     }
 
-    /// Drops each connection that is opened from now on when all of them together have had so many turns. Yields what is
-    /// left of these.
+    /// Drops each connection opened from now on when all of them together have been polled this many times. Returns the
+    /// polls that are left.
     pub fn drop_after(&mut self, turns: u32) -> Rc<Cell<u32>> {
         self.turns_left = Rc::new(Cell::new(turns));
         Rc::clone(&self.turns_left)
@@ -147,7 +147,8 @@ impl Estate {
         self.connect_web01().0
     }
 
-    /// A request of the agent `web01` that the first compiler has read and not answered: both their connections.
+    /// Sends a request of the agent `web01` that the first compiler has read and not answered. Returns both
+    /// connections.
     pub async fn ask_first(&mut self) -> (Wire, Wire) {
         let mut client = self.connect();
         client.get(FILE).await;
@@ -156,7 +157,7 @@ impl Estate {
         (client, member)
     }
 
-    /// The same, and the task that serves it.
+    /// The same as `connect`, and the task that serves it.
     pub fn connect_web01(&self) -> (Wire, JoinHandle<()>) {
         self.connect_as(Some(&trusted().web01))
     }
@@ -166,7 +167,7 @@ impl Estate {
         self.connect_speaking(client, false)
     }
 
-    /// The same, with the protocol that was agreed on.
+    /// The same, with the negotiated protocol.
     pub fn connect_speaking(
         &self,
         client: Option<&Credential>,
@@ -186,7 +187,7 @@ impl Estate {
             .await;
         let (requests, connection) = handshake.expect("settings");
         let driven = spawn_local(async move {
-            // Its streams say how it ended.
+            // Its streams report how it ended.
             let _ = connection.await;
         });
         (requests.ready().await.expect("an open connection"), driven)
@@ -224,7 +225,7 @@ impl Estate {
                 left.set(turns - 1);
                 let ended = serving.as_mut().poll(cx);
                 if left.get() == 0 {
-                    // Its next turn drops it.
+                    // Its next poll drops it.
                     cx.waker().wake_by_ref();
                 }
                 ended
@@ -233,14 +234,14 @@ impl Estate {
         (far, serving)
     }
 
-    /// Tells all connections where the process is in its life.
+    /// Signals a life-cycle stage to all connections.
     pub fn enter(&self, phase: LifecyclePhase) {
         self.shared
             .signals
             .send_modify(|signals| signals.phase = phase);
     }
 
-    /// Makes a changed configuration the active one, and tells all connections.
+    /// Applies a changed configuration, and signals it to all connections.
     pub fn apply(&self, change: impl FnOnce(&mut Generation)) {
         let mut next = (*self.shared.current.load_full()).clone();
         next.number += 1;
@@ -252,7 +253,7 @@ impl Estate {
             .send_modify(|signals| signals.trust_generation = trust_generation);
     }
 
-    /// Asserts that nothing is held any more by an exchange: no member works on a request.
+    /// Asserts that no exchange holds anything: no member has a request in flight.
     pub async fn assert_at_rest(&self) {
         settle().await;
         for member in self.compilers.iter().chain([&self.ca]) {
@@ -260,7 +261,7 @@ impl Estate {
         }
     }
 
-    /// All access records, each once its exchange has ended.
+    /// All access records, in the order in which their exchanges ended.
     pub async fn records(self) -> Vec<Value> {
         settle().await;
         let closed = self.sink.close(Duration::from_secs(10));
@@ -329,7 +330,7 @@ fn generation(setup: &Setup, pools: [PoolRuntime; 2]) -> Generation {
     let routes = RouteTable::new(&setup.routes, &names).expect("routes");
     let listener = trusted().listener(setup.listener.clone());
     Generation {
-        // The few agents here send much at once; what `agent_max` does is tested through the built program.
+        // The few agents here send many requests at once. The end-to-end tests cover `agent_max`.
         agent_max_except: [identity::CertnamePattern::parse("*").expect("a pattern")].into(),
         number: 1,
         routes: Arc::new(routes),
@@ -349,7 +350,7 @@ fn generation(setup: &Setup, pools: [PoolRuntime; 2]) -> Generation {
     }
 }
 
-/// Where the lines of the access log go.
+/// Collects the lines of the access log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! A member whose connections are accepted, refused or left waiting by the test.
+//! A member whose connections the test accepts, refuses or leaves waiting.
 
 use std::{
     io,
@@ -20,10 +20,10 @@ use super::wire::Wire;
 const ACCEPTS: u8 = 0;
 const REFUSES: u8 = 1;
 const HANGS: u8 = 2;
-/// Connections that a test has not looked at yet.
+/// Maximum connections that a test has not accepted yet.
 const UNSEEN_MAX: usize = 256;
 
-/// A member as the test holds it.
+/// A member, from the side of the test.
 pub struct TestMember {
     manner: Arc<AtomicU8>,
     dials: Arc<AtomicU32>,
@@ -97,7 +97,7 @@ impl TestMember {
         self.dials.load(Ordering::Relaxed)
     }
 
-    /// Connections open by the proxy's own count.
+    /// Open connections by the proxy's own count.
     pub fn open(&self) -> u32 {
         self.slots.open()
     }
@@ -107,7 +107,7 @@ impl TestMember {
         self.counts.in_flight()
     }
 
-    /// Sets the member down, or into service again, as an operator does.
+    /// Sets the member's administrative state, as an operator does.
     pub fn administer(&self, state: balancing::Administrative) {
         self.counts.administer(state);
     }

@@ -1,4 +1,4 @@
-//! One worker of the proxy with its pools, and the ends of its connections in the hands of a test.
+//! One worker of the proxy with its pools, whose connections end in the test.
 #![allow(unreachable_pub, reason = "for the modules of this binary")]
 
 mod estate;
@@ -18,17 +18,17 @@ pub use member::TestMember;
 pub use trusted::trusted;
 pub use wire::{Wire, field};
 
-/// A document that any agent may have, and that may be asked for twice.
+/// A document that any agent may get, and that may be requested twice.
 pub const FILE: &str = "/puppet/v3/file_metadata/modules/m/f?environment=production";
 /// Where an agent sends its report, which may not be sent twice.
 pub const REPORT: &str = "/puppet/v3/report/web01?environment=production";
-/// Where a client without a certificate asks for one.
+/// Where a client without a certificate gets the CA's certificate.
 pub const ENROLMENT: &str = "/puppet-ca/v1/certificate/ca";
 
-/// Virtual time that a test may take. Whatever waits forever comes to this at once.
+/// Virtual time that a test may take. A wait without end reaches it at once.
 const TEST_TIME_MAX: Duration = Duration::from_secs(7200);
 
-/// Runs a test with time that moves only when nothing else can.
+/// Runs a test with time that advances only when no task can run.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -41,7 +41,7 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
     })
 }
 
-/// Returns when every task waits for a peer or for a later time: the clock moves only then.
+/// Returns when every task waits for a peer or for a later time, because only then the clock advances.
 pub async fn settle() {
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
@@ -51,7 +51,8 @@ pub async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
-/// Asserts that `limit` seconds have passed since `began`, and at most the second more that a farewell may take.
+/// Asserts that `limit` seconds have passed since `began`, and at most the one second more that an orderly close may
+/// take.
 pub fn assert_took(began: Instant, limit: u64) {
     let took = began.elapsed().as_secs_f64();
     let limit = limit as f64;

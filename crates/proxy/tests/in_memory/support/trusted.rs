@@ -1,4 +1,4 @@
-//! The Puppet CA of these tests, made once: keys take longer than all else here.
+//! The Puppet CA of these tests, made once because generating keys takes longer than everything else.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -13,17 +13,17 @@ use pki::{
 use rustls_pki_types::{CertificateDer, UnixTime};
 use testkit::{Ca, Credential};
 
-/// Certificates of one CA, and the trust in it.
+/// Certificates of one CA, and trust stores for it.
 pub struct Trusted {
     /// An agent that is never revoked.
     pub web01: Credential,
     /// An agent that `without_web02` refuses.
     pub web02: Credential,
-    /// Trust under which both are accepted.
+    /// The trust store that accepts both.
     pub store: Arc<TrustStore>,
     /// The next trust store, under which `web02` is revoked.
     pub without_web02: Arc<TrustStore>,
-    /// The same trust as `store`, under which no agent has been seen.
+    /// The same trust as `store`, with no agent seen yet.
     pub unused: Arc<TrustStore>,
     credential: Credential,
 }
@@ -68,7 +68,7 @@ fn store(ca: &Ca, previous: Option<&TrustStore>) -> TrustStore {
 }
 
 impl Trusted {
-    /// The verdict on a client at its handshake; none: it shows no certificate.
+    /// The verdict on a client at its handshake; none: it presents no certificate.
     pub fn standing(&self, client: Option<&Credential>) -> ClientVerdict {
         let presented: Vec<_> = client
             .map(|credential| CertificateDer::from(credential.cert_der.clone()))
@@ -77,7 +77,7 @@ impl Trusted {
         ClientVerdict::verify(&self.store, &presented, UnixTime::now())
     }
 
-    /// A listener that no handshake comes to: its limits count.
+    /// A listener without handshakes: only its limits matter.
     pub fn listener(&self, settings: ListenerSettings) -> ActiveListener {
         let chain = named("chain", self.credential.chain_pem());
         let key = named("key", self.credential.key_pem.clone());

@@ -1,4 +1,4 @@
-//! The far end of a connection, client's or member's: bytes are written and read as a peer would.
+//! The far end of a client's or a member's connection, which the test reads and writes as a peer would.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, 
 /// One end of a connection.
 pub struct Wire {
     reader: ReadHalf<DuplexStream>,
-    /// None: a task writes the last that this side says.
+    /// None: a task writes the last text of this side.
     writer: Option<WriteHalf<DuplexStream>>,
-    /// What was read and not looked at yet.
+    /// Bytes that were read and not consumed yet.
     read: Vec<u8>,
 }
 
@@ -34,28 +34,28 @@ impl Wire {
         }
     }
 
-    /// Writes a text, which the other side must read.
+    /// Writes a text that the other side must read.
     pub async fn send(&mut self, text: &str) {
         let sent = self.writer().write_all(text.as_bytes()).await;
         sent.expect("the proxy reads");
     }
 
-    /// Writes bytes, which the other side must read.
+    /// Writes bytes that the other side must read.
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
         let sent = self.writer().write_all(bytes).await;
         sent.expect("the proxy reads");
     }
 
-    /// Writes a text, or finds that the other side is gone.
+    /// Writes a text. Fails if the other side is gone.
     pub async fn try_send(&mut self, text: &str) -> io::Result<()> {
         self.writer().write_all(text.as_bytes()).await
     }
 
-    /// Writes a last text as far as the other side reads it, while the test goes on.
+    /// Writes a last text in the background, as far as the other side reads it.
     pub fn send_beside(&mut self, text: String) {
         let mut writer = self.writer.take().expect("nothing was last before");
         tokio::task::spawn_local(async move {
-            // Cut off where the test is about that.
+            // Some tests cut this off.
             let _ = writer.write_all(text.as_bytes()).await;
             std::future::pending::<()>().await;
         });
@@ -65,13 +65,13 @@ impl Wire {
         self.writer.as_mut().expect("something was last before")
     }
 
-    /// A GET of an agent for this path.
+    /// An agent's GET for this path.
     pub async fn get(&mut self, path: &str) {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: puppet\r\n\r\n"))
             .await;
     }
 
-    /// A PUT with a body of this length, without the body.
+    /// A PUT that declares a body of this length, without the body.
     pub async fn put(&mut self, path: &str, length: usize) {
         self.send(&format!(
             "PUT {path} HTTP/1.1\r\nHost: puppet\r\nContent-Length: {length}\r\n\r\n"
@@ -79,12 +79,12 @@ impl Wire {
         .await;
     }
 
-    /// Whether the other side has ended, without a byte before.
+    /// Whether the other side has closed without sending a byte.
     pub async fn is_ended(&mut self) -> bool {
         self.rest().await.is_empty()
     }
 
-    /// A response of this status with a length.
+    /// Sends a response with this status and a length.
     pub async fn answer(&mut self, status: u16, body: &str) {
         self.send(&format!(
             "HTTP/1.1 {status} X\r\nX-Puppet-Version: 8.0\r\nContent-Length: {}\r\n\r\n{body}",
@@ -93,7 +93,7 @@ impl Wire {
         .await;
     }
 
-    /// Reads a head with its blank line; none: the other side ended before.
+    /// Reads a head with its blank line; none: the other side closed before.
     pub async fn head(&mut self) -> Option<String> {
         loop {
             let end = self.read.windows(4).position(|four| four == b"\r\n\r\n");
@@ -107,7 +107,7 @@ impl Wire {
         }
     }
 
-    /// Reads the head of a request, which must come.
+    /// Reads the head of a request, which must arrive.
     pub async fn request(&mut self) -> String {
         self.head().await.expect("a request")
     }
@@ -125,13 +125,13 @@ impl Wire {
         }
     }
 
-    /// Reads so many bytes.
+    /// Reads this many bytes.
     pub async fn text(&mut self, length: usize) -> String {
         let text = self.try_text(length).await;
         text.unwrap_or_else(|| panic!("ended before {length} bytes"))
     }
 
-    /// Reads so many bytes; none: the other side ended before.
+    /// Reads this many bytes; none: the other side closed before.
     pub async fn try_text(&mut self, length: usize) -> Option<String> {
         while self.read.len() < length {
             if !self.fill().await {
@@ -142,7 +142,7 @@ impl Wire {
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Reads to the end of the connection.
+    /// Reads until the connection closes.
     pub async fn rest(&mut self) -> String {
         while self.fill().await {}
         String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned()
