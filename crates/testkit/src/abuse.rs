@@ -1,4 +1,4 @@
-//! Clients that hold resources without using them: they send slowly, do not read, or open no window.
+//! Clients that hold resources without using them: they send slowly, do not read, or open no flow-control window.
 
 use std::{io, vec::IntoIter};
 

@@ -1,4 +1,4 @@
-//! A Puppet-shaped certificate authority made on the fly: root, intermediate, agents that send only their leaf.
+//! A certificate authority shaped like Puppet's, made on the fly: root, intermediate, and agents that send only their leaf.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use crate::subject;
 pub struct Credential {
     /// Subject's CN, which is the certname.
     pub certname: String,
-    /// The leaf alone, PEM, as agents keep and send it.
+    /// The leaf alone, PEM, as agents store and send it.
     pub cert_pem: String,
     /// PKCS#8 key, PEM.
     pub key_pem: String,
@@ -35,18 +35,18 @@ pub struct Credential {
     pub cert_der: Vec<u8>,
     /// Certificates that are sent after the leaf, PEM; empty for an agent.
     pub intermediates_pem: String,
-    /// Serial number by its CA.
+    /// Serial number from its CA.
     pub serial: u64,
 }
 
 impl Credential {
-    /// This certificate with another key: a thief's credential, which must fail proof of possession.
+    /// This certificate with another key: a stolen certificate, which must fail proof of possession.
     pub fn with_key_of(mut self, other: &Self) -> Self {
         self.key_pem.clone_from(&other.key_pem);
         self
     }
 
-    /// A credential out of PEM files, such as those of `ssl-fixtures/`. The serial is left 0.
+    /// A credential from PEM files, such as those of `ssl-fixtures/`. The serial is 0.
     pub fn from_pem(certname: &str, cert_pem: &str, key_pem: &str) -> Self {
         let cert_der = pem_blocks(cert_pem, "CERTIFICATE")
             .into_iter()
@@ -80,14 +80,14 @@ struct State {
     serial: u64,
 }
 
-/// One CA certificate with its CRL; the last of them issues the leaves.
+/// One CA certificate with its CRL; the last one issues the leaves.
 struct Authority {
     name: String,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
-    /// The same with its name in UTF-8, where it is in something else.
+    /// The same with its name in UTF-8, if the name has another string type.
     in_utf8: Option<Issuer<'static, KeyPair>>,
-    /// The issuer's key once more, since that is closed.
+    /// A copy of the issuer's key, because the issuer does not expose it.
     key_pem: String,
     crl_number: u64,
     revoked: Vec<u64>,
@@ -95,36 +95,36 @@ struct Authority {
 }
 
 impl Ca {
-    /// Root and intermediate, as Puppet 6 and later make them.
+    /// Root and intermediate, as Puppet 6 and later create them.
     pub fn new() -> Self {
         Self::named("test")
     }
 
-    /// Another CA of the same shape with other names: what it issues is nobody here.
+    /// Another CA of the same shape with other names; its certificates are unknown here.
     pub fn other() -> Self {
         Self::named("elsewhere")
     }
 
-    /// Root and intermediate `Puppet CA: NAME`. Two of one name are two keys under one subject.
+    /// Root and intermediate `Puppet CA: NAME`. Two CAs with one name are two keys under one subject.
     pub fn named(name: &str) -> Self {
         let root = Authority::root(&format!("Puppet Root CA: {name}"));
         let intermediate = root.subordinate(&format!("{ISSUING}{name}"));
         Self::of(vec![root, intermediate])
     }
 
-    /// Another CA of the same names: what it issues has this one's issuer, and another key has signed it.
+    /// Another CA with the same names: its certificates name this CA as issuer, but another key has signed them.
     pub fn namesake(&self) -> Self {
         let name = self.name();
         Self::named(name.strip_prefix(ISSUING).unwrap_or(&name))
     }
 
-    /// One self-signed CA, as Puppet 3 to 5 make it.
+    /// One self-signed CA, as Puppet 3 to 5 create it.
     pub fn single(name: &str) -> Self {
         Self::of(vec![Authority::root(&format!("{ISSUING}{name}"))])
     }
 
-    /// A CA that was made elsewhere, with a PrintableString for its name, and imported: what Puppet Server signs with it
-    /// is made by [`LeafBuilder::issuer_in_utf8`].
+    /// A CA that was made elsewhere, with a PrintableString as its name, and imported. [`LeafBuilder::issuer_in_utf8`] makes the
+    /// certificates that Puppet Server signs with it.
     pub fn imported() -> Self {
         let root = Authority::root("Puppet Root CA: imported");
         let name = format!("{ISSUING}imported");
@@ -158,7 +158,7 @@ impl Ca {
         issuer.crl_number += 1;
     }
 
-    /// Revokes this many certificates that were never made, so that the leaves' CRL is as long as one of the field.
+    /// Revokes this many certificates that were never issued, so that the leaves' CRL is as long as a real one.
     pub fn revoke_strangers(&self, count: u64) {
         let mut state = self.state();
         let issuing = state.issuing();
@@ -173,21 +173,21 @@ impl Ca {
         root.crl_number += 1;
     }
 
-    /// Raises the number of the leaves' CRL without revoking anyone.
+    /// Raises the number of the leaves' CRL without revoking a certificate.
     pub fn renew_crl(&self) -> u64 {
         let mut state = self.state();
         state.issuing().crl_number += 1;
         state.issuing().crl_number
     }
 
-    /// Sets the promise of the leaves' CRL: days from now, negative for an expired one.
+    /// Sets `nextUpdate` of the leaves' CRL: days from now, negative for an expired one.
     pub fn crl_next_update_days(&self, days: i64) {
         let mut state = self.state();
         state.issuing().next_update = now() + Duration::days(days);
         state.issuing().crl_number += 1;
     }
 
-    /// The same in seconds: for a list that runs out while somebody looks.
+    /// The same in seconds, for a CRL that expires during a test.
     pub fn crl_next_update_seconds(&self, seconds: i64) {
         let mut state = self.state();
         state.issuing().next_update = now() + Duration::seconds(seconds);
@@ -199,10 +199,10 @@ impl Ca {
         self.leaf(certname).issue()
     }
 
-    /// What a signing request asks for, signed as Puppet's CA does; the key stays with the agent.
+    /// Signs a request as Puppet's CA does; the key stays with the agent.
     ///
     /// # Errors
-    /// If it is no request, or its signature does not fit its key.
+    /// It is not a request, or its signature does not match its key.
     pub fn sign(&self, request_pem: &[u8]) -> Result<Credential, RequestError> {
         let request = SigningRequest::parse(request_pem)?;
         let (certificate, serial) = self.leaf(&request.certname).signed(&request.key);
@@ -216,10 +216,10 @@ impl Ca {
         })
     }
 
-    /// The next certificate for the name, key and Puppet extensions of this one, whoever signed it: so Puppet's CA renews.
+    /// The next certificate for the name, key and Puppet extensions of this one, whichever CA signed it, as Puppet's CA renews.
     ///
     /// # Errors
-    /// If it is no certificate, or its key is of no kind that is known here.
+    /// It is not a certificate, or its kind of key is unknown here.
     pub fn renew(&self, certificate_der: &[u8]) -> Result<Credential, RequestError> {
         let (_, old) =
             X509Certificate::from_der(certificate_der).map_err(|_| RequestError::Unreadable)?;
@@ -256,7 +256,7 @@ impl Ca {
             .issue()
     }
 
-    /// Certificates unlike the ones that `agent` makes.
+    /// Certificates that differ from those that `agent` makes.
     pub fn leaf(&self, certname: &str) -> LeafBuilder {
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(certname);
@@ -281,7 +281,7 @@ impl Ca {
         }
     }
 
-    /// CRLs of every authority, issuing one first, as Puppet's `ca_crl.pem` holds them.
+    /// CRLs of every CA, the issuing one first, as Puppet's `ca_crl.pem` has them.
     pub fn crl_pem(&self) -> String {
         self.state()
             .authorities
@@ -291,7 +291,7 @@ impl Ca {
             .collect()
     }
 
-    /// A list of the leaves' issuer that says it is not the whole: of users' certificates alone, and with the next number.
+    /// A CRL of the leaves' issuer that covers only user certificates, with the next number.
     pub fn partitioned_crl_pem(&self) -> String {
         let mut state = self.state();
         let issuing = state.issuing();
@@ -313,8 +313,8 @@ impl Ca {
         self.state().issuing().crl_pem()
     }
 
-    /// A CRL of the leaves' issuer with this number, which names these alone: an infrastructure CRL, or one that was cut
-    /// down. The CA's own is as it was.
+    /// A CRL of the leaves' issuer with this number and only these serials: an infrastructure CRL, or one that lost revocations.
+    /// The CA's own CRL does not change.
     pub fn other_crl_pem(&self, number: u64, named: &[&Credential]) -> String {
         let mut state = self.state();
         let issuing = state.issuing();
@@ -333,7 +333,7 @@ impl Ca {
         self.state().issuing().crl_number
     }
 
-    /// Every CA certificate, issuing one first, as Puppet's `ca_crt.pem` holds them.
+    /// Every CA certificate, the issuing one first, as Puppet's `ca_crt.pem` has them.
     pub fn bundle_pem(&self) -> String {
         self.state()
             .authorities
@@ -348,7 +348,7 @@ impl Ca {
         self.state().authorities[0].pem.clone()
     }
 
-    /// The root, of its name and key, with a key usage that allows to sign lists alone; its own signature is wrong.
+    /// The root with its name and key, and a key usage that allows only signing CRLs; its own signature is invalid.
     pub fn root_pem_for_lists_alone(&self) -> String {
         let mut der = pem_blocks(&self.root_pem(), "CERTIFICATE").remove(0);
         // The extension's OID, TRUE, an OCTET STRING, a BIT STRING with one unused bit: keyCertSign and cRLSign.
@@ -509,7 +509,7 @@ pub struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// Over since yesterday.
+    /// Expired since yesterday.
     pub fn expired(self) -> Self {
         self.valid_days(-30, -1)
     }
@@ -541,7 +541,7 @@ impl LeafBuilder {
         self
     }
 
-    /// Signs it with a subject that is this Name, as `name_der` makes it.
+    /// Signs it with this Name as subject, as `name_der` makes it.
     pub fn issue_as(self, name: &[u8]) -> Credential {
         let ca = self.ca.clone();
         let mut credential = self.issue();
@@ -553,14 +553,14 @@ impl LeafBuilder {
         credential
     }
 
-    /// One more DNS name.
+    /// Adds a DNS name.
     pub fn dns(mut self, name: &str) -> Self {
         let name = name.try_into().expect("a DNS name is ASCII");
         self.params.subject_alt_names.push(SanType::DnsName(name));
         self
     }
 
-    /// One more address.
+    /// Adds an IP address.
     pub fn ip(mut self, address: &str) -> Self {
         let address = address
             .parse()
@@ -586,13 +586,13 @@ impl LeafBuilder {
         self
     }
 
-    /// Its issuer's name is written in UTF-8, whatever the CA has: so Puppet Server signs (`SSLUtils.signCertificate`).
+    /// Writes its issuer's name in UTF-8, whatever the CA has, as Puppet Server does (`SSLUtils.signCertificate`).
     pub fn issuer_in_utf8(mut self) -> Self {
         self.issuer_in_utf8 = true;
         self
     }
 
-    /// Signs it over a fresh key.
+    /// Signs it over a new key.
     pub fn issue(self) -> Credential {
         let certname = self.certname.clone();
         let key = new_key();
@@ -610,7 +610,7 @@ impl LeafBuilder {
     fn signed(mut self, key: &impl PublicKeyData) -> (Certificate, u64) {
         if self.san {
             let name = self.certname.as_str().try_into();
-            // A certname that is no IA5 text gets no alternative name; the CN still carries it.
+            // A certname that is not IA5 gets no alternative name; the CN still has it.
             if let Ok(name) = name {
                 self.params
                     .subject_alt_names
@@ -620,7 +620,7 @@ impl LeafBuilder {
             self.params.subject_alt_names.clear();
         }
         let mut state = self.ca.state();
-        // Serials 1 and 2 are the authorities' own.
+        // Serials 1 and 2 belong to the CAs.
         state.serial += 1;
         let serial = state.serial + INTERMEDIATE_SERIAL;
         self.params.serial_number = Some(SerialNumber::from(serial));
@@ -635,7 +635,7 @@ impl LeafBuilder {
     }
 }
 
-/// Writes a file with this mode, replacing it whole so that a reader sees the old or the new text.
+/// Writes a file with this mode by replacing it, so that a reader sees the old or the new text.
 pub(crate) fn write_file(path: &Path, text: &str, mode: u32) {
     let fresh = path.with_extension("new");
     let write = || {
@@ -712,7 +712,7 @@ fn now() -> OffsetDateTime {
 
 /// Serial of the intermediate, by the root.
 const INTERMEDIATE_SERIAL: u64 = 2;
-/// What the name of every CA that signs agents begins with.
+/// The prefix of the name of every CA that signs agents.
 const ISSUING: &str = "Puppet CA: ";
 /// Puppet's own arc.
 const PUPPET: &[u64] = &[1, 3, 6, 1, 4, 1, 34380];

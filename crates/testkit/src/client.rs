@@ -35,20 +35,20 @@ use crate::{
     transport::{Forgiving, Io, Trickle},
 };
 
-/// Long enough for a loaded machine, short enough that a test that hangs says so.
+/// Long enough for a loaded machine, short enough that a hanging test reports it.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is spoken to the proxy under test.
+/// The protocol that the client speaks to the proxy under test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// HTTP/2, agreed on in the handshake.
+    /// HTTP/2, selected by ALPN.
     Http2,
 }
 
-/// Who connects, where, and how. Its connections share one session store, so the second may be resumed.
+/// A client's address, certificate and protocol. Its connections share one session store, so the second may be resumed.
 #[derive(Clone)]
 pub struct Client {
     address: Target,
@@ -57,7 +57,7 @@ pub struct Client {
     key: Option<Arc<CertifiedKey>>,
     versions: Vec<&'static SupportedProtocolVersion>,
     provider: Arc<CryptoProvider>,
-    /// Signatures it says it can check; none: all that the provider can.
+    /// Signature schemes that it offers; empty: all that the provider supports.
     schemes: Vec<SignatureScheme>,
     tls12_resumption: Tls12Resumption,
     nameless: bool,
@@ -88,10 +88,10 @@ impl Client {
             .unwrap_or_else(|error| panic!("unusable credential: {error}"))
     }
 
-    /// As `new`.
+    /// Like `new`.
     ///
     /// # Errors
-    /// If the TLS library takes no such key (RSA below 2048 bits).
+    /// The TLS library rejects the key (RSA below 2048 bits).
     pub fn try_new(
         address: SocketAddr,
         bundle_pem: &str,
@@ -123,10 +123,10 @@ impl Client {
         Ok(client.configured())
     }
 
-    /// A client with an RSA key of 1024 bits, which signs by PKCS #1: in TLS 1.3 it can prove nothing.
+    /// A client with an RSA key of 1024 bits, which signs with PKCS #1: in TLS 1.3 it can prove nothing.
     pub fn small(address: SocketAddr, bundle_pem: &str, credential: &Credential) -> Self {
         let mut client = Self::new(address, bundle_pem, None);
-        // TLS 1.3 takes the second alone.
+        // TLS 1.3 accepts only the second.
         let schemes = &[
             SignatureScheme::RSA_PKCS1_SHA256,
             SignatureScheme::RSA_PSS_SHA256,
@@ -167,19 +167,19 @@ impl Client {
         }
     }
 
-    /// TLS 1.2 alone.
+    /// TLS 1.2 only.
     pub fn tls12(mut self) -> Self {
         self.versions = vec![&TLS12];
         self.configured()
     }
 
-    /// TLS 1.3 alone.
+    /// TLS 1.3 only.
     pub fn tls13(mut self) -> Self {
         self.versions = vec![&TLS13];
         self.configured()
     }
 
-    /// TLS 1.2 with RSA certificates alone, as clients speak it that know no elliptic curves in certificates.
+    /// TLS 1.2 with RSA certificates only, as clients without elliptic curves speak it.
     pub fn rsa_alone(mut self) -> Self {
         let mut provider = (*provider()).clone();
         provider.cipher_suites.retain(|suite| {
@@ -192,37 +192,37 @@ impl Client {
         self.tls12()
     }
 
-    /// Says that it can check these signatures alone.
+    /// Offers only these signature schemes.
     pub fn checking(mut self, schemes: &[SignatureScheme]) -> Self {
         self.schemes = schemes.to_vec();
         self.configured()
     }
 
-    /// Resumes TLS 1.2 sessions by their id, as clients that take no tickets do.
+    /// Resumes TLS 1.2 sessions by their id, as clients without ticket support do.
     pub fn without_tickets(mut self) -> Self {
         self.tls12_resumption = Tls12Resumption::SessionIdOnly;
         self.tls12()
     }
 
-    /// Offers its sessions whatever name they were made under, as no proper client does.
+    /// Offers its sessions under any server name, as no correct client does.
     pub fn regardless_of_names(mut self) -> Self {
         self.nameless = true;
         self.configured()
     }
 
-    /// Would send early data (0-RTT) where the server says that it takes some.
+    /// Sends early data (0-RTT) if the server accepts it.
     pub fn eager(mut self) -> Self {
         self.eager = true;
         self.configured()
     }
 
-    /// With a clock that is so much ahead.
+    /// Uses a clock that is ahead by this duration.
     pub fn clock_ahead(mut self, by: Duration) -> Self {
         self.ahead = by;
         self.configured()
     }
 
-    /// At another address, with the same sessions.
+    /// Uses another address, with the same sessions.
     pub fn at(mut self, address: SocketAddr) -> Self {
         self.address = Target::Tcp(address);
         self
@@ -246,8 +246,8 @@ impl Client {
         self
     }
 
-    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and rests after each. A rest that took too long
-    /// shortens the next ones: the rate is the same on a loaded machine.
+    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and pauses after each. A pause that took too long
+    /// shortens the next ones, so that the rate is the same on a loaded machine.
     pub fn trickle(mut self, bytes: usize, rest: Duration) -> Self {
         self.trickle = Some(Trickle {
             bytes: bytes.max(1),
@@ -257,13 +257,13 @@ impl Client {
         self
     }
 
-    /// From this address of the machine, such as one of 127.0.0.0/8, in place of the one that the system chooses.
+    /// Connects from this address of the machine, such as one of 127.0.0.0/8, and not from one that the system chooses.
     pub fn source(mut self, source: IpAddr) -> Self {
         self.source = Some(source);
         self
     }
 
-    /// Speaks this.
+    /// Speaks this protocol.
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self.configured()
@@ -274,7 +274,7 @@ impl Client {
         self.configured()
     }
 
-    /// Counts final answers here; the proxy under test asks how many there were.
+    /// Counts final responses in this counter, which the proxy under test reads.
     pub(crate) fn counted(mut self, answers: &Arc<AtomicUsize>) -> Self {
         self.answers = Arc::clone(answers);
         self
@@ -288,10 +288,10 @@ impl Client {
         }
     }
 
-    /// Connects and shakes hands. In TLS 1.3 a server that refuses the client says so only on the first read.
+    /// Connects and completes the handshake. In TLS 1.3 a server that refuses the client says so only on the first read.
     ///
     /// # Errors
-    /// As the connect or the handshake fails.
+    /// The connect or the handshake failed.
     pub fn connect(&self) -> Result<Connection, ClientError> {
         let mut connection = self.agree()?;
         if self.protocol == Protocol::Http2 {
@@ -300,10 +300,9 @@ impl Client {
         Ok(connection)
     }
 
-    /// Connects and shakes hands, and says nothing of the protocol that was agreed on there: what is sent then is up to
-    /// the test, byte by byte.
+    /// Connects and completes the handshake, and leaves the protocol that was negotiated to the test, which sends the bytes.
     ///
-    /// # Errors
+    /// The connect or the handshake failed.
     /// As the connect or the handshake fails.
     pub fn agree(&self) -> Result<Connection, ClientError> {
         let socket = self.dial().map_err(ClientError::Connect)?;
@@ -319,7 +318,7 @@ impl Client {
                 let mut socket = Forgiving(socket, Vec::new(), self.trickle);
                 while tls.is_handshaking() {
                     if let Err(error) = tls.complete_io(&mut socket) {
-                        // The peer is told why, whole: an alert may stand behind another record.
+                        // The whole alert is sent to the peer: it may follow another record.
                         while tls.wants_write() && tls.write_tls(&mut socket).is_ok() {}
                         return Err(match error.kind() {
                             ErrorKind::UnexpectedEof => ClientError::Closed,
@@ -342,19 +341,19 @@ impl Client {
         })
     }
 
-    /// One GET on a connection of its own.
+    /// One GET on a new connection.
     ///
     /// # Panics
-    /// If there is no answer.
+    /// There is no response.
     #[track_caller]
     pub fn get(&self, target: &str) -> Response {
         self.request("GET", target, &[], b"")
     }
 
-    /// One request on a connection of its own.
+    /// One request on a new connection.
     ///
     /// # Panics
-    /// If there is no answer.
+    /// There is no response.
     #[track_caller]
     pub fn request(
         &self,
@@ -367,10 +366,10 @@ impl Client {
         answer.unwrap_or_else(|error| panic!("{method} {target}: {error}"))
     }
 
-    /// One request on a connection of its own.
+    /// One request on a new connection.
     ///
     /// # Errors
-    /// As connect, handshake or answer fail.
+    /// The connect, the handshake or the response failed.
     pub fn try_request(
         &self,
         method: &str,
@@ -450,7 +449,7 @@ impl Client {
     }
 }
 
-/// A clock that is wrong.
+/// A wrong clock.
 #[derive(Debug)]
 struct ClockAhead(Duration);
 
@@ -471,7 +470,7 @@ fn begin(io: &mut Io) -> Result<Session, ClientError> {
     Session::begin(io).map_err(ClientError::of)
 }
 
-/// Shows one certificate whatever the server asks for.
+/// Presents one certificate whatever the server requests.
 struct Always(Arc<CertifiedKey>);
 
 impl fmt::Debug for Always {
@@ -490,7 +489,7 @@ impl ResolvesClientCert for Always {
     }
 }
 
-/// Certificate and key as they are: neither is checked, so that a thief's and a broken one can be shown too.
+/// Certificate and key without any check, so that a stolen and a broken one can be presented too.
 fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::Error> {
     let key = provider()
         .key_provider
@@ -501,7 +500,7 @@ fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::E
     )))
 }
 
-/// The same over an RSA key of 1024 bits.
+/// The same with an RSA key of 1024 bits.
 pub(crate) fn small_key(
     credential: &Credential,
     schemes: &'static [SignatureScheme],

@@ -14,20 +14,20 @@ pub enum ClientError {
     Connect(io::Error),
     /// The peer ended TLS with this alert.
     Alert(AlertDescription),
-    /// TLS failed on our side.
+    /// TLS failed on this side.
     Tls(rustls::Error),
-    /// The connection ended before an answer began.
+    /// The connection ended before a response began.
     Closed,
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     Timeout,
-    /// What came is no proper answer, or broke off within.
+    /// The response is malformed, or broke off.
     Broken(io::Error),
-    /// The stream was ended with this code (HTTP/2).
+    /// The stream was reset with this code (HTTP/2).
     Reset(u32),
 }
 
 impl ClientError {
-    /// The peer's alert, if one came.
+    /// The peer's alert, if one arrived.
     pub fn alert(&self) -> Option<AlertDescription> {
         match self {
             Self::Alert(alert) => Some(*alert),
@@ -35,7 +35,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the connection ended without an answer, in order or by a reset.
+    /// Whether the connection ended without a response, in order or by a reset.
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Closed => true,

@@ -1,4 +1,4 @@
-//! An open connection of a test's client: it sends the bytes that a test writes, and shows what came back.
+//! An open connection of a test's client: it sends the bytes that a test writes, and returns what came back.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -34,10 +34,10 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Sends a request: Host, an agent's fields, Content-Length where there is a body, then `headers` as they are.
+    /// Sends a request: Host, an agent's fields, Content-Length if there is a body, then `headers` as they are.
     ///
     /// # Errors
-    /// If the peer does not take it.
+    /// The peer does not accept it.
     pub fn send(
         &mut self,
         method: &str,
@@ -55,10 +55,10 @@ impl Connection {
         self.send_raw(&bytes)
     }
 
-    /// Sends a request in chunks, one for each piece.
+    /// Sends a request with one chunk for each piece.
     ///
     /// # Errors
-    /// If the peer does not take it.
+    /// The peer does not accept it.
     pub fn send_chunked(
         &mut self,
         method: &str,
@@ -78,7 +78,7 @@ impl Connection {
         self.send_raw(&bytes)
     }
 
-    /// A head as `send` makes it.
+    /// A head as `send` writes it.
     pub fn head(
         &self,
         method: &str,
@@ -107,10 +107,10 @@ impl Connection {
         head.into_bytes()
     }
 
-    /// Sends these bytes. Over TLS a peer that has gone is told by the next read, with its alert.
+    /// Sends these bytes. Over TLS a closed connection is reported by the next read, with the peer's alert.
     ///
     /// # Errors
-    /// If the peer does not take them.
+    /// The peer does not accept them.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         if let Some(session) = &mut self.session {
             return session.say(&mut self.io, bytes).map_err(ClientError::of);
@@ -118,10 +118,10 @@ impl Connection {
         self.send_bytes(bytes)
     }
 
-    /// Sends these bytes as they are, over HTTP/2 too.
+    /// Sends these bytes unchanged, over HTTP/2 too.
     ///
     /// # Errors
-    /// If the peer does not take them.
+    /// The peer does not accept them.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.io
             .write_all(bytes)
@@ -129,22 +129,22 @@ impl Connection {
             .map_err(ClientError::of)
     }
 
-    /// The next answer, to a request that is no HEAD.
+    /// The next response, to a request that is not HEAD.
     ///
     /// # Errors
-    /// As it fails to come.
+    /// The response does not arrive.
     #[track_caller]
     pub fn read_response(&mut self) -> Result<Response, ClientError> {
         self.read_response_to("GET")
     }
 
-    /// The next answer, to a request with this method; 1xx answers are collected.
+    /// The next response, to a request with this method; 1xx responses are collected.
     ///
     /// # Errors
-    /// As it fails to come.
+    /// The response does not arrive.
     ///
     /// # Panics
-    /// If a trusted header has leaked down.
+    /// A trusted header leaked to the client.
     #[track_caller]
     pub fn read_response_to(&mut self, method: &str) -> Result<Response, ClientError> {
         let mut interim = Vec::new();
@@ -162,28 +162,28 @@ impl Connection {
         }
     }
 
-    /// The next head alone, 1xx too; its body is read by `read_body_of`.
+    /// The next head alone, 1xx too; `read_body_of` reads its body.
     ///
     /// # Errors
-    /// As it fails to come.
+    /// The head does not arrive.
     #[track_caller]
     pub fn read_head(&mut self) -> Result<Response, ClientError> {
         self.read_head_to("GET", Vec::new())
     }
 
-    /// The body of a head that `read_head` yielded.
+    /// The body of a head that `read_head` returned.
     ///
     /// # Errors
-    /// If it breaks off.
+    /// It breaks off.
     pub fn read_body_of(&mut self, mut response: Response) -> Result<Response, ClientError> {
         self.read_body_into(&mut response)?;
         Ok(response)
     }
 
-    /// The body of a head that `read_head` yielded. If it breaks off, the response holds the bytes that came.
+    /// The body of a head that `read_head` returned. If it breaks off, the response holds the bytes that arrived.
     ///
     /// # Errors
-    /// If it breaks off.
+    /// It breaks off.
     pub fn read_body_into(&mut self, response: &mut Response) -> Result<(), ClientError> {
         self.answers.fetch_add(1, Ordering::SeqCst);
         if let (Some(session), Some(stream)) = (&mut self.session, response.stream) {
@@ -214,7 +214,7 @@ impl Connection {
         }
         let raw = match self.reader.head(&mut self.io) {
             Ok(raw) => raw.ok_or(ClientError::Closed)?,
-            // An end without close_notify before the first byte is an end all the same.
+            // An end without close_notify before the first byte still counts as an end.
             Err(error)
                 if error.kind() == ErrorKind::UnexpectedEof && self.reader.pending().is_empty() =>
             {
@@ -252,7 +252,7 @@ impl Connection {
         assert_nothing_trusted(&head.headers);
         let framing = response_framing(method, head.status, &head.headers);
         let framing = match framing.map_err(ClientError::Broken)? {
-            // The end of a stream's data is told as that of chunks is: by itself.
+            // The end of a stream's data is explicit, like that of chunks.
             Framing::ToClose if head.bodiless => Framing::None,
             Framing::ToClose => Framing::Chunked,
             framing => framing,
@@ -278,10 +278,10 @@ impl Connection {
     /// Opens a stream with these fields, byte for byte and in this order.
     ///
     /// # Errors
-    /// If the peer does not take it.
+    /// The peer does not accept it.
     ///
     /// # Panics
-    /// If HTTP/1.1 is spoken.
+    /// The connection speaks HTTP/1.1.
     pub fn open(
         &mut self,
         fields: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
@@ -297,18 +297,18 @@ impl Connection {
         self.session.is_some()
     }
 
-    /// The number of a new stream whose frames the test makes itself.
+    /// The number of a new stream whose frames the test writes itself.
     ///
     /// # Panics
-    /// If HTTP/1.1 is spoken.
+    /// The connection speaks HTTP/1.1.
     pub fn reserve_stream(&mut self) -> u32 {
         self.session.as_mut().expect("it speaks HTTP/2").reserve()
     }
 
-    /// Sends one frame as it is.
+    /// Sends one frame unchanged.
     ///
     /// # Errors
-    /// If the peer does not take it.
+    /// The peer does not accept it.
     pub fn send_frame(
         &mut self,
         kind: u8,
@@ -319,13 +319,13 @@ impl Connection {
         self.send_bytes(&frame(kind, flags, stream, payload))
     }
 
-    /// Sends data of a stream as far as the peer has given room for it by now: how many bytes.
+    /// Sends data of a stream as far as the current window allows; returns how many bytes.
     ///
     /// # Errors
-    /// If the peer does not take it.
+    /// The peer does not accept it.
     ///
     /// # Panics
-    /// If HTTP/1.1 is spoken.
+    /// The connection speaks HTTP/1.1.
     pub fn send_ahead(&mut self, stream: u32) -> Result<usize, ClientError> {
         let session = self.session.as_mut().expect("it speaks HTTP/2");
         session
@@ -333,35 +333,35 @@ impl Connection {
             .map_err(ClientError::of)
     }
 
-    /// What the peer's settings say of this one, as far as they have been read.
+    /// The value of this setting of the peer, as far as its settings have been read.
     pub fn announced(&self, setting: u16) -> Option<u32> {
         let session = self.session.as_ref().expect("it speaks HTTP/2");
         session.announced(setting)
     }
 
-    /// What became of a stream.
+    /// The end of a stream.
     ///
     /// # Panics
-    /// If HTTP/1.1 is spoken, or nothing becomes of it.
+    /// The connection speaks HTTP/1.1, or the stream does not end.
     #[track_caller]
     pub fn outcome(&mut self, stream: u32) -> Outcome {
         let session = self.session.as_mut().expect("it speaks HTTP/2");
         session.outcome(&mut self.io, stream)
     }
 
-    /// Waits until the peer has read all that was sent.
+    /// Waits until the peer has read everything.
     ///
     /// # Errors
-    /// As the connection fails.
+    /// The connection fails.
     ///
     /// # Panics
-    /// If HTTP/1.1 is spoken.
+    /// The connection speaks HTTP/1.1.
     pub fn settle(&mut self) -> Result<(), ClientError> {
         let session = self.session.as_mut().expect("it speaks HTTP/2");
         session.settle(&mut self.io)
     }
 
-    /// Whether the peer said that it takes no more requests on this connection, or ended it.
+    /// Whether the peer announced that it accepts no more requests on this connection, or closed it.
     pub fn is_last(&self) -> bool {
         self.session.as_ref().is_some_and(Session::is_last)
     }
@@ -369,7 +369,7 @@ impl Connection {
     /// One GET on this connection.
     ///
     /// # Panics
-    /// If there is no answer.
+    /// There is no response.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {
         self.request("GET", target, &[], b"")
@@ -378,7 +378,7 @@ impl Connection {
     /// One request on this connection.
     ///
     /// # Panics
-    /// If there is no answer.
+    /// There is no response.
     #[track_caller]
     pub fn request(
         &mut self,
@@ -394,7 +394,7 @@ impl Connection {
     /// One request on this connection.
     ///
     /// # Errors
-    /// As the answer fails to come.
+    /// The response does not arrive.
     #[track_caller]
     pub fn try_request(
         &mut self,
@@ -408,7 +408,7 @@ impl Connection {
         self.read_response_to(method)
     }
 
-    /// Everything up to the end of the connection, however it ends; an alert too is an end.
+    /// Everything up to the end of the connection; an alert counts as an end.
     pub fn read_to_close(&mut self) -> Vec<u8> {
         if let Some(session) = &mut self.session {
             let before = session.received();
@@ -421,10 +421,10 @@ impl Connection {
         self.reader.pending().to_vec()
     }
 
-    /// The next `n` bytes of a tunnel, or as many as come before its end; that is an error unless it is in order.
+    /// The next `n` bytes of a tunnel, or as many as arrive before its end. An end that is not orderly is an error.
     ///
     /// # Errors
-    /// As the connection fails.
+    /// The connection fails.
     pub fn read_bytes(&mut self, n: usize) -> Result<Vec<u8>, ClientError> {
         let bytes = self
             .reader
@@ -434,10 +434,10 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// Some bytes of a body, as they come; 0 at its end. For readers that are slow on purpose.
+    /// Some bytes of a body as they arrive; 0 at its end. For readers that are slow on purpose.
     ///
     /// # Errors
-    /// As the connection fails.
+    /// The connection fails.
     pub fn read_some(&mut self, into: &mut [u8]) -> Result<usize, ClientError> {
         assert!(
             self.session.is_none(),
@@ -446,12 +446,12 @@ impl Connection {
         self.io.read(into).map_err(ClientError::of)
     }
 
-    /// Whether the peer ends the connection within `limit` without sending anything first.
+    /// Whether the peer closes the connection within `limit` without sending anything first.
     pub fn is_closed_within(&mut self, limit: Duration) -> bool {
         self.closed_after(limit).is_some()
     }
 
-    /// How long it took the peer to end the connection; `None` if it sent bytes or did not within `limit`.
+    /// How long the peer took to close the connection; `None` if it sent bytes, or did not close it within `limit`.
     pub fn closed_after(&mut self, limit: Duration) -> Option<Duration> {
         let start = Instant::now();
         if self.session.is_some() {
@@ -465,7 +465,7 @@ impl Connection {
             .set_timeouts(limit.max(Duration::from_millis(1)))
             .ok()?;
         let end = self.reader.fill(&mut self.io);
-        // The socket may be gone; its time limit with it.
+        // The socket may be gone, and its timeout with it.
         let _ = self.io.socket().set_timeouts(self.timeout);
         self.ended = match end {
             Ok(n) => n == 0,
@@ -499,7 +499,7 @@ impl Connection {
         None
     }
 
-    /// Tells the peer that nothing more will be sent; answers may still come.
+    /// Half-closes the connection; responses may still arrive.
     pub fn half_close(&mut self) {
         if let Io::Tls(tls) = &mut self.io {
             tls.conn.send_close_notify();
@@ -508,10 +508,10 @@ impl Connection {
         self.io.socket().finish();
     }
 
-    /// Sends these bytes below TLS, where the peer expects its records.
+    /// Sends these bytes below TLS, where the peer expects TLS records.
     ///
     /// # Errors
-    /// If the peer does not take them.
+    /// The peer does not accept them.
     pub fn send_below_tls(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let Io::Tls(tls) = &mut self.io else {
             panic!("a plain connection has nothing below it");
@@ -519,8 +519,8 @@ impl Connection {
         tls.sock.write_all(bytes).map_err(ClientError::of)
     }
 
-    /// Ends TLS in our direction and, where `leaves`, the connection in the same segment; gives what the peer sends
-    /// after that until it closes, as it is on the wire.
+    /// Sends close_notify and, if `leaves`, closes the connection in the same segment. Returns what the peer sends after that
+    /// until it closes, as raw bytes.
     ///
     /// # Errors
     /// The peer does not close in time, or not in order.
@@ -539,8 +539,7 @@ impl Connection {
         self.as_on_the_wire()
     }
 
-    /// Ends the connection in our direction without a word of TLS; gives what the peer sends after that until it
-    /// closes, as it is on the wire.
+    /// Half-closes the connection without a TLS alert. Returns what the peer sends after that until it closes, as raw bytes.
     ///
     /// # Errors
     /// The peer does not close in time, or not in order.
@@ -558,7 +557,7 @@ impl Connection {
         Ok(words)
     }
 
-    /// Ends the connection with a reset.
+    /// Resets the connection.
     pub fn reset(self) {
         self.io.socket().reset();
     }
@@ -568,7 +567,7 @@ impl Connection {
         matches!(&self.io, Io::Tls(tls) if tls.conn.handshake_kind() == Some(HandshakeKind::Resumed))
     }
 
-    /// The ticket that the hello offered, as it went over the wire: its first 16 bytes name the server's key.
+    /// The ticket in the ClientHello, as sent: its first 16 bytes name the server's key.
     pub fn offered_ticket(&self) -> Option<Vec<u8>> {
         match &self.io {
             Io::Tls(tls) => hello::ticket(&tls.sock.1),
@@ -576,12 +575,12 @@ impl Connection {
         }
     }
 
-    /// Whether the session that was offered came with leave to send early data.
+    /// Whether the offered session allows early data.
     pub fn may_be_early(&self) -> bool {
         self.may_be_early
     }
 
-    /// Certificates the server showed, DER, leaf first.
+    /// Certificates of the server, DER, leaf first.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
         match &self.io {
             Io::Tls(tls) => tls
@@ -596,7 +595,7 @@ impl Connection {
     }
 }
 
-/// What must hold of every answer: nothing that only members may be told comes down.
+/// Checked on every response: no trusted header reaches the client.
 #[track_caller]
 fn assert_nothing_trusted(headers: &Headers) {
     for (name, value) in &headers.0 {
@@ -611,7 +610,7 @@ fn assert_nothing_trusted(headers: &Headers) {
     }
 }
 
-/// Beginnings of names that are meant for members alone.
+/// Prefixes of header names that only members may see.
 const TRUSTED_PREFIXES: &[&str] = &[
     "x-client-",
     "x-ssl-",
@@ -622,7 +621,7 @@ const TRUSTED_PREFIXES: &[&str] = &[
     "x-authentication",
 ];
 
-/// A server that answers early may have stopped reading: its answer counts, not our failed write.
+/// A server that answers early may have stopped reading: its response counts, not the failed write.
 pub(crate) fn ignore_broken_pipe(error: ClientError) -> Result<(), ClientError> {
     match error {
         ClientError::Broken(cause) if is_gone(&cause) => Ok(()),

@@ -1,4 +1,4 @@
-//! An agent's side of enrolment, and what a CA reads in a signing request: name, key, proof that the two belong together.
+//! An agent's side of enrolment, and what a CA reads from a signing request: name, key, and proof of possession.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::{
     crypto::provider,
 };
 
-/// An agent that has made its key and its signing request, and waits for a certificate.
+/// An agent that has a key and a signing request, and waits for a certificate.
 pub struct Enrolment {
     certname: String,
     key: KeyPair,
@@ -26,10 +26,10 @@ pub struct Enrolment {
 }
 
 impl Enrolment {
-    /// A fresh key and the signing request over it.
+    /// A new key and its signing request.
     ///
     /// # Panics
-    /// If the name cannot stand in a certificate.
+    /// The name cannot appear in a certificate.
     pub fn new(certname: &str) -> Self {
         let key = KeyPair::generate().expect("P-256 keys can be made");
         let mut params = CertificateParams::default();
@@ -50,7 +50,7 @@ impl Enrolment {
         &self.request_pem
     }
 
-    /// The credential, if this is a certificate of this name over this key.
+    /// The credential, if this is a certificate with this name and key.
     pub fn accept(&self, certificate_pem: &str) -> Option<Credential> {
         let der = pem_blocks(certificate_pem, "CERTIFICATE")
             .into_iter()
@@ -67,18 +67,18 @@ impl Enrolment {
     }
 }
 
-/// A signing request whose signature fits its key.
+/// A signing request whose signature matches its key.
 pub(crate) struct SigningRequest {
     pub(crate) certname: String,
     pub(crate) key: RequestedKey,
 }
 
-/// Why a CA signs no certificate for a request.
+/// Why a CA does not sign a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// There is no request of that name.
+    /// There is no request with that name.
     Missing,
-    /// It is no PEM of a signing request.
+    /// It is not the PEM of a signing request.
     Unreadable,
     /// Its subject has no common name.
     Nameless,
@@ -121,7 +121,7 @@ impl SigningRequest {
     }
 }
 
-/// A public key that somebody else has the other half of.
+/// A public key whose private key belongs to another party.
 pub(crate) struct RequestedKey {
     bytes: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
@@ -139,7 +139,7 @@ impl RequestedKey {
     }
 
     fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
-        // An algorithm that does not fit the key fails like a wrong signature, so all of them may be asked.
+        // An algorithm that does not fit the key fails like a wrong signature, so all can be tried.
         let algorithms = provider().signature_verification_algorithms;
         let mut all = algorithms.all.iter();
         all.any(|algorithm| {
@@ -164,7 +164,7 @@ fn key_algorithm(
     key: &x509_parser::x509::SubjectPublicKeyInfo<'_>,
 ) -> Option<&'static SignatureAlgorithm> {
     let kind = &key.algorithm.algorithm;
-    // An uncompressed point of P-256 is 65 bytes; no other curve's is.
+    // An uncompressed point on P-256 has 65 bytes; no other curve's has.
     if *kind == OID_KEY_TYPE_EC_PUBLIC_KEY && key.subject_public_key.data.len() == 65 {
         Some(&PKCS_ECDSA_P256_SHA256)
     } else if *kind == OID_PKCS1_RSAENCRYPTION {
@@ -197,7 +197,7 @@ mod tests {
         let mut der = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes())
             .expect("a request of ours parses")
             .to_vec();
-        // Within the name: the rest still parses, the signature fits no longer.
+        // Within the name: the rest still parses, but the signature does not match.
         let at = der
             .windows(5)
             .position(|bytes| bytes == b"web01")

@@ -1,6 +1,6 @@
-//! A client's hello as it went over the wire: the ticket in it.
+//! The ticket in a ClientHello, read from its raw bytes.
 
-/// The ticket that a hello offers: of TLS 1.3 the first identity of `pre_shared_key`, of TLS 1.2 `session_ticket`.
+/// The ticket in a ClientHello: in TLS 1.3 the first identity of `pre_shared_key`, in TLS 1.2 `session_ticket`.
 pub(crate) fn ticket(record: &[u8]) -> Option<Vec<u8>> {
     // Record and handshake headers, version and random.
     let mut rest = record.get(5 + 4 + 2 + 32..)?;
@@ -26,7 +26,7 @@ pub(crate) fn ticket(record: &[u8]) -> Option<Vec<u8>> {
     of_tls12
 }
 
-/// What stands after a length of so many bytes, and what follows it.
+/// What follows a length of so many bytes, and the rest.
 fn counted(bytes: &[u8], width: usize) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_at_checked(width)?;
     let length = length

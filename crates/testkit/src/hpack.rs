@@ -1,17 +1,17 @@
-//! Header compression (RFC 7541): what is read is whole; what is written is literal, byte for byte as a test says.
+//! Header compression (RFC 7541). Decoding is complete; encoding is literal, byte for byte as a test writes it.
 
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
 };
 
-/// Most bytes of the table that the peer fills; we never allow more than the protocol's own.
+/// Maximum bytes of the decoder's table: the protocol's default.
 const TABLE_BYTES_MAX: usize = 4096;
 
 /// A field as bytes.
 pub(crate) type RawField = (Vec<u8>, Vec<u8>);
 
-/// A block of fields, none of them remembered by the peer.
+/// A header block without indexing.
 pub(crate) fn encode<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -38,7 +38,7 @@ fn integer(number: usize, bits: u8, first: u8, into: &mut Vec<u8>) {
     into.push(rest as u8);
 }
 
-/// Reads blocks of one connection, in order.
+/// Decodes the blocks of one connection, in order.
 #[derive(Default)]
 pub(crate) struct Decoder {
     table: VecDeque<RawField>,
@@ -125,7 +125,7 @@ fn take_text(rest: &mut &[u8]) -> io::Result<Vec<u8>> {
     if coded { unpack(&text) } else { Ok(text) }
 }
 
-/// Huffman code, of which each length's codes are numbers in a row.
+/// Huffman code; the codes of one length are consecutive numbers.
 fn unpack(coded: &[u8]) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let (mut code, mut bits) = (0_u32, 0);
@@ -146,7 +146,7 @@ fn unpack(coded: &[u8]) -> io::Result<Vec<u8>> {
             return Err(invalid("no such code"));
         }
     }
-    // What is left over is the beginning of the code that ends a text, all ones.
+    // What remains is padding: the beginning of a code, all ones.
     match bits < 8 && code + 1 == 1 << bits {
         true => Ok(text),
         false => Err(invalid("padding that is none")),
@@ -157,7 +157,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, format!("header block: {what}"))
 }
 
-/// RFC 7541, appendix B: length, first code, and what the codes of that length stand for.
+/// RFC 7541, appendix B: length, first code, and the symbols of that length.
 const HUFFMAN: &[(u32, u32, &[u8])] = &[
     (5, 0x0, &[48, 49, 50, 97, 99, 101, 105, 111, 115, 116]),
     (
@@ -317,7 +317,7 @@ mod tests {
         digits.chunks(2).map(pair).collect()
     }
 
-    /// RFC 7541, C.6.1 and C.6.2: two answers with Huffman codes, on one connection.
+    /// RFC 7541, C.6.1 and C.6.2: two responses with Huffman codes on one connection.
     #[test]
     fn the_blocks_of_the_rfc_read_as_it_says() {
         let mut decoder = Decoder::default();

@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, frame by frame: what a test says in HTTP/1.1 is sent as streams, and any frame may be sent as it is.
+//! HTTP/2 by hand, frame by frame: what a test writes in HTTP/1.1 is sent as streams, and any frame can be sent unchanged.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,7 +11,7 @@ use crate::{
     message::{Body, Framing, Headers, request_framing, request_head},
 };
 
-/// What a connection begins with.
+/// The connection preface.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Kinds of frames (RFC 9113, 6).
@@ -45,24 +45,24 @@ pub mod setting {
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
 }
 
-/// Bytes of a window before anybody says otherwise, and of the largest frame.
+/// Initial size of a window, and of the largest frame.
 const WINDOW_BYTES: i64 = 65_535;
 const FRAME_BYTES_MAX: usize = 16_384;
 
-/// What became of a stream.
+/// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was answered with this status code, whole.
+    /// A complete response with this status code.
     Answered(u16),
-    /// The peer ended it, with this code.
+    /// The peer reset the stream with this code.
     Reset(u32),
-    /// The peer ended the connection, with this code.
+    /// The peer closed the connection with this code.
     GoneAway(u32),
-    /// The connection ended without a word.
+    /// The connection ended without a GOAWAY.
     Closed,
 }
 
-/// One frame, as it is.
+/// One frame, unchanged.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
@@ -71,19 +71,19 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// One side of a connection: ours.
+/// The client's side of a connection.
 pub(crate) struct Session {
     inbox: Vec<u8>,
     decoder: Decoder,
     next_stream: u32,
-    /// Streams whose answers were not asked for yet, oldest first.
+    /// Streams whose responses have not been read, oldest first.
     waiting: VecDeque<u32>,
     streams: BTreeMap<u32, Stream>,
-    /// A block of fields whose end has not come: stream, whether the stream ends with it, and its bytes.
+    /// An incomplete header block: stream, whether the stream ends with it, and its bytes.
     partial: Option<(u32, bool, Vec<u8>)>,
     window: i64,
     window_initial: i64,
-    /// What the peer's settings say.
+    /// The peer's settings.
     announced: BTreeMap<u16, u32>,
     spoken: Spoken,
     goodbye: Option<u32>,
@@ -92,7 +92,7 @@ pub(crate) struct Session {
     ended: bool,
 }
 
-/// What is known of a stream.
+/// The state of a stream.
 #[derive(Default)]
 struct Stream {
     heads: VecDeque<Vec<(String, String)>>,
@@ -103,14 +103,14 @@ struct Stream {
     window: i64,
 }
 
-/// HTTP/1.1 that is being said: what of it is not a whole piece yet, and where it stands.
+/// HTTP/1.1 input that is not yet a complete message, and the position in it.
 #[derive(Default)]
 struct Spoken {
     bytes: Vec<u8>,
     body: Option<(u32, Framing)>,
 }
 
-/// Head of an answer.
+/// Head of a response.
 pub(crate) struct AnswerHead {
     pub(crate) stream: u32,
     pub(crate) status: u16,
@@ -119,7 +119,7 @@ pub(crate) struct AnswerHead {
 }
 
 impl Session {
-    /// Says hello.
+    /// Sends the preface and settings.
     pub(crate) fn begin(io: &mut impl Write) -> io::Result<Self> {
         io.write_all(&[PREFACE, &frame(kind::SETTINGS, 0, 0, &[])].concat())?;
         Ok(Self {
@@ -140,7 +140,7 @@ impl Session {
         })
     }
 
-    /// Whether the peer said that the connection ends, or ended it.
+    /// Whether the peer announced the end of the connection, or closed it.
     pub(crate) fn is_last(&self) -> bool {
         self.ended || self.goodbye.is_some()
     }
@@ -179,7 +179,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// A number for a stream whose frames a test makes itself.
+    /// A number for a stream whose frames a test writes itself.
     pub(crate) fn reserve(&mut self) -> u32 {
         let stream = self.next_stream;
         self.next_stream += 2;
@@ -192,10 +192,10 @@ impl Session {
         stream
     }
 
-    /// Sends as streams what is said in HTTP/1.1, as far as it goes.
+    /// Sends HTTP/1.1 input as streams, as far as it is complete.
     ///
     /// # Panics
-    /// If it cannot be said in HTTP/2: a test of such bytes is one of HTTP/1.1 alone.
+    /// The input has no equivalent in HTTP/2: a test of such bytes applies to HTTP/1.1 only.
     pub(crate) fn say(&mut self, io: &mut (impl Read + Write), bytes: &[u8]) -> io::Result<()> {
         self.spoken.bytes.extend_from_slice(bytes);
         loop {
@@ -261,7 +261,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends data of a stream as the peer gives room for it; what an ended stream is sent is dropped.
+    /// Sends data of a stream as the window allows; data for an ended stream is dropped.
     pub(crate) fn data(
         &mut self,
         io: &mut (impl Read + Write),
@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Sends data of a stream as far as the peer has given room for it by now: how many bytes.
+    /// Sends data of a stream as far as the current window allows; returns how many bytes.
     pub(crate) fn data_ahead(&mut self, io: &mut impl Write, stream: u32) -> io::Result<usize> {
         let Some(state) = self.streams.get_mut(&stream) else {
             return Ok(0);
@@ -310,12 +310,12 @@ impl Session {
         Ok(room)
     }
 
-    /// What the peer's settings say of this one.
+    /// The value of this setting of the peer.
     pub(crate) fn announced(&self, setting: u16) -> Option<u32> {
         self.announced.get(&setting).copied()
     }
 
-    /// The head of the oldest answer not yet read, 1xx too.
+    /// The head of the oldest unread response, 1xx too.
     pub(crate) fn head(&mut self, io: &mut (impl Read + Write)) -> Result<AnswerHead, ClientError> {
         let Some(stream) = self.waiting.front().copied() else {
             return self.rest(io);
@@ -349,7 +349,7 @@ impl Session {
         }
     }
 
-    /// Nothing was asked for: what comes is the end of the connection.
+    /// There was no request, so the next event is the end of the connection.
     fn rest(&mut self, io: &mut (impl Read + Write)) -> Result<AnswerHead, ClientError> {
         while self.pump(io).map_err(ClientError::of)? {}
         Err(ClientError::Closed)
@@ -378,7 +378,7 @@ impl Session {
         }
     }
 
-    /// The whole body of a stream. If it breaks off, `body` holds the bytes that came.
+    /// The whole body of a stream. If it breaks off, `body` holds the bytes that arrived.
     pub(crate) fn body_into(
         &mut self,
         io: &mut (impl Read + Write),
@@ -394,8 +394,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the peer has read what was sent and said what it has to say: whether the connection ends is told
-    /// beside an answer, not in it.
+    /// Waits until the peer has read everything and has answered: the end of the connection is announced beside a response, not
+    /// in it.
     pub(crate) fn settle(&mut self, io: &mut (impl Read + Write)) -> Result<(), ClientError> {
         self.pings += 1;
         if io.write_all(&frame(kind::PING, 0, 0, b"settle..")).is_err() {
@@ -407,7 +407,7 @@ impl Session {
         Ok(())
     }
 
-    /// What became of a stream.
+    /// The end of a stream.
     pub(crate) fn outcome(&mut self, io: &mut (impl Read + Write), stream: u32) -> Outcome {
         self.waiting.retain(|waiting| *waiting != stream);
         loop {
@@ -436,7 +436,7 @@ impl Session {
         }
     }
 
-    /// Reads until the connection ends; true if nothing but control frames came.
+    /// Reads until the connection ends; true if only control frames arrived.
     pub(crate) fn is_silent_to_end(&mut self, io: &mut (impl Read + Write)) -> io::Result<bool> {
         if self.ended {
             return Ok(true);
@@ -450,14 +450,14 @@ impl Session {
         Ok(true)
     }
 
-    /// Data that came and was not asked for.
+    /// Data that arrived before it was read.
     pub(crate) fn received(&self) -> usize {
         let of =
             |stream: &Stream| stream.heads.len() + stream.data.iter().map(Vec::len).sum::<usize>();
         self.streams.values().map(of).sum()
     }
 
-    /// Reads one frame and does what it asks for; false at the end.
+    /// Reads one frame and reacts to it; false at the end.
     pub(crate) fn pump(&mut self, io: &mut (impl Read + Write)) -> io::Result<bool> {
         while self.inbox.len() < 9 || self.inbox.len() < 9 + frame_length(&self.inbox) {
             let mut piece = [0; 16 << 10];
@@ -507,7 +507,7 @@ impl Session {
                     if !state.ended {
                         frames.extend(frame(kind::WINDOW_UPDATE, 0, stream, &more));
                     }
-                    // A peer that ends the connection reads no more; its end is told by the next read.
+                    // A peer that closes the connection reads no more; the next read reports the end.
                     let _ = io.write_all(&frames);
                 }
             }
@@ -594,7 +594,7 @@ impl Session {
     }
 }
 
-/// The first chunk of `bytes`, if it is there whole, and how long it is with all that frames it.
+/// The first chunk of `bytes` if it is complete, and its length with framing.
 fn chunk(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let line = find(bytes, b"\r\n")?;
     let size = std::str::from_utf8(&bytes[..line])

@@ -1,5 +1,6 @@
-//! What tests stand on: a CA made on the fly, stand-in Puppet servers that record raw bytes, a raw client, and
-//! the proxy under test. Blocking throughout, so that a test reads from top to bottom; it uses no other crate of ours.
+//! The foundation of the tests: a CA made on the fly, stand-in Puppet servers that record raw bytes, a raw client, and
+//! the proxy under test. It blocks throughout, so that a test reads from top to bottom, and uses no other crate of the
+//! workspace.
 //!
 //! ```no_run
 //! # use testkit::{Ca, Client, Proxy, StandIn};

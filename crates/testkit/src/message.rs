@@ -1,13 +1,13 @@
-//! HTTP/1.1 framing of our own, strict, so that tests do not read through the library under test.
+//! Strict HTTP/1.1 framing, so that tests do not read through the library under test.
 
 use std::{
     fmt,
     io::{self, ErrorKind, Read},
 };
 
-/// Most bytes of a body that are kept; the rest is counted.
+/// Maximum bytes of a body that are stored; the rest is counted.
 const BODY_KEPT_MAX: usize = 1 << 20;
-/// Most bytes of a head.
+/// Maximum bytes of a head.
 const HEAD_MAX: usize = 1 << 20;
 
 /// Field lines in order, names as sent.
@@ -15,7 +15,7 @@ const HEAD_MAX: usize = 1 << 20;
 pub struct Headers(pub Vec<(String, String)>);
 
 impl Headers {
-    /// Values of every field line of this name, compared without case.
+    /// Values of every field line with this name, compared without case.
     pub fn all(&self, name: &str) -> Vec<&str> {
         let same = |(n, _): &&(String, String)| n.eq_ignore_ascii_case(name);
         self.0
@@ -30,10 +30,10 @@ impl Headers {
         self.all(name).first().copied()
     }
 
-    /// The value of a field that must be there exactly once.
+    /// The value of a field that must be present exactly once.
     ///
     /// # Panics
-    /// If it is not.
+    /// It is not.
     #[track_caller]
     pub fn only(&self, name: &str) -> &str {
         match self.all(name).as_slice() {
@@ -58,7 +58,7 @@ impl Headers {
     }
 }
 
-/// How a body's end is told.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// There is no body.
@@ -71,12 +71,12 @@ pub enum Framing {
     ToClose,
 }
 
-/// A body as read: its first MiB and its true length.
+/// A body as read: at most its first MiB, and its real length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
     /// At most the first MiB.
     pub kept: Vec<u8>,
-    /// All bytes, kept or not.
+    /// All bytes, stored or not.
     pub length: u64,
     /// Trailer fields after the last chunk.
     pub trailers: Headers,
@@ -90,7 +90,7 @@ impl Body {
     }
 }
 
-/// A 1xx answer before the final one.
+/// A 1xx response before the final one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interim {
     /// Status code.
@@ -110,37 +110,37 @@ pub struct Response {
     pub reason: String,
     /// Fields.
     pub headers: Headers,
-    /// How the body's end was told.
+    /// How the end of the body was determined.
     pub framing: Framing,
     /// The body.
     pub body: Body,
-    /// 1xx answers that came first.
+    /// 1xx responses that arrived first.
     pub interim: Vec<Interim>,
-    /// The head as it came; over HTTP/2 its fields as lines.
+    /// The head as received; over HTTP/2 its fields as lines.
     pub raw_head: Vec<u8>,
-    /// The stream it came on (HTTP/2).
+    /// The stream (HTTP/2).
     pub stream: Option<u32>,
-    /// Whether the connection was said to end once it was read (HTTP/2).
+    /// Whether the peer announced the end of the connection when the response was read (HTTP/2).
     pub last: bool,
 }
 
 impl Response {
-    /// The kept body as text.
+    /// The stored body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body.kept).into_owned()
     }
 
-    /// The kept body as JSON.
+    /// The stored body as JSON.
     ///
     /// # Panics
-    /// If it is none.
+    /// It is not JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body.kept)
             .unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
     }
 
-    /// Whether the server said that it will close.
+    /// Whether the server announced that it closes the connection.
     pub fn says_close(&self) -> bool {
         self.last || self.headers.has_token("connection", "close")
     }
@@ -173,11 +173,11 @@ pub(crate) struct RequestHead {
     pub(crate) headers: Headers,
 }
 
-/// Reads messages from `io`, remembering the bytes of the one in progress.
+/// Reads messages from `io` and records the bytes of the current one.
 pub(crate) struct MessageReader {
     buffer: Vec<u8>,
     start: usize,
-    /// Bytes handed out since the last `take_raw`, at most a MiB and a head.
+    /// Bytes returned since the last `take_raw`, at most a MiB and a head.
     raw: Vec<u8>,
 }
 
@@ -190,23 +190,23 @@ impl MessageReader {
         }
     }
 
-    /// The bytes of what was read since the last call.
+    /// The bytes that were read since the last call.
     pub(crate) fn take_raw(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.raw)
     }
 
-    /// Bytes that came and were not read yet.
+    /// Bytes that were received and not read yet.
     pub(crate) fn pending(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
-    /// The next `n` bytes, whatever they mean, or as many as come before the end.
+    /// The next `n` bytes, whatever they mean, or as many as arrive before the end.
     pub(crate) fn bytes(&mut self, io: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
         while self.pending().len() < n && self.fill(io)? > 0 {}
         Ok(self.consume(n.min(self.pending().len())))
     }
 
-    /// Head up to and with its empty line; `None` if the connection ended before its first byte.
+    /// Head up to and including its empty line; `None` if the connection ended before its first byte.
     pub(crate) fn head(&mut self, io: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         let mut seen = 0;
         loop {
@@ -233,14 +233,14 @@ impl MessageReader {
         }
     }
 
-    /// The body that `framing` says.
+    /// The body with this framing.
     pub(crate) fn body(&mut self, io: &mut impl Read, framing: Framing) -> io::Result<Body> {
         let mut body = Body::default();
         self.body_into(io, framing, &mut body)?;
         Ok(body)
     }
 
-    /// The body that `framing` says. If it breaks off, `body` holds the bytes that came.
+    /// The body with this framing. If it breaks off, `body` holds the bytes that arrived.
     pub(crate) fn body_into(
         &mut self,
         io: &mut impl Read,
@@ -351,7 +351,7 @@ impl MessageReader {
     }
 }
 
-/// Reads a request head. Bytes that are not UTF-8 are replaced; the raw bytes tell them.
+/// Reads a request head. Bytes that are not UTF-8 are replaced; the raw bytes have them.
 pub(crate) fn request_head(raw: &[u8]) -> io::Result<RequestHead> {
     let (start, headers) = start_and_headers(raw)?;
     let parts: Vec<&str> = start.split(' ').collect();
@@ -391,12 +391,12 @@ pub(crate) fn response_head(raw: &[u8]) -> io::Result<(String, u16, String, Head
     }
 }
 
-/// How a request's body ends; both framings, or one twice, are an error.
+/// The framing of a request's body; both kinds, or one kind twice, are an error.
 pub(crate) fn request_framing(headers: &Headers) -> io::Result<Framing> {
     Ok(declared(headers)?.unwrap_or(Framing::None))
 }
 
-/// How the body of an answer to `method` ends.
+/// The framing of the body of a response to `method`.
 pub(crate) fn response_framing(
     method: &str,
     status: u16,

@@ -1,4 +1,4 @@
-//! A scrape of the proxy's metrics, read.
+//! A parsed scrape of the proxy's metrics.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Reads OpenMetrics or Prometheus text.
+    /// Parses OpenMetrics or Prometheus text.
     ///
     /// # Panics
-    /// On a line that is neither a comment nor a sample.
+    /// A line is neither a comment nor a sample.
     pub fn parse(text: &str) -> Self {
         let lines = text
             .lines()
@@ -24,7 +24,7 @@ impl Metrics {
         }
     }
 
-    /// Sum over the samples of this name that carry these labels; 0 without any.
+    /// Sum of the samples with this name and these labels; 0 without any.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         self.matching(name, labels).sum()
     }

@@ -1,4 +1,4 @@
-//! A real DNS server with the zone `example.com`: Knot DNS, as Debian has it.
+//! A real DNS server with the zone `example.com`: Knot DNS from Debian.
 
 use std::{
     fs::{self, File},
@@ -57,10 +57,10 @@ impl NameServer {
         self.port.address()
     }
 
-    /// Replaces all records, and waits until it answers by them.
+    /// Replaces all records, and waits until the server answers with them.
     ///
     /// # Panics
-    /// If it does not in time.
+    /// It does not in time.
     #[track_caller]
     pub fn replace(&self, records: &str) {
         self.write_zone(records);
@@ -72,7 +72,7 @@ impl NameServer {
         self.wait_for_load(running.loads);
     }
 
-    /// Ends it: queries are refused from now on.
+    /// Stops it: queries are refused from now on.
     pub fn stop(&self) {
         if let Some(mut child) = self.running().child.take() {
             let _ = child.kill();
@@ -136,7 +136,7 @@ impl NameServer {
         let zone = format!(
             "$ORIGIN example.com.\n$TTL 0\n@ SOA ns hostmaster 1 3600 600 86400 0\n@ NS ns\nns A 127.0.0.1\n{records}\n"
         );
-        // Never half a zone: it may be read at any time.
+        // The file is replaced, because the server may read it at any time.
         let (new, path) = (
             self.directory.path().join("new"),
             self.directory.path().join("zone"),

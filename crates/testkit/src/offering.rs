@@ -1,4 +1,4 @@
-//! A client's verifier that says it can check these signatures alone, as clients of another time or taste do.
+//! A client's verifier that offers only these signature schemes, as old or unusual clients do.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// Verifies as the verifier within.
+/// Verifies with the inner verifier.
 #[derive(Debug)]
 pub(crate) struct Offering {
     pub(crate) verifier: Arc<dyn ServerCertVerifier>,

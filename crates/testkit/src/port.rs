@@ -1,4 +1,4 @@
-//! A port of a test's own: nobody else is given it, and connects to it are refused whenever nobody listens there.
+//! A port for one test: the system gives it to no other program, and connects are refused while no program listens on it.
 
 use std::{
     fmt, io,
@@ -7,10 +7,10 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-/// A loopback port, kept by a socket that is bound and never listens.
+/// A loopback port, reserved by a socket that is bound and never listens.
 ///
-/// The system gives it to nobody who asks for any port, and to no client as its own; a port that has just been closed
-/// may be either a moment later. A program that is told its number can listen there, since both share the address.
+/// The system assigns it to no program that requests any port, and to no client; a port that has just been closed may be
+/// assigned a moment later. A program that knows its number can listen on it, because both share the address.
 #[derive(Debug)]
 pub struct HeldPort {
     _socket: Socket,
@@ -18,10 +18,10 @@ pub struct HeldPort {
 }
 
 impl HeldPort {
-    /// Any that is free.
+    /// Any free port.
     ///
     /// # Panics
-    /// If the system gives no socket.
+    /// The system provides no socket.
     pub fn take() -> Self {
         let socket = bound((Ipv4Addr::LOCALHOST, 0).into()).expect("loopback has a free port");
         let address = socket.local_addr().expect("a bound socket has an address");
@@ -36,13 +36,13 @@ impl HeldPort {
         self.address
     }
 
-    /// Whether somebody listens there; nobody is disturbed.
+    /// Whether a program listens on it, without connecting to it.
     pub fn is_listened_on(&self) -> bool {
         bound(self.address).is_err()
     }
 }
 
-/// A socket that shares its address with all but those who listen there.
+/// A socket that shares its address with all sockets except listening ones.
 fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -50,7 +50,7 @@ fn bound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The number alone, as a configuration spells it.
+/// The number alone, as in a configuration.
 impl fmt::Display for HeldPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.port().fmt(f)
@@ -64,15 +64,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_port_refuses_before_and_after_somebody_listens_there() {
+    fn a_held_port_refuses_before_and_after_a_program_listens_on_it() {
         let held = HeldPort::take();
         let refused = || TcpStream::connect(held.address()).is_err();
         assert!(refused());
         for _ in 0..2 {
             let listener = TcpListener::bind(held.address()).expect("ours to listen on");
             assert!(!refused());
-            assert!(held.is_listened_on(), "and nobody else may");
-            // Told to every descriptor: a program that is being started may have one for a moment.
+            assert!(held.is_listened_on(), "and no other program may");
+            // Shut down and not only closed: a program that is being started may have a copy of the descriptor for a moment.
             rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
             drop(listener);
             assert!(refused());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_port_is_given_to_nobody_else() {
+    fn a_held_port_is_assigned_to_no_other_program() {
         let held = HeldPort::take();
         let others: Vec<_> = (0..200)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"))

@@ -1,7 +1,7 @@
-//! What Puppet's servers read out of the headers they are sent: ports of their code, mistakes and all.
+//! What Puppet's servers read from the headers that they get: ports of their code, mistakes included.
 //!
 //! Puppet Server: trapperkeeper-authorization with Bouncy Castle's parser of names. Mongrel and Rack: Puppet 0.23 to 5.
-//! Its tests hold them against what the originals were seen to read.
+//! The tests compare them with what the original programs read.
 
 use std::sync::LazyLock;
 
@@ -10,28 +10,28 @@ use percent_encoding::percent_decode_str;
 use regex::{Captures, Regex};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
-/// Who a server takes the client for.
+/// The identity that a server derives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The client's name; none: nobody in particular.
+    /// The client's name; none: the server has no name for it.
     pub name: Option<String>,
-    /// Whether the server believes it.
+    /// Whether the server considers it verified.
     pub authenticated: bool,
 }
 
-/// The server answers with an error of its own: nobody is served.
+/// The server answers with an error of its own and serves no client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken(
-    /// Its words.
+    /// Its message.
     pub &'static str,
 );
 
-/// Puppet Server with `allow-header-cert-info: true`: three names that cannot be changed.
+/// Puppet Server with `allow-header-cert-info: true`: three fixed header names.
 pub fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
     let dn = joined(headers, "x-client-dn").filter(|dn| !dn.is_empty());
     let name = match &dn {
         None => None,
-        // Whatever the parser throws at: `valid-x500-name?` catches all.
+        // Any exception of the parser: `valid-x500-name?` catches all.
         Some(dn) => bouncy_castle_cn(dn, BouncyCastle::Newest).unwrap_or_else(|_| slashed_cn(dn)),
     };
     let name = name.filter(|name| !name.is_empty());
@@ -42,14 +42,14 @@ pub fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
     })
 }
 
-/// Puppet Server up to 6 with `use-legacy-auth-conf`: names by setting, subjects by RFC 2253 alone.
+/// Puppet Server up to 6 with `use-legacy-auth-conf`: configurable names, subjects in RFC 2253 only.
 pub fn puppet_server_legacy(
     headers: &Headers,
     client_header: &str,
     verify_header: &str,
 ) -> Result<Reading, Broken> {
     let read = |setting: &str| {
-        // `HTTP_X_CLIENT_DN` loses its first word, whatever that is.
+        // `HTTP_X_CLIENT_DN` loses its first word.
         let words = setting.split_once('_').map_or("", |(_, words)| words);
         joined(headers, &words.to_ascii_lowercase().replace('_', "-"))
     };
@@ -89,16 +89,16 @@ pub fn rack(
     })
 }
 
-/// Which openssl library of Ruby: the older one cuts a name of OpenSSL's form at commas too.
+/// The version of Ruby's openssl library: the older one also cuts OpenSSL's form at commas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruby {
     /// Cuts at commas too.
     Old,
-    /// Cuts at slashes alone, where the name begins with one.
+    /// Cuts at slashes only, if the name begins with one.
     New,
 }
 
-/// Every reader there is of the usual names, whichever form it is for.
+/// All readers of the usual header names, for every format.
 pub fn all(headers: &Headers) -> [(&'static str, Result<Reading, Broken>); 5] {
     let (dn, verify) = ("HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
     [
@@ -113,7 +113,7 @@ pub fn all(headers: &Headers) -> [(&'static str, Result<Reading, Broken>); 5] {
     ]
 }
 
-/// Whether one of [`all`] is meant to read this format of any subject.
+/// Whether a reader of [`all`] is meant for this format, for any subject.
 pub fn is_for(format: &str, reader: &str) -> bool {
     !matches!(
         (format, reader),
@@ -121,7 +121,7 @@ pub fn is_for(format: &str, reader: &str) -> bool {
     )
 }
 
-/// Whether a certificate with this name can be accepted at all: else nobody is harmed by a server that reads it.
+/// Whether a certificate with this name can be accepted at all; if not, a server that reads it does no harm.
 pub fn is_possible(name: &str) -> bool {
     let fit = |byte: u8| matches!(byte, b' '..=b'~') && !b",/+\"'\\".contains(&byte);
     (1..=255).contains(&name.len()) && name.bytes().all(fit) && name.trim_matches(' ') == name
@@ -136,7 +136,7 @@ pub fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken>
     one_certificate(&pem).map(Some)
 }
 
-/// `X-SSL-Client-Cert` as Rack of Puppet 4.6 to 5 mends it.
+/// `X-SSL-Client-Cert` as Rack of Puppet 4.6 to 5 repairs it.
 pub fn one_line_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
     let value = cgi(headers, "HTTP_X_SSL_CLIENT_CERT").unwrap_or_default();
     if value.is_empty() {
@@ -437,7 +437,7 @@ fn ruby_pairs(text: &str) -> String {
     .into_owned()
 }
 
-/// Nothing where Ruby raises `NameError`; another error is nobody's to rescue.
+/// `None` if Ruby raises `NameError`; other errors are not rescued.
 fn ruby_openssl(dn: &str, ruby: Ruby) -> Result<Option<Vec<(String, String)>>, Broken> {
     let parts: Vec<&str> = match (ruby, dn.strip_prefix('/')) {
         (Ruby::New, Some(rest)) => rest.split('/').collect(),

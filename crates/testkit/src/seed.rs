@@ -1,4 +1,4 @@
-//! Random choices that can be made again: the seed is printed when a test fails.
+//! Repeatable random choices: the seed is printed when a test fails.
 
 use std::{
     env,
@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// Environment variable that repeats a run.
+/// Environment variable that sets the seed.
 const VARIABLE: &str = "PROSCENIUM_SEED";
 
 /// A source of choices (splitmix64) that prints its seed if the test panics.
@@ -18,7 +18,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// The seed of `PROSCENIUM_SEED`, or a new one.
+    /// The seed from `PROSCENIUM_SEED`, or a new one.
     pub fn from_env_or_random() -> Self {
         let given = env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
         Self::new(given.unwrap_or_else(|| RandomState::new().hash_one(0)))
@@ -65,7 +65,7 @@ impl Seed {
 impl Drop for Seed {
     fn drop(&mut self) {
         if thread::panicking() {
-            // The test is failing already: an error here has nobody to hear it.
+            // The test is failing already, so an error here is ignored.
             let _ = writeln!(
                 std::io::stderr(),
                 "{VARIABLE}={} repeats this run",

@@ -1,5 +1,5 @@
-//! RSA signatures by keys of 1024 bits, which TLS libraries have stopped to make: for peers that still have such keys.
-//! Slow, and open to whoever measures it; the keys are public with the repository.
+//! RSA signatures with keys of 1024 bits, which TLS libraries no longer make: for peers that still have such keys.
+//! Slow, and open to timing attacks; the keys are public in the repository.
 
 use std::sync::Arc;
 
@@ -18,24 +18,24 @@ use crate::crypto::provider;
 pub(crate) struct SmallRsa {
     modulus: Arc<Number>,
     exponent: Arc<Number>,
-    /// What the lowest limb of the modulus gives -1 with.
+    /// The negated inverse of the lowest limb of the modulus (Montgomery).
     inverse: u64,
-    /// What it says that it can make.
+    /// The signature schemes that it offers.
     schemes: &'static [SignatureScheme],
     scheme: SignatureScheme,
 }
 
 type Number = [u64; LIMBS];
 
-/// 1024 bits and a limb for what doubling carries over.
+/// 1024 bits and a limb for the carry of doubling.
 const LIMBS: usize = 17;
 const BYTES: usize = 128;
 
 impl SmallRsa {
-    /// Reads a PKCS #1 key, for these schemes. What it makes is PKCS #1 with SHA-256, whatever they are.
+    /// Reads a PKCS #1 key for these schemes. It always signs with PKCS #1 and SHA-256.
     ///
     /// # Panics
-    /// If it is none of 1024 bits.
+    /// The key does not have 1024 bits.
     pub(crate) fn new(key: &PrivateKeyDer<'_>, schemes: &'static [SignatureScheme]) -> Self {
         let (_, sequence) = parse_ber_sequence(key.secret_der()).expect("a PKCS #1 key");
         let part = |index: usize| {
@@ -45,7 +45,7 @@ impl SmallRsa {
             number(digits)
         };
         let modulus = part(1);
-        // Each step doubles the bits that are right (Newton).
+        // Each step doubles the number of correct bits (Newton).
         let inverse = (0..6).fold(1_u64, |inverse, _| {
             inverse.wrapping_mul(2_u64.wrapping_sub(modulus[0].wrapping_mul(inverse)))
         });
@@ -58,7 +58,7 @@ impl SmallRsa {
         }
     }
 
-    /// `base` to the private exponent: square and multiply from the highest bit, in Montgomery's form.
+    /// `base` to the power of the private exponent: square and multiply from the highest bit, in Montgomery form.
     fn power(&self, base: &Number) -> Number {
         let (base, mut result) = (self.shifted(base), self.shifted(&number(&[1])));
         for bit in bits(&self.exponent) {
@@ -70,17 +70,17 @@ impl SmallRsa {
         self.times(&result, &number(&[1]))
     }
 
-    /// A number by 2 to the bits of all limbs.
+    /// A number times 2 to the power of the bits of all limbs.
     fn shifted(&self, number: &Number) -> Number {
         (0..64 * LIMBS).fold(*number, |doubled, _| self.plus(&doubled, &doubled))
     }
 
-    /// The product, divided by 2 to the bits of all limbs.
+    /// The product, divided by 2 to the power of the bits of all limbs.
     fn times(&self, one: &Number, other: &Number) -> Number {
         let mut total = [0_u64; LIMBS + 1];
         for digit in other {
             add_product(&mut total, one, *digit);
-            // A multiple of the modulus that makes the lowest limb zero.
+            // Adds a multiple of the modulus that makes the lowest limb zero.
             let factor = total[0].wrapping_mul(self.inverse);
             add_product(&mut total, &self.modulus, factor);
             total.rotate_left(1);
@@ -111,7 +111,7 @@ impl SmallRsa {
 
 impl SigningKey for SmallRsa {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        // The first that is offered, as OpenSSL does.
+        // The first scheme that is offered, as OpenSSL does.
         let scheme = offered
             .iter()
             .find(|scheme| self.schemes.contains(scheme))?;
@@ -152,7 +152,7 @@ fn add_product(total: &mut [u64; LIMBS + 1], one: &Number, digit: u64) {
     total[LIMBS] += carry as u64;
 }
 
-/// A number of big-endian bytes.
+/// A number from big-endian bytes.
 fn number(bytes: &[u8]) -> Number {
     let mut number = [0; LIMBS];
     for (index, byte) in bytes.iter().rev().enumerate() {

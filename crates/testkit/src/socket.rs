@@ -9,7 +9,7 @@ use std::{
 
 use socket2::SockRef;
 
-/// A stream whose end can be brought about from another thread.
+/// A stream that another thread can end.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -30,7 +30,7 @@ impl Socket {
         }
     }
 
-    /// Tells the peer that nothing more will come; it may be gone already.
+    /// Half-closes it; the peer may be gone already.
     pub(crate) fn finish(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -38,7 +38,7 @@ impl Socket {
         };
     }
 
-    /// Keeps what is written until [`finish`](Self::finish), to send it together with the end.
+    /// Buffers what is written until [`finish`](Self::finish), to send it together with the end.
     pub(crate) fn hold_back(&self) {
         if let Self::Tcp(stream) = self {
             let _ = SockRef::from(stream).set_tcp_cork(true);
@@ -52,7 +52,7 @@ impl Socket {
         }
     }
 
-    /// Ends it; the peer may be gone already.
+    /// Closes it; the peer may be gone already.
     pub(crate) fn close(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -60,10 +60,10 @@ impl Socket {
         };
     }
 
-    /// Ends it with a reset; a Unix socket knows only the plain end.
+    /// Resets it; a Unix socket is only closed.
     pub(crate) fn reset(&self) {
         if let Self::Tcp(stream) = self {
-            // Aborts the connection at once, though other descriptors hold it: close would wait for the last.
+            // Aborts the connection at once although other descriptors refer to it: close would wait for the last one.
             let _ = rustix::net::connect_unspec(stream);
         }
         self.close();

@@ -1,4 +1,4 @@
-//! A stand-in Puppet server: records the raw bytes of every request, answers as Puppet does or as a test says.
+//! A stand-in Puppet server: it records the raw bytes of every request, and answers as Puppet does or as a test says.
 
 mod answer;
 mod manner;
@@ -43,12 +43,12 @@ use crate::{
     wait::wait_until,
 };
 
-/// A request as it arrived at a stand-in.
+/// A request as received by a stand-in.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// Name of the stand-in.
     pub member: String,
-    /// Number of the connection it came on, from 0; equal numbers mean a reused connection.
+    /// Number of its connection, from 0; equal numbers mean a reused connection.
     pub connection: u64,
     /// Method.
     pub method: String,
@@ -60,11 +60,11 @@ pub struct Recorded {
     pub headers: Headers,
     /// Body; empty until `complete`.
     pub body: Body,
-    /// Whether the whole body has come.
+    /// Whether the whole body has arrived.
     pub complete: bool,
-    /// Bytes of the whole request as they came (of a long body the first MiB).
+    /// Bytes of the whole request as received (of a long body the first MiB).
     pub raw: Vec<u8>,
-    /// Certificates that the peer showed, DER, leaf first.
+    /// Certificates of the peer, DER, leaf first.
     pub peer_certificates: Vec<Vec<u8>>,
 }
 
@@ -74,7 +74,7 @@ impl Recorded {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// Value of a field that must be there exactly once.
+    /// Value of a field that must be present exactly once.
     #[track_caller]
     pub fn only(&self, name: &str) -> &str {
         self.headers.only(name)
@@ -107,7 +107,7 @@ type Handler = Arc<dyn Fn(&Recorded) -> Option<Reply> + Send + Sync>;
 type TunnelHandler = Arc<dyn Fn(&mut Tunnel<'_>) + Send + Sync>;
 type Pace = Option<Arc<dyn Fn(usize) + Send + Sync>>;
 
-/// A running stand-in; dropped, it is killed.
+/// A running stand-in; killed when dropped.
 pub struct StandIn {
     shared: Arc<Shared>,
     address: Address,
@@ -120,13 +120,13 @@ enum Address {
     Unix(PathBuf),
 }
 
-/// Takes connections until its listener is shut down.
+/// Accepts connections until its listener is shut down.
 struct Acceptor {
     listener: Arc<Listener>,
     thread: JoinHandle<()>,
 }
 
-/// Made by `StandIn::builder`.
+/// Created by `StandIn::builder`.
 pub struct StandInBuilder {
     name: String,
     ca: Option<Ca>,
@@ -158,12 +158,12 @@ struct Shared {
 }
 
 impl StandIn {
-    /// A plain HTTP stand-in of this name.
+    /// A plain HTTP stand-in with this name.
     pub fn start(name: &str) -> Self {
         Self::builder(name).start()
     }
 
-    /// One with TLS, a CA's answers, or a Unix socket.
+    /// A stand-in with TLS, a CA's answers, or a Unix socket.
     pub fn builder(name: &str) -> StandInBuilder {
         StandInBuilder {
             name: name.to_owned(),
@@ -184,7 +184,7 @@ impl StandIn {
     /// The TCP address.
     ///
     /// # Panics
-    /// On a Unix socket.
+    /// It listens on a Unix socket.
     pub fn socket_address(&self) -> SocketAddr {
         match &self.address {
             Address::Tcp(port) => port.address(),
@@ -192,17 +192,17 @@ impl StandIn {
         }
     }
 
-    /// Name, as the access record's member never says but `X-Puppet-Compiler-Name` does.
+    /// Its name, which `X-Puppet-Compiler-Name` shows.
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// From now on `handler` answers whole requests; where it yields `None`, the Puppet defaults do.
+    /// From now on `handler` answers complete requests; if it returns `None`, the Puppet defaults apply.
     pub fn answer(&self, handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static) {
         *lock(&self.shared.handler) = Arc::new(handler);
     }
 
-    /// From now on `handler` is asked at the end of a head; where it answers, the body is not read.
+    /// From now on `handler` is called at the end of a head; if it answers, the body is not read.
     pub fn answer_early(
         &self,
         handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static,
@@ -210,34 +210,34 @@ impl StandIn {
         *lock(&self.shared.head_handler) = Arc::new(handler);
     }
 
-    /// From now on `handler` has the connection after a 101; without one what comes is sent back.
+    /// From now on `handler` gets the connection after a 101; without a handler the stand-in echoes.
     pub fn tunnel(&self, handler: impl Fn(&mut Tunnel<'_>) + Send + Sync + 'static) {
         *lock(&self.shared.tunnel_handler) = Arc::new(handler);
     }
 
-    /// From now on `rest` is called between reads with the bytes that the last one brought: a member that takes bodies
+    /// From now on `rest` is called between reads with the number of bytes that the last one returned: a member that reads bodies
     /// slowly.
     pub fn read_at(&self, rest: impl Fn(usize) + Send + Sync + 'static) {
         *lock(&self.shared.pace) = Some(Arc::new(rest));
     }
 
-    /// Back to the Puppet defaults.
+    /// Restores the Puppet defaults.
     pub fn answer_as_puppet(&self) {
         self.answer(|_| None);
         self.answer_early(|_| None);
     }
 
-    /// From now on it knows and refuses clients as a Puppet server of the field does.
+    /// From now on it identifies and refuses clients as a real Puppet Server does.
     pub fn behave(&self, manner: Manner) {
         *lock(&self.shared.manner) = Some(manner);
     }
 
-    /// Holds every answer but those to probes until `release`.
+    /// Holds every response except those to probes until `release`.
     pub fn hold(&self) {
         self.shared.gate.hold();
     }
 
-    /// Lets held answers go.
+    /// Releases held responses.
     pub fn release(&self) {
         self.shared.gate.release();
     }
@@ -247,25 +247,25 @@ impl StandIn {
         self.shared.publish(credential);
     }
 
-    /// Signs the request that has come for this name, as `puppetserver ca sign` does: `certificate/NAME` answers from now on.
+    /// Signs the pending request with this name, as `puppetserver ca sign` does: `certificate/NAME` answers from now on.
     ///
     /// # Errors
-    /// If none has come, or it cannot be signed.
+    /// There is no request, or it cannot be signed.
     pub fn sign(&self, certname: &str) -> Result<Credential, RequestError> {
         self.shared.sign(certname)
     }
 
-    /// From now on the CA signs every request as it comes, as Puppet's `autosign = true` does.
+    /// From now on the CA signs every request at once, as with Puppet's `autosign = true`.
     pub fn autosign(&self) {
         self.shared.autosign.store(true, Ordering::SeqCst);
     }
 
-    /// From now on the CA renews certificates so; it begins as one that knows of no renewal.
+    /// From now on the CA renews certificates in this way. By default it has no renewal.
     pub fn renew(&self, renewing: Renewing) {
         *lock(&self.shared.renewing) = renewing;
     }
 
-    /// Requests in order of their heads, probes left out.
+    /// Requests in order of their heads, without probes.
     pub fn requests(&self) -> Vec<Recorded> {
         lock(&self.shared.recorded)
             .iter()
@@ -292,10 +292,10 @@ impl StandIn {
             .collect()
     }
 
-    /// The latest request that is no probe.
+    /// The latest request that is not a probe.
     ///
     /// # Panics
-    /// If there was none.
+    /// There is none.
     #[track_caller]
     pub fn last(&self) -> Recorded {
         self.requests()
@@ -303,16 +303,16 @@ impl StandIn {
             .unwrap_or_else(|| panic!("{} saw no request", self.name()))
     }
 
-    /// Forgets what was recorded.
+    /// Discards the recorded requests.
     pub fn forget(&self) {
         lock(&self.shared.recorded).clear();
         lock(&self.shared.bytes).clear();
     }
 
-    /// Waits until `n` whole requests have come.
+    /// Waits until `n` complete requests have arrived.
     ///
     /// # Panics
-    /// If they have not within `limit`.
+    /// They do not arrive within `limit`.
     #[track_caller]
     pub fn wait_for_request(&self, n: usize, limit: Duration) -> Vec<Recorded> {
         self.wait_for(limit, |requests| {
@@ -320,19 +320,19 @@ impl StandIn {
         })
     }
 
-    /// Waits until the heads of `n` requests have come.
+    /// Waits until the heads of `n` requests have arrived.
     ///
     /// # Panics
-    /// If they have not within `limit`.
+    /// They do not arrive within `limit`.
     #[track_caller]
     pub fn wait_for_head(&self, n: usize, limit: Duration) -> Vec<Recorded> {
         self.wait_for(limit, |requests| requests.len() >= n)
     }
 
-    /// Waits until `met` holds of the requests.
+    /// Waits until the requests match `met`.
     ///
     /// # Panics
-    /// If it does not within `limit`.
+    /// They do not within `limit`.
     #[track_caller]
     pub fn wait_for(&self, limit: Duration, met: impl Fn(&[Recorded]) -> bool) -> Vec<Recorded> {
         let seen = wait_until(limit, || {
@@ -351,7 +351,7 @@ impl StandIn {
         })
     }
 
-    /// Every byte that came on each connection (the first 4 MiB), by its number.
+    /// Every byte received on each connection (the first 4 MiB), by its number.
     pub fn raw_connections(&self) -> Vec<Vec<u8>> {
         lock(&self.shared.bytes).values().cloned().collect()
     }
@@ -366,12 +366,12 @@ impl StandIn {
         self.shared.next_connection.load(Ordering::SeqCst)
     }
 
-    /// What went wrong on connections: malformed requests, failed handshakes.
+    /// Errors on connections: malformed requests, failed handshakes.
     pub fn errors(&self) -> Vec<String> {
         lock(&self.shared.errors).clone()
     }
 
-    /// Takes no more connections: connects are refused. Open ones go on.
+    /// Accepts no more connections: connects are refused. Open ones continue.
     pub fn stop(&self) {
         let Some(acceptor) = lock(&self.acceptor).take() else {
             return;
@@ -393,14 +393,14 @@ impl StandIn {
         self.shared.gate.release();
     }
 
-    /// Closes every open connection and goes on accepting.
+    /// Closes every open connection and continues to accept.
     pub fn close_connections(&self) {
         for socket in lock(&self.shared.live).values() {
             socket.close();
         }
     }
 
-    /// Listens again on the same address, after `stop` or `kill`.
+    /// Listens on the same address again, after `stop` or `kill`.
     pub fn restart(&self) {
         self.stop();
         let listener = Listener::bind(&self.address).unwrap_or_else(|error| {
@@ -427,13 +427,13 @@ impl StandInBuilder {
         self
     }
 
-    /// TLS with this credential, demanding a client certificate of `ca` (Jetty's `client-auth: need`).
+    /// TLS with this credential, which requires a client certificate of `ca` (Jetty's `client-auth: need`).
     pub fn tls(self, ca: &Ca, credential: &Credential) -> Self {
         let verifier = client_verifier(ca).build().expect("a CA has certificates");
         self.tls_with(verifier, credential)
     }
 
-    /// The same, serving those without a certificate too (`client-auth: want`).
+    /// The same, for clients without a certificate too (`client-auth: want`).
     pub fn tls_wanting(self, ca: &Ca, credential: &Credential) -> Self {
         let verifier = client_verifier(ca)
             .allow_unauthenticated()
@@ -456,9 +456,9 @@ impl StandInBuilder {
         self
     }
 
-    /// TLS 1.2 with an RSA key of 1024 bits, asking for no certificate.
+    /// TLS 1.2 with an RSA key of 1024 bits, without a client certificate.
     pub fn small_tls(mut self, credential: &Credential) -> Self {
-        // rustls as a server prefers PSS to what comes first in the hello.
+        // As a server, rustls prefers PSS to the first scheme of the ClientHello.
         let schemes = &[SignatureScheme::RSA_PKCS1_SHA256];
         let key = SingleCertAndKey::from((*small_key(credential, schemes)).clone());
         let config = ServerConfig::builder_with_provider(crate::crypto::provider())
@@ -531,7 +531,7 @@ impl Shared {
                 // Counted and listed before the next accept, so that `kill` misses none.
                 let number = shared.opened(&socket);
                 let shared = Arc::clone(&shared);
-                // Its end is the end of the socket, which `kill` brings about.
+                // It ends with the socket, which `kill` closes.
                 thread::spawn(move || {
                     let served = shared.serve(number, socket);
                     shared.closed(number, served);
@@ -594,7 +594,7 @@ impl Shared {
         )
     }
 
-    /// Requests of one connection until either side ends it.
+    /// Requests of one connection until either side closes it.
     fn exchanges(
         &self,
         number: u64,
@@ -659,7 +659,7 @@ impl Shared {
         }
     }
 
-    /// After an early answer: nothing more is sent, and what comes is dropped, so that the answer is not lost to a reset.
+    /// After an early response nothing more is sent, and received bytes are dropped, so that the response is not lost to a reset.
     fn discard(&self, io: &mut impl Transport) -> io::Result<()> {
         io.finish();
         let mut piece = [0; 16 << 10];
@@ -673,7 +673,7 @@ impl Shared {
         Some(recorded.len() - 1)
     }
 
-    /// A record that a test has made us forget meanwhile stays forgotten.
+    /// A record that a test has discarded meanwhile stays discarded.
     fn amend(&self, index: Option<usize>, request: &Recorded) {
         let mut recorded = lock(&self.recorded);
         let place = index.and_then(|index| recorded.get_mut(index));
@@ -750,8 +750,8 @@ impl Listener {
         }
     }
 
-    /// Ends it at once, and the accept that waits in it. Closing alone would not: a program that another test is just
-    /// starting has a copy of the descriptor until its exec, and would go on taking connections into its queue.
+    /// Ends it at once, with the accept that waits in it. Closing alone would not suffice: a program that another test is starting
+    /// has a copy of the descriptor until its exec, and would queue connections.
     fn shut_down(&self) {
         let ended = match self {
             Self::Tcp(listener) => rustix::net::shutdown(listener, Shutdown::Both),
@@ -776,11 +776,11 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What health checks ask for.
+/// The paths of health checks.
 const PROBE_PATH: &str = "/status/v1/simple";
 const JRUBY_PATH: &str = "/status/v1/services/jruby-metrics";
 const LEGACY_PROBE_PATH: &str = "/production/status/no_key";
-/// Most bytes of a connection that are kept.
+/// Maximum bytes of a connection that are stored.
 const RAW_KEPT_MAX: usize = 4 << 20;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Subjects that no library would write: any RDNs, any string type, put into a certificate that is signed anew.
+//! Subjects that no library writes: any RDNs and string types, in a certificate that is signed again.
 
 /// An attribute: dotted type, tag of its string type, bytes of its value.
 pub type Attribute = (String, u8, Vec<u8>);
 
-/// The DER of a Name, its RDNs in this order.
+/// The DER of a Name with these RDNs in this order.
 pub fn name_der(rdns: &[Vec<Attribute>]) -> Vec<u8> {
     let set = |rdn: &Vec<Attribute>| {
         let attributes = rdn
@@ -14,7 +14,7 @@ pub fn name_der(rdns: &[Vec<Attribute>]) -> Vec<u8> {
     tlv(0x30, &rdns.iter().flat_map(set).collect::<Vec<u8>>())
 }
 
-/// The certificate with another subject, signed anew.
+/// The certificate with another subject, signed again.
 pub(crate) fn with_subject(
     certificate: &[u8],
     name: &[u8],
@@ -29,7 +29,7 @@ pub(crate) fn with_subject(
     tlv(0x30, &[&signed, whole[1], &tlv(0x03, &signature)].concat())
 }
 
-/// The elements that stand one after the other in `bytes`, whole.
+/// The consecutive elements of `bytes`, each complete.
 fn elements(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while !bytes.is_empty() {
@@ -45,7 +45,7 @@ fn content(element: &[u8]) -> &[u8] {
     &element[header(element).0..]
 }
 
-/// Bytes of tag and length, and what the length says.
+/// Length of tag and length, and the encoded length.
 fn header(element: &[u8]) -> (usize, usize) {
     match element[1] {
         short @ ..0x80 => (2, usize::from(short)),

@@ -9,12 +9,12 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::socket::Socket;
 
-/// How a slow client moves bytes: so many at most, then a rest.
+/// How a slow client moves bytes: so many at most, then a pause.
 #[derive(Clone, Copy)]
 pub(crate) struct Trickle {
     pub(crate) bytes: usize,
     pub(crate) rest: Duration,
-    /// When the present rest ends.
+    /// When the current pause ends.
     pub(crate) until: Instant,
 }
 
@@ -57,8 +57,8 @@ impl Write for Io {
     }
 }
 
-/// A socket whose failed writes are told by the next read: TLS would give up at them, and the peer's alert, which
-/// lies there to be read, would be lost. What was written first, the hello, is kept.
+/// A socket that reports failed writes only on the next read: rustls would stop at the write, and the peer's alert, which has
+/// arrived, would be lost. It stores what was written first, the ClientHello.
 pub(crate) struct Forgiving(
     pub(crate) Socket,
     pub(crate) Vec<u8>,
@@ -81,7 +81,7 @@ impl Read for Forgiving {
 impl Trickle {
     fn rest(&mut self) {
         let now = Instant::now();
-        // Slowness is what the test asked for.
+        // The test requested this delay.
         std::thread::sleep(self.until.saturating_duration_since(now));
         let earliest = now.checked_sub(CATCH_UP_MAX).unwrap_or(now);
         self.until = self.until.max(earliest) + self.rest;

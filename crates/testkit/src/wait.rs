@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Short enough that a test is not slowed, long enough that polling costs nothing.
+/// Short enough not to slow a test down, long enough that polling costs nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Polls `condition` until it yields a value; `None` when `limit` has passed first.
+/// Polls `condition` until it returns a value; `None` if `limit` passes first.
 pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {

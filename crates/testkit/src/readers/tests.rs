@@ -1,9 +1,9 @@
-//! What the originals were seen to read.
+//! What the original programs read.
 
 use super::*;
 
 /// Headers with this subject beside SUCCESS.
-fn told(dn: &str) -> Headers {
+fn headers(dn: &str) -> Headers {
     Headers(vec![
         ("X-Client-Verify".to_owned(), "SUCCESS".to_owned()),
         ("X-Client-DN".to_owned(), dn.to_owned()),
@@ -34,8 +34,8 @@ fn puppet_server_reads_what_it_was_seen_to_read() {
         ("/CN=agent", Some("agent")),
         ("/O=Org/CN=agent", Some("agent")),
         ("/CN=tester/ inc.", Some("tester")),
-        // At these it throws, some versions of it: a blank that HTTP has taken off, values and types that are none, and
-        // what is too long.
+        // Some versions throw at these: a blank that HTTP has removed, values and types that are invalid, and values that are too
+        // long.
         (r"CN=foo,O=.example.com/x\ ", Some("foo,O=.example.com")),
         (r"CN=foo,OU=.example.com/,O=\ ", Some("foo,OU=.example.com")),
         ("CN=a,O=#1E03616263", Some("a,O=#1E03616263")),
@@ -45,12 +45,12 @@ fn puppet_server_reads_what_it_was_seen_to_read() {
         ("CN=a,C=GER", Some("a,C=GER")),
         (r"CN=a,O=\20x\20", Some("a")),
     ] {
-        let read = puppet_server(&told(dn)).expect("served");
+        let read = puppet_server(&headers(dn)).expect("served");
         assert_eq!(read.name.as_deref(), name, "{dn}");
         assert_eq!(read.authenticated, name.is_some(), "{dn}");
     }
     let legacy = |dn: &str| {
-        let read = puppet_server_legacy(&told(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
+        let read = puppet_server_legacy(&headers(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
         read.expect("served").name
     };
     assert_eq!(legacy("CN=agent,O=Org").as_deref(), Some("agent"));
@@ -67,7 +67,7 @@ fn mongrel_reads_what_it_was_seen_to_read() {
         ("O=xCN = victim,CN=agent", Some("victim,CN=agent")),
         ("O=Org", None),
     ] {
-        let read = mongrel(&told(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
+        let read = mongrel(&headers(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
         assert_eq!(read.name.as_deref(), name, "{dn}");
     }
 }
@@ -90,7 +90,7 @@ fn rack_reads_what_it_was_seen_to_read() {
         ("agent", Ok(None)),
     ] {
         let read = rack(
-            &told(dn),
+            &headers(dn),
             "HTTP_X_CLIENT_DN",
             "HTTP_X_CLIENT_VERIFY",
             Ruby::New,

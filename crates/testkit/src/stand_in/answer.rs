@@ -1,4 +1,4 @@
-//! How an answer is written, with the faults it asks for.
+//! Writing a response with its injected faults.
 
 use std::{
     io::{self, Read, Write},
@@ -14,7 +14,7 @@ use crate::{
     socket::Socket,
 };
 
-/// Writes the answer with the faults it asks for.
+/// Writes the response with its faults.
 pub(super) fn give(
     io: &mut impl Transport,
     socket: &Socket,
@@ -26,7 +26,7 @@ pub(super) fn give(
         io.flush()?;
     }
     if !reply.delay.is_zero() {
-        // The delay itself is what the test asked for.
+        // The test requested this delay.
         thread::sleep(reply.delay);
     }
     if let Some(gate) = &reply.gate {
@@ -89,7 +89,7 @@ fn head_bytes(reply: &Reply) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// Sends body bytes, counting those of the content, and breaks off where the reply says.
+/// Sends body bytes, counts those of the content, and cuts off where the reply says.
 struct BodyWriter<'a, W> {
     io: &'a mut W,
     socket: &'a Socket,
@@ -98,7 +98,7 @@ struct BodyWriter<'a, W> {
 }
 
 impl<W: Write> BodyWriter<'_, W> {
-    /// False once broken off.
+    /// False once it is cut off.
     fn content(&mut self) -> io::Result<bool> {
         match &self.reply.content {
             Content::Length(bytes) | Content::ToClose(bytes) => self.pieces(bytes),
@@ -174,13 +174,13 @@ impl<W: Write> BodyWriter<'_, W> {
             self.sent += take as u64;
             rest = &rest[take..];
             if !interval.is_zero() && !rest.is_empty() {
-                // Slowness is what the test asked for.
+                // The test requested this delay.
                 thread::sleep(interval);
             }
         }
     }
 
-    /// Bytes to the next place where something happens.
+    /// Bytes to the next position where something happens.
     fn until_stop(&self) -> usize {
         let ends = self.reply.end_after.map(|(after, _)| after);
         let holds = self.reply.hold_after.as_ref().map(|(after, _)| *after);
@@ -193,7 +193,7 @@ impl<W: Write> BodyWriter<'_, W> {
     }
 }
 
-/// A stream that can tell its peer that nothing more will come.
+/// A stream that can be half-closed.
 pub(super) trait Transport: Read + Write {
     fn finish(&mut self);
 }

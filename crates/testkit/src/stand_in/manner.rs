@@ -1,4 +1,4 @@
-//! What a Puppet server of the field does with whom it does not know: a stand-in's manner, where a test asks for one.
+//! How a real Puppet Server treats unknown clients, for tests that request it.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,7 @@ use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 use super::Recorded;
 use crate::{readers, reply::Reply};
 
-/// By what a stand-in knows who asks, and whom it refuses; without one it answers everybody everything.
+/// How a stand-in identifies clients, and which it refuses. Without one it serves every client.
 #[derive(Clone, Debug)]
 pub struct Manner {
     believes: Believes,
@@ -23,7 +23,7 @@ enum Believes {
 }
 
 impl Manner {
-    /// A compiler with `allow-header-cert-info: true`: by the trusted headers of whoever has got in.
+    /// A compiler with `allow-header-cert-info: true`: by the trusted headers of every client that can connect.
     pub fn headers() -> Self {
         Self {
             believes: Believes::Headers,
@@ -32,7 +32,7 @@ impl Manner {
         }
     }
 
-    /// A server as installed: by the certificate of the connection, and headers say nothing.
+    /// A server as installed: by the certificate of the connection; headers are ignored.
     pub fn peer() -> Self {
         Self {
             believes: Believes::Peer,
@@ -40,19 +40,19 @@ impl Manner {
         }
     }
 
-    /// Its clock is so many seconds ahead of ours.
+    /// Its clock is ahead by so many seconds.
     pub fn clock_ahead(mut self, seconds: i64) -> Self {
         self.clock_ahead = seconds;
         self
     }
 
-    /// It reads heads of so many bytes.
+    /// It accepts heads of so many bytes.
     pub fn head_bytes_max(mut self, bytes: usize) -> Self {
         self.head_bytes_max = bytes;
         self
     }
 
-    /// Why a request is not served; nothing where it is.
+    /// Why a request is refused; `None` if it is served.
     pub(super) fn refusal(&self, request: &Recorded) -> Option<Reply> {
         if request.raw.len() > self.head_bytes_max {
             return Some(Reply::status(431));
@@ -80,7 +80,7 @@ impl Manner {
         })
     }
 
-    /// An answer with its clock.
+    /// A response with its clock.
     pub(super) fn dated(&self, reply: Reply) -> Reply {
         let now = OffsetDateTime::from(SystemTime::now());
         let now = match self.clock_ahead {

@@ -1,4 +1,4 @@
-//! What a Puppet server would say.
+//! The answers of a Puppet Server.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::{Recorded, Shared, lock};
 use crate::{ca::Credential, enrolment::RequestError, reply::Reply};
 
 impl Shared {
-    /// What a Puppet server would say.
+    /// The answer of a Puppet Server.
     pub(super) fn puppet(&self, request: &Recorded) -> Reply {
         let segments: Vec<&str> = request.path().split('/').skip(1).collect();
         let segments = modern(segments);
@@ -112,7 +112,7 @@ impl Shared {
         lock(&self.published).insert(credential.certname.clone(), credential.cert_pem.clone());
     }
 
-    /// Every compiler has a bucket of its own.
+    /// Every compiler has its own filebucket.
     fn file_bucket(&self, request: &Recorded, algorithm: &str, sum: &str) -> Reply {
         let key = format!("{algorithm}/{sum}");
         let mut bucket = lock(&self.bucket);
@@ -129,7 +129,7 @@ impl Shared {
     }
 }
 
-/// The layout of Puppet 0.25 to 3, which Puppet Server 2 to 6 serves too.
+/// The URL layout of Puppet 0.25 to 3, which Puppet Server 2 to 6 serves too.
 fn modern(segments: Vec<&str>) -> Vec<&str> {
     let base = match segments.as_slice() {
         ["puppet-ca", ..] | ["puppet", "v3" | "v4", ..] => return segments,
@@ -157,5 +157,5 @@ fn not_found(request: &Recorded) -> Reply {
         .body(text.as_bytes())
 }
 
-/// What the stand-in says it is.
+/// The version that the stand-in claims.
 const PUPPET_VERSION: &str = "8.7.0";

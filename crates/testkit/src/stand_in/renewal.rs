@@ -1,20 +1,20 @@
-//! What Puppet Server's CA renews when somebody asks it to: `certificate_renewal`, as its versions do.
+//! Which certificate Puppet Server's CA renews: `certificate_renewal` in its versions.
 
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 use super::{Recorded, Shared, lock};
 use crate::{readers, reply::Reply};
 
-/// How a CA finds the certificate that it renews.
+/// How a CA finds the certificate to renew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewing {
-    /// Not at all: Puppet Server up to 7 has no such endpoint.
+    /// There is no such endpoint: Puppet Server up to 7.
     Unknown,
-    /// With `allow-header-cert-info: true`, in every version: the one in `X-Client-Cert`, whoever signed it.
+    /// With `allow-header-cert-info: true`, in every version: the one in `X-Client-Cert`, whichever CA signed it.
     Header,
-    /// Without, before 8.2.1: the TLS peer's, whatever a header says.
+    /// Without it, before 8.2.1: the TLS peer's, whatever a header says.
     Peer,
-    /// Without, since 8.2.1: the TLS peer's where no header has one; that of the header where the peer's name is in
+    /// Without it, since 8.2.1: the TLS peer's if there is no header, else the one in the header if the peer's name is in
     /// `infra_inventory.txt`, which has these names.
     Inventory(Vec<String>),
 }
@@ -22,28 +22,28 @@ pub enum Renewing {
 impl Shared {
     pub(super) fn certificate_renewal(&self, request: &Recorded) -> Option<Reply> {
         let ca = self.ca.as_ref()?;
-        let told = match readers::escaped_certificate(&request.headers) {
-            Ok(told) => told,
+        let header = match readers::escaped_certificate(&request.headers) {
+            Ok(header) => header,
             Err(_) => return Some(refusal(400, "No or several certificates in the header")),
         };
         let peer = request.peer_certificates.first().cloned();
         let renewing = lock(&self.renewing).clone();
-        let chosen = match (&renewing, told, peer) {
+        let chosen = match (&renewing, header, peer) {
             (Renewing::Unknown, _, _) => return None,
-            (Renewing::Header, told, _) => told,
+            (Renewing::Header, header, _) => header,
             (Renewing::Peer, _, peer) | (Renewing::Inventory(_), None, peer) => peer,
-            (Renewing::Inventory(names), Some(told), Some(peer)) => {
+            (Renewing::Inventory(names), Some(header), Some(peer)) => {
                 if !common_name(&peer).is_some_and(|name| names.contains(&name)) {
                     return Some(refusal(400, "The peer is not in the infra inventory"));
                 }
-                Some(told)
+                Some(header)
             }
             (Renewing::Inventory(_), Some(_), None) => None,
         };
         let Some(chosen) = chosen else {
             return Some(refusal(403, "Forbidden request"));
         };
-        // Signatures are looked at by nobody: as the real one, which compares the issuer's key identifier.
+        // Signatures are not verified, as in the real CA, which compares the issuer's key identifier.
         Some(match ca.renew(&chosen) {
             Ok(renewed) => Reply::ok(&renewed.cert_pem),
             Err(error) => refusal(500, &error.to_string()),

@@ -1,4 +1,4 @@
-//! The stand-in against the client, without a proxy between them.
+//! The stand-in and the client, without a proxy between them.
 
 use super::*;
 use crate::{Client, ClientError};
@@ -200,8 +200,8 @@ fn a_killed_stand_in_refuses_and_comes_back_on_its_port() {
     assert_eq!(client(&stand_in).get("/status/v1/simple").status, 200);
 }
 
-/// Between fork and exec a child has every descriptor that its parent had, listening sockets too: closing ours is not
-/// the end of them.
+/// Between fork and exec a child has every descriptor of its parent, listening sockets too: closing them here does not end
+/// them.
 #[test]
 fn a_killed_stand_in_refuses_though_other_tests_start_programs() {
     let done = AtomicBool::new(false);

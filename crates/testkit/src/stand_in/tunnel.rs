@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use super::answer::Transport;
 use crate::{message::MessageReader, socket::Socket};
 
-/// A connection after a 101. Its failures are its end: a test looks at what the other side saw.
+/// A connection after a 101. Errors count as its end: a test checks what the other side saw.
 pub struct Tunnel<'a> {
     reader: MessageReader,
     io: &'a mut dyn Transport,
@@ -21,7 +21,7 @@ impl<'a> Tunnel<'a> {
         Self { reader, io, socket }
     }
 
-    /// Sends back what comes until nothing more does, then says so.
+    /// Echoes until the end, then half-closes.
     pub fn echo(&mut self) {
         while let Some(piece) = self.read() {
             if !self.send(&piece) {
@@ -31,7 +31,7 @@ impl<'a> Tunnel<'a> {
         self.finish();
     }
 
-    /// What comes next; none: the end.
+    /// The next bytes; `None`: the end.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let waiting = self.reader.pending().len();
         if waiting == 0 {
@@ -42,14 +42,14 @@ impl<'a> Tunnel<'a> {
         (!bytes.is_empty()).then_some(bytes)
     }
 
-    /// The next `n` bytes, or as many as come before the end.
+    /// The next `n` bytes, or as many as arrive before the end.
     pub fn read_bytes(&mut self, n: usize) -> Vec<u8> {
         self.reader
             .bytes(&mut Dyn(&mut *self.io), n)
             .unwrap_or_default()
     }
 
-    /// Whether the peer took it.
+    /// Whether the peer accepted it.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         self.io
             .write_all(bytes)
@@ -57,18 +57,18 @@ impl<'a> Tunnel<'a> {
             .is_ok()
     }
 
-    /// Says that nothing more comes; more may still be read.
+    /// Half-closes it; reading continues.
     pub fn finish(&mut self) {
         self.io.finish();
     }
 
-    /// Ends it with a reset.
+    /// Resets it.
     pub fn reset(&mut self) {
         self.socket.reset();
     }
 }
 
-/// A reader of known size around one that has none.
+/// A sized reader around an unsized one.
 struct Dyn<'a>(&'a mut dyn Transport);
 
 impl Read for Dyn<'_> {
