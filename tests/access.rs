@@ -1,4 +1,5 @@
-//! `[[access]]`: who may do what beside what the classes say, one claim each, held at the far end.
+//! `[[access]]`: which clients may send which requests, in addition to the endpoint classes. The tests read the result
+//! at the member.
 
 use testkit::{Ca, Client, Credential, StandIn};
 
@@ -21,13 +22,13 @@ fn estate(rules: &'static str) -> Estate {
         .start()
 }
 
-/// Whether a request passes, by the far end and by the answer.
+/// Whether a request is allowed, by what the member received and by the response.
 #[track_caller]
 fn check(estate: &Estate, client: &Client, (method, target): (&str, &str), passes: bool) {
     estate.forget();
     let answer = client.request(method, target, &[], b"");
     let arrived = estate.far_end().len();
-    // What passes is answered by the member, as it will.
+    // The member decides the status of an allowed request.
     assert_eq!(
         (answer.status != 403, arrived),
         (passes, usize::from(passes)),
@@ -98,7 +99,7 @@ fn a_rule_refuses_the_clients_that_it_matches_and_names_a_contact() {
             "contact the operator of this proxy",
         ];
         assert_refused(&answer, 403, &words);
-        // How to open the proxy is not for its clients to read.
+        // The refusal must not tell clients how to change the proxy's configuration.
         assert!(!answer.text().contains("[["), "{answer:?}");
         assert!(estate.far_end().is_empty(), "{condition}");
         let other = estate.client(&served(&estate.ca));
@@ -138,7 +139,7 @@ fn a_rule_matches_by_issuer_and_by_network() {
     let far = "127.0.1.7".parse().expect("an address");
     let from_afar = estate.client(&ours.agent("web03")).source(far);
     check(&estate, &from_afar, ("GET", FILE), false);
-    // One without a certificate has an address too, and is refused nothing by a rule about certificates.
+    // Rules about certificates do not match a client without a certificate, although it has an address.
     let stranger = ("GET", "/puppet-ca/v1/certificate/ca");
     check(&estate, &estate.anonymous(), stranger, true);
     check(&estate, &estate.anonymous().source(far), stranger, false);
@@ -183,7 +184,7 @@ fn t11_only_clients_that_a_rule_names_may_administer_the_ca() {
             .request("PUT", STATUS_OF_WEB02, &claimed, b"");
     assert_refused(&answer, 403, &["ca-administration"]);
     assert!(estate.far_end().is_empty());
-    // What is never passed on is not, whatever a rule says.
+    // Paths that the proxy never forwards stay closed, whatever a rule allows.
     check(
         &estate,
         &with("ops01", "true"),
@@ -231,7 +232,7 @@ fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
         ("//puppet/v3/catalog/web02", 400),
         ("/puppet/v3/%63atalog/web02", 400),
         ("/puppet/v3/catalog/web01%2f..%2fweb02", 400),
-        // The layouts of Puppet 3, which a server still reads.
+        // The path layouts of Puppet 3, which Puppet Server still accepts.
         ("/production/catalog/web02", 403),
         ("/production/catalog/web01", 403),
         ("/puppet/catalog/web02", 403),
@@ -259,11 +260,11 @@ fn the_first_rule_whose_conditions_match_decides() {
         check(&estate, &production, ("GET", target), true);
         check(&estate, &other, ("GET", target), false);
     }
-    // A rule that allows opens only what it names.
+    // A rule that allows opens only the class that it names.
     check(&estate, &production, ("PUT", STATUS_OF_WEB02), false);
     let others = ("GET", "/puppet/v3/node/web02");
     check(&estate, &production, others, false);
-    // Enrolment is no class of the rules.
+    // Enrolment is not a class that rules can name.
     let bootstrap = ("GET", "/puppet-ca/v1/certificate/ca");
     check(&estate, &estate.anonymous(), bootstrap, true);
 }
@@ -307,7 +308,7 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
     check(&estate, &bad, ("GET", FILE), false);
     let proxy = &estate.proxy;
     let records = proxy.wait_for_records(5);
-    // Connections end in any order, and so may their records.
+    // Connections may end in any order, and so may their records.
     let told = |certname: &str, target: &str| -> Vec<_> {
         let of = |record: &&serde_json::Value| {
             record["certname"] == certname && record["target"] == target
@@ -344,7 +345,7 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
         proxy.metrics().sum("proscenium_refusals_total", &reason),
         1.0
     );
-    // One event a minute and rule, however many requests it would refuse.
+    // The proxy logs one event per minute and rule, however many requests the rule would refuse.
     let events = proxy.stderr();
     let told = events.matches("would have refused a request").count();
     assert_eq!(told, 1, "{events}");
@@ -389,14 +390,14 @@ fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
         refused.clone().all(|record| record["observed"].is_null()),
         "{told:#?}"
     );
-    // A check says that nobody is refused.
+    // `check` warns that no client is refused.
     let checked = estate.proxy.command(&["check"], &[]);
     assert!(
         checked.stderr.contains("access_observe"),
         "{}",
         checked.stderr
     );
-    // Enforced from the next request on, also on a connection that is there.
+    // The rules are enforced from the next request on, also on an open connection.
     let mut live = estate
         .client(&estate.ca.agent("web01"))
         .connect()
@@ -419,7 +420,7 @@ fn rules_change_for_live_connections_at_their_next_request() {
     let agent = agent.extension(OWN, "south").extension(PRIVATE, "north");
     let mut live = estate.client(&agent.issue()).connect().expect("connects");
     assert_eq!(live.get(FILE).status, 200);
-    // The certificate was read when the connection came; what is named in it now is found all the same.
+    // The certificate was read when the connection opened. A rule that now names one of its values still matches.
     estate
         .proxy
         .edit_config("1.3.6.1.4.1.99999.7", "1.3.6.1.4.1.34380.1.2.7");
@@ -534,7 +535,7 @@ fn explain_shows_which_rule_decides() {
             "rule no-db: matches, refuses",
         ],
     );
-    // A name that no CA has is told: a rule that refuses by it would refuse nobody.
+    // `check` reports a name that no CA has, because a rule that refuses by it would refuse no client.
     let checked = proxy.command(&["check"], &[]);
     let warning = "no CA of the bundle has the subject \"CN=elsewhere\"";
     assert!(checked.stderr.contains(warning), "{}", checked.stderr);

@@ -1,4 +1,4 @@
-//! One record for each exchange and each refused handshake, whole, on one line, whatever a client says.
+//! One record for each exchange and each refused handshake: complete, on one line, whatever a client sends.
 
 use std::{
     fs::{self, OpenOptions},
@@ -79,14 +79,14 @@ fn a_record_describes_an_exchange_from_handshake_to_last_byte() {
         );
     }
     assert!(record["first_byte_us"].as_u64() <= record["total_us"].as_u64());
-    // The second on the same connections shakes no hands and connects to nobody.
+    // The second request uses the same connections, so it has no handshake and no connect.
     assert_eq!(connection.get(CATALOG).status, 200);
     let second = estate.proxy.wait_for_records(2).remove(1);
     assert_eq!(
         (&second["handshake_us"], &second["connect_us"]),
         (&Value::Null, &Value::Null)
     );
-    // Another, resumed, of the older TLS.
+    // Another connection: resumed, with the older TLS version.
     let client = estate.client(&agent).tls12();
     for _ in 0..2 {
         assert_eq!(client.get(CATALOG).status, 200);
@@ -225,7 +225,7 @@ fn combined_is_apaches_format_with_the_certname_as_user() {
             "{field} is not in {line}"
         );
     }
-    // The harness counts JSON records, of which there are none.
+    // The harness counts JSON records, and this log has none.
     estate.proxy.terminate();
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
 }
@@ -270,10 +270,10 @@ fn nothing_a_client_sends_forges_a_line_or_a_field() {
             .status,
         200
     );
-    // Threads write in no order of their own: each waits for the one before.
+    // Threads write in any order, so each request waits for the record of the one before.
     estate.proxy.wait_for_records(1);
     let target = "/puppet/v3/catalog/web01?x=\",\"verdict\":\"FORGED";
-    // Over HTTP/2 such a head is no request: its stream is reset, and the record says 400.
+    // Over HTTP/2 such a head is malformed: the stream is reset, and the record has 400.
     let answered = client
         .try_request("GET", target, &[("Referer", forged)], b"")
         .map_or(400, |answer| answer.status);
@@ -306,7 +306,7 @@ fn after_a_rename_and_a_reload_records_go_to_a_new_file() {
         estate.proxy.directory().join("access.json.1"),
     );
     fs::rename(&log, &rotated).expect("renames");
-    // Nothing else has changed: the reload is one for the log alone.
+    // Nothing else has changed, so the reload concerns the log only.
     assert_eq!(estate.proxy.hang_up()["result"], "unchanged");
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
     let record = estate
@@ -318,7 +318,7 @@ fn after_a_rename_and_a_reload_records_go_to_a_new_file() {
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&log).expect("a log").permissions());
     assert_eq!(mode & 0o777, 0o640);
-    // The harness counts the records of both.
+    // The harness counts the records of both files.
     let new = fs::read_to_string(&log).expect("the new file");
     let mut both = OpenOptions::new().append(true).open(&log).expect("opens");
     both.write_all(old.as_bytes()).expect("writes");
@@ -336,7 +336,7 @@ fn logs_are_reopened_without_reading_the_configuration() {
         fs::rename(&log, proxy.directory().join(name)).expect("renames");
         assert!(!log.exists());
     };
-    // A valid edit that nobody has asked for.
+    // A valid edit for which no reload was requested.
     proxy.edit_config(
         "[pools.ca]",
         "[pools.other]\nscheme = \"http\"\nmembers = [\"127.0.0.1:3\"]\n[pools.ca]",
@@ -344,7 +344,7 @@ fn logs_are_reopened_without_reading_the_configuration() {
     rotate("access.json.1");
     proxy.signal(Signal::USR1);
     assert!(wait_until(LIMIT, || log.exists().then_some(())).is_some());
-    // A broken one.
+    // A broken edit.
     proxy.write_config("nonsense = [");
     rotate("access.json.2");
     let socket = proxy.admin_socket();
@@ -357,7 +357,7 @@ fn logs_are_reopened_without_reading_the_configuration() {
     let status = proxy.status();
     assert_eq!(proxy.generation(), generation);
     assert_eq!(status["last_reload"], Value::Null, "nothing was reloaded");
-    // A file that cannot be opened: the proxy says so and goes on.
+    // A file that cannot be opened: the proxy reports it and continues.
     fs::rename(&log, proxy.directory().join("access.json.3")).expect("renames");
     fs::create_dir(&log).expect("a directory in its place");
     let outcome = proxy.command(&["reopen-logs"], &["--socket", socket]);
@@ -389,7 +389,7 @@ fn ignored_signals_change_nothing() {
         Signal::POWER,
     ] {
         proxy.signal(signal);
-        // The kernel delivers a signal before the process answers what is asked after it.
+        // The kernel delivers a signal before the process answers a later request.
         assert_eq!(proxy.status()["phase"], "serving", "{signal:?}");
     }
     let client = estate.client(&estate.ca.agent("web01"));
@@ -431,7 +431,7 @@ fn a_log_that_blocks_delays_no_request_and_its_drops_are_counted() {
         .status()
         .expect("mkfifo is there");
     assert!(made.success());
-    // Open for both, so that it exists for a writer though nobody reads.
+    // Opened for reading and writing, so that a writer can open the pipe although the test reads nothing yet.
     let mut reader = OpenOptions::new()
         .read(true)
         .write(true)
@@ -453,18 +453,18 @@ fn a_log_that_blocks_delays_no_request_and_its_drops_are_counted() {
             .metrics()
             .sum("proscenium_access_records_dropped_total", &[])
     };
-    // A pipe holds 64 KiB: until it and the queue are full nothing is lost.
+    // A pipe holds 64 KiB. No record is lost until the pipe and the queue are full.
     while dropped() < 5.0 {
         for _ in 0..20 {
             let answer = connection.request("GET", CATALOG, &[("User-Agent", &filler)], b"");
             assert_eq!(answer.status, 200);
             asked += 1.0;
         }
-        // Far fewer than the queue takes by default.
+        // Far fewer than the queue holds by default.
         assert!(asked < 2_000.0, "nothing is dropped");
     }
     assert_eq!(estate.proxy.status()["limits"]["access_log_queue_max"], 4);
-    // Once somebody reads, every record that was not dropped arrives.
+    // Once the test reads, every record that was not dropped arrives.
     drop(connection);
     let expected = asked - dropped();
     let mut text = Vec::new();
@@ -547,7 +547,7 @@ fn a_client_that_disconnects_is_a_499_and_a_member_that_disconnects_is_named() {
     );
 }
 
-/// Everything as the harness makes it, but for the access log.
+/// Everything as the harness configures it, except the access log.
 fn with_log(proxy: testkit::ProxyBuilder, lines: &str) -> testkit::ProxyBuilder {
     proxy.access_log_alone(lines)
 }
@@ -563,7 +563,7 @@ fn lines(proxy: &Proxy, file: &str, n: usize) -> Vec<String> {
     whole.lines().map(str::to_owned).collect()
 }
 
-/// Apache's combined format, and that of a log of TLS beside it.
+/// Apache's combined format, and that of an additional log about TLS.
 const APACHE: [&str; 2] = [
     "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"",
     "%t %h %{SSL_PROTOCOL}x %{SSL_CIPHER}x \"%r\" %b",
@@ -608,7 +608,7 @@ fn several_logs_are_written_at_once_each_in_its_own_format() {
     assert_eq!(rest, expected);
     // The JSON log beside them has both requests.
     proxy.wait_for_records(2);
-    // All of them are opened again.
+    // All of them are reopened.
     let rotated = proxy.directory().join("ssl.log.1");
     fs::rename(&logs[1], &rotated).expect("renames");
     let outcome = proxy.command(

@@ -1,4 +1,4 @@
-//! What went wrong in other front ends, each by its number, played against ours.
+//! Vulnerabilities of other front ends, each with its number, reproduced against this proxy.
 
 use testkit::{Ca, Client};
 
@@ -7,7 +7,7 @@ use crate::support::{
     paths::{CA_CERTIFICATE, CATALOG},
 };
 
-/// Caddy: names that a CGI-like server folds into `HTTP_X_CLIENT_DN` passed the list of what a client may not say.
+/// Caddy: names that a CGI-like server folds into `HTTP_X_CLIENT_DN` passed the list of forbidden names.
 #[test]
 fn ghsa_f59h_q822_g45g_no_alias_of_a_trusted_header_reaches_a_member() {
     let estate = Estate::start();
@@ -54,8 +54,8 @@ fn cve_2016_5385_no_client_chooses_a_members_proxy() {
     assert!(estate.only_request().headers.all("proxy").is_empty());
 }
 
-/// N. Davison, "Abusing HTTP hop-by-hop request headers": `Connection` named what the proxy itself had added, and a
-/// proxy further on took it out.
+/// N. Davison, "Abusing HTTP hop-by-hop request headers": `Connection` named a field that the proxy itself had added,
+/// and the next proxy removed it.
 #[test]
 fn davison_2019_no_client_removes_the_proxys_headers_by_connection() {
     http1_alone!("HTTP/2 has no Connection field");
@@ -85,7 +85,7 @@ fn davison_2019_no_client_removes_the_proxys_headers_by_connection() {
         for name in ours {
             assert!(!request.only(name).is_empty(), "{nomination}: {name}");
         }
-        // And nobody further on is asked to take them out.
+        // The member is not asked to remove them either: `Connection` is not forwarded.
         for line in request.headers.all("connection") {
             assert!(
                 !line.to_ascii_lowercase().contains("x-"),
@@ -95,7 +95,7 @@ fn davison_2019_no_client_removes_the_proxys_headers_by_connection() {
     }
 }
 
-/// nginx and httpd: a session made where no certificate is wanted opened what asks for one.
+/// nginx and httpd: a session made where no certificate is required was resumed where one is required.
 #[test]
 fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     let ca = Ca::new();
@@ -113,7 +113,7 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     for version in [Client::tls12, Client::tls13] {
         for (credential, let_in) in [(None, false), (Some(&revoked), false), (Some(&good), true)] {
             let lax = version(proxy.client(credential));
-            // Tickets come with the first answer.
+            // Tickets arrive with the first response.
             let told = lax.get("/nowhere");
             assert!([403, 404].contains(&told.status), "{told:?}");
             assert!(
@@ -133,7 +133,7 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     }
 }
 
-/// The same over a reload: what a listener asked for before means nothing for what it asks for now.
+/// The same across a reload: a session made under the old policy is not resumed under a stricter one.
 #[test]
 fn cve_2025_23419_no_session_outlives_a_stricter_policy() {
     let estate = Estate::start();
@@ -151,7 +151,8 @@ fn cve_2025_23419_no_session_outlives_a_stricter_policy() {
     assert!(error.alert().is_some(), "{error}");
 }
 
-/// OpenVox pull request 568 has agents look whether a catalog is theirs, since front ends gave out others'.
+/// OpenVox pull request 568 lets agents check that a catalog is their own, because front ends delivered those of other
+/// agents.
 #[test]
 fn openvox_568_no_response_goes_to_two_agents() {
     let estate = Estate::builder().compilers(1).start();

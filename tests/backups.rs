@@ -15,7 +15,7 @@ const SIGN: &str = "/puppet-ca/v1/certificate_request/web03";
 fn writes_to_the_ca_go_to_the_first_ca_server_only() {
     let second = StandIn::builder("ca2").ca(&Ca::new()).start();
     let address = second.address();
-    // Two CA servers, the first of which is the estate's own.
+    // Two CA servers; the first is that of the estate.
     let estate = Estate::builder().start();
     let first = estate.ca_server.address();
     estate.proxy.edit_config(
@@ -125,7 +125,7 @@ fn a_member_that_breaks_a_connection_stays_up_and_its_backup_gets_nothing() {
     assert_eq!(shares(&estate)[1], 0);
 }
 
-/// An estate whose second CA server is a backup, without probes: what is known of either comes from requests.
+/// An estate whose second CA server is a backup. Without probes, only requests show the health of either.
 fn backed_up() -> (Estate, StandIn) {
     let second = StandIn::builder("ca2").ca(&Ca::new()).start();
     let estate = Estate::builder().ca_pool(UNPROBED).start();
@@ -158,7 +158,7 @@ fn a_backup_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
     }
     assert!(second.requests().is_empty());
 
-    // The request that finds nobody there goes on to the backup: no byte of it has gone anywhere.
+    // The connect fails, so no byte was sent and the request goes to the backup.
     estate.ca_server.kill();
     assert_eq!(write_to_ca(&estate, 5).status, 200);
     let seen = second.requests();
@@ -170,7 +170,7 @@ fn a_backup_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
     assert_eq!(record["attempts"], 2, "{record}");
     assert_eq!((write_to_ca(&estate, 6).status, read()), (200, 200));
 
-    // A restarted one is tried by requests, and then gets them all again.
+    // After a restart, requests try the first server, and then it gets all of them again.
     estate.ca_server.restart();
     let back = wait_until(LIMIT, || {
         estate.ca_server.forget();
@@ -197,7 +197,7 @@ fn a_write_that_may_have_arrived_is_not_sent_to_the_backup_ca_server() {
         assert!(second.requests().is_empty());
     }
 
-    // It reads the request whole, and dies with it.
+    // The server reads the complete request, then stops.
     estate.ca_server.answer_as_puppet();
     estate.ca_server.forget();
     estate.ca_server.hold();
@@ -211,7 +211,7 @@ fn a_write_that_may_have_arrived_is_not_sent_to_the_backup_ca_server() {
     let response = waiting.read_response().expect("an answer");
     assert_refused(&response, 502, &["may have acted on this request"]);
     assert!(second.requests().is_empty());
-    // The agent comes again with a request of its own, and finds nobody there.
+    // The agent retries with a new request, and the connect to the server fails.
     assert_eq!(write_to_ca(&estate, 2).status, 200);
     assert_eq!(second.requests().len(), 1);
 }
@@ -233,7 +233,7 @@ fn a_ca_server_that_answers_but_cannot_be_verified_does_not_lose_its_writes_to_t
         .ca(&ca)
         .proxy(move |proxy| proxy.with(&pool))
         .start();
-    // It may be at work for others, and its trouble with us is not its death.
+    // The server may work for other clients; that the proxy cannot verify it does not mean that it is down.
     assert_refused(&write_to_ca(&estate, 1), 502, &["nothing was sent"]);
     assert!(first.requests().is_empty() && second.requests().is_empty());
 }

@@ -81,7 +81,8 @@ fn random_shares_by_weight_without_a_fixed_order() {
         let answer = connection.request("POST", CATALOG, &[], b"facts").json();
         order.push(answer["compiler"].as_str().expect("a name").to_owned());
     }
-    // 320 are fair, and 80 for the other two together; even so it is no rotation, which never leaves its period.
+    // 320 is the fair share, and 80 for the other two members together. Random order is not a rotation, which would
+    // repeat its period.
     let shares = shares(&estate);
     assert!(
         shares[0] > 240 && shares[1] > 5 && shares[2] > 5,
@@ -107,12 +108,12 @@ fn random_avoids_a_busy_member() {
     for _ in 0..40 {
         assert_eq!(connection(&estate).get(FILE).status, 200);
     }
-    // Of two members both are drawn each time, and one is always idle.
+    // Both of the two members are drawn each time, and one is always idle.
     assert_eq!((shares(&estate)[busy], shares(&estate)[free]), (1, 40));
     answered(&estate, slow);
 }
 
-/// Which compiler each client address comes to, one request each.
+/// The compiler that each client address gets, with one request each.
 fn homes(estate: &Estate) -> BTreeMap<u8, String> {
     let agent = estate.client(&estate.ca.agent("web01"));
     let home = |n: u8| {
@@ -135,7 +136,7 @@ fn source_hash_keeps_clients_on_their_member_and_moves_only_those_of_a_member_th
     names.dedup();
     assert_eq!(names.len(), 3, "the addresses spread: {before:?}");
     assert_eq!(homes(&estate), before, "over other connections and workers");
-    // Neither the certificate nor what a request says of its sender counts.
+    // Neither the certificate nor a request header changes the address that counts.
     let (other, address) = (estate.ca.agent("web02"), [127, 0, 2, 1].into());
     let client = estate.client(&other).source(address);
     let fields = [("X-Forwarded-For", "127.0.2.9"), ("X-Real-IP", "127.0.2.9")];

@@ -1,4 +1,5 @@
-//! The deny list: whoever the operator blocks is out at once, on every path that a revocation takes, and stays out.
+//! The deny list: a certificate that the operator blocks is refused at once, on every path that a revocation affects,
+//! until it is unblocked.
 
 use std::{
     fs, thread,
@@ -24,7 +25,7 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     let mut innocent = other.connect().expect("connects");
     assert_eq!(idle.get(WEB01).status, 200);
     assert_eq!(innocent.get(WEB02).status, 200);
-    // Busy while it is blocked, so that its next request is the one that hears of it.
+    // A request is in flight during the block, so its next request is the first to be refused.
     estate.compilers.iter().for_each(StandIn::hold);
     estate.forget();
     let mut live = client.connect().expect("connects");
@@ -64,7 +65,7 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     assert_eq!(estate.client(&bad).get(WEB01).status, 200);
     assert_eq!(client.get(WEB01).status, 200);
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
-    // Both are told, with who asked and why.
+    // Both blocks are shown with operator and reason.
     let told = estate.proxy.stderr();
     for event in [": unblocked", ": blocked"] {
         let line = told.lines().find(|line| line.contains(event));
@@ -110,7 +111,7 @@ fn unblocking_keeps_the_connections_open_that_were_not_closed_yet() {
     let closed = "proscenium_connections_revoked_total";
     estate.proxy.wait_for_metric(closed, &[], 1.0);
     done(&estate.proxy, &["unblock"], &["web01"]);
-    // Its turn is behind all of theirs.
+    // This connection would be closed after all of those.
     estate.ca.revoke(&revoked);
     estate.proxy.swap_crl();
     assert!(goes.is_closed_within(LIMIT), "closed without an answer");
@@ -235,7 +236,7 @@ fn neither_a_reload_nor_a_new_crl_nor_a_restart_lifts_a_block() {
     let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
     assert_eq!(listed[0]["blocked"]["certname"], "web01");
     assert_eq!(listed[0]["why"], "stolen");
-    // Its certificate may be read anew by anybody, and nobody else's list is taken.
+    // Its certificate may be loaded again, but it gets no request and its CRL is not used.
     let list = state.path().join("blocks.json");
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::metadata(&list).expect("is kept").permissions().mode();
@@ -271,7 +272,7 @@ fn a_block_applies_while_a_reload_waits_for_a_member() {
 fn a_block_that_has_expired_at_the_start_stays_until_the_clock_is_certain() {
     let state = TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state.path());
-    // What a start finds whose clock is ahead, of a block for a month.
+    // A month's block, as a start finds it when the clock is ahead.
     let list = state.path().join("blocks.json");
     let kept = serde_json::json!({ "version": 1, "blocks": [{
         "blocked": { "certname": "web01" },
@@ -328,7 +329,7 @@ fn an_unreadable_deny_list_prevents_a_start() {
         }
     }
 
-    // It may be good, so no advice to remove it.
+    // The file may be valid, so the message does not advise removing it.
     fs::remove_file(&list).expect("is there");
     fs::create_dir(&list).expect("is created");
     let stderr = outcome();

@@ -40,7 +40,7 @@ fn dns_does_not_move_the_writes_from_a_ca_server_that_answers() {
         roles(&proxy.status()),
         [(one.clone(), false), (other.clone(), true)]
     );
-    // DNS names the other one first, then it alone: the first answers, so it keeps the writes.
+    // DNS first adds the other server, then names only that one. The first server answers, so it keeps the writes.
     server.replace(&targets(&[(0, 1, &second), (1, 1, &first)]));
     wait_for_addresses(&proxy, "ca", &[one.clone(), other.clone()]);
     server.replace(&targets(&[(0, 1, &second)]));
@@ -62,7 +62,7 @@ fn dns_does_not_move_the_writes_from_a_ca_server_that_answers() {
     write(1);
     assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
 
-    // Once it answers no longer, DNS decides, and does so for good.
+    // Once the first server stops answering, DNS decides, and the writes do not move back.
     first.stop();
     wait_for_addresses(&proxy, "ca", &[other]);
     proxy.wait_for_status("no alarm", |status| {
@@ -88,7 +88,7 @@ fn writes_move_soon_after_their_ca_server_is_gone_and_not_by_its_agent_check() {
     let dns = dns(&server).replace("ttl_max = \"1s\"", "ttl_max = \"1h\"");
     let proxy = support::proxy(&ca).with(&dns).with(&pools).start();
     proxy.wait_for_members(&["ca"]);
-    // From now on an answer is valid for an hour.
+    // From now on a DNS answer is valid for an hour.
     let moved = targets(&[(0, 1, &second), (1, 1, &first)]).replace(" SRV ", " 3600 SRV ");
     agent.say(b"drain\n");
     proxy.wait_for_status("drained by its agent", |status| {
@@ -152,7 +152,7 @@ fn a_restart_does_not_move_the_writes_from_a_ca_server_that_answers() {
     assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
     after.stop();
 
-    // It is gone when the proxy starts: DNS decides.
+    // The server is gone when the proxy starts, so DNS decides.
     first.stop();
     let last = start();
     wait_for_addresses(&last, "ca", std::slice::from_ref(&other));

@@ -1,4 +1,4 @@
-//! What stands before the CA: which certificate requests reach it, and what is left of it whatever strangers do.
+//! Protection of the CA: which certificate requests reach it, and how much of its capacity strangers can use.
 
 use std::{net::IpAddr, thread};
 
@@ -23,7 +23,7 @@ fn with(tables: &'static str) -> Estate {
         .start()
 }
 
-/// A request that an agent made, and its name.
+/// A certificate request made by a real agent, and its name.
 fn of_an_agent(kind: &str) -> (String, Vec<u8>) {
     let pem = fixtures::text(&format!("request-{kind}.pem"));
     (format!("{kind}.lab.test"), pem.into_bytes())
@@ -40,7 +40,7 @@ fn refusals(estate: &Estate, reason: &str) -> f64 {
     estate.proxy.metrics().sum(REFUSALS, &[("reason", reason)])
 }
 
-// What reaches the CA.
+// Requests that reach the CA.
 
 #[test]
 fn t11_no_request_to_administer_the_ca_reaches_it() {
@@ -92,7 +92,7 @@ fn t11_a_certificate_request_for_rights_on_the_servers_never_reaches_the_ca() {
             .expect("sends");
         let in_chunks = connection.read_response().expect("is answered");
         assert_refused(&in_chunks, 403, &words);
-        // The connection goes on: nothing of it was left unread.
+        // The connection stays open: the whole body was read.
         assert_eq!(connection.get(BUNDLE).status, 200);
     }
     assert!(
@@ -182,7 +182,7 @@ fn certificate_requests_of_agents_arrive_byte_for_byte() {
             }
             .expect("sends");
             let response = connection.read_response().expect("is answered");
-            // The second is what every round of `waitforcert` gets.
+            // Every round of `waitforcert` gets the second response.
             assert_eq!(response.status, if chunked { 400 } else { 200 });
             assert_eq!(estate.only_request().body.kept, body, "{kind}");
         }
@@ -280,7 +280,7 @@ fn an_exception_lifts_one_rule_for_the_certnames_that_it_names() {
         403,
         &["grants rights"],
     );
-    // For others, from the next request on.
+    // It applies to the other certnames from the next request on.
     estate.proxy.edit_config("altnames.*", "cli-*");
     estate
         .proxy
@@ -370,9 +370,9 @@ fn explain_shows_that_a_certificate_request_is_checked() {
     assert!(!told("GET").contains("[csr]"), "{}", told("GET"));
 }
 
-// What is left of the CA.
+// Capacity of the CA.
 
-/// Asks until it is told to come again; says how often it was not.
+/// Sends requests until one is refused with Retry-After; returns the number of accepted ones.
 #[track_caller]
 fn until_refused(connection: &mut Connection) -> (usize, Response) {
     for n in 0..200 {
@@ -401,7 +401,7 @@ fn t12_a_flood_from_one_address_is_answered_with_retry_after() {
     assert!(passed >= 5, "{passed}");
     assert_unavailable(&refused, 429);
     assert_refused(&refused, 429, &["at this address", "Try again later"]);
-    // Whatever it asks of the CA, and what it asks of nobody else.
+    // The rate counts every request to the CA, and no request to other pools.
     let csr = certificate_request("web01");
     let response = flood.request("PUT", &target("web01"), &[], &csr);
     assert_unavailable(&response, 429);
@@ -414,7 +414,7 @@ fn t12_a_flood_from_one_address_is_answered_with_retry_after() {
         (&record["status"], &record["attempts"]),
         (&429.into(), &0.into())
     );
-    // Another address, and an agent at this one, have nothing to do with it.
+    // Another address, and an agent at this address, are not affected.
     let other: IpAddr = [127, 0, 0, 2].into();
     assert_eq!(estate.anonymous().source(other).get(BUNDLE).status, 200);
     let mut agent = estate
@@ -467,7 +467,7 @@ fn t12_strangers_at_many_addresses_share_one_rate() {
     assert_eq!(agent.get(BUNDLE).status, 200);
 }
 
-/// Strangers whose requests the CA works on without end, so many as it lets in, each at an address of its own.
+/// As many strangers as the CA has slots for, each at its own address, with requests that the CA never answers.
 fn slow_strangers<T>(estate: &Estate, count: u8, meanwhile: impl FnOnce() -> T) -> T {
     let sources: Vec<_> = (1..=count).map(|n| [127, 0, 2, n].into()).collect();
     slow_strangers_at(estate, &sources, meanwhile)
@@ -498,7 +498,7 @@ fn slow_strangers_at<T>(estate: &Estate, sources: &[IpAddr], meanwhile: impl FnO
     })
 }
 
-/// What an agent with a certificate asks of the CA.
+/// Requests that an agent with a certificate sends to the CA.
 #[track_caller]
 fn assert_served(estate: &Estate) {
     let agent = estate.client(&estate.ca.agent("web01"));
@@ -523,7 +523,7 @@ fn t12_slow_strangers_leave_slots_for_agents() {
             assert_served(&estate);
         }
     });
-    // Their places are free with the last byte.
+    // Their slots are free with the last byte.
     assert_eq!(estate.anonymous().get(CRL).status, 200);
     let record = estate
         .proxy
@@ -627,7 +627,7 @@ fn t12_a_stranger_that_waits_for_100_continue_takes_no_slot_at_the_ca() {
     assert_eq!(waiting.read_response().expect("an answer").status, 200);
 }
 
-/// Waits until the CA has room for a stranger again.
+/// Waits until the CA has a free slot for a stranger.
 #[track_caller]
 fn wait_for_a_place(estate: &Estate) {
     let has_room = || (estate.anonymous().get(CRL).status == 200).then_some(());

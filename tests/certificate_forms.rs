@@ -1,4 +1,4 @@
-//! Certificates as they come: what is too large to be told, and a page that says what becomes of each form.
+//! Unusual certificates: what happens if one is too large to forward, and the page that lists the result for each form.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::support::{
 
 const CATALOG: &str =
     "/puppet/v3/catalog/web01?environment=production&configured_environment=production";
-/// What Jetty reads of a head by default.
+/// The size of a head that Jetty accepts by default.
 const JETTY_HEAD_MAX: usize = 8192;
 
 #[test]
@@ -32,16 +32,16 @@ fn a_certificate_too_large_for_a_server_is_refused_with_an_explanation_and_reach
             "alternative names",
         ],
     );
-    // The text is for the agent's administrator: it does not say how to open the proxy.
+    // The text is for the agent's administrator, so it does not mention settings of the proxy.
     assert!(!refused.text().contains("forward_cert_max"), "{refused:?}");
     assert!(estate.far_end().is_empty());
     let record = estate
         .proxy
         .wait_for_record(|record| record["status"] == 431);
     assert_eq!(record["reason"], "certificate-too-large", "{record}");
-    // The CA is told no certificate, so there is nothing too large.
+    // No certificate is forwarded to the CA, so none is too large.
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
-    // And the connection is as good as before.
+    // The connection remains usable.
     let mut connection = client.connect().expect("connects");
     assert_refused(&connection.get(CATALOG), 431, &[]);
     assert_eq!(connection.get(CA_CERTIFICATE).status, 200);
@@ -81,7 +81,7 @@ fn a_pool_whose_servers_read_larger_heads_gets_larger_certificates() {
     assert!(told > JETTY_HEAD_MAX, "{told}");
 }
 
-/// The largest certificate that goes by default leaves room in Jetty's head for what agents say.
+/// The largest certificate forwarded by default leaves room in Jetty's head for the headers of agents.
 #[test]
 fn what_is_forwarded_by_default_fits_the_head_that_jetty_reads() {
     let estate = Estate::start();
@@ -110,7 +110,7 @@ fn what_is_forwarded_by_default_fits_the_head_that_jetty_reads() {
     assert!(largest > 6 << 10, "close to the limit: {largest}");
 }
 
-/// docs/certificates.md has the whole table, in words.
+/// docs/certificates.md describes the whole table in words.
 #[test]
 fn the_page_about_certificates_lists_each_verdict_of_the_table() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/certificates.md");

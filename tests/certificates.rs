@@ -1,5 +1,5 @@
-//! Several certificates and several listeners: which certificate is shown to whom, and that nothing passes from one
-//! listener to another.
+//! Several certificates and several listeners: which certificate a client gets, and that sessions are not shared
+//! between listeners.
 
 use rustls::{AlertDescription, SignatureScheme};
 use serde_json::Value;
@@ -25,9 +25,9 @@ fn a_server_name_gets_its_certificate_and_an_unknown_one_the_first() {
             ("FRONT.Example.com", &first),
             ("two.sites.example.com", &wild),
             ("Two.SITES.example.com", &wild),
-            // Under its own name, though the wildcard stands before it.
+            // The certificate with the exact name, although the wildcard comes first in the list.
             ("one.sites.example.com", &exact),
-            // An address is no name that a client could ask for.
+            // An address is not a name that a client can send in SNI.
             ("127.0.0.1", &first),
         ] {
             let connection = client.clone().server_name(name).connect();
@@ -69,7 +69,7 @@ fn the_clients_signature_algorithms_decide_between_certificates_of_one_name() {
             let connection = connection.unwrap_or_else(|error| panic!("{schemes:?}: {error}"));
             assert_eq!(connection.peer_certificates()[0], shown.cert_der);
         }
-        // A certificate of another name would be of no use to it.
+        // The client could not use a certificate with another name.
         let lost = version(client.clone().server_name("other")).checking(RSA);
         let alert = lost.connect().err().and_then(|error| error.alert());
         assert_eq!(alert, Some(AlertDescription::HandshakeFailure));
@@ -88,7 +88,7 @@ fn a_strict_listener_refuses_unknown_server_names() {
         for (name, alert) in [
             ("unknown.example.com", AlertDescription::UnrecognisedName),
             ("puppet.example.com", AlertDescription::UnrecognisedName),
-            // An address: the client asks for no name at all.
+            // An address: the client sends no server name.
             ("127.0.0.1", AlertDescription::MissingExtension),
         ] {
             let error = client.clone().server_name(name).connect().err();
@@ -111,12 +111,12 @@ fn a_strict_listener_refuses_unknown_server_names() {
         &[("listener", "agents"), ("result", "refused")],
         6.0,
     );
-    // What is no TLS is told as before.
+    // Input that is not TLS gets the same response as before.
     let mut noise = Client::plain(proxy.address()).connect().expect("connects");
     noise.send_raw(b"\0 / HTTP/1.1\r\n\r\n").expect("sent");
     noise.read_to_close();
     proxy.wait_for_record(|record| record["reason"] == "not-tls");
-    // A reload relaxes it.
+    // A reload turns the setting off.
     proxy.edit_config("sni_strict = true", "sni_strict = false");
     proxy.reload_applied();
     let client = proxy.client(None).server_name("127.0.0.1");
@@ -155,7 +155,7 @@ fn check_lists_each_certificate_with_its_names_and_type_of_key() {
         .with(&own)
         .files(&[("ecdsa", &ecdsa), ("rsa", &rsa), ("nameless", &nameless)])
         .check();
-    // Agents that come to the other listener are locked out.
+    // Agents that connect to the other listener are locked out.
     assert_eq!(checked.code, Some(78), "{}", checked.stderr);
     assert!(
         checked
@@ -216,7 +216,7 @@ fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
     proxy.reload_applied();
     assert_eq!(shown(agents), first.cert_der);
     assert_eq!(shown(others.clone()), renewed.cert_der);
-    // A key that does not fit changes nothing, and is told under the listener's name.
+    // A key that does not match changes nothing, and is reported under the listener's name.
     proxy.write("own.key", &own.key_pem, 0o640);
     let refused = proxy.reload();
     assert_eq!(refused["result"], "refused");
@@ -251,11 +251,11 @@ fn no_session_of_one_listener_is_resumed_on_another() {
     for version in [Client::tls12, Client::tls13, Client::without_tickets] {
         for (credential, let_in) in [(None, false), (Some(&agent), true)] {
             let client = version(proxy.client(credential));
-            // Tickets come with the first answer.
+            // Tickets arrive with the first response.
             client.get("/nowhere");
             let again = client.connect().expect("connects");
             assert!(again.resumed(), "sessions are resumed at all");
-            // The same policy, and yet another listener.
+            // Another listener with the same policy.
             let elsewhere = client.clone().at(twin.address());
             let full = elsewhere.connect().expect("connects");
             assert!(!full.resumed(), "not on another listener");
@@ -276,7 +276,7 @@ const NOT_AFTER: &str = "proscenium_certificate_not_after_timestamp_seconds";
 const SOON: &str = "certificate-expiring";
 const INVALID: &str = "certificate-invalid";
 
-/// The message of the one alarm that is active, if it is of this kind.
+/// The message of the only active alarm, if it is of this kind.
 fn alarm(status: &Value, kind: &str) -> Option<String> {
     let alarms = status["alarms"].as_array().expect("a list");
     assert!(alarms.len() < 2, "one for each file: {alarms:?}");
@@ -416,7 +416,7 @@ fn rsa() -> Credential {
     )
 }
 
-/// A proxy whose members are nowhere.
+/// A proxy whose members do not exist.
 fn estate(ca: &Ca) -> ProxyBuilder {
     support::proxy(ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")

@@ -1,4 +1,4 @@
-//! A chain that was verified is not verified again, and nothing that may have changed since is believed for it.
+//! The proxy does not verify the signatures of a known chain again, but checks again everything that may have changed.
 
 use testkit::Credential;
 
@@ -13,7 +13,7 @@ fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocati
         assert_accepted(&estate, &agent);
         assert_eq!(lookups(&estate), (1.0, f64::from(connection), 1.0));
     }
-    // A resumed session is judged too, and a second request of a connection is not.
+    // A resumed session is verified too; a second request on a connection is not.
     let client = estate.client(&agent);
     let mut kept = client.connect().expect("connects");
     assert_eq!(kept.get(CATALOG).status, 200);
@@ -21,7 +21,7 @@ fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocati
     assert_eq!(lookups(&estate), (1.0, 3.0, 1.0));
     assert_eq!(client.get(CATALOG).status, 200);
     assert_eq!(lookups(&estate), (1.0, 4.0, 1.0));
-    // Its list changes: what is remembered saves nobody.
+    // The CRL changes, so a cached chain does not avoid the check.
     estate.ca.revoke(&agent);
     estate.proxy.swap_crl();
     let answer = estate.client(&agent).get(CATALOG);
@@ -30,7 +30,7 @@ fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocati
     assert!(kept.is_closed_within(LIMIT));
     let (_, hits, _) = lookups(&estate);
     assert_eq!(hits, 4.0);
-    // Another agent is nobody's chain but its own.
+    // Another agent uses only its own chain.
     assert_accepted(&estate, &estate.ca.agent("web01"));
     let (chains, hits, _) = lookups(&estate);
     assert_eq!((chains, hits), (2.0, 4.0));
@@ -91,7 +91,7 @@ fn a_changed_bundle_or_policy_clears_the_cache_and_size_zero_disables_it() {
     }
 }
 
-/// Asserts that a connection of its own is let in, and what the far end is told.
+/// Asserts that a new connection is accepted, and which verdict the member gets.
 #[track_caller]
 fn assert_accepted(estate: &Estate, agent: &Credential) {
     estate.forget();
@@ -99,7 +99,7 @@ fn assert_accepted(estate: &Estate, agent: &Credential) {
     assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
 }
 
-/// Chains remembered, verdicts that found theirs, and verdicts that did not.
+/// Cached chains, verdicts with a cached chain, and verdicts without one.
 fn lookups(estate: &Estate) -> (f64, f64, f64) {
     let metrics = estate.proxy.metrics();
     let count = |result| {

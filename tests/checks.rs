@@ -1,4 +1,4 @@
-//! Checks that an operator can shape: path, expectations, TLS on another port, and how often.
+//! Settings of a check: path, expectations, TLS on another port, and intervals.
 
 use std::{
     io::Write,
@@ -15,7 +15,7 @@ use testkit::{Ca, Reply, StandIn, wait_until};
 
 use crate::support::Estate;
 
-/// Long enough for a slow machine; nothing waits that long unless it fails.
+/// Long enough for a slow machine. The tests wait this long only if they fail.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn checked(check: &str) -> Estate {
@@ -131,7 +131,7 @@ fn a_response_with_the_expected_body_passes_although_the_connection_stays_open()
 fn a_check_over_tls_on_another_port_verifies_the_members_name() {
     let ca = Ca::new();
     let name = |name: &str| ca.leaf(name).dns(name).issue();
-    // The broker has no status service; the server beside it has.
+    // The broker has no status service; the server on the same host has one.
     let broker = StandIn::builder("broker")
         .tls(&ca, &name("c1.example.com"))
         .start();
@@ -197,7 +197,7 @@ fn probes_come_at_the_fast_interval_while_health_changes() {
         began.elapsed()
     );
     assert!(bad.load(Ordering::SeqCst) >= 100);
-    // Down and still failing: nothing changes, so the ordinary interval applies.
+    // The member is down and still fails. Nothing changes, so the ordinary interval applies.
     let before = bad.load(Ordering::SeqCst);
     let began = Instant::now();
     wait_until(LIMIT, || {

@@ -1,4 +1,4 @@
-//! The command line: exit codes, what is said on which stream, and the verbs that ask a running proxy.
+//! The command line: exit codes, output on each stream, and the verbs that query a running proxy.
 
 use std::{fs, net::TcpListener, path::Path};
 
@@ -75,7 +75,7 @@ fn version_is_a_verb_and_a_flag() {
     assert_eq!(json["profile"], profile);
     assert_eq!(version.stdout, lines);
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
-    // A debug build asks no git, unless its environment names a commit; the build script's own tests are about git.
+    // A debug build does not run git unless its environment names a commit. The tests of the build script cover git.
     let commit = option_env!("PROSCENIUM_COMMIT").unwrap_or("unknown");
     assert_eq!(json["commit"], commit);
     let words = regex::Regex::new(r"^\d+\.\d+\.\d+\S* \(\w+ [\d-]+\)$").unwrap();
@@ -204,7 +204,7 @@ fn verbs_that_query_the_proxy_print_what_to_do_where_none_runs() {
     let directory = TempDir::new().unwrap();
     let socket = directory.path().join("admin.sock");
     let config = directory.path().join("proscenium.toml");
-    // Broken besides: the socket is found all the same.
+    // The file is also invalid; the socket is found all the same.
     let text = format!("workers = oops\n[admin]\nsocket = {socket:?}\n");
     fs::write(&config, text).unwrap();
     let config = config.to_str().unwrap();
@@ -320,7 +320,7 @@ fn check_accepts_addresses_of_the_running_proxy_and_creates_nothing() {
 #[test]
 fn check_strict_fails_on_warnings_and_json_is_printed() {
     let ca = Ca::new();
-    // A start goes on without a state directory, with an alarm.
+    // A start continues without a state directory, with an alarm.
     let warned = || {
         configured(&ca, "127.0.0.1:1")
             .file("occupied", "a file", 0o600)
@@ -392,7 +392,7 @@ fn check_refuses_a_configuration_that_would_lock_agents_out() {
 #[test]
 fn check_tests_the_rights_of_another_account() {
     let ca = Ca::new();
-    // The key of the test belongs to the account that runs it.
+    // The key of this test belongs to the account that runs it.
     let asked = configured(&ca, "127.0.0.1:1")
         .argument("--user")
         .argument("nobody")
@@ -562,7 +562,7 @@ fn config_show_prints_what_the_parser_reads_back() {
     }
 }
 
-/// Files that are right, for a host that has neither the address nor the directories.
+/// Valid files for a host that has neither the address nor the directories.
 const LACKING: &str = r#"
 ssldir = "{dir}/ssl"
 certname = "puppet"

@@ -107,7 +107,7 @@ fn a_certificate_too_large_for_all_headers_together_is_refused_or_left_out() {
         ("refuse", 0, 200),
         ("refuse", 60, 431),
         ("omit", 60, 200),
-        // Its names alone are too many.
+        // Its names alone are too large.
         ("omit", 200, 431),
     ] {
         let pool = format!("forward_cert_max = \"7KiB\"\nforward_cert_too_large = {rule:?}");
@@ -180,7 +180,7 @@ fn check_refuses_headers_without_an_identity_and_warns_about_a_puppet_pool_witho
     );
 }
 
-/// What a byte sequence of RFC 8941 holds.
+/// The content of a byte sequence (RFC 8941).
 fn der_of(item: &str) -> Vec<u8> {
     let inner = item
         .strip_prefix(':')

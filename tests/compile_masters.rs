@@ -86,7 +86,7 @@ fn shown(master: &StandIn) -> String {
 }
 
 impl Sites {
-    /// How many of so many catalogs each compile master got.
+    /// The number of catalogs that each compile master got.
     fn catalogs(&self, number: usize) -> [usize; 3] {
         self.masters.iter().for_each(StandIn::forget);
         let client = self.proxy.client(Some(&self.ca.agent("web01")));
@@ -125,7 +125,7 @@ fn site_a_shares_requests_by_weight_and_site_b_serves_while_site_a_is_down() {
 fn one_name_and_one_certificate_of_the_proxy_serve_every_agent() {
     let sites = start();
     let agent = sites.ca.agent("web01");
-    // The compile masters' certificates have no name but their own, and the agent asks for the front's.
+    // The certificates of the compile masters have only their own names, and the agent expects the proxy's name.
     let client = sites.proxy.client(Some(&agent));
     let forged = [("X-Client-DN", "CN=admin"), ("X-Client-Verify", "SUCCESS")];
     for target in [CATALOG, CA] {
@@ -140,7 +140,7 @@ fn one_name_and_one_certificate_of_the_proxy_serve_every_agent() {
     assert_eq!((catalogs.len(), authorities.len()), (1, 1));
     assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
     assert_eq!(authorities[0].member, host("ca-1"), "the central CA");
-    // A new agent gets to the central CA, and no further.
+    // A new agent reaches the central CA and nothing else.
     let stranger = sites.proxy.client(None);
     assert_eq!(stranger.get(CA).status, 200);
     assert_eq!(stranger.get(CATALOG).status, 403);

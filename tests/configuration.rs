@@ -1,4 +1,4 @@
-//! The configuration as operators meet it: what is wrong is told whole, by `check`, `run` and reload alike.
+//! The configuration from the operator's point of view: `check`, `run` and reload report every problem alike.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use testkit::{Ca, Outcome, Proxy, ProxyBuilder, command_line, wait_until};
 
 use crate::support::{self, BINARY, LIMIT};
 
-/// A right configuration: each case below spoils it in one place.
+/// A valid configuration. Each case below breaks it at one point.
 const GOOD: &str = r#"
 ssldir = "{dir}/ssl"
 certname = "puppet"
@@ -37,15 +37,15 @@ members = ["127.0.0.1:2"]
 socket = "{dir}/admin.sock"
 "#;
 
-/// One mistake and what is said of it.
+/// One mistake and the report about it.
 struct Mistake {
-    /// What stands there.
+    /// The original text.
     from: &'static str,
-    /// What is put in its place.
+    /// The text that replaces it.
     to: &'static str,
-    /// What the caret stands under; nothing where the file says nothing of it.
+    /// The text that the caret marks; empty if the file has no such text.
     caret: &'static str,
-    /// Key path, what is wrong, what was expected, what to do.
+    /// Key path, problem, expectation, help.
     told: &'static [&'static str],
 }
 
@@ -259,7 +259,7 @@ fn check_run_and_reload_report_each_mistake_alike() {
             reloaded.stderr,
             checked.stderr
         );
-        // The event is one line; the answer to `reload` has the whole report.
+        // The event is one line; the response to `reload` has the whole report.
         let first = checked.stderr.lines().find(|l| l.starts_with("error"));
         let first = first.expect("a refusal has an error");
         proxy.wait_for_event(&format!("stays active: {first}"));
@@ -357,7 +357,7 @@ fn a_name_that_does_not_resolve_is_not_a_mistake() {
 #[test]
 fn a_credential_with_rights_on_members_is_refused_with_the_command_for_a_new_one() {
     let ca = Ca::new();
-    // pp_cli_auth, as the CA host's own certificate carries it.
+    // pp_cli_auth, as the certificate of the CA host has it.
     let own = ca
         .leaf("puppet")
         .dns("puppet")
@@ -380,7 +380,7 @@ fn a_credential_with_rights_on_members_is_refused_with_the_command_for_a_new_one
             shown.stderr
         );
     }
-    // Nobody but clients sees it.
+    // Only clients get this certificate.
     let kept = towards("http");
     assert_eq!(kept.code, Some(0), "{}", kept.stderr);
     assert!(kept.stderr.contains("pp_cli_auth"), "{}", kept.stderr);
@@ -433,7 +433,7 @@ fn a_key_that_the_service_may_not_read_is_reported_with_the_command_to_fix_it() 
         .arg("--config")
         .arg(path("proscenium.toml"));
     match rustix::process::geteuid().is_root() {
-        // Nothing is closed to root.
+        // Root may read every file.
         true => {
             open(&key, 0o600);
             check.uid(NOBODY).gid(NOBODY);
@@ -441,7 +441,7 @@ fn a_key_that_the_service_may_not_read_is_reported_with_the_command_to_fix_it() 
         false => open(&key, 0o000),
     }
     check.current_dir("/").stdin(Stdio::null());
-    // Busy while a child of another test still holds the copy open for writing: until it has become its program.
+    // Busy while a child process of another test still has the copy open for writing, until it executes its program.
     let outcome = wait_until(LIMIT, || match check.output() {
         Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
         ended => Some(ended),
@@ -486,11 +486,11 @@ fn ssldir_and_certname_of_the_command_line_override_the_file() {
     let proxy = built().start();
     let shown = proxy.client(None).connect().expect("connects");
     assert_eq!(shown.peer_certificates()[0], credential.cert_der);
-    // The start says it too.
+    // The start shows it too.
     proxy.wait_for_event("is valid for front.example.com, puppet");
-    // And a reload keeps to the command line.
+    // A reload uses the values of the command line.
     assert_eq!(proxy.reload()["result"], "unchanged");
-    // Without them the file counts.
+    // Without them the values of the file apply.
     let unhelped = good(&ca).whole(&text).check();
     assert_eq!(unhelped.code, Some(78));
     assert!(
@@ -535,11 +535,11 @@ fn while_the_agents_copy_of_the_crl_is_active_every_output_shows_its_age() {
         of_status.is_some_and(|age| age >= (3 * DAY).as_secs()),
         "{of_status:?}"
     );
-    // Fetched again by an agent's run, and the same as before: it is young again.
+    // An agent run fetched it again unchanged, so its age starts again.
     written(Duration::ZERO);
     assert_eq!(proxy.reload()["result"], "unchanged");
     assert!(age() < DAY.as_secs_f64(), "{}", age());
-    // Another list beside it makes the copy no younger, and is none itself.
+    // Another CRL does not change the age of the copy, and is not a copy itself.
     written(3 * DAY);
     let both = format!(
         "crl = [\"{ssldir}/crl.pem\", \"{}/crl.pem\"]",
@@ -550,7 +550,7 @@ fn while_the_agents_copy_of_the_crl_is_active_every_output_shows_its_age() {
     assert!(age() >= (3 * DAY).as_secs_f64(), "{}", age());
 }
 
-/// What `GOOD` needs, and the spoiled files that mistakes name.
+/// The files that `GOOD` needs, and the broken files that the mistakes name.
 fn good(ca: &Ca) -> ProxyBuilder {
     let other = ca.server("other");
     support::proxy(ca)
@@ -561,7 +561,7 @@ fn good(ca: &Ca) -> ProxyBuilder {
         .file("garbage.pem", "no PEM at all\n", 0o640)
 }
 
-/// Runs a verb on a right configuration with the agent's files of this ssldir.
+/// Runs a verb on a valid configuration with the agent's files of this ssldir.
 fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> Outcome {
     let directory = TempDir::new().expect("a temporary directory");
     let crl = directory.path().join("crl.pem");
@@ -583,14 +583,14 @@ fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> Outcome {
     command_line(Path::new(BINARY), &arguments)
 }
 
-/// A text of a mistake as it stands in this proxy's file.
+/// The text of a mistake as this proxy's file has it.
 fn placed(text: &str, proxy: &Proxy) -> String {
     let directory = proxy.directory().display().to_string();
     text.replace("{dir}", &directory)
         .replace("{port}", &proxy.address().port().to_string())
 }
 
-/// The account `nobody`, which owns nothing.
+/// The account `nobody`, which owns no file.
 const NOBODY: u32 = 65534;
 const DAY: Duration = Duration::from_secs(86_400);
 const COPY_AGE: &str = "proscenium_crl_agent_copy_age_seconds";

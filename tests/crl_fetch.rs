@@ -55,7 +55,7 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     let mut idle = client.connect().expect("connects");
     assert_eq!(idle.get(CATALOG).status, 200);
     assert_eq!(innocent.get(CATALOG).status, 200);
-    // Busy at that moment, so that its next request is the one that hears of it.
+    // A request is in flight at that moment, so its next request is the first to be refused.
     estate.compilers.iter().for_each(StandIn::hold);
     estate.forget();
     let mut live = client.connect().expect("connects");
@@ -85,7 +85,7 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     assert_eq!(innocent.get(CATALOG).status, 200);
 
-    // Whoever asks the CA is nobody to it.
+    // Requests to the CA for CRLs carry no client identity.
     let request = estate.ca_server.last();
     assert_eq!(
         (request.method.as_str(), request.target.as_str()),
@@ -119,7 +119,7 @@ fn without_configured_crls_one_is_fetched_at_the_start_and_each_interval() {
         (estate.client(&agent).get(CATALOG).status == 403).then_some(())
     });
     assert!(refused.is_some());
-    // The agent's own copy is what was begun with, and nobody has to hear of its age.
+    // The proxy starts with the agent's copy, which is not old enough for an alarm.
     let copy = estate.proxy.ssldir().join("crl.pem").display().to_string();
     let crls = estate.proxy.status()["trust"]["crls"].to_string();
     assert!(!crls.contains(&copy), "{crls}");
@@ -170,7 +170,7 @@ fn configured_crls_disable_fetching_unless_both_are_configured() {
             expected,
             "{fetch}"
         );
-        // Of both sources the newer list counts, whichever has it.
+        // The newer CRL of both sources applies, whichever source has it.
         let another = ca.agent("web01");
         ca.revoke(&another);
         estate.proxy.write("crl.pem", &ca.crl_pem(), 0o644);
@@ -225,7 +225,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
                 reply.header("Date", date)
             })
         });
-        // The first may have come before the stand-in knew its lines.
+        // The first fetch may have been sent before the stand-in had its answers.
         fetch_unchanged(&estate.proxy);
         estate.forget();
         let asked = wait_until(LIMIT, || {
@@ -235,7 +235,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         let sent: Vec<_> = asked
             .expect("is asked time and again")
             .iter()
-            // Its interval began before it was asked by hand.
+            // The interval began before the fetch that the operator requested.
             .skip(1)
             .map(|request| request.headers.get("if-modified-since").map(str::to_owned))
             .collect();
@@ -247,7 +247,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         // Nothing has changed, and nothing is wrong.
         let trust = estate.proxy.status()["trust"].clone();
         assert!(trust["fetch"]["failing"].is_null(), "{trust:#}");
-        // Who asks by hand gets it whole.
+        // A fetch that the operator requests is unconditional.
         estate.forget();
         fetch_unchanged(&estate.proxy);
         let whole = lists_asked(&estate.ca_server);
@@ -289,7 +289,7 @@ fn a_reload_during_a_fetch_loses_neither() {
         assert!(told.contains("is active"), "{told}");
     });
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
-    // And what was fetched stays over the next reload, whatever the file says.
+    // The fetched CRL stays active after the next reload, whatever the file contains.
     let text = estate.proxy.config_text();
     estate.proxy.write_config(&text.replace("\"7s\"", "\"8s\""));
     estate.proxy.reload_applied();

@@ -50,7 +50,7 @@ fn ca_servers_are_queried_in_order_and_a_backup_last() {
             outcome.stderr
         );
     }
-    // One in maintenance is left alone.
+    // A member in maintenance is not queried.
     second.restart();
     let address = second.address();
     done(&front, &["maintenance"], &["ca", &address]);
@@ -89,7 +89,7 @@ fn t08_a_member_that_a_fetched_crl_revokes_gets_no_more_requests() {
     assert!(!c1.requests().is_empty() && c1.connections_open() > 0);
     ca.revoke(&bad);
     fetch(&front);
-    // A connection that was kept goes as well as new ones, by sessions that TLS would resume without a verifier.
+    // Idle connections are closed too, and so are TLS sessions that could be resumed without verification.
     front.wait_for_health("compilers", &c1.address(), "down");
     let closed = wait_until(LIMIT, || (c1.connections_open() == 0).then_some(()));
     assert!(closed.is_some(), "{} are open", c1.connections_open());
@@ -127,7 +127,7 @@ fn after_an_unusable_response_the_next_ca_server_is_queried() {
         compiler.address(),
     );
     for useless in ["<html>", &Ca::other().crl_pem(), &file[..300]] {
-        // Its certificates are none either.
+        // A response with certificates is not a CRL either.
         let answer = useless.to_owned();
         first.answer(move |_| Some(Reply::ok(&answer)));
         let front = proxy(&ca)
@@ -139,7 +139,7 @@ fn after_an_unusable_response_the_next_ca_server_is_queried() {
         assert_eq!(fetch_status["member"], second.address(), "{useless}");
         assert!(fetch_status["failing"].is_null(), "{fetch_status}");
         assert_refused(&front.client(Some(&agent)).get(CATALOG), 403, &["revoked"]);
-        // The unusable answer of the first member raises an alarm once the fetch as a whole has ended.
+        // The unusable response of the first member raises an alarm once the whole fetch has ended.
         front.wait_for_status("an alarm names the first member", |status| {
             let alarms = status["trust"]["alarms"].to_string();
             alarms.contains(&first.address())

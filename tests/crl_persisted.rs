@@ -43,14 +43,14 @@ fn t09_a_start_without_the_ca_uses_the_stored_crl_and_never_an_older_one() {
     front.wait_for_metric(FAILING, &[], 1.0);
     let crls = front.status()["trust"]["crls"].to_string();
     assert!(crls.contains("/crl-"), "{crls}");
-    // Before a start, by the same list.
+    // `check` uses the same CRL before a start.
     let explained = front.command(&["explain"], &["--cert", &written(&front, &bad), CATALOG]);
     assert!(explained.stdout.contains("revoked"), "{explained:?}");
     front.reload();
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
     drop(front);
 
-    // A file that is ahead of what was kept counts, and whatever it says.
+    // A file with a newer CRL than the stored one is used, whatever it contains.
     ca.revoke(&late);
     let front = without_ca(&ca, &ca.crl_pem(), state.path());
     for agent in [&bad, &late] {
@@ -103,14 +103,14 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
             fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("is ours");
         }
         let front = without_ca(&ca, &file, state.path());
-        // By the file, as if nothing had been kept.
+        // The file is used, as if no CRL had been stored.
         assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
         assert_eq!(front.client(&other).get(CATALOG).status, 200, "{what}");
         let alarms = front.status()["trust"]["alarms"].to_string();
         assert!(alarms.contains("the saved CRL of"), "{what}: {alarms}");
         assert!(front.stderr().contains("the saved CRL of"), "{what}");
     }
-    // The next fetch mends it.
+    // The next fetch fixes it.
     let table = state_in(state.path());
     let estate = fetching(&ca, WHEN_ASKED)
         .proxy(move |proxy| proxy.with(&table))
@@ -146,7 +146,7 @@ fn a_fetched_crl_that_cannot_be_stored_is_active_with_an_alarm() {
     assert!(state["unusable"].is_string(), "{state}");
 }
 
-/// Longer than what may come ahead of an answer's head, as lists of 20,000 entries are.
+/// Longer than the data that may arrive with the head of a response, as a CRL of 20,000 entries is.
 #[test]
 fn a_crl_of_several_megabytes_is_fetched_and_stored() {
     let ca = Ca::new();
@@ -182,7 +182,7 @@ fn t08_a_ca_that_leaves_the_bundle_and_returns_has_its_fetched_crl() {
     ca.revoke(&bad);
     fetch(&estate.proxy);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // Nobody can be asked meanwhile: the file is older.
+    // No fetch can succeed meanwhile, and the file is older.
     estate.ca_server.stop();
     for (bundle, reason, status) in [
         (other.bundle_pem(), "CA", 403),

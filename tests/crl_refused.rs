@@ -43,7 +43,7 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
         answers(&estate.ca_server, Reply::ok(answer));
         estate
     };
-    // The stand-in has signed a list of its own for the fetch of the start.
+    // The stand-in signed its own CRL for the fetch at the start.
     let estate = started(&ca.crl_pem(), &old);
     ca.renew_crl();
     let newer = ca.crl_pem();
@@ -71,11 +71,11 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
     assert!(estate.proxy.metrics().sum("proscenium_trust_alarms", &[]) >= 1.0);
     let shown = done(&estate.proxy, &["crl", "show"], &[]);
     assert!(shown.contains("ALARM: refused a fetched CRL"), "{shown}");
-    // It is told once, however often it is fetched.
+    // The alarm is logged once, however often the CRL is fetched.
     fetch_refused(&estate.proxy);
     let told = estate.proxy.stderr();
     assert_eq!(told.matches("refused a fetched CRL").count(), 1, "{told}");
-    // A reload is no word on it.
+    // A reload does not accept it.
     estate.proxy.reload();
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
 
@@ -103,20 +103,21 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
         "{trust:#}"
     );
     fetch_unchanged(&estate.proxy);
-    // Nor does what was set aside come in again where a copy of it answers.
+    // A copy of the refused CRL does not become active when another server returns it.
     answers(&estate.ca_server, Reply::ok(&newer));
     fetch_unchanged(&estate.proxy);
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     answers(&estate.ca_server, Reply::ok(&old));
     fetch_unchanged(&estate.proxy);
-    // The file still has the newer number, now and at the next start.
+    // The file still has the newer number, now and after a restart.
     estate.proxy.write("ssl/unrelated", "", 0o644);
     estate.proxy.reload();
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     drop(estate);
     let front = without_ca(&ca, &newer, state.path());
     assert_eq!(front.client(&agent).get(CATALOG).status, 200);
-    // What the CA says from here on counts as ever, be it of the same second: nothing is taken back again.
+    // From now on the CA's CRLs are compared as usual, even within the same second: dropped revocations are refused
+    // again.
     let again = ca.other_crl_pem(ca.crl_number(), &[&agent]);
     drop(front);
     let estate = started(&newer, &again);
@@ -136,7 +137,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_is_refused_with_the_count()
         .for_each(|agent| ca.revoke(agent));
     let estate = fetching(&ca, WHEN_ASKED).start();
     wait_for_answer(&estate.proxy);
-    // Its number says nothing against it.
+    // Its number alone would be acceptable.
     let infrastructure = ca.other_crl_pem(ca.crl_number() + 10, &[&compiler]);
     answers(&estate.ca_server, Reply::ok(&infrastructure));
     let refused = fetch_refused(&estate.proxy);
@@ -151,10 +152,10 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_is_refused_with_the_count()
         &["revoked"],
     );
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
-    // A date that stays the same is no news, and no end of the alarm.
+    // An unchanged date is neither news nor the end of the alarm.
     answers(&estate.ca_server, Reply::status(304));
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
-    // The full list ends it.
+    // The full CRL ends the alarm.
     let another = ca.agent("web01");
     ca.revoke(&another);
     answers(&estate.ca_server, Reply::ok(&ca.crl_pem()));
@@ -163,7 +164,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_is_refused_with_the_count()
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("refused"), "{alarms}");
-    // And what is accepted is that list alone, until the CA has the next one.
+    // The operator accepts only this CRL, until the CA has its next one.
     answers(
         &estate.ca_server,
         Reply::ok(&ca.other_crl_pem(ca.crl_number() + 20, &[])),
@@ -278,7 +279,7 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
         failed.stderr
     );
     estate.ca_server.restart();
-    // A list comes from where the configuration says, and from nowhere else.
+    // A CRL is fetched only from the configured source; redirects are not followed.
     assert!(
         compilers_asked(&estate)
             .iter()
@@ -361,7 +362,7 @@ fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_othe
         times <= 2,
         "once, and once more with the new number: {told}"
     );
-    // The one that had lost it has it again.
+    // The server that had lost the CRL has it again.
     answers(&first, Reply::ok(&now));
     fetch_unchanged(&front);
     let alarms = front.status()["trust"]["alarms"].to_string();
@@ -394,7 +395,7 @@ fn the_alarm_about_a_refused_crl_ends_with_its_ca() {
     wait_for_answer(&estate.proxy);
     answers(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
-    // It is made anew, by the same name.
+    // The CA is created again with the same name.
     let next = ca.namesake();
     answers(&estate.ca_server, Reply::ok(&next.crl_pem()));
     for (file, text) in [
@@ -424,7 +425,7 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
     wait_for_answer(&estate.proxy);
     answers(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
-    // A file brings another list, and the CA does not answer any more.
+    // A file provides another CRL, and the CA does not answer any more.
     estate.ca_server.stop();
     ca.revoke(&worse);
     estate.proxy.write("ssl/crl.pem", &ca.crl_pem(), 0o644);
@@ -440,7 +441,7 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
     for agent in [&bad, &worse] {
         assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
     }
-    // That has been told now.
+    // Now the operator has seen the number.
     done(&estate.proxy, &["crl", "accept"], &arguments);
     for agent in [&bad, &worse] {
         assert_eq!(estate.client(agent).get(CATALOG).status, 200);

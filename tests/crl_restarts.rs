@@ -1,4 +1,5 @@
-//! What is kept for the next start: what is in force and nothing older, and as soon as it can be written.
+//! CRLs and decisions that are stored for the next start: the active ones and nothing older, as soon as they can be
+//! written.
 
 use std::{
     fs,
@@ -33,12 +34,12 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
         "[ca]\nedge_answers = true",
     );
     wait_for_answer(&estate.proxy);
-    // The stand-in signs its list anew each time.
+    // The stand-in signs its CRL again for each request.
     ca.renew_crl();
     let replaced = ca.crl_pem();
     answers(&estate.ca_server, &replaced);
     done(&estate.proxy, &["crl", "fetch"], &[]);
-    // The CA is restored from a backup, and goes on from there.
+    // The CA is restored from a backup and continues from there.
     answers(&estate.ca_server, &old);
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
@@ -51,7 +52,7 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     answers(&estate.ca_server, &now);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // A copy of the list that was replaced answers.
+    // A server with a copy of the replaced CRL answers.
     answers(&estate.ca_server, &replaced);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
@@ -60,7 +61,7 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(alarms.contains("an operator has replaced"), "{alarms}");
     drop(estate);
-    // Nor is it what a start finds, whatever file there is.
+    // A start does not use it either, whatever the file contains.
     let front = without_ca(&ca, &old, state.path());
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
 }
@@ -77,7 +78,7 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
     let first = ca.crl_pem();
     let estate = fetching(&ca, &first, &state, WHEN_ASKED, "");
     wait_for_answer(&estate.proxy);
-    // Each of the three things that are kept: a word, the list that it is about, a block.
+    // Each of the three things that are stored: a decision, the CRL that it is about, a block.
     let accepted = ca.other_crl_pem(0, &[&good]);
     answers(&estate.ca_server, &accepted);
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
@@ -91,7 +92,7 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         assert!(outcome.stderr.contains("restart"), "{outcome:?}");
     }
-    // The CA has nothing new from here on, and nobody blocks anybody.
+    // From here on the CA has nothing new, and the operator blocks no certificate.
     estate.ca_server.stop();
     fs::remove_file(&state).expect("is removed");
     estate.proxy.wait_for_status("all is kept", |status| {
@@ -113,7 +114,7 @@ fn the_alarm_about_the_state_lasts_until_everything_is_stored() {
     let old = ca.crl_pem();
     let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
     wait_for_answer(&estate.proxy);
-    // Nothing takes the place of a directory.
+    // A directory cannot be replaced by a file.
     let list = wait_until(LIMIT, || kept_list(state.path())).expect("is kept");
     fs::remove_file(&list).expect("is removed");
     fs::create_dir(&list).expect("is made");
@@ -147,7 +148,7 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     ca.revoke(&bad);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // What the CA answers from now on is refused; the agent on this host takes it.
+    // The proxy refuses what the CA returns from now on; the agent on this host accepts it.
     let lacking = ca.other_crl_pem(ca.crl_number() + 10, &[]);
     answers(&estate.ca_server, &lacking);
     let fetch = || estate.proxy.command(&["crl", "fetch"], &[]).code;
@@ -171,7 +172,7 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
     drop(front);
 
-    // An operator's word counts for both.
+    // The operator's decision applies to both sources.
     let estate = fetching(&ca, &lacking, state.path(), WHEN_ASKED, "");
     wait_for_answer(&estate.proxy);
     answers(&estate.ca_server, &lacking);
@@ -202,7 +203,7 @@ fn t09_a_start_uses_the_stored_crl_where_the_file_is_older() {
     let file = ca.other_crl_pem(ca.crl_number() - 1, &[&other]);
     let front = without_ca(&ca, &file, state.path());
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // A copy that is behind is what every start finds.
+    // Every start finds an outdated copy.
     let alarms = front.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("drops revocations"), "{alarms}");
 }
@@ -226,7 +227,7 @@ fn t10_an_accepted_crl_stays_accepted_after_a_restart() {
         &[&issuer, "--why", "pruned"],
     );
     drop(estate);
-    // The file is as it was: nobody has refreshed it.
+    // The file is unchanged: no agent has refreshed it.
     let front = without_ca(&ca, &file, state.path());
     assert_eq!(front.client(&gone).get(CATALOG).status, 200);
     front.reload();
@@ -248,7 +249,7 @@ fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Est
         .start()
 }
 
-/// The list of the one CA that there is.
+/// The CRL of the only CA.
 fn kept_list(state: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(state).ok()?;
     let mut paths = entries.map(|entry| entry.expect("an entry").path());

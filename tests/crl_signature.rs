@@ -1,5 +1,5 @@
-//! "CRL signature failure": the CRL of a former CA of the same name beside that of the CA. Apache refuses every client; here
-//! each CRL counts for the CA whose key has signed it.
+//! "CRL signature failure": the CRL of a former CA next to that of the CA of the same name. Apache refuses every
+//! client. The proxy uses each CRL for the CA whose key signed it.
 
 use std::{
     fs,
@@ -23,12 +23,12 @@ fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
     let place = Place::new();
     let apache = |crl: &str| Apache::start(&place, crl);
     let agent = place.agent("web01");
-    // By the CRL of the CA alone Apache knows the agent, and answers that there is no such file.
+    // With the CRL of the CA alone Apache accepts the agent, and answers 404.
     let right = apache("new/crl.pem");
     let client = right.client(&place, &agent);
     let answer = client.try_request("GET", CATALOG, &[], b"");
     assert!(matches!(answer.expect("an answer").status, 403 | 404));
-    // With both, as with the old one alone, it takes the one that it finds by the name: the newer.
+    // With both CRLs, as with the old one alone, Apache uses the one that it finds by the name: the newer.
     for crl in ["old/crl.pem", "both.pem"] {
         let wrong = apache(crl);
         let answer = wrong
@@ -85,13 +85,13 @@ fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() 
             let target = CATALOG.replace("web01", certname);
             client.request("GET", &target, &[], b"").status
         };
-        // The CA's own CRL counts: it revokes the second agent.
+        // The CA's own CRL is used: it revokes the second agent.
         assert_eq!((ask("web01"), ask("web02")), (200, 403), "{crl}");
     }
 }
 
-/// Two CAs of one name, the agents of the newer, and the CRLs of both. OpenSSL makes them: CRLs of that time do not name the
-/// key of their CA (RFC 5280, 5.2.1), and a CRL of today would be found by it.
+/// Two CAs of one name, the agents of the newer, and the CRLs of both. OpenSSL makes them, because CRLs of that time do
+/// not name the key of their CA (RFC 5280, 5.2.1); a modern CRL would be matched by its key identifier.
 struct Place(TempDir);
 
 impl Place {
@@ -126,7 +126,7 @@ impl Place {
             place.openssl("new", &[&sign[..], &["-out", &certificate]].concat());
         }
         place.openssl("new", &["ca", "-config", "ca.cnf", "-revoke", "web02.pem"]);
-        // OpenSSL takes the newer of two CRLs that it cannot tell apart.
+        // OpenSSL uses the newer of two CRLs that it cannot tell apart.
         let lists = [
             "ca",
             "-config",
@@ -270,14 +270,14 @@ impl Apache {
 
 impl Drop for Apache {
     fn drop(&mut self) {
-        // Its children end with it.
+        // Its child processes exit with it.
         let pid = rustix::process::Pid::from_child(&self.process);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.process.wait();
     }
 }
 
-/// Whether a program of Debian is installed. Where the lab is required, so is it.
+/// Whether a program of Debian is installed. If the lab is required, the program is required too.
 #[expect(clippy::print_stderr, reason = "it says why a test is skipped")]
 fn is_there(program: &str, argument: &str) -> bool {
     let tried = Command::new(program)

@@ -91,7 +91,7 @@ fn a_name_with_several_addresses_is_a_member_for_each() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let port = compiler.socket_address().port();
-    // Nothing listens at the second address.
+    // No server listens on the second address.
     let server = NameServer::start("c A 127.0.0.1\nc A 127.0.0.2\n");
     let each = |host: &str| ["127.0.0.1", "127.0.0.2"].map(|ip| format!("{host}:{port}@{ip}"));
     let lines = format!(
@@ -115,7 +115,7 @@ fn a_name_with_several_addresses_is_a_member_for_each() {
     );
     proxy.wait_for_members(&["first"]);
 
-    // Another order is no change; one address less is.
+    // A different order is not a change; a missing address is.
     server.replace("c A 127.0.0.1\n");
     wait_for_addresses(&proxy, "compilers", &[format!("c.example.com:{port}")]);
 }
@@ -128,9 +128,9 @@ fn an_srv_target_over_tls_needs_an_allowed_name_and_a_certificate_for_it() {
         StandIn::builder(name).tls(&ca, &credential).start()
     };
     let compiler = tls("c1", "c1.example.com");
-    // A host with a valid certificate of its own, which is no compiler.
+    // A host with a valid certificate of its own, which is not a compiler.
     let agent = tls("web01", "web01.example.com");
-    // A host that is named as a compiler, and shows the certificate of another.
+    // A host that is named as a compiler, and presents the certificate of another host.
     let impostor = tls("c2", "web02.example.com");
     let server = NameServer::start(&targets(&[(0, 1, &compiler), (1, 1, &impostor)]));
     let pools = format!(
@@ -187,7 +187,7 @@ fn failed_and_invalid_dns_answers_change_nothing() {
             srv_records(SERVICE, &[(0, 1, 8140, "c1")]) + "c1 A 0.0.0.0\n",
             "0.0.0.0, which is not the address of a host",
         ),
-        // No certificate can carry such a name.
+        // No certificate can have such a name.
         (
             srv_records(SERVICE, &[(0, 1, 8140, "c1-")]) + "c1- A 127.0.0.1\n",
             "names \"c1-.example.com:8140\", which is not a valid host name and port",
@@ -200,7 +200,7 @@ fn failed_and_invalid_dns_answers_change_nothing() {
     }
     server.replace(&good);
     wait_for_no_alarm(&proxy);
-    // The addresses of a target are missing, or lead elsewhere: those that it had stay.
+    // The addresses of a target are missing or invalid: the previous ones stay.
     server.replace(&targets(&[(0, 1, &compiler)]).replace(" A ", " TXT "));
     wait_for_alarm(
         &proxy,

@@ -11,7 +11,7 @@ use crate::support::{
     },
 };
 
-/// `[dns]` that asks a name once, and again on a reload alone.
+/// `[dns]` settings with which a name is resolved once, and again only after a reload.
 fn dns_once(server: &NameServer) -> String {
     dns(server).replace("ttl_min = \"100ms\"\nttl_max = \"1s\"", "ttl_min = \"1h\"")
 }
@@ -35,7 +35,7 @@ fn a_name_that_the_configuration_no_longer_allows_is_removed_from_the_pool() {
     proxy.wait_for_members(&["compilers"]);
     assert_eq!(addresses(&proxy.status(), "compilers").len(), 2);
 
-    // DNS says the same as before.
+    // The DNS answer is the same as before.
     proxy.edit_config(names, "server_names = [\"c1.example.com\"]");
     proxy.reload_applied();
     assert_eq!(addresses(&proxy.status(), "compilers"), [""; 0]);
@@ -59,7 +59,7 @@ fn a_reload_queries_only_new_names_and_all_names_if_the_dns_servers_changed() {
         .with(&pools)
         .start();
     proxy.wait_for_members(&["compilers"]);
-    // The name is known, and not to this pool.
+    // The name is resolved already, but not for this pool.
     let text = proxy.config_text();
     let second = format!(
         "[pools.second]\nscheme = \"http\"\n{CHECK}{}\n",
@@ -76,7 +76,7 @@ fn a_reload_queries_only_new_names_and_all_names_if_the_dns_servers_changed() {
     wait_for_addresses(&proxy, "compilers", &[shown(&other)]);
     wait_for_addresses(&proxy, "second", &[shown(&other)]);
 
-    // What no pool asks any longer is not stored.
+    // A name that no pool uses any longer is not stored.
     let stored = proxy.state_directory().join("dns.json");
     let is_stored = || std::fs::read_to_string(&stored).is_ok_and(|text| text.contains("second"));
     wait_until(LIMIT, || is_stored().then_some(())).expect("the answer is stored");
@@ -122,7 +122,7 @@ fn the_last_valid_answer_survives_a_restart_without_dns() {
     );
     let shown_by_status = support::done(&second, &["status"], &[]);
     assert!(shown_by_status.contains("its members were stored before the last start"));
-    // What a start would use now.
+    // What the next start would use.
     let checked = start("").check();
     assert!(
         checked.stdout.contains(&shown(&compiler)),
@@ -134,7 +134,7 @@ fn the_last_valid_answer_survives_a_restart_without_dns() {
     assert_eq!(name_status(&second.status())["is_stored"], false);
     second.stop();
 
-    // It is used by the rules of the pool alone, and only if it can be read.
+    // The rules of the pool apply to it, and it must be readable.
     server.stop();
     let third = start("server_names = [\"*.elsewhere.example\"]").start();
     wait_for_alarm(&third, "it has no members of this name");
@@ -195,7 +195,7 @@ fn a_drained_member_stays_drained_across_dns_changes() {
     support::done(&proxy, &["ready"], &["compilers", &first]);
     proxy.stop();
 
-    // Over a restart, too; and the name alone means the address that stays.
+    // The state survives a restart; the name without an address means the address that stays.
     let proxy = start();
     let after = [of(&first, "ready"), of(&second, "drain")];
     proxy.wait_for_status("one is drained", |status| states(status) == after);
@@ -208,7 +208,7 @@ fn a_drained_member_stays_drained_across_dns_changes() {
     server.replace(&two);
     let proxy = start();
     proxy.wait_for_status("both are drained", |status| states(status) == drained);
-    // A member that DNS removes and brings back is as the operator left it.
+    // A member that DNS removes and adds again has the state that the operator set.
     let target = shown(&other);
     let is_known = |status: &Value| addresses(status, "compilers").contains(&target);
     support::done(&proxy, &["drain"], &["compilers", &target]);
@@ -222,7 +222,7 @@ fn a_drained_member_stays_drained_across_dns_changes() {
         .expect("it is there");
     assert_eq!(back["administrative_state"], "drain");
 
-    // So is one that a reload names otherwise.
+    // So does a member that a reload configures by another name.
     let first_only = format!("{{ address = \"{name}\", addresses = \"first\" }}");
     proxy.edit_config(&format!("\"{name}\""), &first_only);
     support::done(&proxy, &["reload"], &[]);
@@ -248,7 +248,7 @@ fn a_reload_during_a_dns_query_applies_the_new_servers() {
         .replace(&good, &silent)
         .replace("\"1s\"\n", "\"20s\"\n");
     let proxy = support::proxy(&ca).with(&dns).with(&pools).start();
-    // A question is running now, and does so for long.
+    // A query is running now, and takes long.
     assert_eq!(addresses(&proxy.status(), "compilers"), [""; 0]);
     proxy.edit_config(&silent, &good);
     proxy.reload_applied();

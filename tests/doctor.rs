@@ -214,7 +214,7 @@ fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
     assert!(edited.contains("\"note\""), "{edited}");
     estate.proxy.reload_applied();
     assert_eq!(told(Some(state.clone())), "", "it was reloaded");
-    // With other cores than the service's there is nothing to compare by.
+    // The cores of this process differ from those of the service, so there is nothing to compare.
     let text = estate.proxy.config_text();
     estate.proxy.write_config(&format!("workers = 61\n{text}"));
     assert_eq!(told(Some(state)), "", "it has as many workers as cores");

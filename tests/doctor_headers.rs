@@ -21,7 +21,7 @@ fn t05_a_compiler_that_believes_headers_without_a_client_certificate_is_found() 
     ];
     clinic.assert_found("outside-anonymous", "failure", found);
     clinic.assert_only_asked();
-    // Rules that give nobody a node do not hide that the headers of everybody are read.
+    // Rules that refuse node requests to every client do not hide that the headers of every client are trusted.
     clinic.compiler.answer(|request| {
         request
             .path()
@@ -29,7 +29,7 @@ fn t05_a_compiler_that_believes_headers_without_a_client_certificate_is_found() 
             .then(|| Reply::status(403))
     });
     clinic.assert_found("outside-anonymous", "failure", &["answered 400"]);
-    // One that believes nobody and serves everybody is a door that stands open.
+    // A compiler that trusts no headers but serves every client is open to every client.
     clinic.compiler.behave(Manner::peer());
     clinic.assert_found("outside-anonymous", "warning", &["answers 403"]);
 }
@@ -45,7 +45,7 @@ fn t05_a_compiler_that_believes_headers_from_any_agent_is_found() {
         &["with an ordinary agent's certificate"],
     );
     clinic.assert_only_asked();
-    // Without an agent's certificate that is said to be not proved, and is no failure.
+    // Without an agent's certificate this is reported as not proved, and is not a failure.
     let outcome = clinic.run(&[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
     for expected in [
@@ -113,7 +113,7 @@ fn t05_another_tls_port_of_a_compilers_host_that_believes_headers_is_found() {
     for check in ["outside-anonymous", "outside-agent"] {
         clinic.assert_found_with(&["--tls-port", &port], check, "failure", found);
     }
-    // Somebody else's, where agents are welcome: not the compiler's affair.
+    // A port of another service that accepts agents does not concern the compiler.
     open.behave(Manner::peer());
     let (proof, code) = clinic.examined(&["--tls-port", &port]);
     assert_eq!(code, Some(0), "{proof:#}");
@@ -129,7 +129,7 @@ fn a_compiler_that_ignores_the_headers_and_uses_the_proxys_certificate_is_found(
         &["does not read the trusted headers"],
     );
     clinic.assert_found("own-node", "failure", &["answered 403"]);
-    // By the same name in both certificates it would seem to do as it should.
+    // If both certificates had the same name, the compiler would seem to use the headers.
     clinic.write_credential("to-compilers", &clinic.front.agent("puppet"));
     let found = &[
         "for an unverified client",
@@ -263,7 +263,7 @@ fn t18_forged_headers_are_tested_through_each_passthrough_pool() {
     let broker = StandIn::builder("b1")
         .tls_wanting(&clinic.ca, &clinic.ca.server("b1"))
         .start();
-    // It goes by the certificate of its peer, as a message broker does.
+    // It uses the certificate of its peer, as a message broker does.
     broker.behave(Manner::peer());
     clinic.more = passing(&broker);
     let (proof, code) = clinic.examined(&[]);
@@ -285,7 +285,7 @@ fn t18_forged_headers_are_tested_through_each_passthrough_pool() {
     assert_eq!(code, Some(0), "{proof:#}");
     assert!(!broker.requests().is_empty(), "it was asked");
 
-    // A compiler that was forgotten there believes whoever comes.
+    // A compiler left behind there trusts headers from any client.
     broker.behave(Manner::headers());
     let found = &[
         "in pool brokers",

@@ -1,4 +1,4 @@
-//! Whoever is served when the process or a member is told to stop is served to the end.
+//! Requests in flight are completed when the process stops or a member is drained.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::support::{
     paths::{CA_CERTIFICATE, CATALOG},
 };
 
-/// What an idle connection is given: an agent reuses one for 4 s and never tries again.
+/// How long an idle connection stays open: an agent reuses a connection for 4 s and does not retry.
 const SILENCE: Duration = Duration::from_secs(5);
 
 #[test]
@@ -61,7 +61,8 @@ fn idle_connections_and_new_handshakes_stay_open_for_seconds_after_a_stop() {
     let mut fresh = estate.client(&agent).connect().expect("connects");
     let mut idle = estate.client(&agent).connect().expect("connects");
     assert_eq!(idle.get(CATALOG).status, 200);
-    // In TLS 1.3 a client hears of the end of its handshake only with the first answer: wait for ours.
+    // In TLS 1.3 the client completes its handshake before the server does: wait until the proxy counts both
+    // connections.
     estate
         .proxy
         .wait_for_metric("proscenium_connections_open", &[], 2.0);
@@ -109,7 +110,7 @@ fn a_response_that_has_begun_arrives_complete() {
     let answer = connection.read_body_of(head).expect("a whole body");
     assert_eq!(answer.body.length, 300_000);
     let ended = Instant::now();
-    // It may be reused for a moment, though its last byte from the client is long past.
+    // The connection may be reused for a moment, although the client sent its last byte long ago.
     let again = connection.get(CA_CERTIFICATE);
     assert_eq!(
         (again.status, again.says_close()),
@@ -203,7 +204,7 @@ fn queued_requests_are_served_during_the_grace_and_then_get_503() {
             let agent = estate.ca.agent(&format!("web0{n}"));
             let mut connection = estate.client(&agent).connect().expect("connects");
             let path = format!("/puppet/v3/catalog/web0{n}?environment=production");
-            // The last two come back after a 503, or fail their runs on it.
+            // The last two agents retry after a 503, or fail their runs on it.
             let version = [("X-Puppet-Version", ["7.23.0", "8.10.0"][n % 2])];
             connection.send("GET", &path, &version, b"").expect("sends");
             match n {
@@ -256,7 +257,7 @@ fn a_second_signal_cuts_all_exchanges_at_once() {
     assert_cut(&estate, || estate.proxy.terminate());
 }
 
-/// Two exchanges that never end are cut, by the grace limit or by what `then` does.
+/// Asserts that two endless exchanges are cut, by the grace limit or by `then`.
 fn assert_cut(estate: &Estate, then: impl FnOnce()) {
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -323,7 +324,7 @@ fn a_stop_during_a_reload_cancels_the_reload() {
     let agent = estate.ca.agent("web01");
     let mut open = estate.client(&agent).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
-    // A new pool is asked before it counts: while its member does not answer the reload goes on.
+    // A new pool is probed before it is used; while its member does not answer, the reload is still running.
     let (slow, gate) = (StandIn::start("slow"), Gate::new());
     gate.hold();
     let held = gate.clone();
@@ -443,7 +444,7 @@ fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
     }
 }
 
-/// One compiler; nothing but an end of its own ends a connection soon.
+/// One compiler, and timeouts so long that only the drain ends a connection soon.
 fn patient() -> Estate {
     Estate::builder()
         .compilers(1)
@@ -460,7 +461,7 @@ fn drain(proxy: &Proxy) {
     proxy.wait_for_status("draining", |status| status["phase"] == "draining");
 }
 
-/// Waits until so many requests wait for a compiler.
+/// Waits until this many requests wait for a compiler.
 #[track_caller]
 fn wait_for_waiting(proxy: &Proxy, requests: usize) {
     proxy.wait_for_status("the length of the queue", |status| {
@@ -472,7 +473,7 @@ fn wait_for_waiting(proxy: &Proxy, requests: usize) {
     });
 }
 
-/// Far within the grace, with 0; yields what was written to standard error.
+/// Asserts that the process exits with 0 long before the end of the grace; returns its standard error.
 #[track_caller]
 fn assert_ends(proxy: &Proxy) -> String {
     let outcome = proxy.wait_for_end(LIMIT);
@@ -505,7 +506,7 @@ fn member(status: &serde_json::Value, address: &str) -> serde_json::Value {
         .unwrap_or_default()
 }
 
-/// Connections of this machine to a loopback port, as the kernel lists them.
+/// Connections of this machine to a loopback port, as listed by the kernel.
 fn established_to(port: u16) -> usize {
     let table = fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
     let (peer, established) = (format!("0100007F:{port:04X}"), "01");

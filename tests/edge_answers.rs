@@ -1,4 +1,5 @@
-//! The CA's certificate and lists, answered from verified copies: its own bytes, also while it is down, never too old.
+//! The CA's certificate and CRLs, served from verified copies: the CA's own bytes, also while it is down, for a limited
+//! time.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +23,7 @@ fn edge(fetch: &'static str, ca: &'static str) -> EstateBuilder {
     })
 }
 
-/// With both copies in place, and nothing recorded.
+/// With both copies fetched, and no recorded request.
 fn started(builder: EstateBuilder) -> Estate {
     let estate = builder.start();
     wait_for_copies(&estate);
@@ -39,12 +40,12 @@ fn wait_for_copies(estate: &Estate) {
     assert!(copied.is_some(), "{}", estate.proxy.stderr());
 }
 
-/// Only a copy has an age.
+/// Only a copy has an `Age`.
 fn is_copy(response: &Response) -> bool {
     response.headers.get("age").is_some()
 }
 
-/// Requests of clients that the CA has seen; the proxy's own go to it in the meantime.
+/// Client requests that the CA received. Those of the proxy itself are not counted.
 fn passed_on(estate: &Estate) -> usize {
     let requests = estate.far_end();
     let of_clients = |request: &&Recorded| request.headers.get("x-forwarded-for").is_some();
@@ -55,7 +56,7 @@ fn fetch(estate: &Estate) -> Outcome {
     estate.proxy.command(&["crl", "fetch"], &[])
 }
 
-/// From now on the CA server answers this path so, and everything else as ever.
+/// The CA server answers this path with that from now on, and everything else as before.
 fn answer(
     ca_server: &StandIn,
     path: &'static str,
@@ -64,7 +65,7 @@ fn answer(
     ca_server.answer(move |request: &Recorded| (request.path() == path).then(&reply));
 }
 
-/// Lists that the copy has from now on; the stand-in signs them anew each time otherwise.
+/// The stand-in returns these CRLs from now on. Otherwise it signs them again for each request.
 fn fixed_lists(estate: &Estate) -> String {
     estate.ca.renew_crl();
     let lists = estate.ca.crl_pem();
@@ -163,8 +164,8 @@ fn a_client_that_has_the_current_copy_gets_304() {
 #[test]
 fn t08_an_agent_with_the_previous_crl_never_gets_304_for_the_next() {
     let estate = started(edge(WHEN_ASKED, ""));
-    // It is refreshed at this time, and tells it the next time; the CA has made another list by then, which nobody had
-    // fetched yet.
+    // The copy is refreshed at this time, and its date is sent the next time. By then the CA has made another CRL,
+    // which no client has fetched.
     let client = estate.anonymous();
     let refreshed = httpdate::fmt_http_date(SystemTime::now());
     let before = client.get(CRL).text();
@@ -218,7 +219,7 @@ fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
     for path in [CA, CRL] {
         assert_eq!(estate.anonymous().get(path).status, 200);
     }
-    // What is no document of its own is asked of the CA, as ever.
+    // Paths that are not copied are requested from the CA, as before.
     assert_eq!(
         estate
             .anonymous()
@@ -238,7 +239,7 @@ fn a_copy_that_the_ca_does_not_confirm_is_served_for_a_limited_time() {
         });
         assert!(ended.is_some(), "{path}");
     }
-    // It is there again as soon as the CA is.
+    // Copies are served again as soon as the CA is back.
     estate.ca_server.restart();
     let back = wait_until(LIMIT, || {
         fetch(&estate);
@@ -255,7 +256,7 @@ fn the_ca_gets_one_request_per_interval_however_many_clients_there_are() {
     ));
     for _ in 0..25 {
         for path in [CA, CRL] {
-            // Nor do limits on what strangers may ask of the CA count where it is not asked.
+            // Limits on strangers' requests to the CA do not apply to requests that do not reach it.
             assert_eq!(estate.anonymous().get(path).status, 200);
         }
     }
@@ -298,7 +299,7 @@ fn t10_a_crl_that_drops_revocations_is_not_served() {
         told.stdout.contains("refused") || told.stderr.contains("refused"),
         "{told:?}"
     );
-    // The last good one, which grows old from now on.
+    // The last valid CRL, whose age grows from now on.
     let still = estate.anonymous().get(CRL);
     assert!(is_copy(&still));
     assert_eq!(still.text(), good.text());
@@ -358,7 +359,7 @@ fn a_crl_that_the_operator_accepts_is_served_at_once() {
 #[test]
 fn the_documents_of_a_ca_that_leaves_the_bundle_are_no_longer_served() {
     let estate = started(edge(EACH_SECOND, ""));
-    // The next fetch waits, and whoever looks at copies after a reload waits for it.
+    // The next fetch waits, and so does a reload that needs the copies.
     let gate = testkit::Gate::new();
     let (held, lists) = (gate.clone(), estate.ca.crl_pem());
     answer(&estate.ca_server, CRL, move || {
@@ -391,7 +392,7 @@ fn untrusted_certificates_are_never_served() {
         other.clone(),
         format!("{own}{other}"),
         format!("{own}{}", ca.crl_pem()),
-        // One that this proxy's reader of PEM passes over, and agents do not.
+        // A CRL that the proxy's PEM reader skips and agents read.
         format!("{own}{}", other.replace("-----BEGIN", " -----BEGIN")),
         format!("{}{own}", other.replace("-----BEGIN", "x-----BEGIN")),
         "not yet".to_owned(),
@@ -409,10 +410,10 @@ fn untrusted_certificates_are_never_served() {
         estate
             .proxy
             .wait_for_event("cannot fetch a current copy of the CA");
-        // The CA says it itself, to whoever asks.
+        // The CA answers every client itself.
         let response = estate.anonymous().get(CA);
         assert_eq!((response.text(), is_copy(&response)), (strange, false));
-        // What was trusted before goes on where there is a copy of it.
+        // The earlier trusted document is still served where there is a copy of it.
         estate.ca_server.answer_as_puppet();
         estate.proxy.reload();
         let copied = wait_until(LIMIT, || is_copy(&estate.anonymous().get(CA)).then_some(()));
@@ -459,7 +460,7 @@ fn no_copy_is_served_unless_configured() {
     for path in [LEGACY_CA, LEGACY_CRL] {
         assert_refused(&client.get(path), 403, &["ca-administration"]);
     }
-    // On by a reload, and off.
+    // Turned on by a reload, and off again.
     estate.proxy.write_config(&format!(
         "{}\n[ca]\nedge_answers = true\n",
         estate.proxy.config_text()

@@ -1,4 +1,4 @@
-//! The installed configuration and the files in `conf/` serve, each in the estate that it is written for.
+//! The installed configuration and the files in `conf/` work, each in the estate that it is written for.
 
 use std::{fs, path::Path};
 
@@ -45,7 +45,7 @@ fn the_installed_configuration_serves() {
     assert_eq!(catalogs.len(), 1);
     assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
     assert!(!catalogs[0].only("x-client-cert").is_empty());
-    // The CA is asked for its list too, though nothing is said of that.
+    // A CRL is fetched from the CA by default.
     proxy.wait_for_status("a list was fetched", |status| {
         status["trust"]["fetch"]["last_answer"].is_string()
     });
@@ -60,7 +60,7 @@ fn the_installed_configuration_serves() {
 #[test]
 fn trusted_header_compilers_serve_over_mutual_tls() {
     let ca = Ca::new();
-    // Compilers let in nobody but what this CA has signed.
+    // Compilers accept only certificates signed by this CA.
     let proxies = Ca::other();
     let own = proxies.agent("proscenium");
     let authority = member(&ca, &ca, "ca");
@@ -126,7 +126,7 @@ fn a_single_host_serves_over_loopback() {
         .file("ca/ca_crl.pem", &ca.crl_pem(), 0o644)
         .start();
     proxy.wait_for_event("serving");
-    // Every file is named: nothing is said of an agent's copy.
+    // Every file is configured, so no agent's copy is mentioned.
     assert!(!proxy.stderr().contains("own copy"), "{}", proxy.stderr());
     proxy.wait_for_members(&["ca", "compilers"]);
     let agent = ca.agent("web01");
@@ -135,7 +135,7 @@ fn a_single_host_serves_over_loopback() {
     assert_told(&catalog, "SUCCESS", Some("CN=web01"));
     assert!(!catalog.only("x-client-cert").is_empty());
     assert_written(&proxy, " web01 [");
-    // What the CA revokes counts at the next reload.
+    // A revocation by the CA takes effect at the next reload.
     ca.revoke(&agent);
     proxy.write("ca/ca_crl.pem", &ca.crl_pem(), 0o644);
     proxy.hang_up();
@@ -191,7 +191,7 @@ fn the_example_for_mongrel_serves() {
         assert_eq!(request.only("x-ssl-subject"), "CN=web01");
         assert!(request.headers.all("x-client-cert").is_empty());
     }
-    // SSLVerifyClient require: a client without a certificate gets no further than its handshake.
+    // SSLVerifyClient require: the handshake of a client without a certificate fails.
     let stranger = proxy.client(None).server_name("puppet.example.com");
     assert!(
         stranger
@@ -212,13 +212,13 @@ fn the_example_for_mongrel_serves() {
         "balancer_ssl_request.log",
         &format!("TLS13_AES_128_GCM_SHA256 {request} "),
     );
-    // SSLVerifyClient optional: new agents enrol, and get nothing else.
+    // SSLVerifyClient optional: new agents can enrol and nothing else.
     proxy.edit_config("client_cert = \"required\"", "client_cert = \"optional\"");
     proxy.reload_applied();
     let stranger = proxy.client(None).server_name("puppet.example.com");
     assert_eq!(stranger.get("/production/certificate/ca").status, 200);
     assert_eq!(stranger.get("/production/node/web01").status, 403);
-    // A CRL in the directory counts, whatever its name.
+    // A CRL in the directory is used, whatever its name.
     ca.revoke(&agent);
     proxy.write("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644);
     proxy.hang_up();
@@ -261,7 +261,7 @@ fn assert_written(proxy: &Proxy, words: &str) {
     assert!(written.is_some(), "{}", proxy.stderr());
 }
 
-/// What came for clients: the lists that the proxy fetches for itself come when they are due.
+/// Requests of clients; the CRLs that the proxy fetches for itself are left out.
 pub(crate) fn of_clients(member: &StandIn) -> Vec<Recorded> {
     let is_list = |request: &Recorded| request.path().contains("/certificate_revocation_list/");
     let mut requests = member.requests();
@@ -304,13 +304,13 @@ fn the_example_for_sessions_of_an_application_serves() {
     assert_eq!(proxy.client(None).get("/app/").status, 403);
 }
 
-/// A server over TLS that lets in what `lets_in` has signed.
+/// A server over TLS that accepts client certificates signed by `lets_in`.
 pub(crate) fn member(ca: &Ca, lets_in: &Ca, name: &str) -> StandIn {
     let builder = StandIn::builder(name).ca(ca);
     builder.tls(lets_in, &ca.server(name)).start()
 }
 
-/// A file of `conf/` with addresses and paths of this test in the place of its own, and an admin socket in reach.
+/// A file of `conf/` with the addresses and paths of this test, and a reachable admin socket.
 pub(crate) fn example(name: &str, replaced: &[(&str, &str)]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conf");
     let text = fs::read_to_string(Path::new(folder).join(name)).expect("an example");

@@ -19,7 +19,7 @@ fn a_body_arrives_as_it_was_sent_by_length_and_by_chunks() {
     let mut connection = connection(&estate);
     let body: Vec<u8> = (0..200_000u32).map(|n| n as u8).collect();
     assert_eq!(connection.request("PUT", REPORT, &[], &body).status, 200);
-    // Chunks that fit the buffer are complete when a member is asked, so their length is known.
+    // Chunks that fit the buffer are complete when a member is picked, so their length is known.
     let large = [&body[..], &body[..]].concat();
     for body in [&body, &large] {
         let pieces: Vec<_> = body.chunks(7001).collect();
@@ -153,7 +153,7 @@ fn ambiguous_framing_is_refused_and_the_connection_closed() {
 #[test]
 fn a_length_with_chunks_is_not_forwarded_and_the_connection_closed() {
     http1_alone!("HTTP/2 has no chunks");
-    // hyper drops the length (RFC 9112, 6.1); what must not be is that a member or a next request sees it.
+    // hyper drops the length (RFC 9112, 6.1). Neither a member nor a next request may see it.
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let head = format!(
@@ -179,7 +179,7 @@ fn a_broken_chunk_is_a_client_error_and_never_a_complete_body() {
     let head = connection.head("PUT", REPORT, &[("Transfer-Encoding", "chunked")], None);
     connection.send_raw(&head).expect("sends");
     connection.send_raw(b"2\r\n{}\r\nzz\r\n").expect("sends");
-    // A member that got half a body must not be answered for.
+    // A member that got half a body must not cause a successful response.
     assert_eq!(connection.read_response().expect("an answer").status, 400);
     assert!(connection.is_closed_within(LIMIT));
     assert!(estate.far_end().iter().all(|request| !request.complete));
@@ -364,7 +364,7 @@ fn a_response_to_head_has_the_fields_and_no_body() {
     assert_eq!((head.status, head.body.length), (200, 0));
     assert_eq!(head.headers.only("content-length"), "5");
     assert_eq!(connection.get(FILE).text(), "hello");
-    // One in chunks says no length, and none may be made up for it.
+    // A chunked response has no length, and the proxy must not invent one.
     estate.compilers[0].answer(|request| {
         (request.method == "HEAD")
             .then(|| Reply::raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"))

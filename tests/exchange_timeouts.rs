@@ -17,7 +17,7 @@ use crate::support::{
     paths::{CATALOG, FILE, REPORT},
 };
 
-/// An estate whose compilers have this setting, by `[upstream]` and by the pool over a generous `[upstream]`.
+/// An estate whose compilers have this setting: once by `[upstream]`, once by the pool with a generous `[upstream]`.
 fn with_setting(line: &'static str, generous: &'static str, test: impl Fn(&Estate)) {
     test(
         &one_compiler()
@@ -57,7 +57,7 @@ fn a_member_that_does_not_answer_in_time_is_a_504() {
     );
 }
 
-/// Each would be in time alone, and both together are not.
+/// Each attempt alone would be in time, but not both together.
 #[test]
 fn all_attempts_share_the_time_to_the_first_byte() {
     let estate = Estate::builder()
@@ -167,7 +167,7 @@ fn a_member_that_reads_nothing_of_a_body_is_given_up() {
             estate.compilers[0]
                 .answer_early(move |request| (request.method == "PUT").then(|| reply.clone()));
             let mut connection = connection(estate);
-            // More than all buffers on the way hold.
+            // More than all buffers between client and member hold.
             let body = vec![b'x'; 32 << 20];
             let head = connection.head("PUT", REPORT, &[], Some(body.len()));
             let _ = connection.send_raw(&[head, body].concat());
@@ -186,7 +186,7 @@ fn a_member_that_reads_nothing_of_a_body_is_given_up() {
 
 #[test]
 fn a_member_that_does_not_answer_the_handshake_in_time_is_given_up() {
-    // Connections are taken by the system and stand there.
+    // The kernel accepts the connections, and no process handles them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();
     for (upstream, pool) in [

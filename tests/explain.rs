@@ -1,4 +1,4 @@
-//! `explain` against the far end: what it says of a generated request is what becomes of that request.
+//! `explain` compared with the proxy: its prediction for a generated request is what happens to that request.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
 
 use crate::support::{self, Estate, certificate_request, done};
 
-/// Requests compared.
+/// Number of compared requests.
 const REQUESTS: usize = 150;
 
 #[test]
@@ -48,7 +48,7 @@ fn explain_predicts_the_result_of_every_generated_request() {
         assert_eq!(told, came, "{request:?}");
         seen.count(&came);
     }
-    // A generator that only ever hits one branch would prove nothing.
+    // A generator that only hit one branch would prove nothing.
     assert!(seen.pools.len() == 3 && seen.answers.len() >= 4, "{seen:?}");
 }
 
@@ -89,7 +89,7 @@ fn explain_follows_the_listeners_policy_for_refused_certificates() {
             let fate = Fate::told(&outcome);
             match expected {
                 200 => assert_eq!(fate, Fate::Pool("ca".to_owned()), "{}", outcome.stdout),
-                // What it would be told, if it came so far.
+                // What the member would receive, if the request got that far.
                 _ => assert_eq!(fate, Fate::Answer(403), "{}", outcome.stdout),
             }
             let alike = expected != 403;
@@ -210,7 +210,7 @@ fn explain_shows_the_order_of_members_without_probes() {
     assert!(told.contains("every member is assumed up"), "{told}");
 }
 
-/// What becomes of a request: the pool that gets it, or the status that we answer it with.
+/// The result of a request: the pool that gets it, or the status with which the proxy answers.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     Pool(String),
@@ -218,7 +218,7 @@ enum Fate {
 }
 
 impl Fate {
-    /// As the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS` tell it.
+    /// Parses the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS`.
     #[track_caller]
     fn told(outcome: &Outcome) -> Self {
         let fate = outcome.stdout.lines().find_map(|line| {
@@ -262,7 +262,7 @@ struct Client {
     flags: &'static [&'static str],
 }
 
-/// Anonymous, two agents, one whom a route names, one whose certificate is revoked.
+/// An anonymous client, two agents, one that a route names, and one whose certificate is revoked.
 fn clients(ca: &Ca) -> Vec<Client> {
     let client = |credential, flags| Client { credential, flags };
     let agent = |name, flags| client(Some(ca.agent(name)), flags);
@@ -312,7 +312,7 @@ impl Request {
         }
     }
 
-    /// A certificate request where one is judged, of whatever name stands there.
+    /// A certificate request for endpoints that check one, with any name.
     fn body(&self) -> Vec<u8> {
         let path = self.target.split('?').next().unwrap_or_default();
         match path.split_once("/certificate_request/") {
@@ -327,7 +327,7 @@ impl Request {
         headers
     }
 
-    /// The request as `explain` is told it.
+    /// The request as options of `explain`.
     fn arguments(&self, client: &Client, proxy: &Proxy) -> Vec<String> {
         let mut arguments: Vec<String> = vec![
             format!("https://{}{}", self.host, self.target),
@@ -336,7 +336,7 @@ impl Request {
             "--source".to_owned(),
             self.source.to_owned(),
         ];
-        // A client that connects by address asks for no name.
+        // A client that connects by address sends no server name.
         if self.sni.parse::<std::net::IpAddr>().is_err() {
             arguments.extend(["--sni".to_owned(), self.sni.to_owned()]);
         }
@@ -352,7 +352,7 @@ impl Request {
     }
 }
 
-/// A member that answers everything with the name of its pool.
+/// A member that answers every request with the name of its pool.
 fn member(pool: &'static str) -> StandIn {
     let member = StandIn::start(pool);
     member.answer(move |request| {

@@ -31,7 +31,7 @@ fn fail_probes(compiler: &StandIn) {
     compiler.answer(|request| request.is_probe().then(|| Reply::status(503)));
 }
 
-/// Sends a request and waits until this compiler, which has had `before` requests, has it.
+/// Sends a request and waits until this compiler, which has had `before` requests, receives it.
 #[track_caller]
 fn waiting_at(compiler: &StandIn, estate: &Estate, request: (&str, &str, usize)) -> Connection {
     let (method, target, before) = request;
@@ -110,7 +110,8 @@ fn a_request_moves_once() {
     let mut other = waiting_at(second, &estate, ("GET", FILE, 1));
     set_ready(&estate, 2);
     set(&estate, "maintenance", 1);
-    // Both wait at the second: the one that has not moved does so, and by then the first has looked as well.
+    // Both requests wait at the second member: the one that has not moved yet moves, and by then the first has been
+    // considered as well.
     assert_answered(&mut other);
     assert_eq!(third.requests().len(), 1);
     second.release();

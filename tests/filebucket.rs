@@ -1,4 +1,4 @@
-//! The filebucket: every compiler has its own, and a file is found in whichever of them it was stored.
+//! The filebucket: every compiler has its own, and a file is found on whichever compiler stores it.
 
 use testkit::{Reply, Response, StandIn};
 
@@ -42,7 +42,7 @@ fn estate(compilers: usize, lines: &str) -> (Estate, Vec<usize>) {
     (estate, order)
 }
 
-/// The compilers that were asked, in order of `order`: 0 is the first.
+/// The compilers that got the request, by their position in `order`: 0 is the first.
 fn asked(estate: &Estate, order: &[usize]) -> Vec<usize> {
     let times = order
         .iter()
@@ -63,7 +63,7 @@ fn a_file_stored_while_its_compiler_was_away_is_found_once_it_is_back() {
             set(&estate, "ready", &estate.compilers[*index]);
         }
         estate.forget();
-        // The agent stores the file where it belongs, so a HEAD goes to the first alone.
+        // The agent stores the file on the compiler that the checksum selects, so a HEAD goes to the first only.
         assert_eq!(request(&estate, "HEAD", b"").status, 404);
         assert_eq!(asked(&estate, &order), [1, 0, 0]);
         estate.forget();
@@ -80,7 +80,7 @@ fn a_file_stored_while_its_compiler_was_away_is_found_once_it_is_back() {
             (&record["status"], &record["member"]),
             (&200.into(), &compiler.address().into())
         );
-        // What comes next is about the file of the next compiler.
+        // The following requests are about the file of the next compiler.
         compiler.answer(|request| {
             let lost = request.method != "PUT";
             lost.then(|| Reply::status(404).header("X-Puppet-Version", "8.7.0"))
@@ -132,7 +132,7 @@ fn a_404_that_is_not_from_a_puppet_server_does_not_mean_that_the_file_is_missing
     let (estate, order) = estate(2, "");
     let answers = [
         (Reply::status(404), 404),
-        // Jetty's own, of a server that is starting.
+        // Jetty's own 404, from a server that is starting.
         (
             Reply::status(404).header("Content-Type", "text/html;charset=iso-8859-1"),
             503,

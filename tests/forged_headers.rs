@@ -8,7 +8,7 @@ use crate::support::{
     sayable,
 };
 
-/// Every name by which a front end has ever told a server who its client is.
+/// Every name with which a front end has ever sent a client's identity to a server.
 const IDENTITY_HEADERS: &[&str] = &[
     "X-Client-Verify",
     "X-Client-DN",
@@ -36,7 +36,7 @@ const IDENTITY_HEADERS: &[&str] = &[
     "Proxy",
 ];
 
-/// What every forged value contains, and nothing else does.
+/// A mark that every forged value contains and no other value does.
 const MARK: &str = "forged";
 
 #[test]
@@ -48,7 +48,7 @@ fn forged_identity_headers_are_logged_once_a_minute_for_each_client() {
         let client = estate.client(&web01);
         assert_eq!(client.request("GET", CATALOG, &forged, b"").status, 200);
     }
-    // The event of the second client comes after any of the first.
+    // The event of the second client comes after any event of the first.
     let catalog = CATALOG.replace("web01", "web02");
     let client = estate.client(&web02);
     assert_eq!(
@@ -100,7 +100,7 @@ fn t01_identity_headers_of_a_client_never_reach_a_member() {
 #[test]
 fn a_thousand_generated_forgeries_change_nothing() {
     let mut seed = Seed::from_env_or_random();
-    // By chance more than 500 of them may be a stranger's, which is what one may send at once by default.
+    // More than 500 of the requests may be a stranger's, which is the burst allowed by default.
     let estate = Estate::builder()
         .proxy(|proxy| {
             proxy.with("[ca]\nanonymous_burst = 2000\nanonymous_burst_per_address = 2000")
@@ -179,7 +179,7 @@ fn spellings(name: &str) -> [String; 5] {
     ]
 }
 
-/// A name once, doubled, nominated by `Connection` before it and after it.
+/// A name once, twice, and named by `Connection` before and after it.
 fn forgeries(name: &str) -> Vec<Vec<(String, String)>> {
     let line = |value: &str| (name.to_owned(), format!("{value}-{MARK}"));
     let nomination = || {
@@ -196,7 +196,8 @@ fn forgeries(name: &str) -> Vec<Vec<(String, String)>> {
     ]
 }
 
-/// A forgery by chance: up to four lines of any names in any case, with `_` and `.` for `-`, some of them nominated.
+/// A random forgery: up to four lines of any names in any case, with `_` and `.` for `-`, some of them named by
+/// `Connection`.
 fn generated(seed: &mut Seed) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for _ in 0..=seed.below(3) {
@@ -252,7 +253,8 @@ fn ask_with(
     assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
 }
 
-/// What a member was told is ours: no forged byte, one verdict, one subject at most, every trusted name once at most.
+/// Asserts that the member got only the proxy's headers: no forged byte, one verdict, at most one subject, and every
+/// trusted name at most once.
 #[track_caller]
 fn assert_nothing_forged(
     request: &Recorded,

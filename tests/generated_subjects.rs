@@ -22,9 +22,9 @@ fn no_generated_subject_with_the_cn_last_is_read_as_another_name() {
     assert_no_generated_subject_is_read_as_another_name("cn-last");
 }
 
-/// 1,000 subjects that try to be read as another: each is refused, or every reader of any form reads the one CN that
-/// was verified, or nobody, or, but for Puppet Server, what no accepted certificate can be called; the readers of this
-/// form read plain subjects.
+/// 1,000 subjects that try to be read as another name. Each is refused, or every reader of any form reads the verified
+/// CN or no name. Except for Puppet Server, a reader may also read a value that no accepted certificate can have.
+/// Readers of this form must read plain subjects.
 fn assert_no_generated_subject_is_read_as_another_name(format: &'static str) {
     let mut seed = Seed::from_env_or_random();
     let estate = told_as(&format!("dn_format = {format:?}"), "single-cn").start();
@@ -90,7 +90,7 @@ const KINDS: &[&str] = &[
     "1.2.3.4",
 ];
 
-/// What a reader could be led astray by; `victim` is the name that none may read.
+/// A subject that could mislead a reader; `victim` is the name that no reader may return.
 const FRAGMENTS: &[&str] = &[
     "CN=victim",
     "CN = victim",

@@ -21,11 +21,11 @@ use crate::{
 };
 
 const CATALOG: &str = "/production/catalog/web01";
-/// Masters are on hosts of their own, because each host has a script on one and the same port.
+/// Masters are on separate hosts, because each host has a script on the same port.
 const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const THIRD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// The document's script below xinetd: it answers without reading, byte for byte as the document has it.
+/// The document's script behind xinetd: it answers without reading, with the document's bytes.
 struct Script {
     answers: AtomicUsize,
     stopped: AtomicBool,
@@ -68,7 +68,7 @@ impl Script {
         self.stopped.store(true, Ordering::SeqCst);
     }
 
-    /// Answers this from now on; the number of answers before, and never more.
+    /// Sets the answer, and returns the number of answers so far; the counter only grows.
     fn set(&self, status: usize) -> usize {
         let before = self.answers.load(Ordering::SeqCst);
         self.status.store(status, Ordering::SeqCst);
@@ -76,13 +76,13 @@ impl Script {
     }
 }
 
-/// Another address of this machine where a server on loopback is reached, on a port that is free there.
+/// Another address of this machine where a server on loopback is reachable, on a free port.
 fn host(address: Ipv4Addr, server: SocketAddr) -> String {
     let listener = TcpListener::bind((address, 0)).expect("a free port");
     let reached = listener.local_addr().expect("bound").to_string();
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
-            // A server that is stopped refuses: so does its host, as far as a closed connection can.
+            // A stopped server refuses connections, and so does its host, by closing them.
             let Ok(server) = TcpStream::connect(server) else {
                 continue;
             };
@@ -123,9 +123,9 @@ struct Estate {
     proxy: Proxy,
     ca: Ca,
     puppetca: StandIn,
-    /// Two behind the proxy's TLS listener, and one whose connections are passed through.
+    /// Two masters behind the proxy's TLS listener, and one whose connections are passed through.
     masters: [StandIn; 3],
-    /// Addresses of the two as members.
+    /// Addresses of the two masters as members.
     addresses: [String; 2],
     scripts: [Arc<Script>; 3],
     program: CheckAgent,
@@ -196,7 +196,7 @@ fn start() -> Estate {
     }
 }
 
-/// As a master with the document's lines in its auth.conf.
+/// Answers as a master with the document's lines in its auth.conf.
 fn answer_status(master: &StandIn) {
     master.answer(|request| {
         let is_status = request.path() == "/production/status/no_key";
@@ -209,7 +209,7 @@ impl Estate {
         self.proxy.client(Some(&self.ca.agent(certname)))
     }
 
-    /// The master that each of these client addresses gets a catalog from.
+    /// The master from which each of these client addresses gets a catalog.
     fn homes(&self, certname: &str) -> Vec<String> {
         self.masters.iter().for_each(StandIn::forget);
         let target = format!("/production/catalog/{certname}");
@@ -260,7 +260,7 @@ fn a_check_script_takes_its_master_down_by_503_and_by_stopping() {
     let answers = script.answers.load(Ordering::SeqCst) - before;
     assert!(answers >= 3, "{answers} answers of 200");
     assert_eq!(estate.homes("web01"), homes, "only clients of m1 moved");
-    // xinetd is disabled: the master still serves whoever asks it, here the test agent.
+    // xinetd is disabled: the master still serves direct requests, here those of the test agent.
     script.stop();
     estate.wait_for("compilers", 0, "down");
     assert_eq!(estate.homes("web01"), vec!["m2"; 12]);
@@ -294,7 +294,7 @@ fn a_master_without_agents_is_upgraded_and_tested() {
     let words = ["explain", target, "--certname", "test.example.com"];
     let explained = done(&estate.proxy, &words, &ssldir);
     assert!(explained.contains("pool     test\n"), "{explained}");
-    // Take it out. What it has begun, it finishes.
+    // Take it out of service. It finishes its requests.
     let command = ["drain", "compilers", first, "--wait", "--why", "upgrade"];
     let drained = done(&estate.proxy, &command, &[]);
     assert!(drained.ends_with("no request is left\n"), "{drained}");
@@ -307,7 +307,7 @@ fn a_master_without_agents_is_upgraded_and_tested() {
     assert_eq!(test.get("/production/catalog/test.example.com").status, 503);
     estate.masters[0].restart();
     estate.wait_for("test", 0, "up");
-    // Test it: nobody but the proxy reaches it, and only the test agent gets it.
+    // Test it: only the proxy reaches it, and only the test agent is routed to it.
     assert_eq!(estate.homes("test.example.com"), vec!["m1"; 12]);
     assert_eq!(estate.homes("web01"), vec!["m2"; 12]);
     let direct = estate

@@ -218,8 +218,8 @@ fn a_pools_form_overrides_the_general_one_for_that_pool_only() {
     assert!(told.headers.all("site-verdict").is_empty());
 }
 
-/// What some Bouncy Castle throws at, Puppet Server reads in another form: `foo,O=.example.com` in place of `foo`, which
-/// a rule for `*.example.com` lets in.
+/// Puppet Server reads a subject in another form if Bouncy Castle fails on it: `foo,O=.example.com` in place of `foo`,
+/// which a rule for `*.example.com` would allow.
 #[test]
 fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
     let estate = told_as("", "single-cn").start();
@@ -244,7 +244,7 @@ fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
             assert_eq!(read.name.as_deref(), Some("foo"), "{told}");
         }
     }
-    // At the end of the value too, where HTTP takes blanks off.
+    // At the end of the value too, where HTTP trims whitespace.
     let rdns = [vec![utf8(O, ".example.com/x ")], vec![utf8(CN, "foo")]];
     let headers = told(&estate, &estate.ca.leaf("any").issue_as(&name_der(&rdns)));
     assert_eq!(headers.only("x-client-dn"), r"CN=foo,O=.example.com/x\20");

@@ -138,7 +138,7 @@ fn explain_names_the_headers_of_the_pool() {
     assert!(ca.contains("X-Client-Verify: SUCCESS"), "{ca}");
 }
 
-/// Compilers with names of their own for everything.
+/// Compilers with their own name for every header.
 fn renamed() -> EstateBuilder {
     let names = "dn_header = [\"Site-Agent\", \"X-SSL-Subject\"]\nverify_header = \"Site-Verdict\"\ncert_header = \"Site-Cert\"";
     told_as(names, "puppet")
@@ -166,7 +166,7 @@ fn assert_nothing_forged(
     assert_ours_alone(&estate.only_request(), target, agent.is_some(), forgery);
 }
 
-/// A member is told by us alone, each name once, in the form of its pool.
+/// Asserts that a member got only the proxy's headers, each name once, in the form of its pool.
 #[track_caller]
 fn assert_ours_alone(request: &Recorded, target: &str, verified: bool, forgery: &[(&str, &str)]) {
     let raw = request.raw_text();

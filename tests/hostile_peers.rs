@@ -1,4 +1,4 @@
-//! Peers that mean harm or are broken, on both sides: whatever they do, another client's answer stays its own.
+//! Hostile or broken clients and members: whatever they do, another client's response is not affected.
 
 use std::{
     io::{Read, Write},
@@ -19,14 +19,14 @@ use crate::support::{
     paths::{CATALOG, FILE, REPORT},
 };
 
-/// More than all buffers on the way hold.
+/// More than all buffers between client and member hold.
 const BODY_BYTES: usize = 32 << 20;
-/// What a member says when nothing is wrong with it.
+/// The response of a member that behaves.
 const MINE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
-/// An answer that nobody asked for.
+/// An unsolicited response.
 const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
 
-/// A member without manners: to a path that it knows it sends bytes as they stand, and goes on with the connection.
+/// A raw member: for a known path it sends the given bytes unchanged, and continues with the connection.
 struct RawMember {
     address: String,
     ended: Arc<AtomicBool>,
@@ -67,14 +67,14 @@ impl RawMember {
 impl Drop for RawMember {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // One more connection wakes the thread that accepts them.
+        // One more connection wakes the accepting thread.
         drop(TcpStream::connect(&self.address));
     }
 }
 
 /// Reads heads and answers each.
 fn converse(mut stream: TcpStream, answer: &dyn Fn(&str, &mut TcpStream)) {
-    // What is sent has arrived then; it does not wait for an acknowledgement.
+    // Sent bytes arrive at once, without waiting for an acknowledgement.
     stream.set_nodelay(true).expect("a socket");
     let mut seen = Vec::new();
     let mut piece = [0; 4096];
@@ -179,7 +179,7 @@ fn an_unsolicited_response_is_never_used() {
     for _ in 0..50 {
         assert_eq!(one.get("/raw/twice").text(), "mine");
         closed.recv_timeout(LIMIT).expect("sent");
-        // A round through the one thread of the proxy: by then it has seen what came.
+        // A round trip through the only thread of the proxy: by then it has read the earlier bytes.
         assert_eq!(one.get(FILE).status, 200);
         assert_eq!(other.get("/raw/well").text(), "mine");
     }
@@ -233,7 +233,7 @@ fn a_member_that_answers_early_and_stops_reading_holds_no_slot() {
         }
         let _ = stream.write_all(MINE);
         if early {
-            // Neither reads nor closes until the test is over.
+            // Neither reads nor closes until the test ends.
             members_turn.wait();
         }
     });
@@ -300,7 +300,7 @@ fn the_rest_of_a_refused_body_does_not_make_a_busy_connection_idle() {
         .expect("sends");
     assert_eq!(busy.read_response().expect("a refusal").status, 403);
     estate.compilers[0].wait_for_head(1, LIMIT);
-    // One that is idle from now on shows when the time is over.
+    // A connection that is idle from now on shows when the timeout has passed.
     connection(&estate)
         .closed_after(LIMIT)
         .expect("an idle connection is closed");
@@ -484,7 +484,7 @@ fn a_client_whose_request_never_ends_is_disconnected() {
         let mut endless = connection(&estate);
         endless.send_raw(begin.as_bytes()).expect("sends");
         let noise = noise.repeat(1000);
-        // A request of another client in between: the one thread has time for both.
+        // A request of another client in between: the only thread has time for both.
         let mut other = connection(&estate);
         for _ in 0..100 {
             let _ = endless.send_raw(noise.as_bytes());
@@ -572,7 +572,7 @@ fn a_certificate_revoked_during_a_request_is_refused_at_the_next_one() {
     }
 }
 
-/// One compiler behind routes for anyone: one guarded by the classes, one not.
+/// One compiler behind routes for any client: one guarded by the classes, one not.
 fn modes(on_invalid: &str) -> Estate {
     let mode = format!("on_invalid = \"{on_invalid}\"");
     let routes = "[[routes]]\nname = \"bare\"\npath = { prefix = \"/bare\" }\npool = \"compilers\"\nclient = \"any\"\n\
@@ -586,7 +586,7 @@ fn modes(on_invalid: &str) -> Estate {
     estate
 }
 
-/// What is asked, and what becomes of it where a refused certificate is open to what anyone may have.
+/// The requests, and the result where a refused certificate may use what any client may use.
 fn paths(open: u16) -> [(&'static str, u16); 6] {
     [
         ("/puppet-ca/v1/certificate/ca", open),
@@ -598,7 +598,7 @@ fn paths(open: u16) -> [(&'static str, u16); 6] {
     ]
 }
 
-/// A refused certificate is told as such or not at all.
+/// Asserts that a refused certificate is forwarded as refused, or that the request does not arrive.
 #[track_caller]
 fn check_told(estate: &Estate, status: u16, path: &str) {
     let told = estate.far_end();

@@ -73,7 +73,7 @@ fn a_body_of_unknown_length_that_is_larger_than_the_buffer_is_refused_with_411()
         .proxy
         .wait_for_record(|record| record["status"] == 411);
     assert_eq!(record["reason"], "length-required");
-    // With its length it is streamed, however large it is.
+    // With its length it is streamed, whatever its size.
     let long = vec![b'x'; 100_000];
     assert_eq!(
         connection(&estate)
@@ -138,7 +138,7 @@ fn responses_of_http_1_0_arrive_complete_and_a_truncated_one_stays_incomplete() 
     });
     let mut agent = connection(&estate);
     assert_eq!(agent.get(FILE).text(), "until the end");
-    // The next one on the same connection of the client, over another one to the member.
+    // The next request on the same client connection uses another connection to the member.
     answer(&estate, || {
         Reply::raw("HTTP/1.0 200 OK\r\nContent-Length: 5\r\nConnection: keep-alive\r\n\r\nwhole")
     });

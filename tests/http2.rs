@@ -227,7 +227,7 @@ fn a_head_that_http2_refuses_leaves_a_record_too() {
         (&400.into(), &"web01".into())
     );
     assert_eq!(record["http_version"], "HTTP/2");
-    // Larger than head_max, and larger than is told with a text.
+    // Larger than head_max, and larger than a head that still gets a response.
     for (bytes, text) in [(17_000, true), (40_000, false)] {
         let large = "x".repeat(bytes);
         let answer = connection.request("GET", FILE, &[("x-large", &large)], b"");
@@ -309,11 +309,11 @@ fn pseudo_fields_in_trailers_reset_the_stream_and_never_reach_a_member() {
     let mut connection = connect(&estate, &estate.ca.agent("web01"));
     let flags = flag::END_HEADERS | flag::END_STREAM;
     let trailers: [&[u8]; 4] = [
-        // `:method: GET` of the static table, `:path` in words, and one after another field.
+        // `:method: GET` from the static table, `:path` as a literal, then one field after another.
         &[0x82],
         b"\x00\x05:path\x01/",
         b"\x00\x01x\x01y\x82",
-        // Inserted into the table of the connection, where the next block could take it from.
+        // Inserted into the dynamic table of the connection, where the next block could refer to it.
         b"\x40\x05:path\x01/",
     ];
     for trailers in trailers.into_iter().chain([&[0xbe][..]]) {
@@ -359,7 +359,7 @@ fn an_early_response_ends_its_stream_and_the_connection_stays_open() {
     );
 }
 
-/// Nobody has read what came with the requests, and the connection's window is that of all its streams.
+/// The request bodies were not read, and all streams share the connection's window.
 #[test]
 fn discarded_bodies_do_not_use_up_the_window() {
     let (_estate, mut connection) = begin(Estate::builder());
@@ -378,7 +378,7 @@ fn discarded_bodies_do_not_use_up_the_window() {
     assert_eq!(connection.get(CATALOG).status, 200);
 }
 
-/// As many as there may be, less one, and their members take nothing of them.
+/// One stream less than the maximum; their members read nothing.
 #[test]
 fn stalled_uploads_leave_a_window_to_the_next_one() {
     let (estate, mut connection) = begin(with_listener("streams_max = 10"));
@@ -426,7 +426,7 @@ fn connect_and_extended_connect_are_refused() {
     assert_eq!(connection.outcome(stream), Outcome::Answered(400));
     let records = estate.proxy.wait_for_records(1);
     assert_eq!(records[0]["method"], "CONNECT");
-    // RFC 8441: who may ask for a websocket so is told by a setting.
+    // RFC 8441: a setting tells clients whether they may send an extended CONNECT for a WebSocket.
     let offered = connection.announced(setting::ENABLE_CONNECT_PROTOCOL);
     assert_eq!(offered, None);
     let mut extended = get("/chat");
@@ -454,7 +454,7 @@ fn a_certificate_request_in_padded_frames_is_checked_and_sent_as_one_body() {
         let stream = connection.open(&put(&path), false).expect("opens");
         let request = certificate_request("web01");
         for (n, byte) in request.iter().enumerate() {
-            // Lines of another text, as padding.
+            // Lines of text outside the block, as padding.
             let padding = b"\n-----BEGIN CERTIFICATE REQUEST-----\n";
             let length = u8::try_from(padding.len()).expect("short");
             let piece = [&[length, *byte][..], padding].concat();
@@ -495,7 +495,7 @@ fn t12_slow_streams_of_strangers_take_no_slot_at_the_ca() {
     slow.settle().expect("is heard");
     let crl = "/puppet-ca/v1/certificate_revocation_list/ca";
     assert_eq!(stranger().expect("connects").get(crl).status, 200);
-    // Taken back half-way, four of them leave nothing behind; the last is sent.
+    // Four of them are cancelled half-way and leave nothing behind; the last is sent completely.
     let (last, others) = streams.split_last().expect("five");
     for stream in others {
         slow.send_frame(kind::RST_STREAM, 0, *stream, &CANCEL.to_be_bytes())
@@ -509,7 +509,7 @@ fn t12_slow_streams_of_strangers_take_no_slot_at_the_ca() {
     assert_eq!(puts.count(), 1, "{sent:#?}");
 }
 
-/// Of a stream without a window nothing goes to the client, though the CA has long said it all.
+/// Nothing goes to the client of a stream without a window, although the CA has long finished its response.
 #[test]
 fn t12_responses_that_a_stranger_does_not_read_hold_no_slot_at_the_ca() {
     let estate = Estate::builder()
@@ -522,7 +522,7 @@ fn t12_responses_that_a_stranger_does_not_read_hold_no_slot_at_the_ca() {
         "/puppet-ca/v1/certificate_revocation_list/ca",
     );
     let mut mute = stranger().expect("connects");
-    // SETTINGS_INITIAL_WINDOW_SIZE: nothing.
+    // SETTINGS_INITIAL_WINDOW_SIZE: zero.
     mute.send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
         .expect("sends");
     mute.settle().expect("is heard");
@@ -547,7 +547,8 @@ fn a_hundred_downloads_in_small_windows_are_not_a_flood() {
             large.then(|| Reply::stream(64 << 10))
         });
     }
-    // SETTINGS_INITIAL_WINDOW_SIZE: 512 bytes, so that each stream is given room 128 times, and so is the connection.
+    // SETTINGS_INITIAL_WINDOW_SIZE: 512 bytes, so that each stream needs 128 window updates, and so does the
+    // connection.
     connection
         .send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 2, 0])
         .expect("sends");

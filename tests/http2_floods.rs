@@ -1,4 +1,4 @@
-//! What was done to other servers with the frames of HTTP/2, each by its number.
+//! Attacks with frames of HTTP/2 on other servers, each with its number.
 
 use testkit::{
     ClientError, Connection, Reply, StandIn,
@@ -9,7 +9,7 @@ use crate::support::{Estate, http2::*, paths::REPORT};
 
 // CVE-2023-44487: rapid reset.
 
-/// Opens streams and takes each back, `after` what comes in between, until the peer hears no more: how many.
+/// Opens streams and resets each, with the frames of `after` in between, until the peer closes; returns their number.
 fn take_back(
     connection: &mut Connection,
     after: impl Fn(&mut Connection) -> Result<(), ClientError>,
@@ -49,7 +49,7 @@ fn cve_2023_44487_requests_reset_one_by_one_end_the_connection() {
     assert_others_go_on(&estate);
 }
 
-// CVE-2025-8671: the client has the server take its requests back, each by a mistake of its own.
+// CVE-2025-8671: the client makes the server reset its streams, each by another error of its own.
 
 #[test]
 fn cve_2025_8671_streams_reset_because_of_client_errors_end_the_connection() {
@@ -73,7 +73,7 @@ fn cve_2025_8671_streams_reset_because_of_client_errors_end_the_connection() {
     assert_others_go_on(&estate);
 }
 
-// CVE-2024-27316: a head without an end.
+// CVE-2024-27316: an endless head.
 
 #[test]
 fn cve_2024_27316_a_flood_of_continuations_ends_the_connection() {
@@ -107,7 +107,7 @@ fn cve_2024_27316_a_flood_of_continuations_ends_the_connection() {
     assert_others_go_on(&estate);
 }
 
-// CVE-2019-9511, -9517: answers that nobody makes room for.
+// CVE-2019-9511, -9517: responses for which the client opens no window.
 
 #[test]
 fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
@@ -140,10 +140,10 @@ fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
     assert_eq!(record["ended_by"], "proxy");
 }
 
-// CVE-2019-9512, -9513, -9515, -9518 and their kind: frames that cost the sender nothing.
+// CVE-2019-9512, -9513, -9515, -9518 and similar: frames that cost the sender nothing.
 
-/// Sends a flood after what `fill` sends, and asserts that it cost no memory, ended its connection with this reason in a
-/// record, and hurt nobody else.
+/// Sends a flood after the frames of `fill`, and asserts that it used no memory, ended its connection with this reason
+/// in a record, and did not affect other clients.
 #[track_caller]
 fn assert_flood_ends(frame: &[u8], reason: &str, fill: impl Fn(&mut Connection)) {
     let (estate, mut connection) = begin(Estate::builder());
@@ -220,7 +220,7 @@ fn pings_and_window_updates_for_large_responses_are_not_a_flood() {
     for _ in 0..500 {
         connection.settle().expect("a ping is answered");
     }
-    // Two frames for each that comes: thousands.
+    // Two frames for each received one: thousands.
     let answer = connection.get(FILE);
     assert_eq!((answer.status, answer.body.length), (200, 32 << 20));
     for _ in 0..500 {
@@ -263,13 +263,14 @@ fn cve_2019_9516_fields_without_a_name_are_refused() {
     assert_eq!(estate.far_end().len(), 0);
 }
 
-// CVE-2016-6581: a small block that names a large field again and again.
+// CVE-2016-6581: a small block that refers to a large field again and again.
 
 #[test]
 fn cve_2016_6581_a_header_block_that_expands_greatly_takes_no_memory() {
     let (estate, mut connection) = begin(Estate::builder());
     let stream = connection.reserve_stream();
-    // :method GET, :scheme https, :path /, a literal of 4,000 bytes that is remembered, and it 12,000 times again.
+    // :method GET, :scheme https, :path /, a literal of 4,000 bytes that is added to the table, and 12,000 references
+    // to it.
     let mut block = vec![0x82, 0x87, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
     block.extend(vec![b'v'; 127 + 0x21 + 0x1e * 128]);
     block.extend(vec![0xbe; 12_000]);

@@ -25,7 +25,7 @@ fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the
     estate.ca.revoke(&bad);
     estate.proxy.swap_crl();
     estate.proxy.metrics();
-    // A stream is in flight: the connection hears of the swap with the next.
+    // A stream is in flight, so the connection notices the swap with the next one.
     connection.send("GET", FILE, &[], b"").expect("sends");
     let refused = connection.outcome(7);
     assert_eq!(refused, Outcome::Answered(403));
@@ -41,7 +41,7 @@ fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the
     assert_eq!(record["verdict"], "FAILED:revoked");
 }
 
-/// A client that reads nothing of ours, and so never answers the ping of our goodbye either.
+/// A client that reads nothing, and so never acknowledges the ping that follows GOAWAY.
 #[test]
 fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
     let estate = Estate::builder().compilers(1).start();
@@ -55,7 +55,7 @@ fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
     let refused = |record: &Value| record["status"] == 403;
     deaf.send("GET", FILE, &[], b"").expect("sends");
     estate.proxy.wait_for_record(refused);
-    // Its first request is in flight all the time. A round trip has a second.
+    // Its first request is in flight all the time. A round trip is allowed one second.
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(250));
         deaf.send("GET", FILE, &[], b"").expect("sends");
@@ -89,7 +89,7 @@ fn a_draining_proxy_sends_goaway_and_finishes_the_open_streams() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
 
-/// A client that never answers our pings and never closes.
+/// A client that never acknowledges pings and never closes.
 #[test]
 fn pings_do_not_extend_the_idle_timeout() {
     let (estate, mut connection) = begin(with_listener("idle_timeout = \"5s\""));
@@ -102,7 +102,7 @@ fn pings_do_not_extend_the_idle_timeout() {
     wait_for_limit(&estate, "idle_timeout", 1.0);
 }
 
-/// A client that agreed on HTTP/2 and says nothing.
+/// A client that negotiated HTTP/2 and sends nothing.
 #[test]
 fn a_connection_on_which_http2_never_begins_is_closed_after_the_idle_timeout() {
     let estate = with_listener("idle_timeout = \"5s\"").start();
@@ -119,7 +119,7 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     let (estate, mut connection) = begin(with_listener(HALF_HEADS));
     assert_eq!(connection.get(CATALOG).status, 200);
     let stream = connection.reserve_stream();
-    // It says that there are more (no END_HEADERS), and none come.
+    // The frame announces more (no END_HEADERS), and none follow.
     connection
         .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
         .expect("sends");
@@ -127,7 +127,7 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
     wait_for_limit(&estate, "head_timeout", 1.0);
     wait_for_reason(&estate, "head-timeout");
-    // A byte now and then wins no time.
+    // A single byte now and then does not extend the time.
     let mut slow = connect(&estate, &estate.ca.agent("web01"));
     slow.settle().expect("it has nothing else to say");
     let stream = slow.reserve_stream();
@@ -206,7 +206,7 @@ fn an_answered_request_leaves_one_record_whatever_its_response() {
     assert_eq!(records.len(), 80);
 }
 
-/// Each answer is small enough to be let go of at once; together they are more than sockets take.
+/// Each response is small enough to be released by the member at once; together they exceed the socket buffers.
 #[test]
 fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     let estate = Estate::builder()
@@ -235,7 +235,7 @@ fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     estate.proxy.wait_for_records(400);
     let mut mute = client.agree().expect("shakes hands");
     estate.proxy.terminate();
-    // The time of whoever is idle when the proxy stops is over.
+    // The idle timeout of the waiting clients has passed.
     assert!(ends(&mut mute));
     for stream in streams {
         assert_eq!(
@@ -248,7 +248,7 @@ fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
 }
 
-/// Whether the peer ends a connection, whatever it says before.
+/// Whether the peer closes a connection, whatever it sends before.
 fn ends(connection: &mut Connection) -> bool {
     let mut bytes = [0; 1024];
     loop {

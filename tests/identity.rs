@@ -37,7 +37,7 @@ fn t03_a_client_without_a_certificate_is_forwarded_as_none() {
 
 #[test]
 fn the_certificate_is_forwarded_to_compilers_and_never_to_the_ca() {
-    // Once as it is by itself, once asked for in words.
+    // Once by default, once configured explicitly.
     for builder in [
         Estate::builder(),
         Estate::builder()
@@ -434,14 +434,14 @@ fn members_over_mutual_tls_get_the_proxys_certificate_and_the_agents_name() {
 struct Case {
     method: &'static str,
     target: &'static str,
-    /// Status of the answer to a client without a certificate.
+    /// Status of the response to a client without a certificate.
     anonymous: u16,
     /// Whether that client's request reaches a member.
     reaches_member: bool,
 }
 
 impl Case {
-    /// What is sent with it: what an agent would, where it is looked at.
+    /// The request body: that of an agent, where the proxy checks it.
     fn body(&self) -> Vec<u8> {
         match self.method {
             "PUT" if self.target.contains("certificate_request/") => certificate_request("web01"),
@@ -450,7 +450,7 @@ impl Case {
         }
     }
 
-    /// What is answered 404 for everyone.
+    /// A path that is 404 for every client.
     fn is_nowhere(&self) -> bool {
         self.anonymous == 404 && !self.reaches_member
     }
@@ -566,7 +566,7 @@ const CLASSES: &[Case] = &[
     case("GET", "/elsewhere", 404, false),
 ];
 
-/// What a client meets.
+/// What a client gets.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
     Status(u16),
@@ -586,7 +586,7 @@ impl Expected {
     }
 }
 
-/// Plays the rows that share a trust store and a rule for subjects: what the CA server is told on enrolment.
+/// Tests the rows that share a trust store and a rule for subjects, by what the CA server receives on enrolment.
 fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
     let expected = |row: &Row| {
         if subject == "puppet" {
@@ -636,9 +636,9 @@ fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
     }
 }
 
-/// The verdict that the CA server is told when this certificate asks for the CA's.
+/// The verdict that the CA server receives when a client with this certificate requests the CA's certificate.
 fn told_of(estate: &Estate, row: &Row) -> Result<String, ClientError> {
-    // RSA 1024 is no key for the client's TLS library either: there is no handshake to end.
+    // The client's TLS library does not accept RSA 1024 either, so there is no handshake.
     let client = match estate.proxy.try_client(Some(&row.credential())) {
         Ok(client) => client,
         Err(_) => return Ok("alert".to_owned()),

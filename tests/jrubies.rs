@@ -7,7 +7,7 @@ use crate::support::{Estate, QUICK_CHECK, done};
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What Puppet Server 7.9 answers, shortened.
+/// The response of Puppet Server 7.9, shortened.
 fn metrics(count: &Value) -> Reply {
     Reply::json(&json!({
         "service_version": "7.9.5", "service_status_version": 1, "detail_level": "debug", "state": "running",
@@ -28,7 +28,7 @@ fn answer(member: &StandIn, reply: Reply) {
     member.answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
 }
 
-/// What the status says of the JRubies of the first compiler, once `met` holds of it.
+/// The JRubies of the first compiler in the status, once `met` is true for them.
 #[track_caller]
 fn jrubies(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
     let shown = |status: &Value| {
@@ -79,7 +79,7 @@ fn jruby_counts_are_read_over_one_persistent_connection_without_an_identity() {
             .proxy
             .wait_for_metric("proscenium_member_jrubies_free", &labels, 1.0);
         assert!(done(&estate.proxy, &["status"], &[]).contains("4 JRubies"));
-        // The CA holds no JRuby for what agents request from it.
+        // The CA uses no JRuby for requests of agents.
         assert!(estate.ca_server.jruby_readings().is_empty());
     }
 }
@@ -107,7 +107,7 @@ fn a_member_that_forbids_its_counts_works_and_the_status_shows_the_rule_for_auth
         .client(&agent)
         .get("/puppet/v3/file_content/modules/motd/motd");
     assert_eq!(response.status, 200);
-    // Asked seldom: in the time of thirty probes not thirty times.
+    // The counts are requested rarely: in the time of thirty probes fewer than thirty times.
     let (probes, readings) = (
         estate.compilers[0].probes().len(),
         estate.compilers[0].jruby_readings().len(),

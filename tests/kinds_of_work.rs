@@ -1,4 +1,4 @@
-//! Kinds of work: what a request is for a Puppet server, and the choice of a member by it.
+//! Kinds of work: how requests to a Puppet server are classified, and how members are picked by it.
 
 use testkit::{Connection, StandIn, wait_until};
 
@@ -19,7 +19,7 @@ fn connection_of(estate: &Estate, certname: &str) -> Connection {
     estate.client(&agent).connect().expect("connects")
 }
 
-/// Requests that each compiler has seen.
+/// The number of requests that each compiler received.
 fn shares(estate: &Estate) -> Vec<usize> {
     let compilers = estate.compilers.iter();
     compilers
@@ -27,7 +27,7 @@ fn shares(estate: &Estate) -> Vec<usize> {
         .collect()
 }
 
-/// Requests of different agents that their members have and do not answer, sent one after the other.
+/// Requests of different agents that their members have received and not answered, sent one after another.
 fn held(estate: &Estate, path: &str, n: usize) -> Vec<Connection> {
     estate.compilers.iter().for_each(StandIn::hold);
     let seen = || shares(estate).iter().sum::<usize>();
@@ -53,7 +53,7 @@ fn pool_of(lines: &str) -> EstateBuilder {
     Estate::builder().compilers(2).compiler_pool(lines)
 }
 
-/// What `explain` says of the members for a file for this agent.
+/// The lines of `explain` about the members for a file for this agent.
 fn explained(estate: &Estate, certname: &str) -> Vec<String> {
     let arguments = [FILE, "--certname", certname];
     let shown = estate.proxy.command(&["explain"], &arguments).stdout;

@@ -1,4 +1,4 @@
-//! `legacy_routes`: agents of Puppet 0.25 to 3 beside those of today, through one port.
+//! `legacy_routes`: agents of Puppet 0.25 to 3 together with current ones, through one port.
 
 use std::{
     io::{Read, Write},
@@ -9,7 +9,7 @@ use testkit::{Client, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused, certificate_request, fixtures};
 
-/// Method, path, and what its record says: class, kind of work, and whether the CA serves it.
+/// Method, path, and the content of its record: class, kind of work, and whether the CA serves it.
 const ROWS: &[(&str, &str, &str, &str, bool)] = &[
     (
         "GET",
@@ -113,7 +113,7 @@ const ROWS: &[(&str, &str, &str, &str, bool)] = &[
     ("GET", "/puppet/node/web01", "own-documents", "other", false),
 ];
 
-/// What stays closed to agents.
+/// Paths that stay closed to agents.
 const CLOSED: &[(&str, &str)] = &[
     ("POST", "/RPC2"),
     ("GET", "/production/certificate_status/web01"),
@@ -279,7 +279,7 @@ fn documents_of_the_ca_are_served_from_copies_on_legacy_paths_too() {
         "/production/certificate/ca",
         "/dev/certificate_revocation_list/ca",
     ] {
-        // Only a copy has an age.
+        // Only a copy has an `Age`.
         let copied = wait_until(LIMIT, || {
             let response = estate.anonymous().get(target);
             response.headers.get("age").map(|_| response.status)

@@ -1,5 +1,5 @@
-//! Signatures of another time: SHA-1 and small RSA keys pass for the CAs that are named, on either side, and for no
-//! others.
+//! Legacy signatures: SHA-1 and small RSA keys are accepted for the CAs that are named, for clients and members, and
+//! for no other CA.
 
 use rustls::AlertDescription;
 use testkit::{Ca, Client, ClientError, Credential, ProxyBuilder, StandIn};
@@ -11,7 +11,7 @@ fn chains_of_a_named_ca_are_accepted_and_those_of_other_cas_refused() {
     for (named, passing) in [
         ("", &[][..]),
         (OLD, &["old-agent", "old-sub-agent"]),
-        // Its own certificate is signed with SHA-1 by a CA that is not named.
+        // A CA that is not named signed its own certificate with SHA-1.
         (BELOW_OLD, &[]),
         (SMALL, &["small-agent"]),
         // Only the leaf's signature is SHA-1.
@@ -29,7 +29,7 @@ fn chains_of_a_named_ca_are_accepted_and_those_of_other_cas_refused() {
                 assert_eq!(told, expected, "{agent} with {named:?} named");
             }
         }
-        // Whoever needs nobody's leave is let in as ever.
+        // Clients that need no exception are accepted as before.
         let told = told(&estate, &estate.client(&credential("rsa2048")));
         assert_eq!(told.expect("served"), "SUCCESS");
     }
@@ -85,7 +85,7 @@ fn small_keys_of_a_named_ca_are_accepted_in_tls_1_2_only() {
             (Some(expected), told) => assert_eq!(told.expect("served"), expected),
             (None, told) => assert!(told.err().is_some_and(|error| error.alert().is_some())),
         }
-        // TLS 1.3 has no signature by such a key that could be verified.
+        // TLS 1.3 has no signature algorithm with which such a key could be verified.
         let error = client.tls13().try_request("GET", CA, &[], b"");
         assert!(error.is_err_and(|error| error.alert().is_some()));
         let record = estate
@@ -157,18 +157,18 @@ fn check_lists_the_cas_whose_legacy_signatures_are_accepted() {
     assert_eq!(strange.code, Some(0), "{}", strange.stderr);
     for words in [
         "has the subject \"CN=Nobody\"",
-        // The list is not believed either, and it is said what would be needed.
+        // The CRL is not used either, and the message names the setting that it needs.
         "old-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits, and `legacy_signatures` does not name CN=Puppet CA: old.lab.test",
         "small-crl.pem\" block 1 is not used: it is signed with SHA-1",
     ] {
         assert!(strange.stderr.contains(words), "{}", strange.stderr);
     }
-    // Every CA at once cannot be named.
+    // The setting cannot name all CAs at once.
     let all = trusting(proxy(&ca), "*", "old-crl.pem").check();
     assert_eq!(all.code, Some(78), "{}", all.stderr);
 }
 
-/// A proxy that trusts every CA of the fixtures, with one named or none.
+/// A proxy that trusts every CA of the fixtures, with one or none named.
 fn estate(named: &'static str) -> Estate {
     Estate::builder()
         .proxy(move |proxy| trusting(proxy, named, "old-crl.pem"))
@@ -193,7 +193,7 @@ fn trusting(proxy: ProxyBuilder, named: &str, old_crl: &str) -> ProxyBuilder {
     ))
 }
 
-/// A proxy whose members are nowhere.
+/// A proxy whose members do not exist.
 fn proxy(ca: &Ca) -> ProxyBuilder {
     support::proxy(ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
@@ -212,7 +212,7 @@ fn credential(file: &str) -> Credential {
     Credential::from_pem(file, &part("pem"), &part("key"))
 }
 
-/// What the far end is told of a client.
+/// The identity that the member gets for a client.
 fn told(estate: &Estate, client: &Client) -> Result<String, ClientError> {
     estate.forget();
     client.try_request("GET", CA, &[], b"")?;

@@ -1,4 +1,5 @@
-//! Every limit of a listener ends, refuses or delays what it is there for, and nobody else.
+//! Every limit of a listener closes, refuses or delays the connections that exceed it, and does not affect other
+//! clients.
 
 use std::{
     fs,
@@ -17,7 +18,7 @@ use crate::support::{
 
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";
 const HANDSHAKES: &str = "proscenium_handshakes_total";
-/// Begins a TLS record of a handshake, and no more.
+/// Sends the beginning of a TLS handshake record, and nothing more.
 const HALF_A_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 
 #[test]
@@ -107,10 +108,10 @@ fn a_probe_that_only_connects_is_counted_and_leaves_no_record() {
     let closed = [("listener", "agents"), ("result", "closed")];
     drop(connected(&estate.proxy));
     estate.proxy.wait_for_metric(HANDSHAKES, &closed, 1.0);
-    // As load balancers end theirs.
+    // Load balancers end their probes like this.
     rustix::net::connect_unspec(connected(&estate.proxy)).expect("a reset");
     estate.proxy.wait_for_metric(HANDSHAKES, &closed, 2.0);
-    // One byte is the beginning of a handshake, although its end came with it.
+    // One byte starts a handshake, even if the connection closes with it.
     let mut spoken = connected(&estate.proxy);
     spoken.write_all(&HALF_A_HELLO[..1]).expect("is taken");
     spoken.shutdown(Shutdown::Write).expect("is open");
@@ -152,14 +153,14 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
     let estate = with_listener("head_timeout = \"1s\"\nidle_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
     let mut connection = estate.client(&agent).connect().expect("connects");
-    // Idle for longer than a head may take: that is no head.
+    // Idle for longer than the time limit of a head: an idle connection is not a head.
     assert!(!connection.is_closed_within(Duration::from_millis(1500)));
     assert_eq!(connection.get(CATALOG).status, 200);
     let began = Instant::now();
     connection
         .send_raw(b"GET / HTTP/1.1\r\nX-Slow: ")
         .expect("is taken");
-    // A byte now and then wins no time.
+    // A single byte now and then does not extend the time.
     while !connection.is_closed_within(Duration::from_millis(100)) {
         assert!(began.elapsed() < LIMIT, "the head goes on for ever");
         if connection.send_raw(b"x").is_err() {
@@ -201,7 +202,7 @@ fn an_idle_connection_is_closed_after_the_idle_timeout_and_a_head_is_not_idle() 
             "an agent reuses one for 4 s"
         );
     }
-    // As long idle, and its listener allows more.
+    // Idle for the same time, on a listener that allows more.
     assert!(!longer.is_closed_within(Duration::from_millis(1)));
     estate
         .proxy
@@ -256,7 +257,7 @@ fn a_request_with_more_than_100_fields_is_431_and_such_a_response_is_502() {
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
     let names: Vec<_> = (0..100).map(|n| format!("X-Field-{n}")).collect();
-    // Host, Accept and X-Puppet-Version come beside them.
+    // Host, Accept and X-Puppet-Version are added to them.
     let ask = |count: usize| {
         let fields: Vec<_> = names[..count - 3]
             .iter()
@@ -357,10 +358,10 @@ fn bytes_that_are_not_tls_end_only_their_own_connection() {
         let mut stream = connected(&estate.proxy);
         let mut bytes = noise(&mut seed);
         if seed.once_in(2) {
-            // Likely enough a record to be read further.
+            // It may look like the beginning of a record, of which more is to be read.
             bytes.splice(..bytes.len().min(3), [0x16, 0x03, 0x01]);
         }
-        // It may be closed before all is written.
+        // The proxy may close it before everything is written.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         read_to_end(&mut stream);
@@ -368,7 +369,7 @@ fn bytes_that_are_not_tls_end_only_their_own_connection() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     assert_eq!(estate.far_end().len(), 1);
-    // One record for each, but for those that ended before a byte.
+    // One record for each, except those that closed before the first byte.
     let record = |record: &serde_json::Value| record["reason"] == "not-tls";
     assert_eq!(
         estate.proxy.wait_for_record(record)["status"],
@@ -456,7 +457,7 @@ fn bytes_that_are_not_a_request_end_only_their_own_connection() {
     assert_eq!(client.get(CATALOG).status, 200);
 }
 
-/// A head of ours with some bytes of another kind, or nothing but those.
+/// A valid head with some bytes replaced, or random bytes only.
 fn spoiled_head(connection: &Connection, seed: &mut Seed) -> Vec<u8> {
     if seed.once_in(5) {
         return noise(seed);
@@ -492,7 +493,7 @@ fn with_listener(lines: &'static str) -> Estate {
         .start()
 }
 
-/// A second listener, with every limit as it is by default.
+/// A second listener, with the default limits.
 fn default_listener(estate: &Estate) -> HeldPort {
     let port = HeldPort::take();
     let text = estate.proxy.config_text();
@@ -510,14 +511,14 @@ fn connected(proxy: &Proxy) -> TcpStream {
     stream
 }
 
-/// A handshake that has begun and goes no further.
+/// A handshake that has begun and does not continue.
 fn begun(proxy: &Proxy) -> TcpStream {
     let mut stream = connected(proxy);
     stream.write_all(HALF_A_HELLO).expect("is taken");
     stream
 }
 
-/// However it ends; not in time is a failure.
+/// Reads until the connection ends in any way; fails if it does not end in time.
 #[track_caller]
 fn read_to_end(stream: &mut TcpStream) {
     let mut bytes = Vec::new();
@@ -536,7 +537,7 @@ fn limit(estate: &Estate, name: &str) -> f64 {
     estate.proxy.metrics().sum(LIMITS_HIT, &[("limit", name)])
 }
 
-/// Waits until the compilers have seen this many heads.
+/// Waits until the compilers have received this many heads.
 #[track_caller]
 fn heads(estate: &Estate, n: usize) {
     let seen = || {

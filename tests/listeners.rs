@@ -1,4 +1,4 @@
-//! Where listeners accept connections: several addresses, an interface.
+//! Addresses of listeners: several addresses, and binding to an interface.
 
 use std::{
     fs,
@@ -128,7 +128,7 @@ fn an_ipv4_address_with_the_ipv6_wildcard_receives_the_ipv4_connections() {
     }
 }
 
-/// A listener for every address, whose connections come in by this interface.
+/// A listener on all addresses for connections of this interface only.
 fn by(interface: &str, port: &HeldPort) -> String {
     more(&format!("\"0.0.0.0:{port}\"\ninterface = \"{interface}\""))
 }
@@ -147,7 +147,7 @@ fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
     assert_eq!(open.get(CATALOG).status, 200);
     assert_eq!(client().get(CATALOG).status, 200);
 
-    // A wrong name is found before anything changes.
+    // A wrong name is reported before anything changes.
     estate.proxy.edit_config("\"lo\"", "\"nosuchif0\"");
     let missing = "interface nosuchif0: No such device";
     let checked = estate.proxy.command(&["check"], &[]);
@@ -162,7 +162,7 @@ fn a_listener_on_an_interface_accepts_only_connections_of_that_interface() {
     assert!(outcome.to_string().contains(missing), "{outcome}");
     assert_eq!(client().get(CATALOG).status, 200);
 
-    // Connections to loopback do not come in by another interface.
+    // Connections to loopback do not arrive on another interface.
     let mut names = fs::read_dir("/sys/class/net").expect("interfaces");
     let other = names.find_map(|entry| {
         let name = entry.ok()?.file_name().into_string().ok()?;

@@ -1,4 +1,4 @@
-//! Records and events reach the machine's log daemon, whole and unforged, and a daemon that fails costs records, never
+//! Records and events reach the system's log daemon complete and unforged. A daemon that fails costs records, never
 //! requests.
 
 use std::{collections::BTreeMap, fs, os::unix::net::UnixDatagram, path::PathBuf};
@@ -21,7 +21,7 @@ fn records_go_to_syslog_one_datagram_each() {
     let client = estate.client(&estate.ca.agent("web01"));
     assert_eq!(client.get(CATALOG).status, 200);
     assert_eq!(client.get(CA_CERTIFICATE).status, 200);
-    // local3 is 19, info is 6; no time, since that of RFC 3164 tells no zone.
+    // local3 is 19, info is 6. There is no time, because that of RFC 3164 has no time zone.
     let head = format!(
         "<158>proscenium[{}]: 127.0.0.1 - web01 [",
         estate.proxy.pid()
@@ -85,7 +85,7 @@ fn events_go_to_syslog_by_their_severity() {
         down.starts_with(&head(4)) && down.contains(&address),
         "{down}"
     );
-    // A report of many lines is one short record.
+    // A report of many lines becomes one short record.
     estate.proxy.edit_config("[events]", "[evnts]");
     assert_eq!(estate.proxy.reload()["result"], "refused");
     let refused = syslog.wait_for_text("reload refused");
@@ -108,7 +108,7 @@ fn events_go_to_the_journal_with_all_lines_and_fields() {
     assert_eq!(serving["PRIORITY"], "6");
     assert_eq!(serving["PROSCENIUM_GENERATION"], "1");
     assert_eq!(serving["PROSCENIUM_PART"], "server::app");
-    // The event is one line; the answer to the reload shows the lines of the file.
+    // The event is one line; the response to the reload shows the lines of the file.
     estate
         .proxy
         .edit_config("[events]", "_PID=1\nPRIORITY=0\n[events]");
@@ -231,12 +231,12 @@ fn nothing_a_client_sends_forges_a_record_or_field_for_a_log_daemon() {
     estate.proxy.edit_config(&outputs[0], &outputs[1]);
     estate.proxy.reload_applied();
     ask();
-    // Reading it refuses a field that stands twice, one that only journald may set, and a second entry.
+    // The reader refuses a duplicate field, a field that only journald may set, and a second entry.
     let entry = journal.entry();
     assert_eq!(entry["PRIORITY"], "6");
     assert_eq!(entry["PROSCENIUM_REASON"], "refused-certificate");
     assert_eq!(entry["PROSCENIUM_USER_AGENT"], r"x\xc2\x85\x09PRIORITY=0");
-    // A subject that is no certname is nobody's name.
+    // A subject that is not a certname is not logged as a name.
     assert!(!entry.contains_key("PROSCENIUM_CERTNAME"));
     assert!(
         entry
@@ -257,7 +257,7 @@ fn a_record_too_long_for_syslog_is_truncated_and_marked() {
     let lines = format!("path = \"syslog:{}\"", syslog.path());
     let estate = estate(move |proxy| proxy.access_log_alone(&lines));
     let agent = estate.ca.agent("web01");
-    // Each of these bytes takes four.
+    // Each of these bytes takes four in the record.
     let long = "\u{ff}".repeat(2_000);
     let headers = [("User-Agent", long.as_str()), ("Referer", &long)];
     let target = format!("/puppet/v3/catalog/web01?{}", "ü".repeat(1_500));
@@ -287,7 +287,7 @@ fn records_for_an_absent_daemon_are_counted_and_delivery_resumes_when_it_starts(
                 let dropped = "proscenium_access_records_dropped_total";
                 assert_eq!(estate.proxy.wait_for_metric(dropped, &[], lost), lost);
             }
-            // Started, and the next time round started anew: nothing has to be reloaded.
+            // The daemon starts, and later restarts: no reload is needed.
             daemon.restart();
             assert_eq!(client.get(CA_CERTIFICATE).status, 200);
             let record = daemon.receive();
@@ -328,11 +328,11 @@ fn a_daemon_that_reads_nothing_delays_no_request_and_its_drops_are_counted() {
             assert_eq!(answer.status, 200);
             asked += 1.0;
         }
-        // Neither a queue of datagrams nor the buffer behind it holds so many.
+        // Neither a queue of datagrams nor the buffer behind it holds this many.
         assert!(asked < 5_000.0, "nothing is dropped");
     }
     drop(connection);
-    // Told to stop while nobody reads, it ends.
+    // A stop ends the process although the daemon reads nothing.
     end(&estate.proxy);
     let mut arrived = 0.0;
     while !syslog.is_empty() {
@@ -375,7 +375,7 @@ fn a_reload_changes_where_records_and_events_go() {
     );
     assert_eq!(client.get(CATALOG).status, 200);
     assert!(syslog.text().contains("]: {\"time\":"), "the form stays");
-    // And each where the other went.
+    // Records and events have changed places.
     estate.proxy.edit_config(&to_syslog, "X");
     estate.proxy.edit_config(&to_journal, &to_syslog);
     estate
@@ -447,7 +447,7 @@ fn estate(change: impl FnOnce(ProxyBuilder) -> ProxyBuilder + 'static) -> Estate
     Estate::builder().compilers(1).proxy(change).start()
 }
 
-/// What stands on standard error once `part` does so `n` times, and no more often.
+/// Standard error once it contains `part` `n` times, and no more often.
 #[track_caller]
 fn wait_for_stderr(proxy: &Proxy, part: &str, n: usize) -> String {
     let count = || proxy.stderr().matches(part).count();
@@ -456,7 +456,7 @@ fn wait_for_stderr(proxy: &Proxy, part: &str, n: usize) -> String {
     proxy.stderr()
 }
 
-/// The harness counts records in a file, of which there are none.
+/// The harness counts records in a file, and there are none.
 #[track_caller]
 fn end(proxy: &Proxy) {
     proxy.terminate();
@@ -480,7 +480,7 @@ impl Daemon {
         daemon
     }
 
-    /// As a daemon does: the socket before is removed, another is bound.
+    /// Restarts as a daemon does: removes the old socket and binds a new one.
     fn restart(&mut self) {
         let _ = fs::remove_file(self.place());
         let socket = UnixDatagram::bind(self.place()).expect("binds");
@@ -510,7 +510,7 @@ impl Daemon {
         bytes
     }
 
-    /// Takes one datagram if there is one.
+    /// Reads one datagram if there is one.
     fn is_empty(&self) -> bool {
         let socket = self.socket.as_ref().expect("it runs");
         socket.set_nonblocking(true).expect("takes the mode");
@@ -551,7 +551,7 @@ impl Daemon {
 }
 
 /// Reads an entry of the journal's native protocol as journald does: `NAME=value`, or a name, a length and the value.
-/// An empty line would end the entry, a name that begins with `_` is journald's own.
+/// An empty line would end the entry. Names that begin with `_` are reserved for journald.
 #[track_caller]
 fn entry(mut bytes: &[u8]) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();

@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 const SWAPS: usize = 20;
-/// So much is written beside a list before it changes, and at most.
+/// Minimum and maximum number of writes to other files before the CRL changes.
 const STORM_LEAST: usize = 2000;
 const STORM_MAX: usize = 2_000_000;
 
@@ -43,10 +43,10 @@ fn many_writes_of_other_files_do_not_delay_a_crl_and_cause_few_checks() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while written.load(Ordering::SeqCst) < STORM_MAX && !is_taken.load(Ordering::SeqCst) {
-                // Of this the kernel tells too, and it counts for nothing.
+                // The kernel reports this write too, but the proxy ignores it.
                 fs::write(&beside, "text").expect("is written");
                 fs::remove_file(&beside).expect("is removed");
-                // This counts, and changes nothing.
+                // The proxy notices this open of the CRL, but its content is unchanged.
                 let opened = OpenOptions::new().append(true).open(&list);
                 drop(opened.expect("is there"));
                 written.fetch_add(1, Ordering::SeqCst);
@@ -62,7 +62,7 @@ fn many_writes_of_other_files_do_not_delay_a_crl_and_cause_few_checks() {
         is_taken.store(true, Ordering::SeqCst);
         assert!(taken.is_some(), "{}", estate.proxy.stderr());
     });
-    // A slow machine looks less often, so this is no matter of time.
+    // A slow machine checks less often, so the limit does not depend on its speed.
     let looked = looks() - before;
     let most = began.elapsed().as_secs_f64() / LOOKS_APART.as_secs_f64() + 1.0;
     assert!(
@@ -102,7 +102,7 @@ fn a_crl_closes_connections_of_revoked_clients_as_soon_as_it_is_written() {
 #[test]
 fn a_file_that_is_written_in_two_steps_is_loaded_once_complete() {
     let estate = estate(&[NOTIFY, PATIENT].join("\n")).start();
-    // Cut within a list, and between the two: that one reads well, but an issuer's list is gone.
+    // Cut within a CRL, and between the two. The second is valid PEM, but the CRL of one issuer is missing.
     let within = |list: &str| list.find("-----END").map(|end| end - 100);
     let between = |list: &str| list.rfind("-----BEGIN");
     for (turn, cut) in [(1, within as fn(&str) -> Option<usize>), (2, between)] {
@@ -166,7 +166,7 @@ fn a_certificate_and_its_key_are_loaded_together_whichever_is_written_first() {
     assert!(!estate.proxy.stderr().contains("are refused"));
 }
 
-/// Reading a pipe would wait for a writer, with every reload behind it.
+/// Reading a pipe would block until a writer opens it, and so would every reload.
 #[test]
 fn a_pipe_instead_of_a_file_is_refused_and_blocks_no_reload() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
@@ -185,7 +185,8 @@ fn a_pipe_instead_of_a_file_is_refused_and_blocks_no_reload() {
     wait_for_end_of_alarm(&estate.proxy);
 }
 
-/// As a ConfigMap or Secret is mounted: the files are links through `..data`, which is a link that is swapped.
+/// As Kubernetes mounts a ConfigMap or Secret: the files are links through `..data`, which is itself a link that is
+/// swapped.
 #[test]
 fn swapped_symbolic_links_are_followed() {
     let ca = Ca::new();
@@ -219,7 +220,8 @@ fn swapped_symbolic_links_are_followed() {
     }
 }
 
-/// As certbot keeps its certificates: `live/NAME/chain.pem` is a link into an archive, and the parent may be replaced.
+/// As certbot stores its certificates: `live/NAME/chain.pem` is a link into an archive, and the parent directory may be
+/// replaced.
 #[test]
 fn a_parent_directory_may_be_replaced() {
     let estate = estate(&[NOTIFY, PATIENT].join("\n")).start();
@@ -230,7 +232,7 @@ fn a_parent_directory_may_be_replaced() {
         estate.ca.write_ssldir_with(&next, &renewed);
         let away = estate.proxy.directory().join(format!("ssl.{turn}.away"));
         fs::rename(&ssl, away).expect("is renamed");
-        // Once by a directory, then by links to one.
+        // First a directory, then links to directories.
         match turn {
             0 => fs::rename(&next, &ssl).expect("is renamed"),
             1 => symlink(&next, &ssl).expect("is linked"),
@@ -246,7 +248,7 @@ fn without_enough_watches_of_the_kernel_files_are_polled_and_an_event_is_logged(
     let estate = estate(looking).start();
     let root = estate.proxy.directory();
     fs::create_dir(root.join("lists")).expect("is made");
-    // One list, and beside it links that each lead elsewhere.
+    // One CRL, and links to many other directories.
     for n in 0..600 {
         let way = root.join(format!("ways/{n}"));
         fs::create_dir_all(&way).expect("is made");
@@ -344,7 +346,7 @@ fn credential_and_crls_towards_members_are_loaded_too() {
         (estate.only_request().peer_certificates[0] == renewed.cert_der).then_some(())
     });
     assert!(shown.is_some(), "the far end sees the new certificate");
-    // The members' issuer is revoked, for members alone.
+    // The issuer of the members is revoked, in the CRL for members only.
     estate.ca.revoke_intermediate();
     estate
         .proxy
@@ -454,7 +456,7 @@ fn a_reload_starts_and_stops_watching() {
     let number = estate.ca.renew_crl();
     estate.proxy.write_crl();
     wait_for_crl(&estate.proxy, number);
-    // What it watches is what is named.
+    // The proxy watches only configured files.
     estate.proxy.write("other.pem", &estate.ca.crl_pem(), 0o644);
     estate.proxy.edit_config(
         "[pools.ca]",
@@ -474,7 +476,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// A new version of what is mounted, put in place as Kubernetes does.
+/// Publishes a new version of the mounted files, as Kubernetes does.
 fn publish(mount: &Path, turn: usize, list: &str) {
     let version = format!("..version_{turn}");
     fs::create_dir(mount.join(&version)).expect("is made");
@@ -485,7 +487,7 @@ fn publish(mount: &Path, turn: usize, list: &str) {
     fs::remove_dir_all(before).expect("was there");
 }
 
-/// What the kernel holds for the process: watches of all its inotify descriptors.
+/// The number of inotify watches of the process, over all its descriptors.
 fn inotify_watches(proxy: &Proxy) -> usize {
     let directory = format!("/proc/{}/fdinfo", proxy.pid());
     let descriptors = fs::read_dir(directory).expect("it runs").flatten();

@@ -91,7 +91,7 @@ fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
         wait_for_end_of_alarm(&estate.proxy);
     }
     assert_eq!(estate.proxy.generation(), 2);
-    // A good one that is new is taken as well.
+    // A valid file that is new is loaded as well.
     estate.proxy.write("ssl/crl.pem", "no CRL at all", 0o644);
     wait_for_alarm(&estate.proxy);
     let number = estate.ca.renew_crl();
@@ -120,7 +120,7 @@ fn a_certificate_that_agents_refuse_does_not_replace_a_valid_one() {
     wait_for_end_of_alarm(&estate.proxy);
 }
 
-/// Also before the wait for the rest of the change is over.
+/// Also before the wait for the rest of the change has ended.
 #[test]
 fn a_revocation_applies_even_if_another_file_of_the_same_change_is_refused() {
     for waiting in [IMPATIENT, PATIENT] {
@@ -153,7 +153,7 @@ fn a_revocation_applies_even_if_another_file_of_the_same_change_is_refused() {
     }
 }
 
-/// One CRL of a directory that cannot be read keeps no other one from being active.
+/// A CRL of a directory that cannot be read does not prevent the others from being active.
 #[test]
 fn each_file_of_a_directory_is_accepted_or_refused_separately() {
     let ca = Ca::new();
@@ -210,7 +210,7 @@ fn a_key_pair_for_another_name_is_not_active_until_a_reload_accepts_it() {
     );
 }
 
-/// Nobody has connected yet: the proxy's own certificate is reason enough.
+/// No client has connected yet: the proxy's own certificate is reason enough.
 #[test]
 fn files_that_a_reload_has_applied_are_not_refused_later() {
     let waiting = "settle_max = \"20s\"";
@@ -225,7 +225,7 @@ fn files_that_a_reload_has_applied_are_not_refused_later() {
         wait_for_words(&estate.proxy, NOT_RIGHT_YET, times + 1);
     }
     estate.proxy.reload_applied();
-    // It looks every 20 ms while it waits, and once an hour after that.
+    // The proxy checks every 20 ms while it waits, and once an hour after that.
     let looks = || estate.proxy.metrics().sum(LOOKS, &[]);
     let stands_still = wait_until(LIMIT, || {
         let before = looks();
@@ -254,7 +254,7 @@ fn last_reload_in_the_status_is_the_requested_one() {
     assert_eq!(success(), 1.0);
     estate.proxy.write("ssl/crl.pem", "half", 0o644);
     wait_for_alarm(&estate.proxy);
-    // The alarm says so, and ends when the file is right.
+    // The alarm names the file, and ends when the file is valid.
     assert_eq!(success(), 1.0);
     estate.proxy.write_crl();
     wait_for_end_of_alarm(&estate.proxy);
@@ -264,7 +264,7 @@ fn last_reload_in_the_status_is_the_requested_one() {
     let number = estate.ca.renew_crl();
     estate.proxy.write_crl();
     wait_for_crl(&estate.proxy, number);
-    // The configuration on disk is as wrong as before.
+    // The configuration on disk is as invalid as before.
     assert_eq!(success(), 0.0);
     assert_eq!(estate.proxy.status()["last_reload"]["result"], "refused");
     estate.proxy.write_config(&right);
@@ -291,7 +291,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
         estate.proxy.write("ssl/certs/ca.pem", &ours, 0o644);
         wait_for_end_of_alarm(&estate.proxy);
     }
-    // Together with their CRL, and meant.
+    // Together with their CRL, after a reload.
     let next = estate.ca.server("puppet");
     for (name, text, mode) in [
         ("ssl/crl.pem", strange.crl_pem(), 0o644),
@@ -301,7 +301,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
     ] {
         estate.proxy.write(name, &text, mode);
     }
-    // The renewed certificate below the active CAs is not refused with them.
+    // The renewed certificate below the active CAs is not refused together with them.
     wait_for_certificate(&estate.anonymous(), &next.cert_der);
     wait_for_report(&estate.proxy, |report| report.contains("proscenium reload"));
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -345,7 +345,7 @@ fn a_ca_with_recently_seen_agents_stays_in_the_bundle_after_a_restart() {
     let estate = start(&ours);
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     cut_is_refused(&estate);
-    // One CA more is active at once.
+    // An additional CA is active at once.
     assert_eq!(estate.client(&other).get(CATALOG).status, 403);
     let more = both.clone() + &third.bundle_pem();
     estate.proxy.write("ca.pem", &more, 0o644);
@@ -360,7 +360,7 @@ fn a_ca_with_recently_seen_agents_stays_in_the_bundle_after_a_restart() {
     let estate = start(&ours);
     cut_is_refused(&estate);
     drop(estate);
-    // Without what was stored no agent of that CA is known.
+    // Without the stored names the proxy knows no agent of that CA.
     fs::remove_file(state.path().join("cas-seen")).expect("is stored");
     let estate = start(&ours);
     estate.proxy.write("ca.pem", &ours.bundle_pem(), 0o644);
@@ -436,7 +436,7 @@ fn a_removed_crl_stays_active_until_a_reload() {
         .start();
     let bad = estate.ca.agent("web01");
     estate.ca.revoke(&bad);
-    // One more file of a directory counts at once.
+    // An additional file of the directory is used at once.
     estate
         .proxy
         .write("crls/newer", &estate.ca.issuing_crl_pem(), 0o644);
@@ -449,7 +449,7 @@ fn a_removed_crl_stays_active_until_a_reload() {
     let report = wait_for_alarm(&estate.proxy);
     assert!(report.contains("proscenium reload"), "{report}");
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // The whole directory renamed away, and one in its place.
+    // The whole directory is renamed, and another one takes its path.
     let away = estate.proxy.directory().join("crls.away");
     fs::rename(&directory, &away).expect("is renamed");
     let gone = |report: &str| report.contains("No such file");
@@ -459,7 +459,7 @@ fn a_removed_crl_stays_active_until_a_reload() {
     estate.proxy.write("crls/all", &estate.ca.crl_pem(), 0o644);
     wait_for_crl(&estate.proxy, number);
     wait_for_end_of_alarm(&estate.proxy);
-    // Meant.
+    // The reload confirms the change.
     let root = root_alone(&estate.ca.crl_pem());
     estate.proxy.write("crls/all", &root, 0o644);
     wait_for_alarm(&estate.proxy);
@@ -472,7 +472,7 @@ fn a_removed_crl_stays_active_until_a_reload() {
     );
 }
 
-/// The root's list, which comes after the issuing CA's.
+/// The root's CRL, which follows that of the issuing CA.
 fn root_alone(lists: &str) -> String {
     let start = lists.rfind("-----BEGIN").expect("two lists");
     lists[start..].to_owned()

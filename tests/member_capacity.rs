@@ -1,4 +1,4 @@
-//! What takes capacity from members beside their check: agent checks, ejection, and the budget of retries.
+//! What reduces the capacity of members in addition to their check: agent checks, ejection, and the retry budget.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -17,7 +17,7 @@ fn get(estate: &Estate) -> Response {
     estate.client(&agent).get(FILE)
 }
 
-/// What the status says of the first compiler, once `met` holds of it.
+/// The first compiler in the status, once `met` is true for it.
 #[track_caller]
 fn compiler(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
     let shown = |status: &Value| {
@@ -72,7 +72,7 @@ fn an_agent_check_reduces_capacity_and_nothing_else() {
     let address = estate.compilers[0].address();
     estate.proxy.wait_for_health("compilers", &address, "up");
     assert_eq!(get(&estate).status, 200);
-    // What cannot be read changes nothing, is counted and shown.
+    // A reply that cannot be parsed changes nothing; it is counted and shown.
     let unreadable = answer(b"GO AWAY\n", &|agent| !agent["failure"].is_null());
     assert_eq!(
         unreadable["agent_check"]["weight_percent"], 50,
@@ -117,7 +117,7 @@ fn a_member_of_weight_zero_counts_as_unavailable_for_alarms_and_drains() {
     estate
         .proxy
         .wait_for_metric("proscenium_alarms", &labels, 1.0);
-    // The pool has no available member already, so this takes no force.
+    // The pool already has no available member, so `--force` is not needed.
     done(&estate.proxy, &["drain", &address], &[]);
     let ready = done(&estate.proxy, &["ready", &address], &[]);
     let why = format!("{address}: its agent check says `0%`: ready, weight 0 %");
@@ -149,7 +149,7 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
         _ => estate.proxy.command(&["drain"], &["compilers", &address]),
     };
     assert_eq!(drained.code, Some(0), "{}", drained.stderr);
-    // The agent has said `ready` again since.
+    // The agent has replied `ready` since then.
     let at = before["agent_check"]["at"].clone();
     compiler(&estate, |member| member["agent_check"]["at"] != at);
     assert_eq!(get(&estate).status, 503);
@@ -167,7 +167,7 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
     assert_eq!(get(&estate).status, 503);
     estate.compilers[0].answer_as_puppet();
     estate.proxy.wait_for_health("compilers", &address, "up");
-    // Without its agent check a member has what the check gave it away back.
+    // Without its agent check a member gets back the weight that the check removed.
     agent.say(b"drain\n");
     compiler(&estate, |member| member["agent_check"]["state"] == "drain");
     let line = format!(
@@ -183,7 +183,7 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
     assert!(member["agent_check"].is_null(), "{member}");
 }
 
-/// Two compilers of which the first breaks off each request, and answers probes.
+/// Two compilers. The first closes the connection on each request, and answers probes.
 fn failing(lines: &str) -> Estate {
     let lines = format!("check = {{ interval = \"20ms\" }}\nalgorithm = \"round-robin\"\n{lines}");
     let estate = Estate::builder().compilers(2).compiler_pool(&lines).start();
@@ -191,7 +191,7 @@ fn failing(lines: &str) -> Estate {
     estate
 }
 
-/// A catalog of another agent each time: one client alone ejects no member.
+/// A catalog of another agent each time, because a single client cannot eject a member.
 fn catalog(estate: &Estate) -> Response {
     static AGENTS: AtomicUsize = AtomicUsize::new(0);
     let number = AGENTS.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +229,7 @@ fn a_member_with_failing_requests_is_ejected_although_its_check_passes() {
         .proxy
         .wait_for_metric("proscenium_member_ejections_total", &labels, 1.0);
     estate.proxy.wait_for_event("member ejected");
-    // The last one is never ejected, and without it the ejected one is used again.
+    // The last available member is never ejected, and when it fails the ejected one is used again.
     estate.compilers[1].answer(|request| (!request.is_probe()).then(Reply::hang_up));
     assert!((0..6).all(|_| catalog(&estate).status == 502));
     estate.compilers[0].answer_as_puppet();
@@ -264,7 +264,7 @@ fn no_client_alone_ejects_a_member_by_requests_that_make_it_hang_up() {
     let failed = (0..40).filter(|_| catalog_of(&estate, "web01").status == 502);
     assert_eq!(failed.count(), 20);
     assert_eq!(ejections(&estate), 0.0);
-    // Nor by bodies that it does not finish, from as many certificates as it may have.
+    // Unfinished request bodies do not eject it either, whatever number of certificates the client has.
     http1_alone!("the test sends a part of a body by hand");
     let estate = failing("ejection = { consecutive_failures = 1 }");
     for compiler in &estate.compilers {
@@ -348,7 +348,7 @@ fn a_restarted_member_starts_slowly_until_it_has_answered_enough() {
     let shown = estate.proxy.command(&["status"], &[]).stdout;
     let line = format!("{address}: warming after a restart, 0 %, weight 10 %");
     assert!(shown.contains(&line), "{shown}");
-    // Alone it gets everything, and 40 requests make it warm.
+    // Alone it gets every request, and 40 requests end the warm-up.
     estate.compilers[1].kill();
     let other = estate.compilers[1].address();
     estate.proxy.wait_for_health("compilers", &other, "down");
@@ -360,7 +360,7 @@ fn a_restarted_member_starts_slowly_until_it_has_answered_enough() {
     assert!(compiler(&estate, |_| true)["warming"].is_null());
 }
 
-/// Whether the first compiler is warming, once it is.
+/// Whether the first compiler is warming, once the status shows it.
 fn is_warming(estate: &Estate) -> Value {
     compiler(estate, |member| !member["warming"].is_null())["warming"].clone()
 }
@@ -380,7 +380,7 @@ fn a_restart_is_detected_by_jettys_404_and_by_reset_counters() {
     };
     estate.compilers[0].answer(move |request| (!request.is_probe()).then(jetty));
     assert_ne!(catalog(&estate).status, 200);
-    // Without `slow_start` it is shown and has its whole weight.
+    // Without `slow_start` the restart is shown, and the member has its full weight.
     assert_eq!(is_warming(&estate)["weight_percent"], 100);
 
     let estate = Estate::builder()
@@ -424,7 +424,7 @@ fn an_overloaded_member_is_shown_with_its_cause_and_its_learned_limit() {
         estate.compilers[0]
             .answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
     };
-    // A change of a counter is shown until the next reading, and a wait for as long as it lasts.
+    // A change of a counter is shown until the next reading, and a wait as long as it lasts.
     reading(0, 0, 0);
     let waits = compiler(&estate, |member| !member["overloaded"].is_null());
     assert_eq!(
@@ -470,14 +470,14 @@ fn a_pool_makes_no_more_retries_than_its_budget_allows() {
         let records = estate.proxy.records();
         records
             .into_iter()
-            // The floor may grow while a request makes its second attempt.
+            // The minimum may grow while a request makes its second attempt.
             .find(|record| record["reason"] == "retry-budget" && record["attempts"] == 1)
     });
     let record = record.expect("the floor is used up");
     assert_eq!(record["status"], 502, "{record}");
     let cause = record["cause"].as_str().unwrap_or_default();
     assert!(cause.starts_with("member-closed"), "{cause}");
-    // With a budget of a retry for each request, there is one for each.
+    // With a budget of one retry per request, each request can be retried.
     let estate = failing("retry_budget = \"100%\"\nejection = { enabled = false }");
     assert!((0..60).all(|_| get(&estate).status == 200));
 }

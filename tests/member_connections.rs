@@ -13,7 +13,7 @@ use crate::support::{
     pools::{UNPROBED, answer_once, answered, odd, one_worker, pending, shares},
 };
 
-/// A name that no resolver has (RFC 2606).
+/// A name that no resolver knows (RFC 2606).
 const NOWHERE: &str = "no-such-member.invalid:8140";
 
 #[test]
@@ -77,7 +77,7 @@ fn no_request_starves_at_a_member_with_one_connection() {
     assert_eq!(shares(&estate), [720]);
 }
 
-/// Many clients at a member with few connections: all are served, by no more than so many at once.
+/// Asserts that many clients are served over the few connections of a member, and by no more than the limit at once.
 fn crowd(estate: &Estate, clients: usize, requests: usize) {
     let agent = estate.ca.agent("web01");
     let crowd: Vec<_> = (0..clients)
@@ -128,7 +128,7 @@ fn no_more_connections_than_connections_max_over_all_workers() {
         assert_eq!(estate.compilers[0].connections_accepted() - probe, 2);
         answered(&estate, waiting);
         assert_eq!(shares(&estate), [12]);
-        // Busy clients at so few connections: none is left waiting for one that stands idle elsewhere.
+        // Busy clients with this few connections: no request waits while a connection is idle on another worker.
         crowd(&estate, 12, 25);
         assert_eq!(shares(&estate), [312]);
     }
@@ -142,7 +142,7 @@ fn a_worker_at_the_limit_has_an_idle_connection_of_another_worker_closed() {
         .compiler_pool("connections_max = 1")
         .proxy(|proxy| proxy.top("workers = 4"))
         .start();
-    // Each client connection is one worker's: sooner or later another one's than where the idle one stands.
+    // Each client connection belongs to one worker. Sooner or later that is not the worker with the idle connection.
     for _ in 0..24 {
         assert_eq!(connection(&estate).get(FILE).status, 200);
     }
@@ -203,7 +203,7 @@ fn a_pool_in_which_no_name_resolves_has_no_available_member() {
 /// An address of this machine that is not loopback, if it has one.
 fn own_address() -> Option<SocketAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: connecting a datagram socket only chooses a route (RFC 5737 addresses go nowhere).
+    // Nothing is sent: connecting a datagram socket only selects a route (RFC 5737 addresses lead nowhere).
     socket.connect("192.0.2.1:9").ok()?;
     socket
         .local_addr()

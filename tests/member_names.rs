@@ -1,4 +1,4 @@
-//! `rewrite_member_names`: the configured name of the proxy in texts and redirects of one route.
+//! `rewrite_member_names`: the configured name of the proxy in the bodies and redirects of one route.
 
 use testkit::{Reply, Response};
 
@@ -15,7 +15,7 @@ fn estate() -> Estate {
         .start()
 }
 
-/// What a client without a certificate gets for this answer of the compiler.
+/// What a client without a certificate receives for this response of the compiler.
 fn answered(
     estate: &Estate,
     path: &str,
@@ -86,7 +86,7 @@ fn a_name_is_found_wherever_the_response_is_cut() {
         let expected = "a=puppet.example.net\n".repeat(20) + "puppet.example.net";
         assert_eq!(response.text(), expected, "pieces of {size}");
     }
-    // More than is rewritten at once.
+    // More than the proxy rewrites in one piece.
     let response = answered(&estate, INSTALLER, || {
         text().body("c1.example.com\n".repeat(40_000).as_bytes())
     });
@@ -125,7 +125,7 @@ fn packages_heads_and_other_routes_are_unchanged() {
         assert_eq!(response.headers.only("etag"), "\"a\"");
         assert_eq!(response.headers.only("content-length"), "16");
     }
-    // The length of the new text is not known before it has been sent.
+    // The length of the rewritten body is not known before it has been sent.
     estate.compilers[0].answer(|request| {
         (!request.is_probe()).then(|| text().header("Content-Length", "14").header("X-A", "b"))
     });

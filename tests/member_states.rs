@@ -1,4 +1,4 @@
-//! Members are taken out of service without a failed request, and stay out until the operator or the clock says otherwise.
+//! Members are taken out of service without a failed request, and stay out until the operator or the set time ends it.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ fn a_rolling_restart_with_drained_members_fails_no_request() {
                 scope.spawn(|| {
                     let client = estate.client(&agent);
                     while !over.load(Ordering::SeqCst) {
-                        // Catalogs are never sent a second time: one that is lost is a failed run.
+                        // Catalogs are never sent twice, so a lost one is a failed run.
                         let answer = client.request("POST", CATALOG, &[], b"facts");
                         assert_eq!(answer.status, 200);
                         answered.fetch_add(1, Ordering::SeqCst);
@@ -207,7 +207,7 @@ fn a_member_becomes_ready_again_at_its_time() {
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
-    // Later than any time that can be written.
+    // Later than any representable time.
     let refused = proxy.command(&["drain", &address, "--until", "99999999d"], &[]);
     assert_eq!(refused.code, Some(64), "{refused:?}");
     assert!(refused.stderr.contains("is not a time"), "{refused:?}");
@@ -245,7 +245,7 @@ fn a_host_is_drained_in_all_its_pools_or_in_none_of_them() {
         &["ready", "ca", &format!("localhost:{}", port(&two))],
         &[],
     );
-    // In the pool compilers the other member is drained.
+    // In the pool `compilers` the other member is drained.
     let refused = proxy.command(&["maintenance", "--host", "127.0.0.1"], &[]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     for words in ["is available in: compilers;", FORCE] {
@@ -290,7 +290,7 @@ fn of_two_drains_at_once_the_last_available_member_stays() {
     let alarms = estate.proxy.metrics();
     let labels = [("alarm", "pool-unavailable")];
     assert_eq!(alarms.sum("proscenium_alarms", &labels), 0.0);
-    // A member that gets no requests anyway empties no pool.
+    // A member that gets no requests can be drained without emptying the pool.
     estate.compilers[0].kill();
     let proxy = &estate.proxy;
     proxy.wait_for_health("compilers", &addresses[0], "down");
@@ -317,7 +317,7 @@ fn an_administrative_state_survives_a_restart_and_the_removal_of_its_member() {
     done(&proxy, &["drain", "compilers", &first], &why);
     let before = shown(&proxy, &first);
     assert_eq!(before["administrative"]["why"], "new disk");
-    // Of the second pool alone.
+    // Only that of the second pool.
     let text = proxy.config_text();
     let at = text.rfind(&members).expect("a pool");
     let mut without = text.clone();
@@ -381,7 +381,7 @@ fn an_administrative_state_that_cannot_be_stored_is_active_with_a_warning() {
     assert_eq!(state(&estate.proxy, &address), "drain");
 }
 
-/// Two compilers, of which the one that is held gets the next request.
+/// Two compilers. The one that is held gets the next request.
 fn holding() -> (Estate, usize) {
     let estate = Estate::start();
     estate.compilers[0].hold();
@@ -394,7 +394,7 @@ fn holding() -> (Estate, usize) {
     (estate, 0)
 }
 
-/// Drains and waits, whatever is left of the pool.
+/// Drains and waits, whatever remains in the pool.
 fn wait(proxy: &Proxy, address: &str, timeout: &str) -> Outcome {
     let words = ["drain", address, "--wait", "--timeout", timeout, FORCE];
     proxy.command(&words, &[])
@@ -413,7 +413,7 @@ fn shown(proxy: &Proxy, address: &str) -> Value {
     proxy.admin("GET", &target).json()
 }
 
-/// The member of the pool compilers, or of the last pool that has it.
+/// The member in the pool `compilers`, or in the last pool that has it.
 fn member(status: &Value, address: &str) -> Value {
     let pools = status["pools"].as_array().expect("pools").iter();
     let mut members = pools.flat_map(|pool| pool["members"].as_array().expect("members"));

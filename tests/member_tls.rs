@@ -12,7 +12,7 @@ use crate::support::{
     pools::{UNPROBED, answer_once, odd, tls},
 };
 
-/// The answer and the record of a request for a file that comes from one TLS member, and nobody else.
+/// The response and the record of a request for a file, from a pool with one TLS member only.
 fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, Value) {
     let port = member.socket_address().port();
     let lines = lines.replace("{port}", &port.to_string());
@@ -89,7 +89,7 @@ fn a_member_without_a_subject_alt_name_is_accepted_by_its_cn_where_configured() 
         let words = [name, "CN=c1.example.com", "server_name"];
         assert_untrusted(&tls_member_of(&ca, &member, &named(name)), &words);
     }
-    // Neither a wildcard nor an address is a name there.
+    // Neither a wildcard nor an address is accepted as a CN.
     for (cn, name) in [
         ("*.example.com", "c1.example.com"),
         ("127.0.0.1", "127.0.0.1"),
@@ -98,7 +98,7 @@ fn a_member_without_a_subject_alt_name_is_accepted_by_its_cn_where_configured() 
         assert_untrusted(&tls_member_of(&ca, &member, &named(name)), &[cn]);
         assert!(member.requests().is_empty());
     }
-    // A subjectAltName says that the CN is not meant.
+    // With a subjectAltName the CN is ignored.
     let other = ca.leaf("other.example.com");
     let other = other.subject(&[(DnType::CommonName, "c1.example.com")]);
     let member_of_names = tls(&ca, &other.issue());

@@ -1,4 +1,4 @@
-//! Every metric family changes with what it tells of, and no client can make more series.
+//! Every metric family changes with what it measures, and no client can create more series.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use crate::support::{
     paths::{CA_CERTIFICATE, CATALOG},
 };
 
-/// Every family by its samples. One that is missing here is one that no test drives.
+/// Every family with its samples. A family that is missing here is not covered by any test.
 const FAMILIES: &[&str] = &[
     "process_cpu_seconds_total",
     "process_max_fds",
@@ -108,7 +108,7 @@ fn promtool_reports_no_problem() {
         .spawn();
     let mut promtool = match promtool {
         Ok(promtool) => promtool,
-        // Where the lab is required, so is this.
+        // If the lab is required, promtool is required too.
         Err(error) if std::env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
             eprintln!("skipped: promtool (Debian's prometheus) does not start: {error}");
             return;
@@ -278,7 +278,7 @@ fn requests_and_members_are_counted() {
     assert_eq!(metrics.sum("proscenium_member_in_flight", &member), 0.0);
     estate.compilers[0].kill();
     estate.proxy.wait_for_health("compilers", &address, "down");
-    // Idle connections that the member closed are found within a second.
+    // The proxy notices within a second that the member closed idle connections.
     for name in ["up", "connections"] {
         let name = format!("proscenium_member_{name}");
         let sum = || estate.proxy.metrics().sum(&name, &member);
@@ -318,7 +318,7 @@ fn attempts_are_counted_by_their_result() {
     attempted("refusing", "connect", 1.0);
     assert_eq!(client.get("/nameless").status, 503);
     attempted("nameless", "resolve", 1.0);
-    // A GET that may be sent again, of a member that hangs up: the next one answers.
+    // A safe GET to a member that closes the connection: the next member answers.
     for compiler in &estate.compilers {
         compiler.answer(|_| Some(Reply::hang_up()));
     }
@@ -349,7 +349,7 @@ fn a_members_failed_tls_handshake_and_a_retry_are_counted_separately() {
         .start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
-    // Stopped between requests: a connect that is refused is tried again elsewhere.
+    // Stopped between requests: a refused connect is retried on another member.
     estate.compilers[0].kill();
     for _ in 0..2 {
         assert_eq!(client.get(CATALOG).status, 200);
@@ -452,7 +452,7 @@ fn metrics_show_the_trust_store_and_the_generation() {
         after.sum("proscenium_reloads_total", &[("result", "applied")]),
         1.0
     );
-    // A list of another's making is no agent's copy.
+    // A CRL from another CA is not the agent's copy.
     let crl = estate.ca.crl_pem();
     estate.proxy.write("elsewhere.pem", &crl, 0o644);
     let text = estate.proxy.config_text();
@@ -486,7 +486,7 @@ fn no_client_can_create_more_series() {
     assert!(new.is_empty(), "{new:#?}");
 }
 
-/// Of each kind one a turn, with words that never were before.
+/// One request of each kind per round, with words that were never used before.
 fn strange_requests(estate: &Estate, seed: &mut Seed, turns: std::ops::Range<u32>) {
     for turn in turns {
         let word = format!("w{turn}x{}", seed.number());

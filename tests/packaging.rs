@@ -1,4 +1,4 @@
-//! The files of `packaging/` fit systemd, each other and the program.
+//! The files of `packaging/` match systemd, each other and the program.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,14 +7,14 @@ use tempfile::TempDir;
 const UNIT: &str = include_str!("../packaging/proscenium.service");
 const DIRECTORIES: &str = include_str!("../packaging/tmpfiles.conf");
 const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
-/// The highest exposure of the service that `systemd-analyze security` may report, in tenths.
+/// The highest exposure level that `systemd-analyze security` may report for the service, in tenths.
 const EXPOSURE_MAX: &str = "20";
 
 #[test]
 fn systemd_accepts_the_unit_and_rates_it_as_hardened() {
     match Command::new("systemd-analyze").arg("--version").output() {
         Ok(_) => {}
-        // Where the lab is required, so is this.
+        // If the lab is required, systemd-analyze is required too.
         Err(error) if std::env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
             eprintln!("skipped: systemd-analyze (Debian's systemd) does not start: {error}");
             return;
@@ -23,11 +23,11 @@ fn systemd_accepts_the_unit_and_rates_it_as_hardened() {
     }
     let directory = TempDir::new().expect("a directory");
     let unit = directory.path().join("proscenium.service");
-    // systemd looks whether the programs exist; the package installs this one.
+    // systemd checks that the programs exist; the package installs this one.
     let installed = UNIT.replace("/usr/bin/proscenium", BINARY);
     assert_ne!(installed, UNIT);
     fs::write(&unit, installed).expect("a file of our own");
-    // The man pages are not installed here.
+    // The manual pages are not installed on this machine.
     assert_analyzed(&["verify", "--man=no"], &unit);
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     assert_analyzed(
@@ -36,7 +36,7 @@ fn systemd_accepts_the_unit_and_rates_it_as_hardened() {
     );
 }
 
-/// A difference would let systemd change owner or mode of a directory with all its content at each start.
+/// If they differed, systemd would change owner or mode of a directory with all its content at each start.
 #[test]
 fn the_package_creates_the_directories_of_the_service_with_their_modes() {
     let mode = |key: &str, default| setting(&format!("{key}DirectoryMode")).unwrap_or(default);
@@ -89,7 +89,7 @@ fn assert_analyzed(arguments: &[&str], unit: &Path) {
         String::from_utf8_lossy(&output.stderr),
     );
     assert!(output.status.success(), "{stdout}{stderr}");
-    // Other units of the machine are not ours.
+    // Messages about other units of the machine do not matter.
     let complaint = stderr.lines().find(|line| line.contains("proscenium"));
     assert_eq!(complaint, None);
 }

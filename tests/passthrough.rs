@@ -104,7 +104,7 @@ fn a_member_that_sends_first_is_passed_on_at_once() {
 
 #[test]
 fn a_half_close_is_passed_on_and_the_other_direction_stays_open() {
-    // Answers only when its peer has said all.
+    // The server answers only after its peer has sent everything.
     let broker = Broker::start(|stream, keep| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
@@ -118,7 +118,7 @@ fn a_half_close_is_passed_on_and_the_other_direction_stays_open() {
     assert_eq!(read_to_end(&mut client), b"goodbye");
     assert_eq!(record(&estate.proxy)["ended_by"], "client");
 
-    // And the other way round.
+    // The same in the other direction.
     let broker = Broker::start(|stream, keep| {
         let _ = stream.write_all(b"hello");
         let _ = stream.shutdown(Shutdown::Write);
@@ -273,7 +273,7 @@ fn another_member_is_used_where_one_cannot_be_reached() {
         metric(&estate.proxy, "proscenium_attempts_total", &failed),
         1.0
     );
-    // It is known to be down by now.
+    // By now the proxy knows that the member is down.
     assert_echo(&mut connect(pcp), b"hello");
     assert_eq!(
         metric(&estate.proxy, "proscenium_attempts_total", &failed),
@@ -365,7 +365,7 @@ fn a_check_takes_a_broker_down_and_may_use_tls_on_another_port() {
     assert_eq!(read_to_end(&mut connect(pcp)), b"");
 }
 
-/// Connections that stay, of which the n-th was opened n-th.
+/// Open connections; the n-th was opened n-th.
 fn open(pcp: SocketAddr, count: usize) -> Vec<TcpStream> {
     let mut clients = Vec::new();
     for _ in 0..count {
@@ -376,7 +376,7 @@ fn open(pcp: SocketAddr, count: usize) -> Vec<TcpStream> {
     clients
 }
 
-/// Asserts that these were closed oldest first, by the proxy's own records, and not within this time.
+/// Asserts that these were closed oldest first, by the proxy's own records, and that it took at least this time.
 #[track_caller]
 fn assert_closed_in_turn(proxy: &Proxy, clients: Vec<TcpStream>, least: Duration) {
     let port = |client: &TcpStream| client.local_addr().expect("an address").port();
@@ -400,14 +400,14 @@ fn assert_closed_in_turn(proxy: &Proxy, clients: Vec<TcpStream>, least: Duration
     assert!(records.iter().all(|record| record["ended_by"] == "proxy"));
     let end = |record: &Value| start_of(record) + record["total_us"].as_u64().expect("a time");
     let (first, last) = (end(&records[0]), end(&records[records.len() - 1]));
-    // Around midnight the day begins anew.
+    // Around midnight the time of day starts again.
     let took = (last + DAY_US - first) % DAY_US;
     assert!(took >= least.as_micros() as u64, "{took} us");
 }
 
 const DAY_US: u64 = 86_400_000_000;
 
-/// Microseconds of the day at which a connection began.
+/// The time of day at which a connection began, in microseconds.
 fn start_of(record: &Value) -> u64 {
     let time = record["time"].as_str().expect("a time");
     let (_, clock) = time.split_once('T').expect("a clock");
@@ -425,7 +425,7 @@ fn start_of(record: &Value) -> u64 {
 fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_once() {
     let (gone, stays) = (Broker::echo(), Broker::echo());
     let lines = "algorithm = \"first\"\ntunnel_close_rate = 5";
-    // One thread, so that all tunnels hear of it at the same time.
+    // One thread, so that all tunnels notice it at the same time.
     let builder = passing(&[&gone, &stays], lines).proxy(|proxy| proxy.top("workers = 1"));
     let (estate, pcp) = start(builder);
     let clients = open(pcp, 6);
@@ -494,7 +494,7 @@ fn a_reload_that_does_not_concern_a_tunnel_leaves_it_open() {
     );
     estate.proxy.reload_applied();
     assert_echo(&mut client, b"again");
-    // A listener that is removed takes its tunnels with it.
+    // A listener that is removed closes its tunnels.
     let text = estate.proxy.config_text();
     let (before, rest) = text.split_once("[listeners.pcp]").expect("the listener");
     let (_, after) = rest.split_once("[pools.brokers]").expect("the pool");
@@ -508,7 +508,7 @@ fn a_reload_that_does_not_concern_a_tunnel_leaves_it_open() {
 
 #[test]
 fn a_side_that_does_not_read_uses_no_memory() {
-    // Sends without end, as fast as it is taken.
+    // Sends without end, as fast as the peer reads.
     let broker = Broker::start(|stream, _| {
         let piece = vec![b'x'; 1 << 20];
         while stream.write_all(&piece).is_ok() {}
@@ -529,7 +529,7 @@ fn a_side_that_does_not_read_uses_no_memory() {
         std::mem::replace(&mut moved, now) == now && now > 0.0
     });
     let grown = estate.proxy.memory_peak_kib() - before;
-    // At most 32 KiB wait in the proxy for each side, beside what the system's sockets hold.
+    // At most 32 KiB wait in the proxy for each side, in addition to the socket buffers of the kernel.
     assert!(grown < 64 * 80, "{grown} KiB for 64 tunnels");
     drop(clients);
 }
@@ -577,7 +577,7 @@ fn every_algorithm_that_needs_no_request_picks_members() {
             "least-load" | "least-connections" | "round-robin" => {
                 assert_eq!(counts, [4.0, 4.0], "{algorithm}");
             }
-            // All clients here have one address.
+            // All clients here have the same address.
             "source-hash" => assert!(counts.contains(&8.0), "{algorithm}: {counts:?}"),
             "first" => assert_eq!(counts, [8.0, 0.0], "{algorithm}"),
             _ => {}

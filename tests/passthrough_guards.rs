@@ -9,9 +9,9 @@ use crate::support::{
     passthrough::{passing, record, start},
 };
 
-// What passing through takes away.
+// The guards that passthrough bypasses.
 
-/// How a start, and `check`, refuse these tables.
+/// Asserts that a start and `check` refuse these tables.
 #[track_caller]
 fn assert_refused_at_start(tables: &str, words: &str) {
     let change = |proxy: testkit::ProxyBuilder| proxy.with("");
@@ -42,11 +42,11 @@ fn passthrough_to_a_host_that_gets_identity_headers_is_refused() {
     ] {
         assert_refused_at_start(&tables(member, ""), words);
     }
-    // The same port is the same service, whatever the pool says.
+    // The same port is the same service, whatever the pool sets.
     assert_refused_at_start(&tables("127.0.0.1:1", "trusted_headers_off = true"), words);
     assert_refused_at_start(&tables("localhost:1", "trusted_headers_off = true"), words);
 
-    // A reload refuses it too, and goes on serving.
+    // A reload refuses it too, and the old configuration stays active.
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], ""));
     estate.proxy.edit_config("trusted_headers_off = true", "");
@@ -127,12 +127,12 @@ fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an
     assert_eq!(read_to_end(&mut connect(pcp)), b"");
     let record = record(&estate.proxy);
     assert_eq!(record["reason"], "guarded-address", "{record}");
-    // A new CRL is not kept from use by it, and neither is a reload about something else.
+    // The alarm does not prevent a new CRL or an unrelated reload.
     estate
         .proxy
         .edit_config("ttl_max = \"1s\"", "ttl_max = \"2s\"");
     estate.proxy.reload_applied();
-    // A reload that changes the pools is told.
+    // A reload that changes the pools is refused.
     estate.proxy.edit_config("check = { type = \"none\" }", "");
     let answer = estate.proxy.reload();
     assert!(

@@ -1,4 +1,4 @@
-//! A route keeps its clients on one member while that is available, by a cookie, a header or the client's address.
+//! A route keeps its clients on one member while it is available, by a cookie, a header or the client's address.
 
 use std::collections::BTreeSet;
 
@@ -67,7 +67,7 @@ impl Site {
         self.proxy.client(Some(&self.web01))
     }
 
-    /// Who answers a request with this field.
+    /// The member that answers a request with this field.
     fn ask(&self, name: &str, value: &str) -> Response {
         let answer = self.client().request("GET", APP, &[(name, value)], b"");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -79,7 +79,7 @@ impl Site {
             format!("other=1; {cookie}"),
             [("Cookie", "other=1"), ("Cookie", cookie)],
         );
-        // Over HTTP/2 each cookie may have a field of its own.
+        // Over HTTP/2 each cookie may be a separate field.
         let fields = match crate::SPOKEN {
             Protocol::Http1 => &[("Cookie", &*one)][..],
             Protocol::Http2 => &two,
@@ -89,7 +89,7 @@ impl Site {
         answer
     }
 
-    /// A first request; the member's name, and the cookie as a client sends it back.
+    /// A first request: the member's name, and the cookie as a client returns it.
     fn begin(&self) -> (String, String) {
         let answer = self.client().get(APP);
         (answer.text(), cookie(&answer).expect("a cookie"))
@@ -101,7 +101,7 @@ impl Site {
         member.expect("one of them")
     }
 
-    /// The member, which holds what comes from now on and has room for so many requests; and how many it has had.
+    /// The member, which holds requests from now on and has room for this many; and how many it has received.
     fn hold_with_room(&self, name: &str, room: usize) -> (&StandIn, usize) {
         let lowered = format!("connections_max = {room}");
         self.proxy.edit_config("connections_max = 100", &lowered);
@@ -122,7 +122,7 @@ impl Site {
     }
 }
 
-/// Name and value of the one cookie that a response sets.
+/// Name and value of the only cookie that a response sets.
 fn cookie(answer: &Response) -> Option<String> {
     let set = answer.headers.get("set-cookie")?.to_owned();
     Some(set.split(';').next().unwrap_or_default().to_owned())
@@ -165,7 +165,7 @@ fn a_cookie_keeps_a_client_on_its_member_and_foreign_values_are_ignored() {
         assert_eq!(names.len(), 3, "{forged}: as without a cookie");
     }
     assert_eq!(site.proxy.metrics().sum(MOVES, &[]), 0.0);
-    // What a Puppet server answers follows the algorithm of the pool.
+    // Responses of Puppet Server follow the algorithm of the pool.
     let catalog = site
         .client()
         .get("/puppet/v3/catalog/web01?environment=production");
@@ -205,7 +205,7 @@ fn a_client_moves_when_its_member_is_not_available_and_the_move_is_logged() {
             "an old one still leads home"
         );
     }
-    // A member that is gone: the connection is refused.
+    // A stopped member: it refuses connections.
     let (home, mine) = site.begin();
     site.member(&home).kill();
     let moved = site.with_cookie(&mine);
@@ -218,7 +218,8 @@ fn a_client_whose_member_is_full_does_not_wait_and_returns_to_it() {
     let site = site("{ cookie = \"PROXY\" }");
     let (home, mine) = site.begin();
     let (member, before) = site.hold_with_room(&home, 2);
-    // The two requests that the member may have come from two clients: one client has a share of the places.
+    // The two requests that the member may have come from two clients, because one client gets only a share of the
+    // slots.
     let held: Vec<_> = ["web02", "web03"]
         .into_iter()
         .enumerate()
@@ -261,7 +262,7 @@ fn a_client_whose_member_is_full_keeps_its_cookie_although_the_next_member_fails
     let fields = [("Cookie", mine.as_str())];
     held.send("GET", APP, &fields, b"").expect("sends");
     member.wait_for_request(before + 1, LIMIT);
-    // Of the others, one takes no connections.
+    // One of the other members accepts no connections.
     let broken = site.members.iter().find(|member| member.name() != home);
     let broken = broken.expect("another");
     broken.kill();

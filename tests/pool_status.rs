@@ -10,7 +10,7 @@ use crate::support::{
     pools::{answer_probes, odd, probed, tls, wait_for},
 };
 
-/// What status says to a load balancer in front of us.
+/// The status that a load balancer in front of the proxy gets.
 #[test]
 fn the_proxy_answers_status_by_the_availability_of_compilers() {
     let estate = Estate::builder()
@@ -145,7 +145,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
         .iter()
         .enumerate()
         .for_each(|(member, ahead)| set(member, *ahead));
-    // One of three: an event, and a line of the status.
+    // One of three: an event, and a line in the status.
     estate
         .proxy
         .wait_for_event("the member's clock differs from the proxy's by more than 300 s");
@@ -168,7 +168,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     let alarm = &status["alarms"][0];
     assert_eq!(alarm["key"], "clock-offset", "{status:#}");
     let message = alarm["message"].as_str().unwrap_or_default();
-    // A `Date` is in whole seconds, and takes its time to arrive.
+    // A `Date` is in whole seconds, and takes time to arrive.
     let shows_offset =
         (3595..=3605).any(|seconds| message.contains(&format!("{first} is {seconds} s behind")));
     assert!(
@@ -199,7 +199,7 @@ fn a_clock_that_differs_from_most_members_is_an_alarm_until_they_agree() {
     );
 }
 
-/// Answers each connection with this, once it has sent something, and closes it.
+/// Answers each connection with these bytes, once it has sent something, and closes it.
 fn answer_all(answer: &'static [u8]) -> String {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

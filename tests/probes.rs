@@ -58,7 +58,7 @@ fn a_tcp_check_only_connects() {
     assert!(estate.compilers[0].probes().is_empty());
 }
 
-/// An estate of one compiler that something on another port answers for.
+/// An estate of one compiler that is checked on another port.
 fn answered_for(agent: &StandIn, estate: EstateBuilder, check: &str) -> Estate {
     let port = agent.socket_address().port();
     estate
@@ -102,7 +102,7 @@ fn a_check_on_another_port_is_up_with_200_and_down_with_any_other_status() {
             estate.compilers[0].probes().is_empty(),
             "itself is not asked"
         );
-        // Stopped, it takes its member out, which goes on serving whoever asks it directly.
+        // A stopped script takes its member down. The member still serves direct requests.
         agent.kill();
         wait_for(&estate, "down");
         agent.restart();
@@ -258,7 +258,7 @@ fn fewer_failed_probes_than_fall_change_nothing() {
     let estate = probed("rise = 1, fall = 5");
     let turn = Arc::new(AtomicUsize::new(0));
     let turns = Arc::clone(&turn);
-    // Four bad, one good, for ever: never five in a row, and more than the default of three.
+    // Four failures and one success, repeated: never five in a row, and more than the default of three.
     estate.compilers[0].answer(move |request| {
         let is_check = request.is_probe() && !request.is_jruby_reading();
         is_check.then(|| match turns.fetch_add(1, Ordering::SeqCst) % 5 {
@@ -289,7 +289,8 @@ fn a_probe_without_a_response_fails_after_its_timeout() {
 
 #[test]
 fn probes_are_sent_at_their_interval() {
-    // With the default of 5 s there would be two in the first ten seconds; the second one says that it is not.
+    // With the default of 5 s there would be two in the first ten seconds; the second assertion shows that it is not
+    // the default.
     let (often, never) = (
         probed("rise = 1"),
         Estate::builder()
@@ -316,7 +317,7 @@ fn a_member_that_was_never_probed_gets_no_requests_until_its_first_successful_pr
         estate.compilers[0].probes().len() < 50,
         "not after `rise` of them"
     );
-    // One that was up needs them all.
+    // A member that was up needs all of them.
     answer_probes(&estate.compilers[0], Reply::status(503));
     wait_for(&estate, "down");
     let good = answer_probes(&estate.compilers[0], Reply::ok("running"));
@@ -327,7 +328,7 @@ fn a_member_that_was_never_probed_gets_no_requests_until_its_first_successful_pr
 #[test]
 fn a_member_counts_as_up_before_its_first_probe_if_the_check_says_so() {
     for (assume_up, status) in [(true, 200), (false, 503)] {
-        // A member that accepts and leaves a probe unanswered: the first one is never done.
+        // A member that accepts a connection and does not answer: its first probe never ends.
         let gate = testkit::Gate::new();
         let hanging = StandIn::start("hanging");
         let reply = Reply::ok("running").gate(&gate);
@@ -355,7 +356,7 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     estate.compilers[0].kill();
     assert_unavailable(&connection(&estate).get(FILE));
     wait_for(&estate, "down");
-    // By the request, not by nine probes.
+    // The request took it down, not nine probes.
     estate.proxy.wait_for_event("ConnectRefused");
     estate.compilers[0].restart();
     let probes = estate.compilers[0].probes().len();

@@ -22,7 +22,7 @@ const FROM: &str = "proxy_protocol = { from = [\"127.0.0.1\"] }";
 /// Version 2 from 192.0.2.78:40001, with TLVs that claim a verified client.
 fn v2() -> Vec<u8> {
     let addresses = [192, 0, 2, 78, 198, 51, 100, 1, 0x9c, 0x41, 0x1f, 0xcc];
-    // PP2_TYPE_SSL: a client certificate that was verified, with this common name.
+    // PP2_TYPE_SSL: a verified client certificate with this common name.
     let ssl = b"\x20\x00\x0c\x07\x00\x00\x00\x00\x22\x00\x04root";
     // PP2_TYPE_AUTHORITY.
     let authority = b"\x02\x00\x05admin";
@@ -85,7 +85,7 @@ fn the_proxy_header_changes_the_clients_address_and_nothing_else() {
         assert_eq!(asked.only("x-real-ip"), client);
         assert_eq!(asked.only("x-forwarded-port"), port, "that of the listener");
     }
-    // Without a certificate nobody is verified, whatever a TLV says.
+    // Without a certificate no client is verified, whatever a TLV claims.
     let front = LoadBalancer::start(estate.proxy.address(), &v2());
     assert_eq!(behind(&front, estate.anonymous()).get(CATALOG).status, 403);
     let combined = estate.proxy.records();
@@ -114,7 +114,7 @@ fn a_load_balancers_own_connection_keeps_its_own_address() {
         (&record["client"], &record["peer"]),
         (&"127.0.0.1".into(), &Value::Null)
     );
-    // Its health check may end there.
+    // A health check may end there.
     let mut probe = connect(estate.proxy.address());
     probe.write_all(&local()).expect("sends");
     drop(probe);
@@ -122,7 +122,7 @@ fn a_load_balancers_own_connection_keeps_its_own_address() {
     assert_eq!(estate.proxy.records().len(), 3, "neither leaves a record");
 }
 
-/// Sends these bytes and reads whatever comes.
+/// Sends these bytes and returns the response.
 fn say(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);
@@ -162,12 +162,12 @@ fn a_connection_without_a_valid_proxy_header_is_refused() {
                 .is_some_and(|cause| cause.contains("PROXY protocol"))
         );
     }
-    // One that has no end.
+    // A header without an end.
     assert_eq!(say(address, b"PROXY TCP4 192.0.2.77"), b"");
     estate
         .proxy
         .wait_for_record(|record| record["reason"] == "handshake-timeout");
-    // Two headers are one too many: the second is no TLS.
+    // Two headers are one too many: the second is not TLS.
     let front = LoadBalancer::start(address, &[V1, V1].concat());
     assert!(behind(&front, estate.client(&agent)).connect().is_err());
     assert!(estate.far_end().is_empty());
@@ -250,7 +250,7 @@ fn limits_per_address_apply_to_clients_and_not_to_load_balancers() {
     });
 }
 
-/// A listener that passes everything through to this broker; `listener` and `pool` are lines of theirs.
+/// A listener that passes everything through to this broker; `listener` and `pool` are additional lines.
 fn passing(broker: &Broker, listener: &str, pool: &str) -> (Estate, SocketAddr) {
     let tables = format!(
         "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n{listener}\n\
@@ -266,7 +266,7 @@ fn passing(broker: &Broker, listener: &str, pool: &str) -> (Estate, SocketAddr) 
     (estate, address)
 }
 
-/// A broker that keeps what it gets, up to its peer's end.
+/// A broker that records everything until its peer closes.
 fn keeping() -> Broker {
     Broker::start(|stream, keep| {
         let mut all = Vec::new();
@@ -284,7 +284,7 @@ fn send(to: SocketAddr, bytes: &[u8]) -> TcpStream {
     client
 }
 
-/// What the first connection that was no probe of ours has brought.
+/// The bytes of the first connection that was not a probe.
 fn brought(broker: &Broker) -> Vec<u8> {
     let is_probe = |bytes: &Vec<u8>| *bytes == local() || bytes == b"PROXY UNKNOWN\r\n";
     let mut found = None;
@@ -307,7 +307,7 @@ fn a_member_gets_a_header_of_version_1() {
         to.port()
     );
     assert_eq!(String::from_utf8_lossy(&brought(&broker)), expected);
-    // Probes say that they speak for the proxy.
+    // Probes declare that the proxy itself opens them.
     wait_for("a probe", || {
         broker.received().contains(&b"PROXY UNKNOWN\r\n".to_vec())
     });
@@ -354,7 +354,7 @@ fn version_2_contains_the_server_name_that_chose_the_pool() {
         .start();
     estate.proxy.wait_for_members(&["brokers"]);
     let client = estate.anonymous().server_name("pcp.example.com");
-    // The broker answers nothing: the client gives up.
+    // The broker does not answer, so the client gives up.
     let _ = client.timeout(Duration::from_millis(200)).connect();
     let bytes = brought(&broker);
     let authority = b"\x02\x00\x0fpcp.example.com";

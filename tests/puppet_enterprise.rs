@@ -13,12 +13,12 @@ use crate::{
     },
 };
 
-/// How the checks of both pools begin.
+/// The common part of the checks of both pools.
 const CHECK: &str = "type = \"http\"\npath";
 const BROKERS: &str = "type = \"http\"\nport";
 const COMPILERS: [&str; 2] = ["c1.example.com", "c2.example.com"];
 
-/// The example in front of two compilers that let in only the proxy, their brokers and the CA.
+/// The example in front of two compilers that accept only the proxy, their brokers and the CA.
 struct Site {
     ca: Ca,
     primary: StandIn,
@@ -29,7 +29,7 @@ struct Site {
 
 fn site() -> Site {
     let ca = Ca::new();
-    // The compilers let in nobody but what this CA has signed.
+    // The compilers accept only certificates signed by this CA.
     let proxies = Ca::other();
     let own = proxies.agent("proscenium");
     let primary = member(&ca, &ca, "primary");
@@ -39,7 +39,7 @@ fn site() -> Site {
         format!("{{ address = \"{address}\", server_name = \"{name}\" }}")
     };
     let [c1, c2] = [0, 1].map(|n| named(&compilers[n].address(), COMPILERS[n]));
-    // The brokers share a host here, so the status of the first compiler is that of both.
+    // The brokers share a host here, so the status of the first compiler applies to both.
     let [b1, b2] = [0, 1].map(|n| named(&brokers[n].address(), COMPILERS[0]));
     let status = format!("\nport = {}\n", compilers[0].socket_address().port());
     let text = example(
@@ -174,7 +174,7 @@ fn the_example_passes_pcp_through_and_checks_brokers_over_tls_on_8140() {
             .wait_for_health("brokers", &broker.address(), "down");
     }
     assert_eq!(read_to_end(&mut connect(pcp)), b"");
-    // Connections that are open stay.
+    // Open connections stay open.
     assert_echo(&mut clients[0], b"ping");
 }
 

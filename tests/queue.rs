@@ -1,4 +1,4 @@
-//! The queue of a pool: who waits, who is refused and what is shown of it.
+//! The queue of a pool: which requests wait, which are refused, and how the queue is shown.
 
 use std::sync::Mutex;
 
@@ -17,20 +17,20 @@ fn connection(estate: &Estate, certname: &str) -> Connection {
     estate.client(&agent).connect().expect("connects")
 }
 
-/// Sends an agent's request, which states this version of Puppet.
+/// Sends an agent's request with this version of Puppet.
 fn send(connection: &mut Connection, version: &str) {
     let fields = [("X-Puppet-Version", version)];
     connection.send("GET", FILE, &fields, b"").expect("sends");
 }
 
-/// The answer to an agent's request with this version of Puppet.
+/// The response to an agent's request with this version of Puppet.
 fn ask(estate: &Estate, certname: &str, version: &str) -> Response {
     let mut connection = connection(estate, certname);
     send(&mut connection, version);
     connection.read_response().expect("an answer")
 }
 
-/// The seconds after which an agent that is sent away comes back.
+/// The seconds of Retry-After.
 #[track_caller]
 fn seconds(response: &Response) -> u64 {
     assert_eq!(response.status, 503, "{response:?}");
@@ -50,7 +50,7 @@ fn alarm(estate: &Estate) -> bool {
         .any(|alarm| alarm["key"] == "queue-full:compilers")
 }
 
-/// One agent's request, which its member has and does not answer.
+/// One agent's request that its member has received and not answered.
 fn held(estate: &Estate) -> Connection {
     estate.compilers[0].hold();
     let mut first = connection(estate, "web00");
@@ -59,7 +59,7 @@ fn held(estate: &Estate) -> Connection {
     first
 }
 
-/// Waits until so many requests wait for a member.
+/// Waits until this many requests wait for a member.
 #[track_caller]
 fn wait_for_waiting(estate: &Estate, requests: u64) {
     estate
@@ -139,7 +139,7 @@ fn agents_that_retry_are_refused_first_when_the_queue_is_full() {
     let mut staying = waits(1, FAILS);
     let mut older = waits(2, RETRIES);
     let mut newer = waits(3, RETRIES);
-    // One that comes back does not push another one out.
+    // A retrying agent does not displace another retrying agent.
     assert!((30..=600).contains(&seconds(&ask(&estate, "web04", RETRIES))));
     assert!(!alarm(&estate), "no run fails");
     let mut fourth = connection(&estate, "web05");
@@ -184,7 +184,7 @@ fn retry_after_is_spread_by_certname() {
     drawn.sort_unstable();
     drawn.dedup();
     assert!(drawn.len() > 9, "{drawn:?}");
-    // A version that cannot be read is not believed, and a client without one is not an agent.
+    // An unreadable version is ignored, and a client without one is not an agent.
     for version in ["8.10.0.1", "many"] {
         let refused = ask(&estate, "web01", version);
         assert_eq!(refused.status, 503);
@@ -204,7 +204,7 @@ fn retry_after_is_spread_by_certname() {
 const LOOPING: &str = "/puppet/v3/file_content/modules/looping/motd";
 const STATIC: &str = "/puppet/v3/static_file_content/modules/motd/motd?code_id=1";
 
-/// One compiler with room for four requests, which answers those of the looping agent when the gate opens.
+/// One compiler with four slots, which answers those of the looping agent when the gate opens.
 fn with_looping(lines: &'static str) -> (Estate, Gate) {
     let estate = Estate::builder()
         .compiler(1, "max = 4")
@@ -215,7 +215,7 @@ fn with_looping(lines: &'static str) -> (Estate, Gate) {
     (estate, gate)
 }
 
-/// Lets the compiler answer requests of the looping agent when the gate opens.
+/// Makes the compiler answer requests of the looping agent when the gate opens.
 fn hold_looping(estate: &Estate) -> Gate {
     let gate = Gate::new();
     let held = gate.clone();
@@ -226,7 +226,7 @@ fn hold_looping(estate: &Estate) -> Gate {
     gate
 }
 
-/// Opens so many streams of the looping agent.
+/// Opens this many streams of the looping agent.
 fn open(connection: &mut Connection, path: &str, streams: usize) -> Vec<u32> {
     let open = |_| connection.open(&get(path), true).expect("opens");
     (0..streams).map(open).collect()
@@ -320,7 +320,7 @@ fn agent_max_does_not_limit_requests_without_a_jruby_or_exempt_agents() {
     wait_for_waiting(&estate, 1);
     let refused = open(&mut looping, LOOPING, 1)[0];
     assert_eq!(looping.outcome(refused), Outcome::Answered(429));
-    // A reload that removes the exception counts for open connections too, with what runs on them.
+    // A reload that removes the exception applies to open connections and their running requests too.
     estate.proxy.edit_config(EXCEPT, "agent_max_except = []");
     estate.proxy.reload_applied();
     let refused = open(&mut ci, LOOPING, 1)[0];
@@ -353,7 +353,7 @@ fn an_exempt_agent_is_limited_to_its_share_of_the_jrubies() {
     wait_for_refusals(&estate, "client-share", 94.0);
     wait_for_waiting(&estate, 2);
     estate.compilers[0].wait_for_request(4, LIMIT);
-    // Connections without a JRuby are many more, and have an account of their own.
+    // Requests without a JRuby have a limit of their own, which is much larger.
     let files = open(&mut ci, &format!("{STATIC}&looping"), 20);
     estate.compilers[0].wait_for_request(24, LIMIT);
     for n in 0..4 {
@@ -430,7 +430,7 @@ fn catalog(certname: &str) -> String {
     format!("/puppet/v3/catalog/{certname}?environment=production")
 }
 
-/// What a Puppet server answers whose own queue is full (`max-queued-requests`).
+/// The response of a Puppet Server whose own queue is full (`max-queued-requests`).
 fn overloaded() -> Reply {
     let reply = Reply::status(503).header("X-Puppet-Version", "7.9.5");
     reply
@@ -438,7 +438,7 @@ fn overloaded() -> Reply {
         .body(b"its queue is full")
 }
 
-/// Has a compiler answer the first request of each of these paths as one whose queue is full.
+/// Makes a compiler answer the first request of each of these paths as if its queue were full.
 fn overload_once(estate: &Estate, paths: &[String]) {
     let left = Mutex::new(paths.to_vec());
     estate.compilers[0].answer(move |request| {
@@ -482,7 +482,7 @@ fn a_members_503_for_a_full_queue_is_retried_for_agents_that_would_fail_on_it() 
     assert_eq!((answer.status, asked), (503, 1), "{answer:?}");
     assert_eq!(answer.text(), "its queue is full");
     assert_eq!(answer.headers.only("retry-after"), "700");
-    // More than is buffered was not kept: nothing can be done for that agent.
+    // The body was larger than the buffer, so the request cannot be retried for that agent.
     let (answer, asked) = request("streams", FAILS, 200_000);
     assert_eq!((answer.status, asked), (503, 1), "{answer:?}");
     assert_eq!(answer.text(), "its queue is full");

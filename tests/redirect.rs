@@ -15,7 +15,7 @@ use crate::support::{
 
 const HTTP: &str = "[listeners.http]\naddress = \"127.0.0.1:0\"\nredirect_to_https = \"https://puppet.example.com:8140\"\n";
 
-/// Sends bytes and reads the answer up to its end.
+/// Sends bytes and reads the response to its end.
 fn say(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);
@@ -53,7 +53,7 @@ fn every_request_is_redirected_to_the_configured_name() {
         ("GET http://evil.example/a HTTP/1.1", 301, "/a"),
         ("GET //evil.example/a HTTP/1.1", 301, "//evil.example/a"),
     ] {
-        // A body that the proxy does not read does not keep the client from its answer.
+        // A body that the proxy does not read does not prevent the response.
         let text = say(
             http,
             format!("{request}\r\n{forged}Content-Length: 9\r\n\r\nsome body").as_bytes(),

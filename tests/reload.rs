@@ -16,10 +16,10 @@ use crate::support::{
     reload::{Stopping, ask_until, crl_numbers, renew_certificate, served_certificate},
 };
 
-/// Connections of the load, half of them carrying a POST across each swap.
+/// Connections of the load test. Half of them have a POST in flight across each swap.
 const CONNECTIONS: usize = 32;
 const RELOADS: usize = 20;
-/// The reload whose input is broken.
+/// The reload with invalid input.
 const BROKEN: usize = 13;
 
 #[test]
@@ -33,7 +33,7 @@ fn twenty_reloads_under_load_lose_no_request() {
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let mut seen = Vec::new();
     thread::scope(|scope| {
-        // Set even where an assertion below fails, so that the scope ends.
+        // Set even if an assertion below fails, so that the scope ends.
         let _stopping = Stopping(&stop);
         for _ in 0..CONNECTIONS / 2 {
             scope.spawn(|| ask_until(&stop, &asked, &client, CA_CERTIFICATE));
@@ -74,7 +74,7 @@ fn twenty_reloads_under_load_lose_no_request() {
     );
 }
 
-/// Sends a POST on each connection, does `swap` while the members hold all of them, and reads the answers.
+/// Sends a POST on each connection, runs `swap` while the members hold all of them, and reads the responses.
 fn carry_across(estate: &Estate, posting: &mut [Connection], swap: impl FnOnce()) {
     let heads = || {
         estate
@@ -100,7 +100,7 @@ fn carry_across(estate: &Estate, posting: &mut [Connection], swap: impl FnOnce()
     }
 }
 
-/// Changes something, reloads, and looks from outside whether it has changed.
+/// Changes something, reloads, and verifies from outside whether it has changed.
 fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String {
     if turn == BROKEN {
         let text = estate.proxy.config_text();
@@ -126,7 +126,7 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
             result
         }
         _ => {
-            // The member that holds the POSTs is the one that goes.
+            // The member that holds the POSTs is the one that is removed.
             let other = estate.compilers.iter().map(StandIn::address);
             let other: Vec<_> = other.filter(|address| !members.contains(address)).collect();
             set_members(estate, members, &other);
@@ -138,7 +138,7 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
     }
 }
 
-/// By turns in every way there is.
+/// Uses each way of requesting a reload in turn.
 fn ask_to_reload(estate: &Estate, turn: usize) -> String {
     let told = match turn % 3 {
         0 => estate.proxy.hang_up(),
@@ -198,7 +198,7 @@ fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhe
         let refused = metrics.sum("proscenium_reloads_total", &[("result", "refused")]);
         // The verb below makes a second one of each.
         assert_eq!(refused, (2 * n + 1) as f64);
-        // Named, for a file that cannot be read names no socket.
+        // The socket is named, because it cannot be read from an invalid file.
         let socket = estate.proxy.admin_socket();
         let socket = ["--socket", socket.to_str().expect("a path of ours")];
         let command = estate.proxy.command(&["reload"], &socket);
@@ -225,7 +225,7 @@ fn a_reload_without_changes_is_recorded_as_such() {
     let before = estate.proxy.status()["generation"].clone();
     let outcome = estate.proxy.reload();
     assert_eq!(outcome["result"], "unchanged");
-    // Comments are no change.
+    // Comments are not a change.
     estate
         .proxy
         .edit_config("[pools.ca]", "# the CA server\n[pools.ca]");
@@ -275,7 +275,7 @@ fn a_pool_whose_members_are_all_replaced_answers_every_request() {
     for compiler in &estate.compilers {
         assert!(!compiler.requests().is_empty(), "{}", compiler.name());
     }
-    // Another check forgets what the one before has shown; its own first probe is made before it counts.
+    // A new check discards the old results; the proxy runs its own first probe before the check applies.
     estate.proxy.edit_config(
         "[pools.compilers]",
         "[pools.compilers]\ncheck = { type = \"tcp\" }",
@@ -284,7 +284,7 @@ fn a_pool_whose_members_are_all_replaced_answers_every_request() {
     assert_eq!(client.get(CATALOG).status, 200);
 }
 
-/// Two agents' requests to a compiler that takes one at a time: the compiler has the first and does not answer it, the second
+/// Two agents' requests to a compiler with one slot: the compiler holds the first and does not answer it, the second
 /// waits.
 fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [Connection; 2] {
     estate.compilers[0].hold();
@@ -303,7 +303,7 @@ fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [Connecti
     [first, second]
 }
 
-/// Lets both be answered by the compiler that they came to.
+/// Lets the compiler that received them answer both.
 fn both_are_answered(estate: &Estate, requests: [Connection; 2]) {
     estate.compilers[0].release();
     for mut request in requests {
@@ -324,7 +324,7 @@ fn a_queued_request_never_goes_to_a_server_that_reads_other_identity_headers() {
     );
     set_members(&estate, &all_members(&estate), &first);
     estate.proxy.reload_applied();
-    // The headers of the servers to come are not yet anything that a client may not say.
+    // The headers of the future servers are not yet removed from requests.
     let forged = [("Site-Agent", "CN=admin"), ("Site-Verdict", "SUCCESS")];
     let requests = one_runs_and_one_waits(&estate, &forged);
     set_members(&estate, &first, &second);
@@ -368,7 +368,7 @@ fn a_queued_request_is_served_after_its_pool_was_removed() {
             })),
         }
     }
-    // Another configuration is to serve what waits, and then there is none.
+    // Another configuration serves the waiting request, and then there is none.
     let other = tables.replace("queue_max = 7", "queue_max = 8");
     estate.proxy.write_config(&format!("{before}\n{other}"));
     estate.proxy.reload_applied();
@@ -445,7 +445,7 @@ fn a_listener_is_added_moved_and_removed_and_then_its_address_is_free() {
     let status = estate.proxy.status();
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(1));
 
-    // And back again, where it once was.
+    // And back to the first address.
     estate.proxy.write_config(&listener(&second));
     estate.proxy.reload_applied();
     assert_eq!(client(&second).get(CATALOG).status, 200);
@@ -520,7 +520,7 @@ fn limits_of_a_listener_change_with_a_reload() {
     thread::scope(|scope| {
         let holding = scope.spawn(|| client.get(CATALOG).status);
         one_of_two_has_a_head(&estate);
-        // The first place is taken until the end of this test: only the reload can make another.
+        // The first slot is taken until the end of this test, so only the reload can create another.
         let waiting = scope.spawn(|| client.get(CA_CERTIFICATE).status);
         estate
             .proxy
@@ -559,7 +559,7 @@ fn health_and_state_of_members_survive_a_reload() {
         .wait_for_health("compilers", &dead.address(), "down");
     estate.ca.renew_crl();
     estate.proxy.swap_crl();
-    // Another text of the pool too, and a member more.
+    // Also with another spelling of the pool, and with one more member.
     estate.proxy.edit_config(
         "[pools.compilers]",
         "[pools.compilers]\nalgorithm = \"round-robin\"",

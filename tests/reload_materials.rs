@@ -36,7 +36,7 @@ fn a_certificate_renewed_under_its_name_is_served_after_a_reload() {
 
 #[test]
 fn a_reload_refuses_a_crl_older_than_the_active_one_with_an_alarm() {
-    // Where another list comes with it, and where nothing else has changed.
+    // With another CRL in the same reload, and with no other change.
     for ca in [Ca::new(), Ca::single("alone")] {
         let estate = Estate::builder().ca(&ca).start();
         let agent = ca.agent("web01");
@@ -56,7 +56,7 @@ fn a_reload_refuses_a_crl_older_than_the_active_one_with_an_alarm() {
         assert!(metrics.sum("proscenium_trust_alarms", &[]) > before);
         let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
         assert!(alarms.contains("older"), "{alarms}");
-        // Put right, it ends.
+        // The alarm ends when the file is fixed.
         estate.proxy.write("ssl/crl.pem", &ca.crl_pem(), 0o644);
         estate.proxy.reload();
         let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
@@ -106,7 +106,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
         }
         estate.proxy.write_crl();
         let reload = scope.spawn(|| estate.proxy.reload());
-        // Requests go on while the list is read.
+        // Requests continue while the CRL is read.
         let before = asked.load(Ordering::SeqCst);
         let went_on = wait_until(LIMIT, || {
             (asked.load(Ordering::SeqCst) > before + 20).then_some(())
@@ -120,7 +120,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
     assert_eq!(entries, 100_001.0);
 }
 
-/// With one worker, so that whoever waited for the list to be read would not be served before it is.
+/// With one worker, so that a connection that waited for the CRL would not be served before the read ends.
 #[test]
 fn no_handshake_and_no_request_waits_while_a_crl_is_read() {
     let estate = Estate::builder()
@@ -135,7 +135,7 @@ fn no_handshake_and_no_request_waits_while_a_crl_is_read() {
     thread::scope(|scope| {
         let reload = scope.spawn(|| estate.proxy.reload());
         loop {
-            // A whole handshake and its verdict, and a request of a connection that stands.
+            // A whole handshake with its verdict, and a request on an open connection.
             assert_eq!(client.clone().forgetful().get(CATALOG).status, 200);
             assert_eq!(kept.get(CATALOG).status, 200);
             if reload.is_finished() {
@@ -172,12 +172,12 @@ fn a_reload_without_the_crl_of_a_ca_is_refused() {
     let target = |name: &str| format!("/puppet/v3/node/{name}");
     assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
     assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
-    // Another edit of the table says nothing about CRLs.
+    // Another edit of the table does not concern CRLs.
     estate
         .proxy
         .edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
     assert_eq!(estate.proxy.reload()["result"], "refused");
-    // Said in words, it is meant.
+    // With the explicit setting, the change is accepted.
     estate
         .proxy
         .edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");

@@ -1,5 +1,5 @@
-//! Renewal of agents' certificates: through the front only where it is configured, and never of a certificate that is
-//! not the agent's, whatever the CA does.
+//! Renewal of agents' certificates: only where it is configured, and only with a certificate of the same agent in the
+//! response, whatever the CA does.
 
 use testkit::{
     Client, Credential, Recorded, Renewing, Reply, Response, StandIn, readers, wait_until,
@@ -12,17 +12,17 @@ use crate::support::{
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
 const OFF: &str = "proscenium_renewal_disabled";
 const REFUSALS: &str = "proscenium_refusals_total";
-/// The proxy's own name, as its certificate towards members has it.
+/// The proxy's own name, as in its certificate towards members.
 const PROXY: &str = "puppet";
 
-/// Renewal on, the CA behind mutual TLS.
+/// Renewal enabled, with the CA behind mutual TLS.
 fn renewing() -> EstateBuilder {
     Estate::builder()
         .tls_members()
         .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
 }
 
-/// With a CA that finds what to renew in this way.
+/// With a CA that finds the certificate to renew in this way.
 fn with(how: Renewing) -> Estate {
     let estate = renewing().start();
     estate.ca_server.renew(how);
@@ -37,7 +37,7 @@ fn renew(client: &Client) -> Response {
     client.request("POST", RENEWAL, &[("Content-Type", "text/plain")], b"")
 }
 
-/// Whether this is a later certificate of the agent: its name over its key.
+/// Whether this is a later certificate of the agent: with its name and its key.
 fn is_renewed(agent: &Credential, response: &Response) -> bool {
     let renewed = Credential::from_pem(&agent.certname, &response.text(), "");
     let parts = |der: &[u8]| {
@@ -64,7 +64,7 @@ fn assert_on(estate: &Estate) {
     );
 }
 
-/// What `who` says of an agent's renewal is what would become of it.
+/// Asserts that `who` predicts the result of an agent's renewal.
 #[track_caller]
 fn assert_who_may_renew(estate: &Estate, certname: &str, may: bool) {
     let told = done(&estate.proxy, &["who"], &[certname, "--json"]);
@@ -114,7 +114,7 @@ fn an_agent_gets_its_next_certificate_from_a_ca_that_renews_by_inventory() {
         assert_told_certificate(&request, &agent);
         assert_eq!(request.headers.all("accept-encoding"), ["identity"]);
         assert_eq!(request.member, "ca");
-        // Mutual TLS: the CA has seen who speaks for the agent.
+        // Mutual TLS: the CA has seen the proxy's certificate.
         assert!(!request.peer_certificates.is_empty());
     }
     let record = estate
@@ -152,7 +152,7 @@ fn a_route_can_redirect_renewals_but_does_not_enable_them() {
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.anonymous()), 403, &["certificate"]);
     assert!(other.requests().is_empty());
-    // What holds of a renewal holds there too.
+    // The rules of renewals apply there too.
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
     assert_told_certificate(&other.last(), &agent);
     other.answer(|request| (request.path() == RENEWAL).then(|| Reply::ok("north")));
@@ -171,7 +171,7 @@ fn a_renewed_certificate_is_accepted_as_the_agents() {
         estate.client(&renewed).get("/puppet/v3/node/web01").status,
         200
     );
-    // And can be renewed again, over another connection.
+    // And it can be renewed again, over another connection.
     assert!(is_renewed(&renewed, &renew(&estate.client(&renewed))));
 }
 
@@ -201,7 +201,7 @@ fn a_ca_that_does_not_allow_the_proxy_answers_for_itself() {
     let agent = estate.ca.agent("web01");
     assert_refused(&renew(&estate.client(&agent)), 400, &["infra inventory"]);
     assert_eq!(estate.ca_server.requests().len(), 1);
-    // Nothing was renewed: the operator mends the list, and the next one goes through.
+    // Nothing was renewed. The operator fixes the CA's list, and the next renewal succeeds.
     assert_on(&estate);
     estate.ca_server.renew(inventory());
     assert_eq!(renew(&estate.client(&agent)).status, 200);
@@ -237,7 +237,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
         (&record["status"], &record["attempts"]),
         (&502.into(), &1.into())
     );
-    // The alarm, in each of its places.
+    // The alarm, in each of its outputs.
     let metrics = estate.proxy.metrics();
     assert_eq!(metrics.sum(OFF, &[]), 1.0);
     assert_eq!(metrics.sum(REFUSALS, &[("reason", "not-renewed")]), 1.0);
@@ -251,7 +251,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     let proof = estate.proxy.command(&["doctor"], &[]).stdout;
     let found = "the proxy has forwarded no certificate renewals since";
     assert!(proof.contains(found) && proof.contains("web01"), "{proof}");
-    // Off for everybody, whatever the CA would do now.
+    // Renewal is off for every agent, whatever the CA would do now.
     estate.ca_server.renew(inventory());
     estate.forget();
     for agent in [&one, &two] {
@@ -269,7 +269,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
             .sum(REFUSALS, &[("reason", "renewal-off")]),
         2.0
     );
-    // Materials that change by themselves are no operator who has looked.
+    // Materials that reload automatically do not confirm that an operator has looked.
     let before = estate.proxy.generation();
     estate.ca.renew_crl();
     estate.proxy.write_crl();
@@ -277,7 +277,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
         status["generation"]["number"].as_u64() > Some(before)
     });
     assert_refused(&renew(&estate.client(&one)), 404, &["off"]);
-    // A reload is, also where nothing has changed.
+    // A reload does, even if nothing has changed.
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     assert!(is_renewed(&one, &renew(&estate.client(&one))));
     assert_on(&estate);
@@ -290,7 +290,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
 fn t07_a_forged_certificate_header_never_reaches_the_ca() {
     let estate = with(Renewing::Header);
     let (agent, victim) = (estate.ca.agent("web01"), estate.ca.agent("victim"));
-    // Its bytes are never looked at: whatever it is, it goes.
+    // The bytes are never read: whatever the value is, it is removed.
     let forged = victim.cert_pem.replace('\n', "%0A").replace(' ', "%20");
     let client = estate.client(&agent);
     for name in [
@@ -315,7 +315,7 @@ fn t07_a_forged_certificate_header_never_reaches_the_ca() {
             request.raw_text()
         );
     }
-    // Nor does any at another endpoint of the CA.
+    // Nor does a header reach another endpoint of the CA.
     for (method, path) in [
         ("GET", "/puppet-ca/v1/certificate/ca"),
         ("GET", "/puppet-ca/v1/certificate_revocation_list/ca"),
@@ -357,7 +357,7 @@ fn t07_only_a_verified_agent_renews() {
     assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
 }
 
-/// Answers of a CA gone wrong; each must end in 502, and in an alarm where a certificate may have been made.
+/// Responses of a faulty CA. Each must end in 502, and in an alarm if a certificate may have been issued.
 #[test]
 fn t07_only_the_agents_own_certificate_is_passed_on() {
     let estate = with(inventory());
@@ -421,7 +421,7 @@ fn t07_only_the_agents_own_certificate_is_passed_on() {
         assert_eq!(estate.proxy.metrics().sum(OFF, &[]), 1.0, "{case}");
         estate.proxy.reload();
     }
-    // A good one in pieces, and with a longer line's end, is a good one.
+    // A valid response in pieces, and with CRLF line ends, is accepted.
     let lines = renewed.replace('\n', "\r\n");
     for reply in [
         Reply::status(200).chunked(&renewed.as_bytes().chunks(100).collect::<Vec<_>>()),
@@ -451,7 +451,7 @@ fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     estate.proxy.reload_applied();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
-    // A connection that is kept to the CA is none for a renewal.
+    // An idle connection to the CA is not used for a renewal.
     assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
     estate.forget();
     for _ in 0..3 {
@@ -461,7 +461,7 @@ fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     let seen = estate.ca_server.requests();
     assert_eq!(seen.len(), 3);
     assert!(seen.iter().all(|request| request.connection > 0));
-    // Nobody there: nothing was sent, and the backup, which takes other writes now, is not asked.
+    // The CA is down: nothing was sent, and the backup, which gets other writes now, gets no renewal.
     estate.ca_server.kill();
     for _ in 0..2 {
         assert_refused(&renew(&client), 503, &["nothing was sent"]);
@@ -478,7 +478,7 @@ fn a_renewal_is_never_sent_to_a_backup_or_sent_twice() {
     assert_on(&estate);
 }
 
-/// From now on the CA answers renewals so, and everything else as ever.
+/// From now on the CA answers renewals like this, and everything else as before.
 fn answer_renewals(ca: &StandIn, reply: Reply) {
     ca.answer(move |request| (request.path() == RENEWAL).then(|| reply.clone()));
 }
@@ -522,7 +522,7 @@ fn t07_a_wrong_renewal_is_detected_although_the_agent_disconnected() {
     let asked = wait_until(LIMIT, || (!estate.far_end().is_empty()).then_some(()));
     assert!(asked.is_some());
     drop(connection);
-    // Another request shows that its end has been read; the CA is still at work.
+    // Another request shows that the proxy has read the end; the CA is still working.
     assert_eq!(
         estate.client(&agent).get("/puppet/v3/node/web01").status,
         200

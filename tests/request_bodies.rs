@@ -15,7 +15,7 @@ const REQUEST: &str = "/puppet-ca/v1/certificate_request/web02";
 /// Body limit of enrolment.
 const ENROLMENT_BYTES_MAX: usize = 16 << 10;
 
-// Expect, early answers, what is left unread.
+// Expect, early responses, unread bodies.
 
 #[test]
 fn continue_is_sent_after_access_and_before_a_member_is_picked() {
@@ -68,8 +68,8 @@ fn a_refusal_sends_no_100_continue() {
             (status, 0),
             "{target}"
         );
-        // The body was never asked for: what comes next could be it or a request, so nothing may. Over HTTP/2 the
-        // stream ends, and no other is concerned.
+        // The body was never requested, so the next bytes could be a body or a request: the connection must close. Over
+        // HTTP/2 only the stream ends.
         assert!(response.says_close() || crate::SPOKEN == testkit::Protocol::Http2);
         assert!(connection.is_closed_within(LIMIT), "{target}");
     }
@@ -82,7 +82,7 @@ fn a_refusal_sends_no_100_continue() {
     let mut connection = connection(&estate);
     let head = connection.head("PUT", REPORT, &expect, Some(2));
     connection.send_raw(&head).expect("sends");
-    // Routing and access have passed: the proxy takes the body before it asks a member.
+    // Routing and access have passed, so the proxy accepts the body before it picks a member.
     let response = connection.read_head().expect("an interim answer");
     assert_eq!(response.status, 100);
     assert_unavailable(&raw(&mut connection, "{}"));
@@ -92,7 +92,7 @@ fn a_refusal_sends_no_100_continue() {
 fn an_early_response_arrives_and_the_rest_of_the_body_is_discarded() {
     let estate = streaming().start();
     let body = vec![b'x'; 1 << 20];
-    // Ours, and a member's.
+    // Responses of the proxy, and of a member.
     estate.compilers[0].answer_early(|request| {
         (request.method == "PUT").then(|| Reply::status(409).body(b"early").close())
     });
@@ -172,7 +172,7 @@ fn a_refused_body_is_read_no_longer_than_discard_timeout() {
 #[test]
 fn an_enrolment_request_has_at_most_16_kib() {
     let estate = one_compiler().start();
-    // Newlines after the block are none of it.
+    // Newlines after the block are not part of it.
     let padded = |bytes| {
         let mut request = certificate_request("web02");
         request.resize(bytes, b'\n');

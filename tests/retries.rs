@@ -68,7 +68,7 @@ fn no_request_has_more_attempts_than_attempts_max() {
 fn a_get_is_retried_after_a_reset_before_the_first_byte() {
     let estate = one_worker(Estate::builder()).start();
     let mut connection = connection(&estate);
-    // Both members have a connection that is kept.
+    // Both members have an idle connection.
     estate.compilers.iter().for_each(StandIn::hold);
     let both = pending(&estate, 2);
     answered(&estate, both);
@@ -114,7 +114,7 @@ fn a_get_is_retried_on_the_only_member_where_a_reused_connection_broke() {
         seen[0].connection, seen[1].connection,
         "on a new connection"
     );
-    // What breaks on a new connection is the member's doing.
+    // An error on a new connection is the member's fault.
     estate.forget();
     estate.compilers[0].answer(|request| (!request.is_probe()).then(Reply::reset));
     assert_eq!(connection.get(FILE).status, 502);
@@ -207,7 +207,7 @@ fn a_safe_request_is_retried_when_a_compiler_answers_that_it_is_stopping() {
         .proxy
         .wait_for_record(|record| record["attempts"] == 2 && record["status"] == 200);
 
-    // A catalog is never sent twice, whatever its compiler says.
+    // A catalog is never sent twice, whatever its compiler answers.
     estate.forget();
     let statuses: Vec<_> = (0..6)
         .map(|_| connection.request("POST", CATALOG, &[], b"facts").status)
@@ -215,7 +215,7 @@ fn a_safe_request_is_retried_when_a_compiler_answers_that_it_is_stopping() {
     assert!(statuses.contains(&503), "{statuses:?}");
     assert_eq!(estate.far_end().len(), statuses.len());
 
-    // A compiler whose queue is full says when to come back: asking another would only move the herd.
+    // A compiler whose queue is full sends Retry-After. Trying another would only move the load there.
     stopping(|| Reply::status(503).header("Retry-After", "7"));
     estate.forget();
     let statuses: Vec<_> = (0..6).map(|_| connection.get(FILE).status).collect();
@@ -270,7 +270,8 @@ fn a_request_not_yet_sent_on_a_closed_connection_is_sent_on_a_new_one() {
             connection.request("POST", CATALOG, &[], b"facts").status,
             200
         );
-        // The member closes what is kept, as Jetty does; the next request meets it closed and noticed.
+        // The member closes the idle connection, as Jetty does. The proxy notices this before it sends the next
+        // request.
         estate.compilers[0].close_connections();
         let noticed = || estate.compilers[0].connections_open() == 0;
         wait_until(LIMIT, || noticed().then_some(())).expect("it ends");

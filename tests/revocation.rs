@@ -1,4 +1,4 @@
-//! What the CRLs in force say holds for every client, at its handshake and as long as it stays.
+//! The active CRLs apply to every client, at its handshake and while its connection stays open.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
             "closed without an answer"
         );
     }
-    // The first has its turn at once, each of the others a tenth of a second after the one before.
+    // The first is closed at once, and each of the others a tenth of a second after the one before.
     assert!(
         began.elapsed() >= Duration::from_secs(2),
         "{:?}",
@@ -65,7 +65,7 @@ fn idle_clients_that_were_already_refused_do_not_delay_closing_revoked_ones() {
     let agent = estate.ca.agent("web01");
     let mut idle = estate.client(&agent).connect().expect("connects");
     assert_eq!(idle.get(CATALOG).status, 200);
-    // Each list would have 40 seconds of turns.
+    // At this rate each CRL would take 40 seconds.
     estate.ca.revoke_strangers(1);
     estate.proxy.swap_crl();
     estate.ca.revoke(&agent);
@@ -87,7 +87,7 @@ fn removing_a_ca_from_the_bundle_refuses_its_clients_on_live_connections() {
         assert_eq!(connection.get(CATALOG).status, 200);
     }
     assert_eq!(foreign_client.get(CATALOG).status, 200);
-    // Busy at the swap, so that its next request is the one that hears of it.
+    // A request is in flight during the swap, so its next request is the first to be refused.
     estate.compilers.iter().for_each(testkit::StandIn::hold);
     estate.forget();
     goes.send("GET", CATALOG, &[], b"").expect("is taken");
@@ -101,7 +101,7 @@ fn removing_a_ca_from_the_bundle_refuses_its_clients_on_live_connections() {
     assert_refused(&last, 403, &["CA"]);
     assert!(last.says_close());
     assert_eq!(stays.get(CATALOG).status, 200);
-    // A resumed session is judged anew as well.
+    // A resumed session is verified again as well.
     assert_eq!(foreign_client.get(CATALOG).status, 403);
     // And back again.
     estate.proxy.write("ca.pem", &both, 0o644);
@@ -246,7 +246,7 @@ fn t10_an_incomplete_crl_is_not_used_and_the_reason_is_logged() {
             .contains("partitioned or indirect"),
         "{trust:#}"
     );
-    // Alone it is no list, and the one before stays.
+    // Alone it is not a CRL, and the previous one stays active.
     estate.proxy.write("crl.pem", &part, 0o644);
     let reload = estate.proxy.reload();
     assert_eq!(reload["result"], "refused", "{reload:#}");
@@ -277,7 +277,7 @@ fn every_crl_of_a_directory_is_used_whatever_its_name() {
         estate.proxy.metrics().sum("proscenium_crl_entries", &[]),
         1.0
     );
-    // One more file is a change, and is judged by.
+    // An additional file is a change, and its CRL is used.
     ca.revoke(&good);
     estate
         .proxy
@@ -301,7 +301,7 @@ fn a_crl_whose_issuer_is_not_in_the_bundle_is_used_once_a_client_sends_that_issu
     let estate = trusting(&ca, "", &ca.root_pem(), &ca.crl_pem()).start();
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    // Without that CRL the issuer counts as one without.
+    // Without that CRL the issuer counts as one without a CRL.
     estate
         .proxy
         .write("crl.pem", &root_alone(&ca.crl_pem()), 0o644);
@@ -341,7 +341,7 @@ fn the_refusal_names_the_certificate_the_fault_and_the_command_to_run() {
     ] {
         assert!(expired.contains(words), "{words:?} is not in {expired}");
     }
-    // Where nothing on the agent helps, the text says so, without commands for the proxy.
+    // If the agent cannot fix the fault, the text says so, without commands for the proxy.
     let ca = &estate.ca;
     let lacking = trusting(ca, "", &ca.bundle_pem(), &root_alone(&ca.crl_pem())).start();
     let unchecked = lacking.client(&ca.agent("web03")).get(CATALOG).text();
@@ -366,7 +366,7 @@ fn a_start_without_a_crl_is_refused() {
     let outcome = configured(&ca).with("[trust]\ncrl = []").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("crl"), "{}", outcome.stderr);
-    // A CA bundle of its own has no CRL beside it, so there is nothing to compare a fetched CRL with.
+    // A separate CA bundle has no CRL next to it, so there is nothing to compare a fetched CRL with.
     let own = "[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\n";
     let outcome = configured(&ca).with(own).fetch("enabled = true").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
@@ -379,20 +379,20 @@ fn a_start_without_a_crl_is_refused() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
 }
 
-/// The root's CRL, which comes after the issuing CA's.
+/// The root's CRL, which follows that of the issuing CA.
 fn root_alone(crls: &str) -> String {
     let start = crls.rfind("-----BEGIN X509 CRL-----").expect("two CRLs");
     crls[start..].to_owned()
 }
 
-/// A proxy of the common case, to be checked.
+/// A proxy with the usual configuration, for `check`.
 fn configured(ca: &Ca) -> ProxyBuilder {
     let pools =
         "[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]";
     support::proxy(ca).with(pools)
 }
 
-/// An estate that judges clients by these files and this policy.
+/// An estate that verifies clients with these files and this policy.
 fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
     let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
     let table =
@@ -405,8 +405,8 @@ fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
     })
 }
 
-/// Puppet Server writes the name of a CA that was imported anew, in UTF-8: agents and compilers of such a CA have an issuer
-/// that differs from their CA's subject byte by byte, and says the same.
+/// Puppet Server writes the name of an imported CA in UTF-8. Certificates of agents and compilers of such a CA have an
+/// issuer that differs from their CA's subject in its bytes, but not in its value.
 #[test]
 fn a_ca_imported_with_another_string_type_in_its_name_verifies_its_certificates() {
     let ca = Ca::imported();

@@ -74,7 +74,7 @@ fn a_catch_all_for_any_client_opens_no_guarded_class() {
         ("GET", "/puppet-admin-api/v1/jruby-pool", 403),
         ("GET", "/metrics/v2", 403),
         ("GET", "/production/certificate_status/web01", 403),
-        // What Puppet 3 takes for the plural of a name, its own or not.
+        // The plural that Puppet 3 derives from an indirection's name.
         ("GET", "/production/certificate_search/all", 403),
         ("GET", "/production/certificate_request_search/all", 403),
         ("GET", "/production/certificate_statuss/all", 403),
@@ -181,7 +181,7 @@ fn enrolment_can_be_restricted() {
     assert_eq!(site.anonymous().get(CA_CERTIFICATE).status, 403);
 }
 
-// The order, and what is told.
+// The order of refusals, and records.
 
 #[test]
 fn a_wrong_method_is_405_with_the_allowed_ones() {
@@ -214,7 +214,7 @@ fn refusals_have_a_fixed_order() {
     let refused = site.client(&site.ca.leaf("web01").expired().issue());
     let (agent, admin) = (site.agent(), site.client(&site.ca.agent("admin")));
     for (client, method, path, status, reason) in [
-        // The path rule goes before all else,
+        // The path rule is applied first,
         (
             &refused,
             "DELETE",

@@ -264,7 +264,7 @@ fn a_query_parameter_is_compared_in_the_form_that_members_read() {
         ("?environment=pro+duction%zz&site=7", false),
         ("", false),
         ("?", false),
-        // What servers read in different ways is no match, whatever stands in it.
+        // A query that servers parse in different ways does not match, whatever it contains.
         ("?environment=pro+duction&site=7&site=7", false),
         ("?environment=pro+duction&site=7&%73ite=8", false),
         ("?environment=pro+duction&site=7&site", false),
@@ -383,7 +383,7 @@ fn a_server_name_is_that_of_the_handshake_and_not_of_host() {
         let client = site.agent().server_name(name);
         for host in ["puppet", "localhost", "forge.example"] {
             for client in [client.clone(), client.clone().tls12()] {
-                // The second connection resumes the session of the first, and the name with it.
+                // The second connection resumes the session of the first, with its server name.
                 for turn in ["first", "resumed"] {
                     let response = client.request("GET", "/x", &[("Host", host)], b"");
                     site.assert_north(&response, matches, &format!("{name} {host} {turn}"));
@@ -438,7 +438,7 @@ fn all_conditions_must_match_and_the_first_matching_route_wins() {
         .iter()
         .map(|record| record["route"].to_string())
         .collect();
-    // Each connection may have been another thread's, and only those of one thread keep their order.
+    // Each connection may be on another thread, and only records of one thread are in order.
     routes.sort();
     assert_eq!(routes, ["\"both\"", "\"first\"", "\"first\""]);
 }

@@ -23,19 +23,20 @@ struct Master {
     port: u16,
 }
 
-/// A form of the identity headers, and what the masters make of it for an agent with the subject `O=Example, CN=web01`.
+/// A form of the identity headers, and what the masters read from it for an agent with the subject `O=Example,
+/// CN=web01`.
 struct Form {
     /// `[pools.compilers.identity]`
     identity: &'static str,
-    /// What puppet.conf of the masters says.
+    /// The lines in puppet.conf of the masters.
     settings: &'static [(&'static str, &'static str)],
-    /// The subject as they get it.
+    /// The subject that they get.
     subject: &'static str,
-    /// The name by the reading of Mongrel and of Rack up to 2.7.
+    /// The name as read by Mongrel and Rack up to 2.7.
     node_2_7: &'static str,
-    /// The subject of the certificate, as Rack of Puppet 4.6 to 5 gets it.
+    /// The subject of the certificate, as read by Rack of Puppet 4.6 to 5.
     certificate: Option<&'static str>,
-    /// Headers that say who the client is, as a Rack application sees them.
+    /// Headers that identify the client, as a Rack application sees them.
     headers: &'static [&'static str],
 }
 
@@ -52,7 +53,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[DN, VERIFY],
     },
-    // Rack of Puppet 3: RFC 2253, of which the older pattern takes too much.
+    // Rack of Puppet 3: RFC 2253, from which the older pattern reads too much.
     Form {
         identity: "",
         settings: &[],
@@ -61,7 +62,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[DN, VERIFY],
     },
-    // What Apache and Pound sent.
+    // The headers that Apache and Pound sent.
     Form {
         identity: "dn_format = \"openssl\"",
         settings: &[],
@@ -70,7 +71,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[DN, VERIFY],
     },
-    // Sites that came from Pound.
+    // Sites that used Pound before.
     Form {
         identity: "dn_format = \"cn-last\"\ndn_header = \"X-SSL-Subject\"",
         settings: &[("ssl_client_header", SUBJECT)],
@@ -79,7 +80,7 @@ const FORMS: &[Form] = &[
         certificate: None,
         headers: &[VERIFY, SUBJECT],
     },
-    // The three headers of the document, and names of a site's own.
+    // The three headers of the document, and a site's own names.
     Form {
         identity: "dn_format = \"cn-last\"\ndn_header = [\"X-Client-DN\", \"X-SSL-Subject\"]\nverify_header = \"X-Client-Verdict\"",
         settings: &[("ssl_client_verify_header", "HTTP_X_CLIENT_VERDICT")],
@@ -123,7 +124,7 @@ fn read_every_form(server: &str) {
     }
 }
 
-/// The agent, whatever else the request says.
+/// The agent, whatever else the request contains.
 fn reads_the_verified_agent(estate: &Behind, form: &Form) {
     let client = estate.proxy.client(Some(&estate.agent));
     let forged = [
@@ -225,7 +226,7 @@ fn the_mongrel_example_serves_ruby_masters() {
     }
 }
 
-/// What a master has seen of a request.
+/// What a master received with a request.
 #[track_caller]
 fn seen(
     client: &Client,
@@ -318,7 +319,7 @@ impl Drop for Master {
     }
 }
 
-/// Whether Debian's ruby, rack and this server are installed. Where the lab is required, so are they.
+/// Whether Debian's ruby, rack and this server are installed. If the lab is required, they are required too.
 #[expect(clippy::print_stderr, reason = "it says why a test is skipped")]
 fn is_there(server: &str) -> bool {
     let script = format!("require \"rack\"; require {server:?}");

@@ -1,4 +1,4 @@
-//! The service manager learns when the proxy serves, that it runs, and that it stops.
+//! The service manager is notified when the proxy is ready, that it is alive, and that it stops.
 
 use std::{
     os::{linux::net::SocketAddrExt, unix::net},
@@ -11,7 +11,7 @@ use testkit::{HeldPort, ProxyBuilder};
 
 use crate::support::{Estate, LIMIT, paths::CATALOG};
 
-/// Microseconds after which the service manager would end a process that sends no pings.
+/// Microseconds after which the service manager would kill a process that sends no pings.
 const WATCHDOG: &str = "400000";
 
 #[test]
@@ -30,7 +30,7 @@ fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
     assert_eq!(manager.next(), "WATCHDOG=1");
     assert_eq!(manager.next(), "WATCHDOG=1");
 
-    // A process that finishes its requests is not one that hangs.
+    // A process that finishes its requests still sends pings.
     estate.compilers[0].hold();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| estate.client(&agent).get(CATALOG));
@@ -53,7 +53,7 @@ fn a_socket_may_have_a_name_without_a_file_and_pings_may_be_off() {
     let manager = ServiceManager::bind(&address);
     let socket = format!("@{name}");
     let estate = estate(move |proxy| {
-        // The pings are for the service manager's own process.
+        // The pings are for the main process only.
         proxy
             .env("NOTIFY_SOCKET", &socket)
             .env("WATCHDOG_USEC", "1000")

@@ -1,4 +1,5 @@
-//! TLS sessions: how long they may be resumed, by whom, and where; never as a way around a verdict.
+//! TLS sessions: how long they can be resumed, by which client and on which listener. Resumption never bypasses a
+//! verdict.
 
 use testkit::{Ca, Client, Connection, HeldPort, Protocol, wait_until};
 
@@ -24,7 +25,7 @@ fn a_session_ends_with_its_lifetime_however_often_it_is_resumed() {
             assert_eq!(connection.get(CATALOG).status, 200);
             match connection.resumed() {
                 true => resumed += 1,
-                // The first of all is a full one, and on a stalled machine another may be.
+                // The first handshake is a full one, and on a stalled machine another may be.
                 false if resumed > 1 => return Some(()),
                 false => resumed = 0,
             }
@@ -44,8 +45,8 @@ fn ticket_keys_are_rotated_and_the_previous_key_stays_valid() {
     }
 }
 
-/// Some connections of one client, each with the ticket of the one before: whether a ticket was resumed of another key
-/// than that of the ticket it brought.
+/// Some connections of one client, each with the ticket of the one before: whether a ticket was resumed after the key
+/// changed.
 fn lives_over_a_rotation(client: &Client) -> Option<()> {
     let mut before = None;
     for _ in 0..20 {
@@ -102,7 +103,7 @@ fn early_data_is_never_offered() {
 fn a_client_that_ends_its_session_gets_close_notify_unless_it_has_disconnected() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
-    // In TLS 1.3 who asks nothing finds a ticket on its way before the end.
+    // In TLS 1.3 a client that sends no request receives a ticket before the close.
     for (way, asks) in [
         (Client::tls12 as fn(Client) -> Client, true),
         (Client::tls12, false),
@@ -173,7 +174,7 @@ fn a_reload_that_does_not_concern_them_keeps_sessions() {
     for way in WAYS {
         let client = way(estate.client(&agent));
         assert_eq!(client.get(CATALOG).status, 200);
-        // The same text once more; another setting; another list; another certificate of ours.
+        // An unchanged file; another setting; another CRL; another certificate of the proxy.
         let steps: [&dyn Fn(); 4] = [
             &|| drop(estate.proxy.reload()),
             &|| {
@@ -208,7 +209,7 @@ fn a_reload_that_does_not_concern_them_keeps_sessions() {
     }
 }
 
-/// THREATS T8: what was good when the session was made counts for nothing.
+/// THREATS T8: the verdict at the time the session was made does not matter.
 #[test]
 fn t08_a_resumed_session_is_verified_against_the_active_trust_store() {
     let estate = Estate::start();
@@ -232,7 +233,7 @@ fn t08_a_resumed_session_is_verified_against_the_active_trust_store() {
         let mut resumed = of_stays.connect().expect("connects");
         assert!(resumed.resumed());
         assert_eq!(resumed.get(CATALOG).status, 200);
-        // Another CA altogether.
+        // A different CA.
         let bundle = estate.proxy.ssldir().join("certs/ca.pem");
         let lists = estate.proxy.ssldir().join("crl.pem");
         let write = |ca: &Ca| {
@@ -254,8 +255,8 @@ fn assert_resumed_and_refused(client: &Client, word: &str) {
     assert_refused(&connection.get(CATALOG), 403, &[word]);
 }
 
-/// nginx: a session made under one name was resumed under another, whose policy was another. Here a listener has one
-/// policy for all its names, and a session is good for its own name alone all the same.
+/// nginx: a session made under one name was resumed under another name with another policy. Here a listener has one
+/// policy for all its names, and a session is still valid for its own name only.
 #[test]
 fn cve_2025_23419_no_session_is_resumed_under_another_name() {
     let ca = Ca::new();
@@ -292,7 +293,7 @@ fn cve_2025_23419_no_session_is_resumed_under_another_name() {
     }
 }
 
-/// The same over reloads: under each policy of a listener there are sessions of its own.
+/// The same across reloads: each policy of a listener has its own sessions.
 #[test]
 fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_its_policy() {
     let estate = Estate::start();
@@ -329,7 +330,8 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_its_policy() {
     }
 }
 
-/// What is open when a listener's policy changes ends too, if its client would be met otherwise now; others stay.
+/// When a listener's policy changes, connections whose clients would now be handled differently are closed; the others
+/// stay open.
 #[test]
 fn cve_2025_23048_no_connection_outlives_its_policy() {
     for (before, after) in [
@@ -367,8 +369,8 @@ fn cve_2025_23048_no_connection_outlives_its_policy() {
     }
 }
 
-/// A refused client's session says what it is everywhere: `explain` and `forward` ask the same of a handshake, so a
-/// session lives on from one to the other, and each request is answered by the one in force.
+/// The session of a refused client stores the refusal. `explain` and `forward` require the same of a handshake, so a
+/// session stays valid from one to the other, and the active policy handles each request.
 #[test]
 fn a_refused_clients_session_is_handled_by_the_active_policy() {
     let estate = Estate::start();
@@ -400,7 +402,7 @@ fn a_refused_clients_session_is_handled_by_the_active_policy() {
     }
 }
 
-/// Two listeners that agree in everything have nothing to do with each other's sessions.
+/// Two listeners with equal settings do not share sessions.
 #[test]
 fn cve_2025_23048_no_session_crosses_to_another_listener() {
     let ca = Ca::new();
@@ -447,7 +449,7 @@ fn the_oldest_sessions_without_tickets_are_evicted() {
     assert!(!first.connect().expect("connects").resumed(), "displaced");
 }
 
-/// An estate whose sessions live so long.
+/// An estate with this session lifetime.
 fn living(lifetime: &str) -> Estate {
     let line = format!("[tls]\nsession_lifetime = \"{lifetime}\"");
     Estate::builder()

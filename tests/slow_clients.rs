@@ -1,5 +1,5 @@
-//! One client that sends slowly, does not read or opens no window: every request of another agent is answered by the
-//! member while the attack lasts.
+//! One client that sends slowly, does not read or opens no window: the member answers every request of another agent
+//! during the attack.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::{Estate, LIMIT, http2::wait_for_limit, paths::REPORT};
 
 const CATALOG: &str = "/puppet/v3/catalog/web02?environment=production";
 const LARGE: &str = "/puppet/v3/file_content/modules/m/large?environment=production";
-/// More than a member has connections.
+/// More than the connections of a member.
 const ATTACKERS: usize = 20;
 /// Requests of the other agent during each attack.
 const VICTIM_REQUESTS: usize = 20;
@@ -33,7 +33,7 @@ fn estate(listener: &'static str, upstream: &str) -> Estate {
     estate
 }
 
-/// Connections of one agent, each of which begins the same attack.
+/// Connections of one agent, each of which starts the same attack.
 fn attackers(
     estate: &Estate,
     begin: impl Fn(&Client) -> Result<Attacker, ClientError>,
@@ -110,7 +110,7 @@ fn slow_bodies_take_no_connection_of_a_member() {
     assert_victim_is_served(&estate);
     let asked = estate.compilers[0].requests().len();
     assert_eq!(asked, VICTIM_REQUESTS, "no upload has reached the member");
-    // One that goes on is sent whole.
+    // A body that continues is sent completely.
     let upload = &mut attackers[0].connection;
     upload.send_raw(&vec![b'x'; 29_999]).expect("sends");
     assert_eq!(upload.read_response().expect("an answer").status, 200);
@@ -128,7 +128,7 @@ fn buffered_bytes_of_bodies_are_a_metric() {
     });
     let all = 1000.0 * ATTACKERS as f64;
     assert_eq!(estate.proxy.wait_for_metric(BUFFERED, &[], all), all);
-    // What has been sent to the member or given up is not buffered.
+    // Bytes that were sent to the member or dropped are not buffered.
     let upload = &mut attackers[0].connection;
     upload.send_raw(&vec![b'x'; 29_000]).expect("sends");
     assert_eq!(upload.read_response().expect("an answer").status, 200);
@@ -177,7 +177,7 @@ fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
     let estate = estate("", "");
     let agent = estate.ca.agent("web01");
     let holding = without_window(&estate, &agent, 2);
-    // Both are at the member before the third is sent, which would take a place of theirs otherwise.
+    // Both are at the member before the third is sent, which would otherwise take one of their slots.
     estate.compilers[0].wait_for_request(2, LIMIT);
     let answered = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -193,7 +193,8 @@ fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
 
 #[test]
 fn a_client_that_reads_too_slowly_loses_the_members_connection() {
-    // Every buffer on the way counts as read: at this rate they all earn the client milliseconds.
+    // Every buffer between proxy and client counts as read. At this rate they all together give the client
+    // milliseconds.
     let estate = estate(
         "rate_grace = \"300ms\"\nread_rate_min = \"1GiB\"\nwrite_timeout = \"10m\"",
         "",

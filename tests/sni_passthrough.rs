@@ -78,7 +78,7 @@ fn one_port_passes_a_server_name_through_and_terminates_tls_for_every_other() {
         "127.0.0.1",
     ] {
         estate.forget();
-        // A certificate of the proxy, whatever name it has: what counts is who terminates.
+        // A certificate of the proxy, whatever its name: the test only checks which side terminates TLS.
         let client = estate.client(&agent).server_name(name);
         assert_eq!(client.get(CATALOG).status, 200, "{name}");
         assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
@@ -114,7 +114,7 @@ fn with_sni_strict_other_names_are_refused_and_never_passed_through() {
     assert!(broker.requests().is_empty());
 }
 
-/// The pieces that a client's first bytes are sent in.
+/// The pieces in which a client's first bytes are sent.
 type Cut = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
 #[test]
@@ -145,7 +145,7 @@ fn a_client_hello_is_read_however_it_is_fragmented() {
     }
 }
 
-/// The handshake message of one record, in records of so many bytes.
+/// The handshake message of one record, split into records of this many bytes.
 fn in_records(record: &[u8], bytes: usize) -> Vec<u8> {
     const HEAD_BYTES: usize = 5;
     let (head, message) = record.split_at(HEAD_BYTES);
@@ -161,7 +161,7 @@ fn in_records(record: &[u8], bytes: usize) -> Vec<u8> {
 #[test]
 fn an_endless_client_hello_is_limited_by_size_and_time() {
     let (estate, broker) = by_name("handshake_timeout = \"500ms\"");
-    // A client's hello of 60 KB, as its first bytes say.
+    // A ClientHello of 60 KB, as its first bytes announce.
     let mut long = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60, 3, 3];
     long.resize(5 + 0x4000, 0);
     let more = [&[0x16, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();

@@ -9,7 +9,7 @@ use crate::{
 
 const CATALOG: &str = "/puppet/v3/catalog/web01";
 const METADATAS: &str = "/puppet/v3/file_metadatas/plugins";
-/// What the file has as addresses, and the servers behind them: those of loopback are plain.
+/// The addresses of the file, and the servers behind them: those on loopback are plain.
 const SERVERS: [(&str, &str); 10] = [
     ("ca", "ca.example.com:8140"),
     ("c1", "c1.example.com:8140"),
@@ -26,7 +26,7 @@ const SERVERS: [(&str, &str); 10] = [
 struct Split {
     proxy: Proxy,
     ca: Ca,
-    /// What the proxy presents to servers that trust its headers.
+    /// The credentials that the proxy presents to servers that trust its headers.
     own: Credential,
     servers: Vec<StandIn>,
 }
@@ -69,7 +69,7 @@ fn start() -> Split {
     }
 }
 
-/// Servers that trust the headers accept the proxy's own CA only, and the others that of the agents.
+/// Servers that trust the headers accept only the proxy's own CA, and the others that of the agents.
 fn server(ca: &Ca, proxies: &Ca, name: &str) -> StandIn {
     match name {
         "f1" | "f2" => StandIn::builder(name).ca(ca).start(),
@@ -85,7 +85,7 @@ fn server(ca: &Ca, proxies: &Ca, name: &str) -> StandIn {
 }
 
 impl Split {
-    /// The status of an agent's request, and what reached the servers.
+    /// The status of an agent's request, and the requests that reached the servers.
     fn ask(
         &self,
         certname: &str,
@@ -154,7 +154,7 @@ fn each_service_has_its_own_servers_and_each_gets_the_clients_identity() {
             0,
             "ca",
         ),
-        // The debug header counts for developers' hosts alone, and opens nothing.
+        // The debug header has an effect for developers' hosts only, and grants no access.
         (
             "a.dev.example.com",
             ("POST", "/puppet/v3/catalog/a.dev.example.com"),
@@ -236,7 +236,7 @@ fn no_server_believes_a_client_about_its_name_or_address() {
             "{raw}"
         );
     }
-    // Without a certificate, only enrolment passes, and to the CA alone.
+    // Without a certificate only enrolment is allowed, and only at the CA.
     split.servers.iter().for_each(StandIn::forget);
     let stranger = split.proxy.client(None);
     for target in [CATALOG, METADATAS] {
@@ -271,7 +271,7 @@ fn another_application_is_routed_by_host_and_keeps_its_sessions() {
     }
     assert_eq!(ask("dashboard=next").text(), "d3");
     assert_eq!(ask(&format!("{session}; dashboard=next")).text(), "d3");
-    // Elsewhere the same path is nobody's, and a client without a certificate gets nothing.
+    // On another host the same path has no route, and a client without a certificate gets nothing.
     assert_eq!(client.get("/").status, 404);
     let host = [("Host", "dashboard.example.com")];
     let stranger = split.proxy.client(None).request("GET", "/", &host, b"");

@@ -1,4 +1,4 @@
-//! What outlasts a restart has a directory, and while that cannot be used everything works with an alarm.
+//! The state directory: what survives a restart, and that an unusable directory raises an alarm and stops nothing.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

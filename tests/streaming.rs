@@ -14,12 +14,12 @@ use crate::support::{Estate, connection, exchanges::one_compiler, http1_alone, p
 
 // Memory.
 
-/// Transfers at once, and the size of each; issue-size ones are the benchmark's.
+/// Concurrent transfers, and the size of each. The benchmark covers transfers of the size in the issue.
 const TRANSFERS: usize = 8;
 const TRANSFER_BYTES: u64 = 24 << 20;
-/// Growth allowed for one.
+/// Memory growth allowed for one transfer.
 const GROWTH_KIB_MAX: u64 = 2048;
-/// A reader takes this much, then rests.
+/// A reader reads this much, then pauses.
 const PIECE_BYTES: usize = 64 << 10;
 const REST: Duration = Duration::from_millis(2);
 
@@ -27,7 +27,7 @@ const REST: Duration = Duration::from_millis(2);
 fn assert_grows_little(estate: &Estate, transfer: impl Fn(&Barrier) + Send + Sync + 'static) {
     let barrier = Arc::new(Barrier::new(TRANSFERS));
     let transfer = Arc::new(transfer);
-    // What handshakes and first requests cost once is no transfer's.
+    // The cost of handshakes and first requests is not that of a transfer.
     assert_eq!(connection(estate).get(FILE).status, 200);
     let before = estate.proxy.memory_peak_kib();
     let running: Vec<_> = (0..TRANSFERS)
@@ -81,7 +81,7 @@ fn large_responses_to_slow_readers_use_little_memory() {
         assert_eq!(connection.read_head().expect("a head").status, 200);
         together.wait();
         let total = read_slowly(|piece| connection.read_some(piece).unwrap_or(0));
-        // The head's read may have taken the first bytes along.
+        // The first bytes may have arrived with the head.
         assert!(total > TRANSFER_BYTES - (64 << 10), "{total}");
     });
 }
@@ -120,7 +120,7 @@ fn large_bodies_to_a_slow_member_use_little_memory() {
     });
 }
 
-/// A member that takes a body slowly and says how long it was.
+/// A member that reads a body slowly and returns its length.
 fn take_slowly(mut socket: TcpStream) {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -1,4 +1,4 @@
-//! What `[trust]` and `[[trust.issuers]]` say of an issuer holds for its certificates, and for no other's.
+//! The settings of `[trust]` and `[[trust.issuers]]` for an issuer apply to its certificates only.
 
 use testkit::{Ca, Credential, wait_until};
 
@@ -83,7 +83,7 @@ fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_a
         let heard = wait_until(LIMIT, || said(&estate.proxy.stderr()).then_some(()));
         assert!(heard.is_some(), "{words:?}: {}", estate.proxy.stderr());
     }
-    // It becomes worse, which is an error and no end, and one alarm with one time.
+    // The state becomes worse: it is logged as an error, does not end the alarm, and keeps its start time.
     let stderr = estate.proxy.stderr();
     assert!(!stderr.contains("cleared: the CRL of"), "{stderr}");
     let refuses = |line: &&str| line.contains("Z: its issuer's certificates are refused");
@@ -103,7 +103,7 @@ fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_a
     let crl = &estate.proxy.status()["trust"]["crls"][0];
     assert_eq!(crl["expired"], true, "{crl:#}");
     assert!(crl["accepted_until"].is_string(), "{crl:#}");
-    // A new list ends it, and that is an event too.
+    // A new CRL ends the alarm, which is an event too.
     ca.crl_next_update_days(30);
     estate.proxy.write("crl.pem", &both_lists(&ca, None), 0o644);
     estate.proxy.reload_applied();
@@ -183,7 +183,7 @@ fn each_issuer_can_require_a_crl_or_not() {
         ca.revoke(&revoked);
         let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
         assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
-        // A list that is there is used all the same.
+        // An available CRL is used all the same.
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
     }
 }
@@ -213,7 +213,7 @@ fn with_leaf_a_revoked_ca_is_accepted_and_a_revoked_agent_refused() {
         let estate = judged_by(&ca, &policies).start();
         assert_let_in(&estate, &ca.agent("web01"), is_in, "revoked");
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
-        // Without any list of the root nothing is lacking where it is not asked.
+        // Without any CRL of the root nothing is missing where none is required.
         drop(estate);
         let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
         assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
@@ -232,9 +232,9 @@ fn a_policy_for_an_unknown_ca_is_an_alarm() {
     assert_let_in(&estate, &ca.agent("web01"), true, "");
 }
 
-/// Asserts what becomes of an agent: in, and told so at the far end, or refused for this reason without anybody being
-/// asked.
-/// What cannot be used must not leave those below it trusted by themselves, where no list can revoke them.
+/// Asserts the result for an agent: accepted and forwarded as such, or refused for this reason without a request to a
+/// member. A CA that cannot be used must not leave those below it trusted as roots of their own, where no CRL can
+/// revoke them.
 #[test]
 fn no_client_below_an_unusable_root_is_accepted_and_a_start_logs_the_reason() {
     let (ours, theirs) = (Ca::new(), Ca::other());
@@ -295,7 +295,7 @@ fn both_lists(ours: &Ca, theirs: Option<&Ca>) -> String {
     ours.crl_pem() + &theirs.map(Ca::crl_pem).unwrap_or_default()
 }
 
-/// An estate that judges clients by these files and these policies.
+/// An estate that verifies clients with these files and these policies.
 fn trusting(ca: &Ca, policies: &str, bundle: &str, crl: &str) -> EstateBuilder {
     let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
     let table =

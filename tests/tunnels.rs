@@ -106,7 +106,7 @@ fn bytes_sent_before_the_101_are_forwarded_after_it() {
     bytes.extend_from_slice(b"early");
     tunnel.send_raw(&bytes).expect("sends");
     member.wait_for_request(1, LIMIT);
-    // A second piece, behind what was read with the head.
+    // A second piece, after the bytes that were read with the head.
     tunnel.send_raw(b" and soon").expect("sends");
     let so_far = member.raw_connections().pop().expect("a connection");
     assert!(so_far.ends_with(b"\r\n\r\n"), "no byte behind the head");
@@ -142,7 +142,7 @@ fn a_clean_close_is_passed_on_as_a_clean_close_over_tls() {
 fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");
-    // The client ends first: it still gets what the member has to say.
+    // The client closes first: it still gets the remaining bytes of the member.
     estate.compilers[0].tunnel(|tunnel| {
         let mut all = Vec::new();
         while let Some(piece) = tunnel.read() {
@@ -161,7 +161,7 @@ fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     let record = estate.proxy.wait_for_records(1).remove(0);
     assert_eq!(record["ended_by"], "client", "{record}");
 
-    // The member ends first: it still gets what the client has to say.
+    // The member closes first: it still gets the remaining bytes of the client.
     let heard = Gate::new();
     let told = heard.clone();
     estate.compilers[0].tunnel(move |tunnel| {
@@ -250,11 +250,11 @@ fn an_idle_tunnel_is_closed_after_tunnel_idle_timeout() {
             .proxy(|proxy| proxy.with("[upstream]\ntunnel_idle_timeout = \"10m\"")),
     );
     let agent = estate.ca.agent("web01");
-    // Longer than the limit, with a byte one way now and then.
+    // Longer than the limit, with a byte in one direction now and then.
     estate.compilers[0].tunnel(|tunnel| {
         for _ in 0..8 {
             tunnel.send(b".");
-            // Slowness is what the test is about.
+            // The test depends on real time.
             thread::sleep(Duration::from_millis(250));
         }
         let _ = tunnel.read();
@@ -319,14 +319,14 @@ fn t08_tunnels_of_a_revoked_client_forward_nothing_and_close_at_revoked_close_ra
     estate.proxy.swap_crl();
     let revoked = "proscenium_connections_revoked_total";
     estate.proxy.wait_for_metric(revoked, &[], 1.0);
-    // Those whose turn is to come say nothing more, and are told nothing.
+    // Tunnels that are not closed yet forward nothing in either direction.
     for tunnel in &mut tunnels {
         let _ = tunnel.send_raw(b"once more");
     }
     for tunnel in &mut tunnels {
         assert!(tunnel.is_closed_within(LIMIT), "closed without an echo");
     }
-    // The first has its turn at once, each of the others a quarter of a second after the one before.
+    // The first is closed at once, and each of the others a quarter of a second after the one before.
     let took = began.elapsed();
     assert!(took >= Duration::from_secs(2), "{took:?}");
     for record in estate.proxy.wait_for_records(9) {
@@ -358,7 +358,7 @@ fn a_change_of_the_bundle_closes_tunnels_of_clients_that_are_no_longer_trusted()
     let estate = chatting();
     let agent = estate.ca.agent("web01");
     let mut tunnel = opened(&estate, &agent);
-    // Another CA: no path from before counts, and this one's agents are strangers.
+    // Another CA: chains verified before are not used, and agents of this CA are refused.
     let other = testkit::Ca::other();
     estate
         .proxy
@@ -443,7 +443,7 @@ fn a_tunnel_takes_a_slot_of_its_member() {
         let tunnel = opened(&estate, &agent);
         let busy = &["are busy"];
         assert_refused(&estate.client(&agent).get(CATALOG), 503, busy);
-        // One that would stay does not wait.
+        // A request that has to wait is refused here, because the queue is off.
         let further = |certname| {
             let client = estate.client(&estate.ca.agent(certname));
             client.request("GET", CHAT, &WEBSOCKET, b"")
@@ -488,7 +488,7 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
     end(&estate, opened(&estate, &agent));
     let client = Arc::new(estate.client(&agent).receive_buffer(64 << 10));
     let before = estate.proxy.memory_peak_kib();
-    // Down, to a client that does not read for as long as the member can send.
+    // Towards the client: it does not read as long as the member can send.
     let stuck = Gate::new();
     let held = stuck.clone();
     estate.compilers[0].tunnel(move |tunnel| {
@@ -511,7 +511,7 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
         got += piece.len();
     }
     end(&estate, tunnel);
-    // Up, to a member that takes it in small pieces.
+    // Towards the member: it reads in small pieces.
     estate.compilers[0].tunnel(|tunnel| {
         let mut got = 0;
         while got < BYTES {
@@ -531,7 +531,8 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
     end(&estate, tunnel);
 }
 
-/// The client is no longer accepted: its tunnel ends long before anything else would end it, and the record says why.
+/// Asserts that the tunnel of a client that is no longer accepted is closed long before any other limit would close it,
+/// with the reason in the record.
 #[track_caller]
 fn assert_cut(estate: &Estate, tunnel: &mut Connection) {
     assert!(tunnel.is_closed_within(LIMIT));

@@ -82,7 +82,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
     let place = place();
-    // Left from a crash: no process listens there.
+    // Left over from a crash: no process listens there.
     drop(UnixListener::bind(&place.path).expect("a socket of our own"));
     let estate = estate(&place.path, "");
     assert_eq!(mode(&place.path), 0o660);
@@ -165,7 +165,7 @@ fn a_proxy_header_on_a_unix_socket_names_the_client() {
         .proxy
         .wait_for_record(|record| record["client"] == "192.0.2.77");
     assert_eq!(record["peer"], "127.0.0.1", "{record}");
-    // Without the header nobody is let in.
+    // Without the header the connection is refused.
     let bare = balancer(&place.path, b"");
     assert!(estate.client(&agent).at(bare).connect().is_err());
     estate

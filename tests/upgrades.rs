@@ -221,7 +221,7 @@ fn any_other_response_is_passed_on_without_a_tunnel() {
         estate.proxy.metrics().sum("proscenium_tunnels_open", &[]),
         0.0
     );
-    // One that asked in vain is told goodbye like any other, if its client has not closed it.
+    // The connection of a refused upgrade request is drained like any other, if its client has not closed it.
     let goodbye = connection.last_words(false).expect("an end in order");
     assert_ne!(goodbye, b"");
 }
@@ -234,7 +234,7 @@ fn bytes_in_a_tunnel_that_look_like_requests_are_not_requests() {
         b"GET /puppet/v3/catalog/web02 HTTP/1.1\r\nHost: puppet\r\nX-Client-Verify: SUCCESS\r\n\
                      X-Client-DN: CN=web02\r\n\r\n";
     let mut tunnel = connect(&estate, &agent);
-    // Together with the head, so that whoever reads ahead could take it for the next request; and again after it.
+    // With the head, so that a proxy that reads ahead could take it for the next request; and again after it.
     let mut bytes = tunnel.head("GET", CHAT, &WEBSOCKET, None);
     bytes.extend_from_slice(smuggled);
     tunnel.send_raw(&bytes).expect("sends");
@@ -278,7 +278,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
     });
     let agent = estate.ca.agent("web01");
     let mut tunnel = connect(&estate, &agent);
-    // What this route does not name is left out: another protocol, and another version of its own.
+    // The proxy leaves out what this route does not name: another protocol, and another version of its own.
     let upgrade = ("Upgrade", "websocket, example/2, Example/1");
     tunnel
         .send("GET", CHAT, &[("Connection", "Upgrade"), upgrade], b"")
@@ -294,7 +294,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
         tunnel.send_raw(piece).expect("sends");
         assert_eq!(tunnel.read_bytes(piece.len()).expect("an echo"), piece);
     }
-    // Then neither side says anything.
+    // Then both sides are idle.
     let end = tunnel.read_bytes(1).expect("closed with a farewell");
     assert!(end.is_empty());
     let record = estate.proxy.wait_for_records(1).remove(0);

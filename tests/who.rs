@@ -1,4 +1,4 @@
-//! `who`: what is known of an agent or a certificate, and what would be decided now; and who was seen at all.
+//! `who`: what the proxy knows about an agent or a certificate, the current verdict, and the list of agents.
 
 use rcgen::DnType;
 use serde_json::Value;
@@ -73,7 +73,7 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     let who = asked(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "stolen");
-    // Nor is it forgotten where the block names the certificate itself.
+    // It is also shown if the block names the certificate itself.
     done(&estate.proxy, &["unblock"], &["web01"]);
     assert_eq!(asked(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
     let print = support::fingerprint(&agent);
@@ -108,7 +108,7 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
             .is_some_and(|source| source.contains("crl.pem"))
     );
 
-    // What it asks now is told with what it asked before; what somebody asks by another certificate of that name is not.
+    // Its latest requests are shown with the earlier ones; requests with another certificate of that name are not.
     let stranger = testkit::Ca::other().agent("web01");
     for (client, count) in [(&agent, 2), (&stranger, 2)] {
         assert_eq!(estate.client(client).get(WEB01).status, 403);
@@ -120,7 +120,7 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
         assert_eq!(requests[1]["status"], 200, "{who:#}");
     }
 
-    // The same by its serial, which needs nobody to have been seen.
+    // The same by its serial, for which the agent need not have connected.
     let issuer = format!("CN={}", estate.ca.name());
     let stranger = estate.ca.agent("web07");
     estate.ca.revoke(&stranger);
@@ -315,7 +315,7 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
         text.contains("3 agents have connected since the start"),
         "{text}"
     );
-    // Who is out by now needs no certificate: nobody is woken for that.
+    // An agent that is refused by now needs no renewal, so it causes no event.
     let web02 = estate.proxy.command(&["who"], &["web02", "--json"]).stdout;
     let web02: Value = serde_json::from_str(&web02).expect("JSON");
     let serial = web02["certificate"]["serial"].as_str().expect("a serial");
@@ -340,7 +340,7 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
     done(&estate.proxy, &["unblock"], &by[..4]);
     let again = estate.proxy.metrics();
     assert_eq!(again.sum("proscenium_agents", &[("expires", "7d")]), 1.0);
-    // Without a certificate, or with one that is refused, nobody is seen.
+    // A client without a certificate, or with a refused one, does not count as seen.
     let stranger = testkit::Ca::other().agent("web04");
     assert_eq!(estate.client(&stranger).get(WEB01).status, 403);
     assert_eq!(asked(&estate.proxy, &[])["seen"], 3);
@@ -553,7 +553,7 @@ fn said(proxy: &Proxy, arguments: &[&str]) -> String {
     done(proxy, &["who"], arguments)
 }
 
-/// A serial as it is told.
+/// A serial as it is shown.
 fn hexadecimal(credential: &Credential) -> String {
     let digits = format!("{:X}", credential.serial);
     match digits.len() % 2 {
@@ -562,7 +562,7 @@ fn hexadecimal(credential: &Credential) -> String {
     }
 }
 
-/// A certificate in a file of the proxy's directory.
+/// A certificate in a file in the proxy's directory.
 fn written(proxy: &Proxy, agent: &Credential) -> String {
     let name = format!("{}-{}.pem", agent.certname, support::fingerprint(agent));
     proxy.write(&name, &agent.cert_pem, 0o644);

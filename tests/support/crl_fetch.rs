@@ -10,7 +10,7 @@ use crate::support::{Estate, EstateBuilder, done, proxy};
 pub(crate) const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 pub(crate) const FAILING: &str = "proscenium_crl_fetch_failing";
 
-/// An estate whose list is fetched.
+/// An estate that fetches its CRL.
 pub(crate) fn fetching(ca: &Ca, lines: &str) -> EstateBuilder {
     let lines = lines.to_owned();
     Estate::builder()
@@ -18,7 +18,7 @@ pub(crate) fn fetching(ca: &Ca, lines: &str) -> EstateBuilder {
         .proxy(move |proxy| proxy.fetch(&lines))
 }
 
-/// Has a CA server give this answer to who wants its list.
+/// Makes a CA server answer requests for its CRL with this.
 pub(crate) fn answers(ca_server: &StandIn, reply: Reply) {
     ca_server.answer(move |request| (request.path() == LIST).then(|| reply.clone()));
 }
@@ -37,7 +37,7 @@ pub(crate) fn compilers_asked(estate: &Estate) -> Vec<Recorded> {
         .collect()
 }
 
-/// Waits for the fetch of the start.
+/// Waits for the fetch at the start.
 #[track_caller]
 pub(crate) fn wait_for_answer(proxy: &Proxy) -> Value {
     let status = proxy.wait_for_status("a list was fetched", |status| {
@@ -46,7 +46,7 @@ pub(crate) fn wait_for_answer(proxy: &Proxy) -> Value {
     status["trust"]["fetch"].clone()
 }
 
-/// Fetches, and says what was told of a list that is in force now.
+/// Fetches, and returns the output about a CRL that is active now.
 #[track_caller]
 pub(crate) fn fetch(proxy: &Proxy) -> String {
     let told = done(proxy, &["crl", "fetch"], &[]);
@@ -54,21 +54,21 @@ pub(crate) fn fetch(proxy: &Proxy) -> String {
     told
 }
 
-/// Fetches what is in force already. The stand-in signs its list anew for each who asks, which is no news.
+/// Fetches a CRL that is active already. The stand-in signs its CRL again for each request, which is not a change.
 #[track_caller]
 pub(crate) fn fetch_unchanged(proxy: &Proxy) {
     done(proxy, &["crl", "fetch"], &[]);
 }
 
-/// Nothing is fetched but at the start and when somebody asks.
+/// The proxy fetches only at the start and when the operator requests it.
 pub(crate) const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
 
-/// The table that has what outlasts a restart in this directory.
+/// The table with this state directory.
 pub(crate) fn state_in(directory: &Path) -> String {
     format!("[state]\ndirectory = {directory:?}")
 }
 
-/// A front whose CA server nobody reaches, with this list in the agent's files.
+/// A proxy whose CA server cannot be reached, with this CRL in the agent's files.
 pub(crate) fn without_ca(ca: &Ca, file: &str, state: &Path) -> Front {
     let compiler = StandIn::start("c1");
     let pools = format!(

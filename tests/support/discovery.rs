@@ -8,7 +8,7 @@ use crate::support::{self, paths::CATALOG};
 pub(crate) const SERVICE: &str = "_x-puppet._tcp";
 pub(crate) const CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }\n";
 
-/// `[dns]` with short bounds, so that a change is seen at once.
+/// `[dns]` with short limits, so that a change is noticed at once.
 pub(crate) fn dns(server: &NameServer) -> String {
     let address = server.address();
     format!(

@@ -18,12 +18,12 @@ pub(crate) struct Clinic {
     pub(crate) agent: Credential,
     pub(crate) ca_server: StandIn,
     pub(crate) compiler: StandIn,
-    /// Where nobody listens.
+    /// An address on which no server listens.
     pub(crate) closed: HeldPort,
     pub(crate) pool: fn(&Self) -> String,
-    /// More of the configuration; `{dir}` is the directory.
+    /// Additional configuration; `{dir}` is the directory.
     pub(crate) more: String,
-    /// Whether a running proxy would ask the CA for its lists.
+    /// Whether a running proxy would fetch CRLs from the CA.
     pub(crate) fetches: bool,
 }
 
@@ -65,7 +65,7 @@ impl Clinic {
         Self::of(ca, front, ca_server.start(), compiler)
     }
 
-    /// The proxy's certificate towards compilers, if they are spoken to over TLS.
+    /// The proxy's certificate towards compilers, if they are reached over TLS.
     pub(crate) fn tls_pool(&self) -> String {
         let dir = self.directory.path().display();
         format!(
@@ -135,7 +135,7 @@ impl Clinic {
         command_line(&PathBuf::from(BINARY), &words)
     }
 
-    /// What is found with an ordinary agent's certificate at hand, as JSON, and the exit code.
+    /// The findings with an ordinary agent's certificate, as JSON, and the exit code.
     pub(crate) fn examined(&self, arguments: &[&str]) -> (Value, Option<i32>) {
         let (cert, key) = (self.path("agent.pem"), self.path("agent.key"));
         let mut words = vec!["--json", "--agent-cert", cert.to_str().expect("UTF-8")];
@@ -147,7 +147,7 @@ impl Clinic {
         (proof, outcome.code)
     }
 
-    /// Asserts that this was found, with these words, and that each finding has a remedy.
+    /// Asserts that there is a finding with these words, and that each finding has a remedy.
     #[track_caller]
     pub(crate) fn assert_found(&self, check: &str, severity: &str, words: &[&str]) -> Value {
         self.assert_found_with(&[], check, severity, words)
@@ -187,7 +187,7 @@ impl Clinic {
         proof
     }
 
-    /// Nothing that was asked of a member can have changed it.
+    /// Asserts that no request can have changed a member.
     #[track_caller]
     pub(crate) fn assert_only_asked(&self) {
         for request in self
@@ -208,7 +208,7 @@ impl Clinic {
     }
 }
 
-/// What is advised by the findings of a check.
+/// The remedies of the findings of a check.
 pub(crate) fn remedies(proof: &Value, check: &str) -> String {
     let findings = proof["findings"].as_array().into_iter().flatten();
     let remedies = findings
@@ -217,7 +217,7 @@ pub(crate) fn remedies(proof: &Value, check: &str) -> String {
     remedies.collect::<Vec<_>>().join("; ")
 }
 
-/// Asserts that this check is not among what was proved of whom these words name.
+/// Asserts that this check did not pass for the member that these words name.
 #[track_caller]
 pub(crate) fn assert_not_passed(proof: &Value, check: &str, about: &str) {
     let mut passed = proof["passed"].as_array().expect("a list").iter();

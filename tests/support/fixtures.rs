@@ -7,13 +7,13 @@ use testkit::Credential;
 /// One row of `ssl-fixtures/verdicts.toml`.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// What it is, in words.
+    /// Description.
     pub(crate) form: String,
-    /// Certificate's file.
+    /// File of the certificate.
     pub(crate) certificate: String,
-    /// Key's file.
+    /// File of the key.
     pub(crate) key: String,
-    /// What it is judged by.
+    /// The trust store that verifies it.
     pub(crate) judged_by: JudgedBy,
     /// Expected with `subject = "puppet"`.
     pub(crate) puppet: String,
@@ -37,13 +37,14 @@ pub(crate) fn path(file: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../ssl-fixtures")).join(file)
 }
 
-/// Text of a fixture.
+/// Content of a fixture.
 #[track_caller]
 pub(crate) fn text(file: &str) -> String {
     fs::read_to_string(path(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The table. It is read by hand: `[[verdict]]`, comments and `key = "value"` are all it holds, and TOML is `config`'s.
+/// The table. It is parsed by hand, because it contains only `[[verdict]]`, comments and `key = "value"`, and the TOML
+/// parser belongs to `config`.
 pub(crate) fn verdicts() -> Vec<Row> {
     let whole = text("verdicts.toml");
     let tables: Vec<_> = whole.split("[[verdict]]").skip(1).map(row).collect();
@@ -110,7 +111,7 @@ fn every_row_names_files_that_are_there_and_a_key_that_loads() {
             &text("ca-bundle.pem"),
             Some(&row.credential()),
         );
-        // One that loads may meet an alert all the same.
+        // A key that loads may still cause an alert.
         assert!(
             client.is_ok() || row.puppet == "alert",
             "{}",

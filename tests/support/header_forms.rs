@@ -9,7 +9,7 @@ use crate::support::{
 
 /// For any verified client.
 pub(crate) const FILES: &str = "/puppet/v3/file_metadata/modules/a/b";
-/// What every forged value contains, and nothing else does.
+/// A mark that every forged value contains and no other value does.
 pub(crate) const MARK: &str = "forged";
 pub(crate) const UTF8: u8 = 0x0c;
 pub(crate) const CN: &str = "2.5.4.3";
@@ -21,15 +21,15 @@ pub(crate) type CertificateReader = fn(&Headers) -> Result<Option<Vec<u8>>, Brok
 /// A server of the table, with the settings of its `puppet.conf`.
 pub(crate) struct Server {
     pub(crate) name: &'static str,
-    /// What `[pools.compilers.identity]` says for it.
+    /// The lines of `[pools.compilers.identity]` for it.
     pub(crate) identity: &'static str,
     pub(crate) read: fn(&Headers) -> Result<Reading, Broken>,
     pub(crate) certificate: Option<CertificateReader>,
-    /// Whether it reads subjects of more than the CN.
+    /// Whether it reads subjects that have more than the CN.
     pub(crate) reads_more: bool,
 }
 
-/// An estate whose compilers are told in this form, and its CA server in the usual one.
+/// An estate whose compilers get this form, and its CA server the default one.
 pub(crate) fn told_as(identity: &str, subject: &str) -> EstateBuilder {
     let (identity, subject) = (identity.to_owned(), subject.to_owned());
     Estate::builder()
@@ -46,7 +46,7 @@ pub(crate) fn utf8(kind: &str, value: &str) -> Attribute {
     (kind.to_owned(), UTF8, value.as_bytes().to_vec())
 }
 
-/// What a compiler is told of this agent.
+/// The headers that a compiler gets for this agent.
 #[track_caller]
 pub(crate) fn told(estate: &Estate, agent: &Credential) -> Headers {
     estate.forget();
@@ -77,7 +77,7 @@ impl Subject {
         }
     }
 
-    /// Whether it is one that each reader of a format has to read.
+    /// Whether it is a subject that each reader of a format has to read.
     pub(crate) fn is_plain(&self) -> bool {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".- ".contains(byte);
         let known = |kind: &str| [CN, O, "2.5.4.11", EMAIL].contains(&kind);

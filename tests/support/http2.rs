@@ -1,4 +1,4 @@
-//! What tests of HTTP/2's own frames begin with and look at.
+//! Set-up and assertions of the tests about frames of HTTP/2.
 
 use testkit::{Connection, Credential, Protocol, http2::Outcome};
 
@@ -29,7 +29,7 @@ pub(crate) fn connect(estate: &Estate, agent: &Credential) -> Connection {
     client.connect().expect("connects")
 }
 
-/// The fields of a GET, to be changed.
+/// The fields of a GET, as a start for changes.
 pub(crate) fn get(path: &str) -> Vec<(String, String)> {
     [
         (":method", "GET"),
@@ -41,7 +41,7 @@ pub(crate) fn get(path: &str) -> Vec<(String, String)> {
     .to_vec()
 }
 
-/// The same of a PUT.
+/// The same for a PUT.
 pub(crate) fn put(path: &str) -> Vec<(String, String)> {
     let mut fields = get(path);
     fields[0].1 = "PUT".to_owned();
@@ -61,7 +61,7 @@ pub(crate) fn limit(estate: &Estate, limit: &str) -> f64 {
     metrics.sum("proscenium_limits_hit_total", &labels)
 }
 
-/// Waits for the record of what was never a request.
+/// Waits for the record of bytes that never became a request.
 #[track_caller]
 pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
     let record = estate
@@ -71,7 +71,7 @@ pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
     assert_eq!(told, (&"HTTP/2".into(), &"web01".into()), "{record}");
 }
 
-/// Whether the peer said that a connection ends because we ask too much of it.
+/// Asserts that the peer closed the connection with ENHANCE_YOUR_CALM.
 #[track_caller]
 pub(crate) fn assert_told_to_calm_down(connection: &mut Connection) {
     let last = connection.reserve_stream();
@@ -79,7 +79,7 @@ pub(crate) fn assert_told_to_calm_down(connection: &mut Connection) {
     assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
 }
 
-/// Asserts that others are served as ever.
+/// Asserts that other clients are served as before.
 #[track_caller]
 pub(crate) fn assert_others_go_on(estate: &Estate) {
     let client = estate.client(&estate.ca.agent("web01"));

@@ -1,4 +1,4 @@
-//! Far ends and near ends that speak bytes: a broker behind the proxy, a load balancer in front of it.
+//! Servers and clients that exchange raw bytes: a broker behind the proxy, a load balancer in front of it.
 
 use std::{
     io::{Read, Write},
@@ -15,16 +15,16 @@ use testkit::{Proxy, wait_until};
 
 use super::LIMIT;
 
-/// A server on loopback that serves each connection on a thread of its own.
+/// A server on loopback that serves each connection on its own thread.
 pub(crate) struct Broker {
     address: SocketAddr,
-    /// What each connection brought, in the order of their coming.
+    /// The bytes of each connection, in the order in which they were opened.
     received: Arc<Mutex<Vec<Vec<u8>>>>,
     open: Arc<AtomicUsize>,
 }
 
 impl Broker {
-    /// One that sends back what it gets, and ends when its peer does.
+    /// A server that echoes, and closes when its peer does.
     pub(crate) fn echo() -> Self {
         Self::start(|stream, keep| {
             let mut piece = vec![0; 64 << 10];
@@ -38,7 +38,7 @@ impl Broker {
         })
     }
 
-    /// One that does this with each connection; the second argument records bytes.
+    /// A server that runs this for each connection; the second argument records bytes.
     pub(crate) fn start(
         serve: impl Fn(&mut TcpStream, &mut dyn FnMut(&[u8])) + Send + Sync + 'static,
     ) -> Self {
@@ -78,13 +78,13 @@ impl Broker {
         self.address.to_string()
     }
 
-    /// What connections brought, those without a byte left out: they were probes.
+    /// The bytes of connections. Those without a byte were probes and are left out.
     pub(crate) fn received(&self) -> Vec<Vec<u8>> {
         let all = lock(&self.received).clone();
         all.into_iter().filter(|bytes| !bytes.is_empty()).collect()
     }
 
-    /// Connections that are served now.
+    /// Open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::SeqCst)
     }
@@ -101,12 +101,12 @@ type First = dyn Fn(Vec<u8>) -> Vec<Vec<u8>> + Send + Sync;
 pub(crate) struct LoadBalancer(SocketAddr);
 
 impl LoadBalancer {
-    /// One that sends `header` before each connection to `to`.
+    /// Sends `header` before each connection to `to`.
     pub(crate) fn start(to: SocketAddr, header: &[u8]) -> Self {
         Self::cutting(to, header, |first| vec![first])
     }
 
-    /// One that sends the client's first bytes as these pieces, each in a segment of its own.
+    /// Sends the client's first bytes as these pieces, each in a segment of its own.
     pub(crate) fn cutting(
         to: SocketAddr,
         header: &[u8],
@@ -139,7 +139,7 @@ fn relay(mut client: TcpStream, to: SocketAddr, header: &[u8], first: &First) ->
     let length = client.read(&mut piece).ok()?;
     for piece in first(piece[..length].to_vec()) {
         proxy.write_all(&piece).ok()?;
-        // Without this pause the pieces could leave in one segment; nothing is waited for.
+        // Without this pause the pieces could leave in one segment; the test does not wait for anything.
         thread::yield_now();
     }
     let (mut back, mut answers) = (client.try_clone().ok()?, proxy.try_clone().ok()?);
@@ -152,7 +152,7 @@ fn relay(mut client: TcpStream, to: SocketAddr, header: &[u8], first: &First) ->
     Some(())
 }
 
-/// Where a listener of the proxy accepts.
+/// The address on which a listener of the proxy accepts connections.
 pub(crate) fn listener_address(proxy: &Proxy, name: &str) -> SocketAddr {
     let status = proxy.status();
     let listeners = status["listeners"].as_array().expect("listeners");
@@ -180,7 +180,7 @@ pub(crate) fn assert_echo(stream: &mut TcpStream, bytes: &[u8]) {
     assert_eq!(back, bytes);
 }
 
-/// Everything up to the end, which has to come in order.
+/// Everything up to the end, which must be a clean close.
 #[track_caller]
 pub(crate) fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -195,5 +195,5 @@ pub(crate) fn wait_for(what: &str, mut met: impl FnMut() -> bool) {
     assert!(held.is_some(), "{what}");
 }
 
-/// Longer than a broker needs to notice nothing.
+/// Longer than a broker needs to react.
 pub(crate) const MOMENT: Duration = Duration::from_millis(50);

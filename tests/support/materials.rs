@@ -7,21 +7,21 @@ use testkit::{Client, Proxy, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT};
 
-/// The kernel alone can have told of a change: no look is due before the test is over.
+/// Only the kernel can report a change: no periodic check is due during the test.
 pub(crate) const NOTIFY: &str = "watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"";
-/// What is not right is waited for longer than the test takes.
+/// The proxy waits longer for invalid files to become valid than the test runs.
 pub(crate) const PATIENT: &str = "settle_max = \"1h\"";
-/// What is not right is an alarm at once.
+/// Invalid files raise an alarm at once.
 pub(crate) const IMPATIENT: &str = "settle_max = \"20ms\"";
 pub(crate) const NOT_RIGHT_YET: &str = "not valid yet: waiting";
 pub(crate) const REFUSED: &str = "proscenium_materials_refused";
 pub(crate) const LOOKS: &str = "proscenium_materials_checks_total";
-/// What is left between two of them at least.
+/// Minimum time between two checks.
 pub(crate) const LOOKS_APART: Duration = Duration::from_millis(50);
 pub(crate) const MEMBER_TLS: &str = "[upstream.tls]\nchain = \"{dir}/members/chain.pem\"\nkey = \"{dir}/members/key.pem\"\n\
                           ca = \"{dir}/members/ca.pem\"\ncrl = \"{dir}/members/crl.pem\"";
 
-/// An estate whose proxy watches its materials like this.
+/// An estate whose proxy watches its materials with these settings.
 pub(crate) fn estate(watching: &str) -> EstateBuilder {
     let watching = watching.to_owned();
     Estate::builder().proxy(move |proxy| proxy.materials(&watching))

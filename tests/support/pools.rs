@@ -13,16 +13,16 @@ use testkit::{Ca, Connection, Credential, Reply, StandIn, wait_until};
 use crate::support::{Estate, EstateBuilder, LIMIT, connection, paths::FILE};
 
 pub(crate) const CSR: &str = "/puppet-ca/v1/certificate_request/web02";
-/// Members without probes: what they are held for comes from requests alone.
+/// Members without probes: only requests change their health.
 pub(crate) const UNPROBED: &str = "check = { type = \"none\" }";
-/// One thread, so that connections are kept in one place.
+/// One thread, so that it has all connections to members.
 pub(crate) const ONE_WORKER: &str = "workers = 1";
 
 pub(crate) fn one_worker(estate: EstateBuilder) -> EstateBuilder {
     estate.proxy(|proxy| proxy.top(ONE_WORKER))
 }
 
-/// Requests that each compiler has seen.
+/// The number of requests that each compiler received.
 pub(crate) fn shares(estate: &Estate) -> Vec<usize> {
     estate
         .compilers
@@ -31,7 +31,7 @@ pub(crate) fn shares(estate: &Estate) -> Vec<usize> {
         .collect()
 }
 
-/// Sends requests one after the other and leaves each unanswered; the connections stay open with what is returned.
+/// Sends requests one after another that the members do not answer; the returned connections stay open.
 pub(crate) fn pending(estate: &Estate, n: usize) -> Vec<Connection> {
     (1..=n)
         .map(|sent| {
@@ -57,7 +57,7 @@ pub(crate) fn answered(estate: &Estate, connections: Vec<Connection>) {
     }
 }
 
-/// What the health of the only compiler is after a probe answered so, with this check.
+/// An estate of one compiler that is probed quickly with this check.
 pub(crate) fn probed(check: &str) -> Estate {
     Estate::builder()
         .compilers(1)
@@ -71,7 +71,7 @@ pub(crate) fn wait_for(estate: &Estate, health: &str) {
         .wait_for_health("compilers", &estate.compilers[0].address(), health);
 }
 
-/// Answers probes as told and counts them.
+/// Answers probes with this and counts them.
 pub(crate) fn answer_probes(member: &StandIn, reply: Reply) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&count);
@@ -85,7 +85,7 @@ pub(crate) fn answer_probes(member: &StandIn, reply: Reply) -> Arc<AtomicUsize> 
     count
 }
 
-/// A pool `odd` with these lines, reached by files.
+/// A pool `odd` with these lines, which gets requests for files.
 pub(crate) fn odd(lines: &str) -> EstateBuilder {
     let tables = format!(
         "[pools.odd]\n{lines}\n[[routes]]\nname = \"odd\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"odd\""

@@ -6,7 +6,7 @@ use testkit::{Client, Proxy};
 
 use crate::support::Estate;
 
-/// One connection's requests, one after the other, all of which must be answered well.
+/// Sends requests on one connection, one after another, each of which must succeed.
 pub(crate) fn ask_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client, target: &str) {
     let mut connection = client.connect().expect("connects");
     while !stop.load(Ordering::SeqCst) {
@@ -25,7 +25,7 @@ impl Drop for Stopping<'_> {
     }
 }
 
-/// Writes another certificate of the same name; yields its DER.
+/// Writes a new certificate of the same name; returns its DER.
 pub(crate) fn renew_certificate(estate: &Estate) -> Vec<u8> {
     let renewed = estate.ca.server("puppet");
     let proxy = &estate.proxy;

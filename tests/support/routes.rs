@@ -54,7 +54,7 @@ impl Site {
         self.client(&self.web01)
     }
 
-    /// Whether this answer is that of `north`, and nobody else was asked for it.
+    /// Asserts whether this response is from `north`, and that no other member got the request.
     #[track_caller]
     pub(crate) fn assert_north(&self, response: &Response, expected: bool, context: &str) {
         assert_eq!(

@@ -5,20 +5,20 @@ use testkit::{Client, Connection, Credential, Reply, wait_until};
 use crate::support::{Estate, EstateBuilder, LIMIT};
 
 pub(crate) const CHAT: &str = "/chat/room";
-/// What a client says that asks for a websocket.
+/// The fields of a request for a WebSocket.
 pub(crate) const WEBSOCKET: [(&str, &str); 2] =
     [("Connection", "Upgrade"), ("Upgrade", "websocket")];
 
-/// What the routes of these tests have in common.
+/// The common part of the routes of these tests.
 pub(crate) const ROUTE: &str = "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\n\
                      upgrade = [\"websocket\"]\n";
 
-/// One compiler that switches to websocket where it is asked to on `/chat`, which verified agents may ask it.
+/// One compiler that switches to WebSocket on `/chat`, which verified agents may request.
 pub(crate) fn chatting() -> Estate {
     start(builder(""))
 }
 
-/// The same in the making, with more lines of the route.
+/// The builder of the same estate, with additional lines of the route.
 pub(crate) fn builder(more: &str) -> EstateBuilder {
     let route = format!("{ROUTE}{more}");
     Estate::builder()
@@ -55,14 +55,14 @@ pub(crate) fn opened_by(client: &Client) -> Connection {
     tunnel
 }
 
-/// Breaks a tunnel off, and waits until nothing is left of it.
+/// Closes a tunnel, and waits until nothing of it remains.
 #[track_caller]
 pub(crate) fn end(estate: &Estate, tunnel: Connection) {
     drop(tunnel);
     assert_closed(estate);
 }
 
-/// No tunnel, lease or connection is left.
+/// Asserts that no tunnel, lease or connection remains.
 #[track_caller]
 pub(crate) fn assert_closed(estate: &Estate) {
     let left = || {
