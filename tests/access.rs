@@ -3,7 +3,7 @@
 
 use testkit::{Ca, Client, Credential, StandIn};
 
-use crate::support::{Estate, assert_refused, assert_told, paths::CATALOG, proxy};
+use crate::support::{Estate, assert_identity, assert_refused, paths::CATALOG, proxy};
 
 const ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
 const ENVIRONMENT: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 12];
@@ -158,8 +158,8 @@ fn t11_only_clients_that_a_rule_names_may_administer_the_ca() {
     };
     let sign = ("PUT", STATUS_OF_WEB02);
     check(&estate, &with("ops01", "true"), sign, true);
-    let told = estate.only_request();
-    assert_told(&told, "SUCCESS", Some("CN=ops01"));
+    let output = estate.only_request();
+    assert_identity(&output, "SUCCESS", Some("CN=ops01"));
     assert_eq!(
         estate.ca_server.requests().len(),
         1,
@@ -211,7 +211,7 @@ fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
         check(&estate, &web01, (method, &of("web02")), false);
         let exception = estate.client(&estate.ca.agent("diff.example.com"));
         check(&estate, &exception, (method, &of("web02")), true);
-        assert_told(
+        assert_identity(
             &estate.only_request(),
             "SUCCESS",
             Some("CN=diff.example.com"),
@@ -309,7 +309,7 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
     let proxy = &estate.proxy;
     let records = proxy.wait_for_records(5);
     // Connections may end in any order, and so may their records.
-    let told = |certname: &str, target: &str| -> Vec<_> {
+    let output = |certname: &str, target: &str| -> Vec<_> {
         let of = |record: &&serde_json::Value| {
             record["certname"] == certname && record["target"] == target
         };
@@ -320,9 +320,9 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
         };
         records.iter().filter(of).map(fields).collect()
     };
-    assert_eq!(told("web01", FILE), ["maybe, -, -"; 3]);
-    assert_eq!(told("web01", CATALOG), ["-, -, -"]);
-    assert_eq!(told("bad01", FILE), ["-, access-rule, access rule sure"]);
+    assert_eq!(output("web01", FILE), ["maybe, -, -"; 3]);
+    assert_eq!(output("web01", CATALOG), ["-, -, -"]);
+    assert_eq!(output("bad01", FILE), ["-, access-rule, access rule sure"]);
     let refused = proxy.wait_for_record(|record| record["reason"] == "access-rule");
     assert_eq!(refused["class"], "files");
     assert_eq!(refused["route"], "builtin:files");
@@ -347,8 +347,8 @@ fn a_rule_that_observes_allows_and_logs_what_it_would_refuse() {
     );
     // The proxy logs one event per minute and rule, however many requests the rule would refuse.
     let events = proxy.stderr();
-    let told = events.matches("would have refused a request").count();
-    assert_eq!(told, 1, "{events}");
+    let output = events.matches("would have refused a request").count();
+    assert_eq!(output, 1, "{events}");
     assert!(
         events.contains("maybe") && events.contains("web01"),
         "{events}"
@@ -371,9 +371,9 @@ fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
     assert_eq!(estate.proxy.wait_for_records(1)[0]["observed"], "all");
     let answer = web01.get("/status/v1/simple");
     assert_eq!((answer.status, answer.text()), (200, "running".into()));
-    let told =
+    let output =
         |record: &serde_json::Value| record["class"] == "status" && record["observed"] == "all";
-    estate.proxy.wait_for_record(told);
+    estate.proxy.wait_for_record(output);
     for (method, target) in [
         ("PUT", STATUS_OF_WEB02),
         ("GET", "/metrics/v2/list"),
@@ -383,12 +383,12 @@ fn with_access_observe_no_rule_refuses_and_the_guards_still_apply() {
         check(&estate, &web01, (method, target), false);
     }
     check(&estate, &estate.anonymous(), ("GET", FILE), false);
-    let told = estate.proxy.wait_for_records(7);
-    let refused = told.iter().filter(|record| record["status"] == 403);
-    assert_eq!(refused.clone().count(), 5, "{told:#?}");
+    let output = estate.proxy.wait_for_records(7);
+    let refused = output.iter().filter(|record| record["status"] == 403);
+    assert_eq!(refused.clone().count(), 5, "{output:#?}");
     assert!(
         refused.clone().all(|record| record["observed"].is_null()),
-        "{told:#?}"
+        "{output:#?}"
     );
     // `check` warns that no client is refused.
     let checked = estate.proxy.command(&["check"], &[]);
@@ -561,16 +561,16 @@ fn check_names_rules_that_open_a_class_by_values_that_agents_choose_themselves()
         .start();
     let checked = estate.proxy.command(&["check"], &[]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let told = "\"by-role\" opens services to clients with pp_role = \"diff\"";
-    assert!(checked.stdout.contains(told), "{}", checked.stdout);
+    let expected = "\"by-role\" opens services to clients with pp_role = \"diff\"";
+    assert!(checked.stdout.contains(expected), "{}", checked.stdout);
     assert!(!checked.stdout.contains("by-right"), "{}", checked.stdout);
     assert!(!checked.stderr.contains("pp_role"), "{}", checked.stderr);
     estate
         .proxy
         .edit_config("\"services\"", "\"ca-administration\"");
     let checked = estate.proxy.command(&["check"], &[]);
-    let told = "the administration of the CA is opened by pp_role = \"diff\"";
-    assert!(checked.stderr.contains(told), "{}", checked.stderr);
+    let expected = "the administration of the CA is opened by pp_role = \"diff\"";
+    assert!(checked.stderr.contains(expected), "{}", checked.stderr);
     assert!(
         !checked.stderr.contains("pp_auth_role = \"diff\""),
         "{}",

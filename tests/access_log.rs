@@ -616,8 +616,8 @@ fn several_logs_are_written_at_once_each_in_its_own_format() {
         &["--socket", &proxy.admin_socket().display().to_string()],
     );
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let told = outcome.stdout.contains("combined.log") && outcome.stdout.contains("ssl.log");
-    assert!(told, "{}", outcome.stdout);
+    let output = outcome.stdout.contains("combined.log") && outcome.stdout.contains("ssl.log");
+    assert!(output, "{}", outcome.stdout);
     assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
     assert!(line(&logs[1], 0).contains("/puppet-ca/v1/certificate/ca"));
     assert!(line(&logs[0], 1).contains("/puppet-ca/v1/certificate/ca"));

@@ -3,7 +3,7 @@
 use testkit::{Ca, Client};
 
 use crate::support::{
-    self, Estate, assert_refused, assert_told, http1_alone,
+    self, Estate, assert_identity, assert_refused, http1_alone,
     paths::{CA_CERTIFICATE, CATALOG},
 };
 
@@ -29,7 +29,7 @@ fn ghsa_f59h_q822_g45g_no_alias_of_a_trusted_header_reaches_a_member() {
             200
         );
         let request = estate.only_request();
-        assert_told(&request, "SUCCESS", Some("CN=web01"));
+        assert_identity(&request, "SUCCESS", Some("CN=web01"));
         assert!(
             !request.raw_text().contains("victim"),
             "{}",
@@ -111,21 +111,22 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     ca.revoke(&revoked);
     proxy.swap_crl();
     for version in [Client::tls12, Client::tls13] {
-        for (credential, let_in) in [(None, false), (Some(&revoked), false), (Some(&good), true)] {
+        for (credential, accepted) in [(None, false), (Some(&revoked), false), (Some(&good), true)]
+        {
             let lax = version(proxy.client(credential));
             // Tickets arrive with the first response.
-            let told = lax.get("/nowhere");
-            assert!([403, 404].contains(&told.status), "{told:?}");
+            let output = lax.get("/nowhere");
+            assert!([403, 404].contains(&output.status), "{output:?}");
             assert!(
                 lax.connect().expect("connects").resumed(),
                 "sessions are resumed at all"
             );
             let there = lax.at(strict.address());
             let met = there.try_request("GET", "/nowhere", &[], b"");
-            assert_eq!(met.is_ok(), let_in, "{credential:?}: {met:?}");
+            assert_eq!(met.is_ok(), accepted, "{credential:?}: {met:?}");
             let refused = met.err().is_none_or(|error| error.alert().is_some());
             assert!(refused, "by an alert");
-            if let_in {
+            if accepted {
                 let back = there.connect().expect("connects");
                 assert!(back.resumed(), "its own sessions are resumed there");
             }

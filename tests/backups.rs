@@ -94,8 +94,8 @@ fn a_backup_gets_requests_only_while_no_other_member_is_available() {
     estate.compilers[0].restart();
     health(1, "up");
     assert_eq!(shares_of(4), [4, 0, 0]);
-    let told = estate.proxy.status()["pools"].to_string();
-    assert_eq!(told.matches("\"backup\":true").count(), 1, "{told}");
+    let output = estate.proxy.status()["pools"].to_string();
+    assert_eq!(output.matches("\"backup\":true").count(), 1, "{output}");
 }
 
 #[test]
@@ -255,13 +255,14 @@ fn a_ca_server_in_maintenance_leaves_the_writes_to_its_backup() {
         assert_eq!(write_to_ca(&estate, n + 1).status, 200);
         assert_eq!(second.requests().len(), 1);
     }
-    let told = estate
+    let output = estate
         .proxy
         .command(&["explain"], &[CSR, "--method", "PUT"])
         .stdout;
     let place = |words: &str| {
-        told.find(words)
-            .unwrap_or_else(|| panic!("{words}: {told}"))
+        output
+            .find(words)
+            .unwrap_or_else(|| panic!("{words}: {output}"))
     };
     let backup = format!("member   {} (backup)", second.address());
     assert!(place(&format!("member   {first}, ")) < place(&backup));

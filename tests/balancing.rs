@@ -181,15 +181,18 @@ fn explain_shows_the_member_that_a_clients_address_leads_to() {
         let (source, index) = (format!("127.0.2.{n}"), home[1..].parse::<usize>());
         let member = estate.compilers[index.expect("c1, c2 or c3") - 1].address();
         let arguments = [CATALOG, "--certname", "web01", "--source", &source];
-        let told = estate.proxy.command(&["explain"], &arguments).stdout;
-        let first = told.lines().find(|line| line.starts_with("member"));
+        let output = estate.proxy.command(&["explain"], &arguments).stdout;
+        let first = output.lines().find(|line| line.starts_with("member"));
         let expected = format!("member   {member}: selected by the hash of the client's address");
-        assert_eq!(first, Some(&*expected), "{told}");
+        assert_eq!(first, Some(&*expected), "{output}");
     }
-    let told = estate
+    let output = estate
         .proxy
         .command(&["explain"], &[CATALOG, "--certname", "web01"]);
-    assert!(told.stdout.contains("(--source is not set)"), "{told:?}");
+    assert!(
+        output.stdout.contains("(--source is not set)"),
+        "{output:?}"
+    );
 }
 
 #[test]

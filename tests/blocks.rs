@@ -66,10 +66,10 @@ fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_un
     assert_eq!(client.get(WEB01).status, 200);
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
     // Both blocks are shown with operator and reason.
-    let told = estate.proxy.stderr();
+    let output = estate.proxy.stderr();
     for event in [": unblocked", ": blocked"] {
-        let line = told.lines().find(|line| line.contains(event));
-        let line = line.unwrap_or_else(|| panic!("{event} is not in {told}"));
+        let line = output.lines().find(|line| line.contains(event));
+        let line = line.unwrap_or_else(|| panic!("{event} is not in {output}"));
         assert!(line.contains("uid ") && line.contains("stolen"), "{line}");
     }
 
@@ -163,8 +163,8 @@ fn a_block_by_serial_or_fingerprint_does_not_block_the_renewed_certificate() {
             false => &["--serial", &serial, "--issuer", &issuer],
         };
         let why = [whom, &["--why", "key was leaked", "--until", "1h"]].concat();
-        let told = done(&estate.proxy, &["block"], &why);
-        assert!(told.contains("until 20"), "{told}");
+        let output = done(&estate.proxy, &["block"], &why);
+        assert!(output.contains("until 20"), "{output}");
         assert_refused(&estate.client(&bad).get(WEB01), 403, &["is blocked"]);
         assert_eq!(estate.client(&successor).get(WEB01).status, 200);
         done(&estate.proxy, &["unblock"], whom);
@@ -198,8 +198,8 @@ fn a_block_ends_at_its_time() {
     });
     assert!(back.is_some());
     let ended = wait_until(LIMIT, || {
-        let told = estate.proxy.stderr();
-        told.contains("a block has expired").then_some(())
+        let output = estate.proxy.stderr();
+        output.contains("a block has expired").then_some(())
     });
     assert!(ended.is_some(), "{}", estate.proxy.stderr());
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
@@ -478,7 +478,7 @@ fn an_invalid_block_is_refused_with_the_valid_forms() {
             "is not a SHA-256 fingerprint",
         ),
         (
-            &["--serial", "5", "--issuer", "CN=nobody", "--why", "x"],
+            &["--serial", "5", "--issuer", "CN=unknown", "--why", "x"],
             1,
             &issuer,
         ),

@@ -90,8 +90,8 @@ fn t11_a_certificate_request_for_rights_on_the_servers_never_reaches_the_ca() {
         connection
             .send_chunked("PUT", &target(&name), &[], &pieces)
             .expect("sends");
-        let in_chunks = connection.read_response().expect("is answered");
-        assert_refused(&in_chunks, 403, &words);
+        let chunked = connection.read_response().expect("is answered");
+        assert_refused(&chunked, 403, &words);
         // The connection stays open: the whole body was read.
         assert_eq!(connection.get(BUNDLE).status, 200);
     }
@@ -153,7 +153,7 @@ fn t11_no_encoding_of_a_certificate_request_for_rights_reaches_the_ca() {
         .send_chunked("PUT", &path, &[], &bytes)
         .expect("sends");
     assert_eq!(connection.read_response().expect("an answer").status, 403);
-    if crate::SPOKEN == Protocol::Http1 {
+    if crate::PROTOCOL == Protocol::Http1 {
         let response = estate.anonymous().request("PUT", &absolute, &[], &body);
         assert_eq!(response.status, 403, "{response:?}");
     }
@@ -304,12 +304,15 @@ fn rules_that_observe_forward_everything_and_log_it() {
     assert_eq!(estate.only_request().body.kept, body);
     let labels = [("reason", "csr-authorization")];
     estate.proxy.wait_for_metric(OBSERVED, &labels, 1.0);
-    let told = estate
+    let output = estate
         .proxy
         .wait_for_record(|record| record["status"] == 200);
-    let cause = told["cause"].as_str().unwrap_or_default();
-    assert!(cause.contains("observed only: csr-authorization"), "{told}");
-    assert!(cause.contains("pp_cli_auth"), "{told}");
+    let cause = output["cause"].as_str().unwrap_or_default();
+    assert!(
+        cause.contains("observed only: csr-authorization"),
+        "{output}"
+    );
+    assert!(cause.contains("pp_cli_auth"), "{output}");
     assert_eq!(put(&estate, "web01", b"CSR").status, 200, "whatever it is");
     assert_eq!(refusals(&estate, "csr-authorization"), 0.0);
 }
@@ -357,7 +360,7 @@ fn certificate_requests_on_legacy_paths_are_checked_too_where_a_route_opens_them
 #[test]
 fn explain_shows_that_a_certificate_request_is_checked() {
     let estate = Estate::start();
-    let told = |method| {
+    let output = |method| {
         let arguments = [
             "/puppet-ca/v1/certificate_request/web01",
             "--method",
@@ -365,9 +368,9 @@ fn explain_shows_that_a_certificate_request_is_checked() {
         ];
         estate.proxy.command(&["explain"], &arguments).stdout
     };
-    let judged = "checked by [csr] before it is forwarded, as the certificate request of web01";
-    assert!(told("PUT").contains(judged), "{}", told("PUT"));
-    assert!(!told("GET").contains("[csr]"), "{}", told("GET"));
+    let checked = "checked by [csr] before it is forwarded, as the certificate request of web01";
+    assert!(output("PUT").contains(checked), "{}", output("PUT"));
+    assert!(!output("GET").contains("[csr]"), "{}", output("GET"));
 }
 
 // Capacity of the CA.
@@ -431,16 +434,16 @@ fn t12_clients_over_the_rate_are_spread_by_retry_after() {
     let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 1");
     let mut flood = estate.anonymous().connect().expect("connects");
     let (_, first) = until_refused(&mut flood);
-    let mut told: Vec<_> = (0..40)
+    let mut output: Vec<_> = (0..40)
         .map(|_| flood.get(BUNDLE))
         .filter(|response| response.status == 429)
         .map(|response| assert_unavailable(&response, 429))
         .chain([assert_unavailable(&first, 429)])
         .collect();
-    told.sort_unstable();
-    told.dedup();
-    assert!(told.len() > 15, "{told:?}");
-    assert!(told.last() > Some(&30), "one after the other: {told:?}");
+    output.sort_unstable();
+    output.dedup();
+    assert!(output.len() > 15, "{output:?}");
+    assert!(output.last() > Some(&30), "one after the other: {output:?}");
 }
 
 #[test]
@@ -619,8 +622,8 @@ fn t12_a_stranger_that_waits_for_100_continue_takes_no_slot_at_the_ca() {
     let mut waiting = estate.anonymous().connect().expect("connects");
     let head = waiting.head("GET", CRL, &expect, Some(5));
     waiting.send_raw(&head).expect("sends");
-    let told = waiting.read_head().expect("is told to go on");
-    assert_eq!(told.status, 100);
+    let output = waiting.read_head().expect("gets 100");
+    assert_eq!(output.status, 100);
     assert_eq!(estate.anonymous().get(CRL).status, 200);
     assert_eq!(refusals(&estate, "ca-busy"), 0.0);
     waiting.send_raw(b"12345").expect("sends");

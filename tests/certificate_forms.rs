@@ -5,7 +5,7 @@ use std::fmt::Write;
 use testkit::{Ca, Credential};
 
 use crate::support::{
-    Estate, assert_refused, assert_told,
+    Estate, assert_identity, assert_refused,
     fixtures::{self, Row},
     paths::CA_CERTIFICATE,
 };
@@ -57,7 +57,7 @@ fn a_pool_can_have_large_certificates_left_out_and_counted() {
         estate.forget();
         assert_eq!(estate.client(agent).get(CATALOG).status, 200);
         let request = estate.only_request();
-        assert_told(&request, "SUCCESS", Some("CN=web01"));
+        assert_identity(&request, "SUCCESS", Some("CN=web01"));
         assert_eq!(
             request.headers.all("x-client-cert").len(),
             certificates,
@@ -77,8 +77,8 @@ fn a_pool_whose_servers_read_larger_heads_gets_larger_certificates() {
         .start();
     let agent = with_names(&estate.ca, 200);
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-    let told = estate.only_request().only("x-client-cert").len();
-    assert!(told > JETTY_HEAD_MAX, "{told}");
+    let output = estate.only_request().only("x-client-cert").len();
+    assert!(output > JETTY_HEAD_MAX, "{output}");
 }
 
 /// The largest certificate forwarded by default leaves room in Jetty's head for the headers of agents.
@@ -116,10 +116,10 @@ fn the_page_about_certificates_lists_each_verdict_of_the_table() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/certificates.md");
     let page = std::fs::read_to_string(page).expect("docs/certificates.md");
     let between = |(_, rest): (&str, &str)| rest.split_once(END).map(|(table, _)| table.to_owned());
-    let told = page.split_once(BEGIN).and_then(between).expect("its marks");
+    let output = page.split_once(BEGIN).and_then(between).expect("its marks");
     let expected = table(&fixtures::verdicts());
     assert!(
-        told.trim() == expected.trim(),
+        output.trim() == expected.trim(),
         "docs/certificates.md is not what ssl-fixtures/verdicts.toml says; it has to be:\n{expected}"
     );
 }
@@ -134,9 +134,9 @@ fn table(rows: &[Row]) -> String {
             .to_owned();
     for row in rows {
         let file = row.certificate.trim_end_matches(".pem");
-        let judged_by = &row.judged_by;
-        let lists = format!("{}, {}", judged_by.ca, judged_by.crl).replace(".pem", "");
-        let policy = match judged_by.crl_expired.as_str() {
+        let trust = &row.trust;
+        let lists = format!("{}, {}", trust.ca, trust.crl).replace(".pem", "");
+        let policy = match trust.crl_expired.as_str() {
             "warn" => String::new(),
             other => format!(", `crl_expired = \"{other}\"`"),
         };

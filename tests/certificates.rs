@@ -59,7 +59,7 @@ fn the_clients_signature_algorithms_decide_between_certificates_of_one_name() {
         .start();
     let bundle = ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
     let client = Client::new(proxy.address(), &bundle, None)
-        .protocol(crate::SPOKEN)
+        .protocol(crate::PROTOCOL)
         .server_name("puppet.lab.test");
     let both = [ECDSA, RSA].concat();
     for version in [Client::tls12, Client::tls13] {
@@ -95,7 +95,7 @@ fn a_strict_listener_refuses_unknown_server_names() {
             assert_eq!(error.and_then(|error| error.alert()), Some(alert), "{name}");
         }
     }
-    let told = |reason: &str, words: &str| {
+    let output = |reason: &str, words: &str| {
         proxy.wait_for_record(|record| {
             record["reason"] == reason
                 && record["cause"]
@@ -103,9 +103,9 @@ fn a_strict_listener_refuses_unknown_server_names() {
                     .is_some_and(|cause| cause.contains(words))
         })
     };
-    let record = told("unrecognized-name", "unknown.example.com");
+    let record = output("unrecognized-name", "unknown.example.com");
     assert_eq!(record["status"], Value::Null);
-    told("no-server-name", "no server name");
+    output("no-server-name", "no server name");
     proxy.wait_for_metric(
         "proscenium_handshakes_total",
         &[("listener", "agents"), ("result", "refused")],
@@ -249,7 +249,7 @@ fn no_session_of_one_listener_is_resumed_on_another() {
         .start();
     let agent = ca.agent("web01");
     for version in [Client::tls12, Client::tls13, Client::without_tickets] {
-        for (credential, let_in) in [(None, false), (Some(&agent), true)] {
+        for (credential, accepted) in [(None, false), (Some(&agent), true)] {
             let client = version(proxy.client(credential));
             // Tickets arrive with the first response.
             client.get("/nowhere");
@@ -263,10 +263,10 @@ fn no_session_of_one_listener_is_resumed_on_another() {
             let elsewhere = client.at(strict.address());
             match elsewhere.connect() {
                 Ok(connection) => assert!(!connection.resumed(), "not under another policy"),
-                Err(error) => assert!(!let_in, "{error}"),
+                Err(error) => assert!(!accepted, "{error}"),
             }
             let met = elsewhere.try_request("GET", "/nowhere", &[], b"");
-            assert_eq!(met.is_ok(), let_in, "{met:?}");
+            assert_eq!(met.is_ok(), accepted, "{met:?}");
         }
     }
 }
@@ -360,7 +360,7 @@ fn an_expired_certificate_is_an_alarm_at_once_and_a_valid_one_is_served_instead(
     assert!(message.contains("so agents refuse it"), "{message}");
     assert!(
         !proxy.stderr().contains("cleared: certificate"),
-        "it is no all-clear"
+        "it does not end the alarm"
     );
     let request = estate
         .anonymous()
@@ -462,9 +462,9 @@ fn an_agent_whose_clock_is_wrong_is_found_by_its_alert_about_the_proxys_certific
     let examined = |list: &str| {
         let outcome = estate.proxy.command(&["doctor"], &["--json"]);
         let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
-        let told = proof[list].as_array().expect("a list").clone();
-        let of_clocks = |told: &&Value| told["check"] == "agent-clocks";
-        told.iter().find(of_clocks).cloned()
+        let output = proof[list].as_array().expect("a list").clone();
+        let of_clocks = |output: &&Value| output["check"] == "agent-clocks";
+        output.iter().find(of_clocks).cloned()
     };
     let agent = estate.ca.agent("web01");
     let century = std::time::Duration::from_secs(100 * 366 * 86_400);
@@ -488,6 +488,6 @@ fn an_agent_whose_clock_is_wrong_is_found_by_its_alert_about_the_proxys_certific
     for word in ["1 handshakes", "127.0.0.1", "certificate_expired"] {
         assert!(found.contains(word), "{finding:#}");
     }
-    let told = &estate.proxy.status()["listeners"][0]["certificate_rejected"];
-    assert_eq!(told["count"], 1, "{told}");
+    let output = &estate.proxy.status()["listeners"][0]["certificate_rejected"];
+    assert_eq!(output["count"], 1, "{output}");
 }

@@ -2,7 +2,7 @@
 
 use testkit::Credential;
 
-use crate::support::{Estate, LIMIT, assert_refused, assert_told, paths::CATALOG};
+use crate::support::{Estate, LIMIT, assert_identity, assert_refused, paths::CATALOG};
 
 #[test]
 fn the_next_connection_of_an_agent_reuses_its_verified_chain_and_checks_revocation_again() {
@@ -96,7 +96,7 @@ fn a_changed_bundle_or_policy_clears_the_cache_and_size_zero_disables_it() {
 fn assert_accepted(estate: &Estate, agent: &Credential) {
     estate.forget();
     assert_eq!(estate.client(agent).get(CATALOG).status, 200);
-    assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+    assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));
 }
 
 /// Cached chains, verdicts with a cached chain, and verdicts without one.

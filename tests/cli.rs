@@ -395,12 +395,12 @@ fn check_tests_the_rights_of_another_account() {
     // The key of this test belongs to the account that runs it.
     let asked = configured(&ca, "127.0.0.1:1")
         .argument("--user")
-        .argument("nobody")
+        .argument("daemon")
         .check();
     match rustix::process::geteuid().is_root() {
         true => {
             assert_eq!(asked.code, Some(78), "{}", asked.stderr);
-            let expected = "nobody may not read the private key";
+            let expected = "daemon may not read the private key";
             assert!(asked.stderr.contains(expected), "{}", asked.stderr);
         }
         false => {

@@ -3,11 +3,10 @@
 use testkit::{Headers, Reply};
 
 use crate::support::{
-    Estate, assert_refused,
-    header_forms::{FILES, MARK, spellings, told, told_as},
+    Estate, allowed_fields, assert_refused,
+    header_forms::{FILES, MARK, forwarded, identity_estate, spellings},
     paths::CA_CERTIFICATE,
     readers::{escaped_certificate, one_line_certificate},
-    sayable,
 };
 
 const OTHERS: &str = "headers = [\"client-cert\", \"client-cert-chain\", \"xfcc\"]";
@@ -19,9 +18,9 @@ const OTHER_NAMES: [&str; 3] = [
 
 #[test]
 fn rfc_9440_and_envoys_header_identify_a_verified_client_without_puppets_headers() {
-    let estate = told_as(OTHERS, "puppet").start();
+    let estate = identity_estate(OTHERS, "puppet").start();
     let agent = estate.ca.leaf("web01").without_san().issue();
-    let headers = told(&estate, &agent);
+    let headers = forwarded(&estate, &agent);
     let raw = estate.only_request().raw_text();
     assert_eq!(der_of(headers.only("client-cert")), agent.cert_der);
     let issuing = pem_body(&estate.ca.issuing_pem());
@@ -41,7 +40,7 @@ fn rfc_9440_and_envoys_header_identify_a_verified_client_without_puppets_headers
     }
     // With the names of the certificate.
     let named = estate.ca.leaf("web02").dns("web02.example.com").issue();
-    let headers = told(&estate, &named);
+    let headers = forwarded(&estate, &named);
     let xfcc = headers.only("x-forwarded-client-cert");
     assert!(xfcc.contains(";Subject=\"CN=web02\";DNS="), "{xfcc}");
     assert!(xfcc.ends_with("DNS=web02.example.com"), "{xfcc}");
@@ -54,7 +53,7 @@ fn forged_copies_of_rfc_9440s_and_envoys_headers_are_removed_whatever_the_form()
         "",
         "headers = [\"puppet\", \"client-cert\", \"xfcc\"]",
     ] {
-        let estate = told_as(identity, "puppet").start();
+        let estate = identity_estate(identity, "puppet").start();
         let agent = estate.ca.agent("web01");
         for name in OTHER_NAMES {
             for spelling in spellings(name) {
@@ -70,15 +69,15 @@ fn forged_copies_of_rfc_9440s_and_envoys_headers_are_removed_whatever_the_form()
                     ];
                     estate.forget();
                     let client_of = estate.proxy.client(client);
-                    let response = client_of.request("GET", target, &sayable(&forgery), b"");
+                    let response = client_of.request("GET", target, &allowed_fields(&forgery), b"");
                     assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
                     let request = estate.only_request();
                     let raw = request.raw_text();
                     assert!(!raw.to_ascii_lowercase().contains(MARK), "{raw}");
-                    let told = client.is_some() && target == FILES;
+                    let is_forwarded = client.is_some() && target == FILES;
                     for (name, set) in OTHER_NAMES.iter().zip(["\"client-cert\"", "chain", "xfcc"])
                     {
-                        let expected = usize::from(told && identity.contains(set));
+                        let expected = usize::from(is_forwarded && identity.contains(set));
                         assert_eq!(request.headers.all(name).len(), expected, "{name}: {raw}");
                     }
                 }
@@ -89,7 +88,7 @@ fn forged_copies_of_rfc_9440s_and_envoys_headers_are_removed_whatever_the_form()
 
 #[test]
 fn rfc_9440s_and_envoys_headers_in_responses_are_removed() {
-    let estate = told_as(OTHERS, "puppet").start();
+    let estate = identity_estate(OTHERS, "puppet").start();
     for compiler in &estate.compilers {
         compiler.answer(|_| {
             let names = OTHER_NAMES.iter();
@@ -97,8 +96,8 @@ fn rfc_9440s_and_envoys_headers_in_responses_are_removed() {
         });
     }
     let response = estate.client(&estate.ca.agent("web01")).get(FILES);
-    let told = response.headers.0.iter().find(|(_, value)| value == MARK);
-    assert_eq!(told, None);
+    let output = response.headers.0.iter().find(|(_, value)| value == MARK);
+    assert_eq!(output, None);
 }
 
 #[test]
@@ -126,17 +125,20 @@ fn a_certificate_too_large_for_all_headers_together_is_refused_or_left_out() {
             assert!(estate.far_end().is_empty());
             continue;
         }
-        let told = estate.only_request().headers;
-        assert_eq!(told.all("client-cert").len(), usize::from(names == 0));
-        assert_eq!(told.all("client-cert-chain").len(), usize::from(names == 0));
-        let xfcc = told.only("x-forwarded-client-cert");
+        let output = estate.only_request().headers;
+        assert_eq!(output.all("client-cert").len(), usize::from(names == 0));
+        assert_eq!(
+            output.all("client-cert-chain").len(),
+            usize::from(names == 0)
+        );
+        let xfcc = output.only("x-forwarded-client-cert");
         assert_eq!(xfcc.contains("Cert="), names == 0, "{xfcc}");
     }
 }
 
 #[test]
 fn explain_names_rfc_9440s_and_envoys_headers() {
-    let estate = told_as(OTHERS, "puppet").start();
+    let estate = identity_estate(OTHERS, "puppet").start();
     let explained = |target: &str| {
         let command = ["explain", target];
         estate
@@ -167,11 +169,11 @@ fn check_refuses_headers_without_an_identity_and_warns_about_a_puppet_pool_witho
         ),
         ("headers = [\"xfcc\", \"xfcc\"]", "listed twice"),
     ] {
-        let outcome = told_as(identity, "puppet").try_start();
+        let outcome = identity_estate(identity, "puppet").try_start();
         assert_eq!(outcome.code, Some(78), "{identity}: {}", outcome.stderr);
         assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
     }
-    let estate = told_as(OTHERS, "puppet").start();
+    let estate = identity_estate(OTHERS, "puppet").start();
     let checked = estate.proxy.command(&["check"], &[]);
     let said = format!("{}{}", checked.stdout, checked.stderr);
     assert!(

@@ -5,7 +5,7 @@ use testkit::{Ca, NameServer, Protocol, Proxy, StandIn, srv_records};
 
 use crate::{
     examples::{example, member, of_clients},
-    support::{self, assert_told, paths::CATALOG},
+    support::{self, assert_identity, paths::CATALOG},
 };
 
 const CA: &str = "/puppet-ca/v1/certificate/ca";
@@ -138,7 +138,7 @@ fn one_name_and_one_certificate_of_the_proxy_serve_every_agent() {
     };
     let (catalogs, authorities) = (of(0..3), of(3..5));
     assert_eq!((catalogs.len(), authorities.len()), (1, 1));
-    assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
+    assert_identity(&catalogs[0], "SUCCESS", Some("CN=web01"));
     assert_eq!(authorities[0].member, host("ca-1"), "the central CA");
     // A new agent reaches the central CA and nothing else.
     let stranger = sites.proxy.client(None);

@@ -46,20 +46,20 @@ struct Mistake {
     /// The text that the caret marks; empty if the file has no such text.
     caret: &'static str,
     /// Key path, problem, expectation, help.
-    told: &'static [&'static str],
+    report: &'static [&'static str],
 }
 
 const fn mistake(
     from: &'static str,
     to: &'static str,
     caret: &'static str,
-    told: &'static [&'static str],
+    report: &'static [&'static str],
 ) -> Mistake {
     Mistake {
         from,
         to,
         caret,
-        told,
+        report,
     }
 }
 
@@ -218,8 +218,8 @@ fn check_run_and_reload_report_each_mistake_alike() {
     let right = proxy.config_text();
     let config = proxy.config_path().display().to_string();
     for mistake in MISTAKES {
-        let in_place = |text: &str| placed(text, &proxy);
-        let (from, to) = (in_place(mistake.from), in_place(mistake.to));
+        let placed_text = |text: &str| placed(text, &proxy);
+        let (from, to) = (placed_text(mistake.from), placed_text(mistake.to));
         assert!(right.contains(&from), "{from}");
         let text = right.replacen(&from, &to, 1);
         proxy.write_config(&text);
@@ -230,19 +230,23 @@ fn check_run_and_reload_report_each_mistake_alike() {
             "{to}: {}",
             checked.stderr
         );
-        let mut told: Vec<String> = mistake.told.iter().map(|words| in_place(words)).collect();
+        let mut output: Vec<String> = mistake
+            .report
+            .iter()
+            .map(|words| placed_text(words))
+            .collect();
         if !mistake.caret.is_empty() {
-            let caret = in_place(mistake.caret);
+            let caret = placed_text(mistake.caret);
             let at = text
                 .rfind(&caret)
                 .expect("the caret's place is in the text");
             let line = text[..at].lines().count().max(1);
             let line = line + usize::from(text[..at].ends_with('\n'));
             let column = text[..at].rfind('\n').map_or(at, |end| at - end - 1) + 1;
-            told.push(format!("{config}:{line}:{column}"));
-            told.push("^".repeat(caret.len()));
+            output.push(format!("{config}:{line}:{column}"));
+            output.push("^".repeat(caret.len()));
         }
-        for words in &told {
+        for words in &output {
             assert!(
                 checked.stderr.contains(words),
                 "{words:?} is not in {}",
@@ -318,7 +322,7 @@ path = { prefix = "/a", exact = "/b" }
 "#;
     let outcome = good(&ca).whole(text).check();
     assert_eq!(outcome.code, Some(78));
-    for told in [
+    for expected in [
         "workrs: unknown key",
         "listeners.agents.idle_timeout: \"4s\" is too short",
         "listeners.others.address: listener `agents` has the same address",
@@ -336,8 +340,8 @@ path = { prefix = "/a", exact = "/b" }
         "proscenium.toml: 14 errors, ",
     ] {
         assert!(
-            outcome.stderr.contains(told),
-            "{told:?} is not in {}",
+            outcome.stderr.contains(expected),
+            "{expected:?} is not in {}",
             outcome.stderr
         );
     }
@@ -369,14 +373,14 @@ fn a_credential_with_rights_on_members_is_refused_with_the_command_for_a_new_one
     };
     let shown = towards("https");
     assert_eq!(shown.code, Some(78), "{}", shown.stderr);
-    for told in [
+    for expected in [
         "pp_cli_auth",
         "puppet ssl bootstrap --certname proscenium.puppet --ssldir ",
         "[upstream.tls] chain = ",
     ] {
         assert!(
-            shown.stderr.contains(told),
-            "{told:?} is not in {}",
+            shown.stderr.contains(expected),
+            "{expected:?} is not in {}",
             shown.stderr
         );
     }
@@ -394,7 +398,7 @@ fn a_missing_certificate_of_the_agent_is_reported_with_the_command_for_one() {
     for verb in ["check", "run"] {
         let outcome = on_ssldir(&ca, verb, &ssldir, "front.example.com");
         assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
-        for told in [
+        for expected in [
             "no certificate for front.example.com",
             &format!(
                 "puppet ssl bootstrap --certname front.example.com --dns_alt_names puppet,front.example.com --ssldir {ssldir}"
@@ -402,8 +406,8 @@ fn a_missing_certificate_of_the_agent_is_reported_with_the_command_for_one() {
             "puppetserver ca sign --certname front.example.com",
         ] {
             assert!(
-                outcome.stderr.contains(told),
-                "{told:?} is not in {}",
+                outcome.stderr.contains(expected),
+                "{expected:?} is not in {}",
                 outcome.stderr
             );
         }
@@ -436,7 +440,7 @@ fn a_key_that_the_service_may_not_read_is_reported_with_the_command_to_fix_it() 
         // Root may read every file.
         true => {
             open(&key, 0o600);
-            check.uid(NOBODY).gid(NOBODY);
+            check.uid(OTHER_ACCOUNT).gid(OTHER_ACCOUNT);
         }
         false => open(&key, 0o000),
     }
@@ -447,13 +451,13 @@ fn a_key_that_the_service_may_not_read_is_reported_with_the_command_to_fix_it() 
         ended => Some(ended),
     });
     let outcome = outcome.expect("not for ever").expect("the program runs");
-    let told = String::from_utf8_lossy(&outcome.stderr);
-    assert_eq!(outcome.status.code(), Some(78), "{told}");
+    let shown = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(78), "{shown}");
     let keys = path("ssl/private_keys").display().to_string();
-    assert!(told.contains("may not read the private key"), "{told}");
+    assert!(shown.contains("may not read the private key"), "{shown}");
     assert!(
-        told.contains("run `setfacl -m u:") && told.contains(&format!("{keys}/puppet.pem`")),
-        "{told}"
+        shown.contains("run `setfacl -m u:") && shown.contains(&format!("{keys}/puppet.pem`")),
+        "{shown}"
     );
 }
 
@@ -466,8 +470,8 @@ fn ssldir_and_certname_of_the_command_line_override_the_file() {
     ca.write_ssldir_with(elsewhere.path(), &credential);
     let text = GOOD
         .replace("{dir}/ssl", "/nonexistent")
-        .replace("certname = \"puppet\"", "certname = \"nobody\"");
-    let told = |words: &Outcome| {
+        .replace("certname = \"puppet\"", "certname = \"absent\"");
+    let output = |words: &Outcome| {
         words
             .stdout
             .contains("is valid for front.example.com, puppet")
@@ -482,7 +486,7 @@ fn ssldir_and_certname_of_the_command_line_override_the_file() {
     };
     let checked = built().check();
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    assert!(told(&checked), "{}", checked.stdout);
+    assert!(output(&checked), "{}", checked.stdout);
     let proxy = built().start();
     let shown = proxy.client(None).connect().expect("connects");
     assert_eq!(shown.peer_certificates()[0], credential.cert_der);
@@ -590,7 +594,7 @@ fn placed(text: &str, proxy: &Proxy) -> String {
         .replace("{port}", &proxy.address().port().to_string())
 }
 
-/// The account `nobody`, which owns no file.
-const NOBODY: u32 = 65534;
+/// An account that owns no file.
+const OTHER_ACCOUNT: u32 = 65534;
 const DAY: Duration = Duration::from_secs(86_400);
 const COPY_AGE: &str = "proscenium_crl_agent_copy_age_seconds";

@@ -11,14 +11,14 @@ use testkit::{Ca, Gate, Reply, StandIn, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused,
     crl_fetch::{
-        FAILING, LIST, WHEN_ASKED, answers, compilers_asked, fetch, fetch_unchanged, fetching,
-        lists_asked, wait_for_answer,
+        CRL_PATH, FAILING, ON_REQUEST, answer_crl_requests, compiler_requests, crl_requests, fetch,
+        fetch_unchanged, fetching, wait_for_answer,
     },
     paths::CATALOG,
     proxy,
 };
 
-const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
+const EVERY_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 const FETCHES: &str = "proscenium_crl_fetches_total";
 
 #[test]
@@ -29,24 +29,24 @@ fn jitter_makes_the_next_fetch_earlier_and_never_immediate() {
         .proxy(|proxy| proxy.fetch("interval = \"2s\"\njitter = \"24h\""))
         .start();
     estate.ca_server.answer(move |request| {
-        if request.path() == LIST {
+        if request.path() == CRL_PATH {
             times.lock().expect("no panic").push(Instant::now());
         }
         None
     });
-    let in_between = || {
+    let between_bounds = || {
         let times = asked.lock().expect("no panic").clone();
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
         let sooner = Duration::from_millis(900)..Duration::from_millis(1900);
         gaps.filter(|gap| sooner.contains(gap)).max().map(drop)
     };
-    assert!(wait_until(LIMIT, in_between).is_some(), "{asked:?}");
+    assert!(wait_until(LIMIT, between_bounds).is_some(), "{asked:?}");
 }
 
 #[test]
 fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_then_on() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch(WHEN_ASKED).listener("idle_timeout = \"10m\""))
+        .proxy(|proxy| proxy.fetch(ON_REQUEST).listener("idle_timeout = \"10m\""))
         .start();
     wait_for_answer(&estate.proxy);
     let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
@@ -61,18 +61,18 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     let mut live = client.connect().expect("connects");
     live.send("GET", CATALOG, &[], b"").expect("is taken");
     let asked = wait_until(LIMIT, || {
-        (!compilers_asked(&estate).is_empty()).then_some(())
+        (!compiler_requests(&estate).is_empty()).then_some(())
     });
     assert!(asked.is_some());
 
     estate.ca.revoke(&bad);
-    let told = fetch(&estate.proxy);
+    let output = fetch(&estate.proxy);
     let number = estate.ca.crl_number();
     let expected = format!(
         "CN={}: number {number} with 1 entries is active",
         estate.ca.name()
     );
-    assert!(told.contains(&expected), "{told}");
+    assert!(output.contains(&expected), "{output}");
     assert!(idle.is_closed_within(LIMIT), "closed without an answer");
     estate.compilers.iter().for_each(StandIn::release);
     assert_eq!(live.read_response().expect("is answered").status, 200);
@@ -89,7 +89,7 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
     let request = estate.ca_server.last();
     assert_eq!(
         (request.method.as_str(), request.target.as_str()),
-        ("GET", LIST)
+        ("GET", CRL_PATH)
     );
     assert_eq!(request.only("x-client-verify"), "NONE");
     assert!(
@@ -110,7 +110,7 @@ fn t08_a_fetched_crl_closes_what_a_revoked_agent_has_open_and_refuses_it_from_th
 #[test]
 fn without_configured_crls_one_is_fetched_at_the_start_and_each_interval() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch(EACH_SECOND))
+        .proxy(|proxy| proxy.fetch(EVERY_SECOND))
         .start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
@@ -139,7 +139,7 @@ fn configured_crls_disable_fetching_unless_both_are_configured() {
         ca.revoke(&revoked);
         let settings = match fetch {
             "" => String::new(),
-            _ => format!("{fetch}{WHEN_ASKED}"),
+            _ => format!("{fetch}{ON_REQUEST}"),
         };
         let estate = Estate::builder()
             .ca(&ca)
@@ -162,7 +162,7 @@ fn configured_crls_disable_fetching_unless_both_are_configured() {
                 "{}",
                 outcome.stderr
             );
-            assert!(lists_asked(&estate.ca_server).is_empty());
+            assert!(crl_requests(&estate.ca_server).is_empty());
         }
         let expected = if asks { 403 } else { 200 };
         assert_eq!(
@@ -213,11 +213,11 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         let list = ca.crl_pem();
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(move |proxy| proxy.fetch(&format!("{EACH_SECOND}\n{settings}")))
+            .proxy(move |proxy| proxy.fetch(&format!("{EVERY_SECOND}\n{settings}")))
             .unready()
             .start();
         estate.ca_server.answer(move |request| {
-            (request.path() == LIST).then(|| {
+            (request.path() == CRL_PATH).then(|| {
                 let reply = match request.headers.get("if-modified-since") {
                     Some(_) => Reply::status(304),
                     None => Reply::ok(&list).header("Last-Modified", MODIFIED),
@@ -229,7 +229,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         fetch_unchanged(&estate.proxy);
         estate.forget();
         let asked = wait_until(LIMIT, || {
-            let asked = lists_asked(&estate.ca_server);
+            let asked = crl_requests(&estate.ca_server);
             (asked.len() >= 4).then_some(asked)
         });
         let sent: Vec<_> = asked
@@ -250,7 +250,7 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
         // A fetch that the operator requests is unconditional.
         estate.forget();
         fetch_unchanged(&estate.proxy);
-        let whole = lists_asked(&estate.ca_server);
+        let whole = crl_requests(&estate.ca_server);
         assert!(
             whole
                 .iter()
@@ -264,17 +264,17 @@ fn a_fetch_sends_if_modified_since_only_while_it_can_hide_no_change() {
 fn a_reload_during_a_fetch_loses_neither() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
     let older = ca.crl_pem();
     ca.revoke(&agent);
     let gate = Gate::new();
-    answers(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
     estate.forget();
     thread::scope(|scope| {
         let fetched = scope.spawn(|| fetch(&estate.proxy));
         let asked = wait_until(LIMIT, || {
-            (!lists_asked(&estate.ca_server).is_empty()).then_some(())
+            (!crl_requests(&estate.ca_server).is_empty()).then_some(())
         });
         assert!(asked.is_some());
         let text = estate.proxy.config_text();
@@ -285,8 +285,8 @@ fn a_reload_during_a_fetch_loses_neither() {
         estate.proxy.reload_applied();
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
         gate.release();
-        let told = fetched.join().expect("is fetched");
-        assert!(told.contains("is active"), "{told}");
+        let output = fetched.join().expect("is fetched");
+        assert!(output.contains("is active"), "{output}");
     });
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     // The fetched CRL stays active after the next reload, whatever the file contains.
@@ -299,18 +299,18 @@ fn a_reload_during_a_fetch_loses_neither() {
 #[test]
 fn the_operator_is_answered_while_many_wait_for_a_silent_ca() {
     let ca = Ca::new();
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
     let gate = Gate::new();
-    answers(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
     thread::scope(|scope| {
         let asked = || scope.spawn(|| estate.proxy.command(&["crl", "fetch"], &[]));
         let waiting: Vec<_> = (0..15).map(|_| asked()).collect();
-        let told = wait_until(LIMIT, || {
+        let output = wait_until(LIMIT, || {
             let over = waiting.iter().filter(|asked| asked.is_finished()).count();
             (over == 13).then_some(())
         });
-        assert!(told.is_some(), "all but two are told to come again");
+        assert!(output.is_some(), "all but two get Retry-After");
         assert_eq!(estate.proxy.command(&["status"], &[]).code, Some(0));
         gate.release();
         let outcomes = waiting.into_iter().map(|asked| asked.join().expect("ends"));
@@ -330,12 +330,12 @@ fn the_operator_is_answered_while_many_wait_for_a_silent_ca() {
 fn a_crl_is_fetched_over_mutual_tls_where_the_pool_uses_it() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, WHEN_ASKED).tls_members().start();
+    let estate = fetching(&ca, ON_REQUEST).tls_members().start();
     wait_for_answer(&estate.proxy);
     ca.revoke(&agent);
     fetch(&estate.proxy);
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
-    let asked = lists_asked(&estate.ca_server);
+    let asked = crl_requests(&estate.ca_server);
     let shown = asked
         .iter()
         .all(|request| !request.peer_certificates.is_empty());

@@ -4,7 +4,7 @@ use testkit::{Ca, Reply, StandIn, wait_until};
 
 use crate::support::{
     LIMIT, assert_refused,
-    crl_fetch::{WHEN_ASKED, fetch, lists_asked, wait_for_answer},
+    crl_fetch::{ON_REQUEST, crl_requests, fetch, wait_for_answer},
     done,
     paths::CATALOG,
     proxy,
@@ -29,18 +29,18 @@ fn ca_servers_are_queried_in_order_and_a_backup_last() {
         compiler.address(),
     );
     let front = proxy(&ca)
-        .fetch(WHEN_ASKED)
+        .fetch(ON_REQUEST)
         .file("ssl/crl.pem", &file, 0o644)
         .with(&pools)
         .start();
     let fetch_status = wait_for_answer(&front);
     assert_eq!(fetch_status["member"], second.address());
     assert_refused(&front.client(Some(&agent)).get(CATALOG), 403, &["revoked"]);
-    assert!(lists_asked(&backup).is_empty());
+    assert!(crl_requests(&backup).is_empty());
     second.stop();
     let outcome = front.command(&["crl", "fetch"], &[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert_eq!(lists_asked(&backup).len(), 1);
+    assert_eq!(crl_requests(&backup).len(), 1);
     backup.stop();
     let outcome = front.command(&["crl", "fetch"], &[]);
     for member in [&backup, &down, &second] {
@@ -75,7 +75,7 @@ fn t08_a_member_that_a_fetched_crl_revokes_gets_no_more_requests() {
         c2.address()
     );
     let front = proxy(&ca)
-        .fetch(WHEN_ASKED)
+        .fetch(ON_REQUEST)
         .file("ssl/crl.pem", &file, 0o644)
         .with(&pools)
         .with("[state]\ndirectory = \"{dir}/state\"")
@@ -105,10 +105,10 @@ fn t08_a_member_that_a_fetched_crl_revokes_gets_no_more_requests() {
         "{events}"
     );
     let doctor = front.command(&["doctor"], &["--json"]);
-    let told = doctor
+    let output = doctor
         .stdout
         .contains("is revoked (revoked). It is on the CRL of");
-    assert!(told, "{}", doctor.stdout);
+    assert!(output, "{}", doctor.stdout);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn after_an_unusable_response_the_next_ca_server_is_queried() {
         let answer = useless.to_owned();
         first.answer(move |_| Some(Reply::ok(&answer)));
         let front = proxy(&ca)
-            .fetch(WHEN_ASKED)
+            .fetch(ON_REQUEST)
             .file("ssl/crl.pem", &file, 0o644)
             .with(&pools)
             .start();

@@ -8,7 +8,7 @@ use testkit::{Ca, Proxy, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_refused,
-    crl_fetch::{FAILING, WHEN_ASKED, fetch, fetching, state_in, wait_for_answer, without_ca},
+    crl_fetch::{FAILING, ON_REQUEST, fetch, fetching, state_table, wait_for_answer, without_ca},
     paths::CATALOG,
 };
 
@@ -18,12 +18,12 @@ fn t09_a_start_without_the_ca_uses_the_stored_crl_and_never_an_older_one() {
     let ca = Ca::new();
     let (bad, late) = (ca.agent("web01"), ca.agent("web01"));
     let first = ca.crl_pem();
-    let (file, table) = (first.clone(), state_in(state.path()));
+    let (file, table) = (first.clone(), state_table(state.path()));
     let estate = Estate::builder()
         .ca(&ca)
         .proxy(move |proxy| {
             proxy
-                .fetch(WHEN_ASKED)
+                .fetch(ON_REQUEST)
                 .file("ssl/crl.pem", &file, 0o644)
                 .with(&table)
         })
@@ -32,7 +32,7 @@ fn t09_a_start_without_the_ca_uses_the_stored_crl_and_never_an_older_one() {
     ca.revoke(&bad);
     fetch(&estate.proxy);
     drop(estate);
-    for file in kept_lists(&state) {
+    for file in stored_crls(&state) {
         let mode = fs::metadata(&file).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
@@ -65,13 +65,13 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
     ca.revoke(&bad);
     let file = ca.crl_pem();
     let state = TempDir::new().expect("a directory");
-    let table = state_in(state.path());
+    let table = state_table(state.path());
     ca.revoke(&other);
-    let estate = fetching(&ca, WHEN_ASKED)
+    let estate = fetching(&ca, ON_REQUEST)
         .proxy(move |proxy| proxy.with(&table))
         .start();
     let kept = wait_until(LIMIT, || {
-        let kept = kept_lists(&state);
+        let kept = stored_crls(&state);
         (kept.len() == 2).then_some(kept)
     });
     let kept = kept.expect("one for each CA");
@@ -96,7 +96,7 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
         ("halves", halves, 0o600),
         ("garbage", garbage, 0o600),
         ("nothing", vec![Vec::new(); 2], 0o600),
-        ("anybody's", whole, 0o666),
+        ("world-writable", whole, 0o666),
     ] {
         for (file, bytes) in kept.iter().zip(contents) {
             fs::write(file, bytes).expect("is written");
@@ -111,8 +111,8 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
         assert!(front.stderr().contains("the saved CRL of"), "{what}");
     }
     // The next fetch fixes it.
-    let table = state_in(state.path());
-    let estate = fetching(&ca, WHEN_ASKED)
+    let table = state_table(state.path());
+    let estate = fetching(&ca, ON_REQUEST)
         .proxy(move |proxy| proxy.with(&table))
         .start();
     estate.proxy.wait_for_status("no alarm is left", |status| {
@@ -127,7 +127,7 @@ fn t09_a_stored_crl_that_is_foreign_or_damaged_is_not_used_and_raises_an_alarm()
 fn a_fetched_crl_that_cannot_be_stored_is_active_with_an_alarm() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, WHEN_ASKED)
+    let estate = fetching(&ca, ON_REQUEST)
         .proxy(|proxy| {
             proxy
                 .file("occupied", "a file", 0o600)
@@ -136,10 +136,10 @@ fn a_fetched_crl_that_cannot_be_stored_is_active_with_an_alarm() {
         .start();
     wait_for_answer(&estate.proxy);
     ca.revoke(&agent);
-    let told = fetch(&estate.proxy);
+    let output = fetch(&estate.proxy);
     assert!(
-        told.contains("it could not be saved for the next start"),
-        "{told}"
+        output.contains("it could not be saved for the next start"),
+        "{output}"
     );
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     let state = estate.proxy.status()["state"].clone();
@@ -152,8 +152,8 @@ fn a_crl_of_several_megabytes_is_fetched_and_stored() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     let (state, small) = (TempDir::new().expect("a directory"), ca.crl_pem());
-    let table = state_in(state.path());
-    let estate = fetching(&ca, WHEN_ASKED)
+    let table = state_table(state.path());
+    let estate = fetching(&ca, ON_REQUEST)
         .proxy(move |proxy| proxy.with(&table))
         .start();
     wait_for_answer(&estate.proxy);
@@ -175,7 +175,7 @@ fn t08_a_ca_that_leaves_the_bundle_and_returns_has_its_fetched_crl() {
     // A bundle without any CRL is refused.
     let other = Ca::other();
     let file = ca.crl_pem() + &other.crl_pem();
-    let estate = fetching(&ca, WHEN_ASKED)
+    let estate = fetching(&ca, ON_REQUEST)
         .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644))
         .start();
     wait_for_answer(&estate.proxy);
@@ -195,7 +195,7 @@ fn t08_a_ca_that_leaves_the_bundle_and_returns_has_its_fetched_crl() {
     }
 }
 
-fn kept_lists(state: &TempDir) -> Vec<PathBuf> {
+fn stored_crls(state: &TempDir) -> Vec<PathBuf> {
     let entries = fs::read_dir(state.path()).expect("a directory");
     let mut files: Vec<_> = entries
         .map(|entry| entry.expect("an entry").path())

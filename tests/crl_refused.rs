@@ -9,8 +9,8 @@ use testkit::{Ca, Gate, Outcome, Proxy, Reply, StandIn};
 use crate::support::{
     Estate, assert_refused,
     crl_fetch::{
-        FAILING, LIST, WHEN_ASKED, answers, compilers_asked, fetch, fetch_unchanged, fetching,
-        state_in, wait_for_answer, without_ca,
+        CRL_PATH, FAILING, ON_REQUEST, answer_crl_requests, compiler_requests, fetch,
+        fetch_unchanged, fetching, state_table, wait_for_answer, without_ca,
     },
     done,
     paths::CATALOG,
@@ -22,7 +22,7 @@ const LACKING: &str = "proscenium_crl_refused_missing_revocations";
 #[test]
 fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
     let state = TempDir::new().expect("a directory");
-    let (ca, table) = (Ca::new(), state_in(state.path()));
+    let (ca, table) = (Ca::new(), state_table(state.path()));
     let agent = ca.agent("web01");
     let old = ca.crl_pem();
     let old_number = ca.crl_number();
@@ -34,13 +34,13 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
             .ca(&ca)
             .proxy(move |proxy| {
                 proxy
-                    .fetch(WHEN_ASKED)
+                    .fetch(ON_REQUEST)
                     .file("ssl/crl.pem", &file, 0o644)
                     .with(&table)
             })
             .start();
         wait_for_answer(&estate.proxy);
-        answers(&estate.ca_server, Reply::ok(answer));
+        answer_crl_requests(&estate.ca_server, Reply::ok(answer));
         estate
     };
     // The stand-in signed its own CRL for the fetch at the start.
@@ -73,8 +73,12 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
     assert!(shown.contains("ALARM: refused a fetched CRL"), "{shown}");
     // The alarm is logged once, however often the CRL is fetched.
     fetch_refused(&estate.proxy);
-    let told = estate.proxy.stderr();
-    assert_eq!(told.matches("refused a fetched CRL").count(), 1, "{told}");
+    let output = estate.proxy.stderr();
+    assert_eq!(
+        output.matches("refused a fetched CRL").count(),
+        1,
+        "{output}"
+    );
     // A reload does not accept it.
     estate.proxy.reload();
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
@@ -90,11 +94,11 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
         "{accepted}"
     );
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-    let told = estate.proxy.stderr();
-    let event = told
+    let output = estate.proxy.stderr();
+    let event = output
         .lines()
         .find(|line| line.contains("an operator accepted a CRL"));
-    let event = event.unwrap_or_else(|| panic!("not told: {told}"));
+    let event = event.unwrap_or_else(|| panic!("not logged: {output}"));
     assert!(event.contains(why[1]) && event.contains("uid "), "{event}");
     let trust = estate.proxy.status()["trust"].clone();
     assert_eq!(
@@ -104,10 +108,10 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
     );
     fetch_unchanged(&estate.proxy);
     // A copy of the refused CRL does not become active when another server returns it.
-    answers(&estate.ca_server, Reply::ok(&newer));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&newer));
     fetch_unchanged(&estate.proxy);
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-    answers(&estate.ca_server, Reply::ok(&old));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     fetch_unchanged(&estate.proxy);
     // The file still has the newer number, now and after a restart.
     estate.proxy.write("ssl/unrelated", "", 0o644);
@@ -123,7 +127,7 @@ fn t10_an_older_crl_is_refused_with_an_alarm_until_the_operator_accepts_it() {
     let estate = started(&newer, &again);
     fetch_unchanged(&estate.proxy);
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
-    answers(&estate.ca_server, Reply::ok(&old));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
 }
 
@@ -135,11 +139,11 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_is_refused_with_the_count()
         .iter()
         .chain([&compiler])
         .for_each(|agent| ca.revoke(agent));
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
     // Its number alone would be acceptable.
     let infrastructure = ca.other_crl_pem(ca.crl_number() + 10, &[&compiler]);
-    answers(&estate.ca_server, Reply::ok(&infrastructure));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
     let refused = fetch_refused(&estate.proxy);
     assert!(
         refused.contains("lacks 3 revoked certificates"),
@@ -153,19 +157,19 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_is_refused_with_the_count()
     );
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
     // An unchanged date is neither news nor the end of the alarm.
-    answers(&estate.ca_server, Reply::status(304));
+    answer_crl_requests(&estate.ca_server, Reply::status(304));
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 3.0);
     // The full CRL ends the alarm.
     let another = ca.agent("web01");
     ca.revoke(&another);
-    answers(&estate.ca_server, Reply::ok(&ca.crl_pem()));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()));
     fetch(&estate.proxy);
     assert_refused(&estate.client(&another).get(CATALOG), 403, &["revoked"]);
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("refused"), "{alarms}");
     // The operator accepts only this CRL, until the CA has its next one.
-    answers(
+    answer_crl_requests(
         &estate.ca_server,
         Reply::ok(&ca.other_crl_pem(ca.crl_number() + 20, &[])),
     );
@@ -184,11 +188,11 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     let ca = Ca::new();
     let (good, bad) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);
-    let settings = format!("{WHEN_ASKED}\ntimeout = \"2s\"\nbody_max = \"64KiB\"");
+    let settings = format!("{ON_REQUEST}\ntimeout = \"2s\"\nbody_max = \"64KiB\"");
     let estate = fetching(&ca, &settings).start();
     wait_for_answer(&estate.proxy);
     let whole = ca.crl_pem();
-    let elsewhere = format!("http://{}{LIST}", estate.compilers[0].address());
+    let elsewhere = format!("http://{}{CRL_PATH}", estate.compilers[0].address());
     let never = Gate::new();
     let half = &whole[..whole.len() - 60];
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n-\r\n";
@@ -249,7 +253,7 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     ];
     estate.forget();
     for (what, reply, expected) in cases {
-        answers(&estate.ca_server, reply);
+        answer_crl_requests(&estate.ca_server, reply);
         let failed = estate.proxy.command(&["crl", "fetch"], &[]);
         assert_eq!(failed.code, Some(1), "{what}: {failed:?}");
         assert!(
@@ -281,12 +285,12 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     estate.ca_server.restart();
     // A CRL is fetched only from the configured source; redirects are not followed.
     assert!(
-        compilers_asked(&estate)
+        compiler_requests(&estate)
             .iter()
-            .all(|request| request.path() != LIST)
+            .all(|request| request.path() != CRL_PATH)
     );
     ca.revoke(&good);
-    answers(&estate.ca_server, Reply::ok(&ca.crl_pem()));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()));
     fetch(&estate.proxy);
     assert_refused(&estate.client(&good).get(CATALOG), 403, &["revoked"]);
     let trust = estate.proxy.status()["trust"].clone();
@@ -304,11 +308,11 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
 fn a_crl_with_an_unknown_key_does_not_affect_the_other_crls_of_the_response() {
     let ca = Ca::new();
     let agent = ca.agent("web01");
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
     ca.revoke(&agent);
     let both = format!("{}{}", Ca::new().issuing_crl_pem(), ca.crl_pem());
-    answers(&estate.ca_server, Reply::ok(&both));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&both));
     fetch(&estate.proxy);
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
@@ -331,21 +335,21 @@ fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_othe
         second.address(),
         compiler.address(),
     );
-    answers(&first, Reply::ok(&old));
+    answer_crl_requests(&first, Reply::ok(&old));
     let front = proxy(&ca)
-        .fetch(WHEN_ASKED)
+        .fetch(ON_REQUEST)
         .file("ssl/crl.pem", &file, 0o644)
         .with(&pools)
         .start();
     wait_for_answer(&front);
     ca.revoke(&bad);
     let now = ca.crl_pem();
-    answers(&second, Reply::ok(&now));
+    answer_crl_requests(&second, Reply::ok(&now));
     for _ in 0..2 {
-        let told = fetch_refused(&front);
+        let output = fetch_refused(&front);
         assert!(
-            told.contains("lacks 1 revoked") || told.contains("lacks 2"),
-            "{told}"
+            output.contains("lacks 1 revoked") || output.contains("lacks 2"),
+            "{output}"
         );
         for agent in [&lost, &bad] {
             let answer = front.client(Some(agent)).get(CATALOG);
@@ -354,16 +358,16 @@ fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_othe
         let alarms = front.status()["trust"]["alarms"].to_string();
         assert!(alarms.contains("crl accept"), "{alarms}");
     }
-    let copied = front.client(None).get(LIST);
-    assert_eq!(copied.text(), now, "agents get what is in force");
-    let told = front.stderr();
-    let times = told.matches("refused a fetched CRL").count();
+    let copied = front.client(None).get(CRL_PATH);
+    assert_eq!(copied.text(), now, "agents get the active CRL");
+    let output = front.stderr();
+    let times = output.matches("refused a fetched CRL").count();
     assert!(
         times <= 2,
-        "once, and once more with the new number: {told}"
+        "once, and once more with the new number: {output}"
     );
     // The server that had lost the CRL has it again.
-    answers(&first, Reply::ok(&now));
+    answer_crl_requests(&first, Reply::ok(&now));
     fetch_unchanged(&front);
     let alarms = front.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("crl accept"), "{alarms}");
@@ -372,17 +376,17 @@ fn t10_where_ca_servers_disagree_the_crl_that_drops_nothing_is_used_and_the_othe
 #[test]
 fn t10_a_crl_that_the_ca_no_longer_returns_is_an_alarm() {
     let ca = Ca::new();
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
     let whole = ca.crl_pem();
     let end = "-----END X509 CRL-----\n";
     let root = whole.split_inclusive(end).last().expect("the root's");
     let name = format!("provides no CRL of CN={}", ca.name());
     let alarms = || estate.proxy.status()["trust"]["alarms"].to_string();
-    for (answer, is_told) in [(root, true), (&whole, false)] {
-        answers(&estate.ca_server, Reply::ok(answer));
+    for (answer, is_alarm) in [(root, true), (&whole, false)] {
+        answer_crl_requests(&estate.ca_server, Reply::ok(answer));
         fetch_unchanged(&estate.proxy);
-        assert_eq!(alarms().contains(&name), is_told, "{}", alarms());
+        assert_eq!(alarms().contains(&name), is_alarm, "{}", alarms());
     }
 }
 
@@ -391,13 +395,13 @@ fn the_alarm_about_a_refused_crl_ends_with_its_ca() {
     let ca = Ca::new();
     let old = ca.crl_pem();
     ca.renew_crl();
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
-    answers(&estate.ca_server, Reply::ok(&old));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
     // The CA is created again with the same name.
     let next = ca.namesake();
-    answers(&estate.ca_server, Reply::ok(&next.crl_pem()));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&next.crl_pem()));
     for (file, text) in [
         ("ssl/certs/ca.pem", next.bundle_pem()),
         ("ssl/crl.pem", next.crl_pem()),
@@ -421,9 +425,9 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
     let (bad, worse) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
     ca.revoke(&bad);
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
-    answers(&estate.ca_server, Reply::ok(&old));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&old));
     fetch_refused(&estate.proxy);
     // A file provides another CRL, and the CA does not answer any more.
     estate.ca_server.stop();
@@ -451,7 +455,7 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
 #[test]
 fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     let ca = Ca::new();
-    let estate = fetching(&ca, WHEN_ASKED).start();
+    let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
     let issuer = format!("CN={}", ca.name());
     for (arguments, code, expected) in [
@@ -484,11 +488,11 @@ fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     }
     ca.revoke(&ca.agent("web01"));
     fetch(&estate.proxy);
-    answers(&estate.ca_server, Reply::ok(&ca.other_crl_pem(1, &[])));
+    answer_crl_requests(&estate.ca_server, Reply::ok(&ca.other_crl_pem(1, &[])));
     fetch_refused(&estate.proxy);
     let outcome = estate
         .proxy
-        .command(&["crl", "accept"], &["CN=nobody", "--why", "x"]);
+        .command(&["crl", "accept"], &["CN=unknown", "--why", "x"]);
     assert!(
         outcome.stderr.contains(&format!("those of {issuer}")),
         "{}",

@@ -12,12 +12,12 @@ use testkit::{Ca, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_refused,
-    crl_fetch::{WHEN_ASKED, state_in, without_ca},
+    crl_fetch::{ON_REQUEST, state_table, without_ca},
     done,
     paths::CATALOG,
 };
 
-const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+const CRL_PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 #[test]
 fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
@@ -30,17 +30,17 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
         &ca,
         &old,
         state.path(),
-        WHEN_ASKED,
+        ON_REQUEST,
         "[ca]\nedge_answers = true",
     );
     wait_for_answer(&estate.proxy);
     // The stand-in signs its CRL again for each request.
     ca.renew_crl();
     let replaced = ca.crl_pem();
-    answers(&estate.ca_server, &replaced);
+    answer_crl_requests(&estate.ca_server, &replaced);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     // The CA is restored from a backup and continues from there.
-    answers(&estate.ca_server, &old);
+    answer_crl_requests(&estate.ca_server, &old);
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     done(
@@ -49,15 +49,15 @@ fn t10_a_crl_that_the_operator_replaced_is_neither_stored_nor_served() {
         &[&issuer, "--why", "restored"],
     );
     let now = ca.other_crl_pem(ca.crl_number() + 1, &[&bad]);
-    answers(&estate.ca_server, &now);
+    answer_crl_requests(&estate.ca_server, &now);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     // A server with a copy of the replaced CRL answers.
-    answers(&estate.ca_server, &replaced);
+    answer_crl_requests(&estate.ca_server, &replaced);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
-    let answered = estate.anonymous().get(LIST);
-    assert_eq!(answered.text(), now, "agents get what is in force");
+    let answered = estate.anonymous().get(CRL_PATH);
+    assert_eq!(answered.text(), now, "agents get the active CRL");
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(alarms.contains("an operator has replaced"), "{alarms}");
     drop(estate);
@@ -76,11 +76,11 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
     let old = ca.crl_pem();
     ca.revoke(&bad);
     let first = ca.crl_pem();
-    let estate = fetching(&ca, &first, &state, WHEN_ASKED, "");
+    let estate = fetching(&ca, &first, &state, ON_REQUEST, "");
     wait_for_answer(&estate.proxy);
     // Each of the three things that are stored: a decision, the CRL that it is about, a block.
     let accepted = ca.other_crl_pem(0, &[&good]);
-    answers(&estate.ca_server, &accepted);
+    answer_crl_requests(&estate.ca_server, &accepted);
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     let verbs: [(&[&str], &[&str]); 2] = [
@@ -112,17 +112,17 @@ fn the_alarm_about_the_state_lasts_until_everything_is_stored() {
     let ca = Ca::single("alone");
     let bad = ca.agent("web01");
     let old = ca.crl_pem();
-    let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
+    let estate = fetching(&ca, &old, state.path(), ON_REQUEST, "");
     wait_for_answer(&estate.proxy);
     // A directory cannot be replaced by a file.
-    let list = wait_until(LIMIT, || kept_list(state.path())).expect("is kept");
+    let list = wait_until(LIMIT, || stored_crl(state.path())).expect("is kept");
     fs::remove_file(&list).expect("is removed");
     fs::create_dir(&list).expect("is made");
     ca.revoke(&bad);
-    let told = done(&estate.proxy, &["crl", "fetch"], &[]);
+    let output = done(&estate.proxy, &["crl", "fetch"], &[]);
     assert!(
-        told.contains("it could not be saved for the next start"),
-        "{told}"
+        output.contains("it could not be saved for the next start"),
+        "{output}"
     );
     done(&estate.proxy, &["block"], &["web07", "--why", "lost"]);
     let unusable = estate.proxy.status()["state"]["unusable"].to_string();
@@ -143,20 +143,20 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     let ca = Ca::single("alone");
     let bad = ca.agent("web01");
     let old = ca.crl_pem();
-    let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
+    let estate = fetching(&ca, &old, state.path(), ON_REQUEST, "");
     wait_for_answer(&estate.proxy);
     ca.revoke(&bad);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     // The proxy refuses what the CA returns from now on; the agent on this host accepts it.
     let lacking = ca.other_crl_pem(ca.crl_number() + 10, &[]);
-    answers(&estate.ca_server, &lacking);
+    answer_crl_requests(&estate.ca_server, &lacking);
     let fetch = || estate.proxy.command(&["crl", "fetch"], &[]).code;
     assert_eq!(fetch(), Some(1));
     estate.proxy.write("ssl/crl.pem", &lacking, 0o644);
-    let told = estate.proxy.reload_applied();
+    let output = estate.proxy.reload_applied();
     let words = "is not used, because it drops revocations: it lacks 1 of the 1 certificates";
-    assert!(told.to_string().contains(words), "{told}");
+    assert!(output.to_string().contains(words), "{output}");
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     assert_eq!(fetch(), Some(1));
     let alarms = || estate.proxy.status()["trust"]["alarms"].to_string();
@@ -173,9 +173,9 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     drop(front);
 
     // The operator's decision applies to both sources.
-    let estate = fetching(&ca, &lacking, state.path(), WHEN_ASKED, "");
+    let estate = fetching(&ca, &lacking, state.path(), ON_REQUEST, "");
     wait_for_answer(&estate.proxy);
-    answers(&estate.ca_server, &lacking);
+    answer_crl_requests(&estate.ca_server, &lacking);
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     done(
@@ -194,7 +194,7 @@ fn t09_a_start_uses_the_stored_crl_where_the_file_is_older() {
     let ca = Ca::new();
     let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
     let old = ca.crl_pem();
-    let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
+    let estate = fetching(&ca, &old, state.path(), ON_REQUEST, "");
     wait_for_answer(&estate.proxy);
     ca.revoke(&bad);
     ca.renew_crl();
@@ -215,10 +215,10 @@ fn t10_an_accepted_crl_stays_accepted_after_a_restart() {
     let gone = ca.agent("web01");
     ca.revoke(&gone);
     let file = ca.crl_pem();
-    let estate = fetching(&ca, &file, state.path(), WHEN_ASKED, "");
+    let estate = fetching(&ca, &file, state.path(), ON_REQUEST, "");
     wait_for_answer(&estate.proxy);
     let pruned = ca.other_crl_pem(ca.crl_number() + 1, &[]);
-    answers(&estate.ca_server, &pruned);
+    answer_crl_requests(&estate.ca_server, &pruned);
     assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
     let issuer = format!("CN={}", ca.name());
     done(
@@ -235,7 +235,7 @@ fn t10_an_accepted_crl_stays_accepted_after_a_restart() {
 }
 
 fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Estate {
-    let (file, state) = (file.to_owned(), state_in(state));
+    let (file, state) = (file.to_owned(), state_table(state));
     let (lines, tables) = (lines.to_owned(), tables.to_owned());
     Estate::builder()
         .ca(ca)
@@ -250,15 +250,15 @@ fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Est
 }
 
 /// The CRL of the only CA.
-fn kept_list(state: &Path) -> Option<PathBuf> {
+fn stored_crl(state: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(state).ok()?;
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
     paths.find(|path| path.extension().is_some_and(|extension| extension == "der"))
 }
 
-fn answers(ca_server: &StandIn, text: &str) {
+fn answer_crl_requests(ca_server: &StandIn, text: &str) {
     let reply = Reply::ok(text);
-    ca_server.answer(move |request| (request.path() == LIST).then(|| reply.clone()));
+    ca_server.answer(move |request| (request.path() == CRL_PATH).then(|| reply.clone()));
 }
 
 #[track_caller]

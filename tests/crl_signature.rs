@@ -20,28 +20,28 @@ fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
     if !is_there("apache2", "-v") || !is_there("openssl", "version") {
         return;
     }
-    let place = Place::new();
-    let apache = |crl: &str| Apache::start(&place, crl);
-    let agent = place.agent("web01");
+    let cas = TwoCas::new();
+    let apache = |crl: &str| Apache::start(&cas, crl);
+    let agent = cas.agent("web01");
     // With the CRL of the CA alone Apache accepts the agent, and answers 404.
     let right = apache("new/crl.pem");
-    let client = right.client(&place, &agent);
+    let client = right.client(&cas, &agent);
     let answer = client.try_request("GET", CATALOG, &[], b"");
     assert!(matches!(answer.expect("an answer").status, 403 | 404));
     // With both CRLs, as with the old one alone, Apache uses the one that it finds by the name: the newer.
     for crl in ["old/crl.pem", "both.pem"] {
         let wrong = apache(crl);
         let answer = wrong
-            .client(&place, &agent)
+            .client(&cas, &agent)
             .try_request("GET", CATALOG, &[], b"");
         assert!(answer.is_err(), "{crl}: {answer:?}");
         let log = wrong.log();
-        let told = wait_until(LIMIT, || {
+        let output = wait_until(LIMIT, || {
             let text = fs::read_to_string(&log).unwrap_or_default();
             text.contains("CRL signature failure").then_some(())
         });
         assert!(
-            told.is_some(),
+            output.is_some(),
             "{}",
             fs::read_to_string(&log).unwrap_or_default()
         );
@@ -53,12 +53,12 @@ fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() 
     if !is_there("openssl", "version") {
         return;
     }
-    let place = Place::new();
+    let cas = TwoCas::new();
     for crl in ["both.pem", "crl"] {
         let ca = Ca::new();
         let member = StandIn::builder("m").ca(&ca).start();
         let address = member.address();
-        let file = |name: &str| place.path(name).display().to_string();
+        let file = |name: &str| cas.path(name).display().to_string();
         let proxy = support::proxy(&ca)
             .whole(&format!(
                 "[listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n\
@@ -78,9 +78,9 @@ fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() 
             "is not signed by the CA CN=Puppet CA: puppet.example.com of the bundle but by another key of a CA with \
              that name (was the CA recreated?)",
         );
-        let bundle = fs::read_to_string(place.path("new/ca.pem")).expect("a CA");
+        let bundle = fs::read_to_string(cas.path("new/ca.pem")).expect("a CA");
         let ask = |certname: &str| {
-            let agent = place.agent(certname);
+            let agent = cas.agent(certname);
             let client = Client::new(proxy.address(), &bundle, Some(&agent));
             let target = CATALOG.replace("web01", certname);
             client.request("GET", &target, &[], b"").status
@@ -92,28 +92,28 @@ fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() 
 
 /// Two CAs of one name, the agents of the newer, and the CRLs of both. OpenSSL makes them, because CRLs of that time do
 /// not name the key of their CA (RFC 5280, 5.2.1); a modern CRL would be matched by its key identifier.
-struct Place(TempDir);
+struct TwoCas(TempDir);
 
-impl Place {
+impl TwoCas {
     fn new() -> Self {
-        let place = Self(TempDir::new().expect("a directory"));
+        let cas = Self(TempDir::new().expect("a directory"));
         for (name, number) in [("new", "01"), ("old", "05")] {
-            place.write(&format!("{name}/index.txt"), "");
-            place.write(&format!("{name}/serial"), "01");
-            place.write(&format!("{name}/crlnumber"), number);
-            place.write(&format!("{name}/ca.cnf"), CONFIGURATION);
+            cas.write(&format!("{name}/index.txt"), "");
+            cas.write(&format!("{name}/serial"), "01");
+            cas.write(&format!("{name}/crlnumber"), number);
+            cas.write(&format!("{name}/ca.cnf"), CONFIGURATION);
             let key = ["-newkey", "rsa:2048", "-nodes", "-config", "ca.cnf"];
             let own = [
                 "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "3650",
             ];
             let request = ["req", "-extensions", "authority", "-subj", CA_NAME];
-            place.openssl(name, &[&request[..], &key, &own].concat());
+            cas.openssl(name, &[&request[..], &key, &own].concat());
         }
         for certname in ["web01", "web02"] {
             let [key, request, certificate] =
                 ["key", "csr", "pem"].map(|kind| format!("{certname}.{kind}"));
             let subject = format!("/CN={certname}");
-            place.openssl(
+            cas.openssl(
                 "new",
                 &[
                     "req", "-newkey", "rsa:2048", "-nodes", "-config", "ca.cnf", "-keyout", &key,
@@ -123,9 +123,9 @@ impl Place {
             let sign = [
                 "ca", "-batch", "-notext", "-config", "ca.cnf", "-in", &request,
             ];
-            place.openssl("new", &[&sign[..], &["-out", &certificate]].concat());
+            cas.openssl("new", &[&sign[..], &["-out", &certificate]].concat());
         }
-        place.openssl("new", &["ca", "-config", "ca.cnf", "-revoke", "web02.pem"]);
+        cas.openssl("new", &["ca", "-config", "ca.cnf", "-revoke", "web02.pem"]);
         // OpenSSL uses the newer of two CRLs that it cannot tell apart.
         let lists = [
             "ca",
@@ -137,17 +137,17 @@ impl Place {
             "-crl_lastupdate",
         ];
         for (name, updated) in [("new", "20250101000000Z"), ("old", "20250601000000Z")] {
-            place.openssl(
+            cas.openssl(
                 name,
                 &[&lists[..], &[updated, "-crl_nextupdate", "20490101000000Z"]].concat(),
             );
         }
         let [new, old] = ["new", "old"]
-            .map(|name| fs::read_to_string(place.path(&format!("{name}/crl.pem"))).expect("a CRL"));
-        place.write("both.pem", &format!("{old}{new}"));
-        place.write("crl/old.pem", &old);
-        place.write("crl/new.pem", &new);
-        place
+            .map(|name| fs::read_to_string(cas.path(&format!("{name}/crl.pem"))).expect("a CRL"));
+        cas.write("both.pem", &format!("{old}{new}"));
+        cas.write("crl/old.pem", &old);
+        cas.write("crl/new.pem", &new);
+        cas
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -220,7 +220,7 @@ struct Apache {
 
 impl Apache {
     #[track_caller]
-    fn start(place: &Place, crl: &str) -> Self {
+    fn start(cas: &TwoCas, crl: &str) -> Self {
         let directory = TempDir::new().expect("a directory");
         let port = HeldPort::take();
         let modules: String = ["mpm_event", "ssl", "authz_core"]
@@ -229,7 +229,7 @@ impl Apache {
             })
             .concat();
         let (at, file) = (directory.path().display(), |name: &str| {
-            place.path(name).display().to_string()
+            cas.path(name).display().to_string()
         });
         let text = format!(
             "{modules}ServerRoot {at}\nServerName puppet\nPidFile {at}/pid\nMutex pthread\nListen 127.0.0.1:{port}\n\
@@ -257,8 +257,8 @@ impl Apache {
         apache
     }
 
-    fn client(&self, place: &Place, agent: &Credential) -> Client {
-        let bundle = fs::read_to_string(place.path("new/ca.pem")).expect("a CA");
+    fn client(&self, cas: &TwoCas, agent: &Credential) -> Client {
+        let bundle = fs::read_to_string(cas.path("new/ca.pem")).expect("a CA");
         let address: SocketAddr = self.port.address();
         Client::new(address, &bundle, Some(agent))
     }

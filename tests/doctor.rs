@@ -145,11 +145,11 @@ fn alarms_of_the_running_proxy_are_findings_too() {
     let outcome = estate.proxy.command(&["doctor"], &["--json"]);
     let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
     let findings = proof["findings"].as_array().expect("a list");
-    let told = findings.iter().any(|finding| {
+    let output = findings.iter().any(|finding| {
         let found = finding["found"].as_str().unwrap_or_default();
         finding["check"] == "running" && found.contains(&down) && found.contains("is down")
     });
-    assert!(told, "{proof:#}");
+    assert!(output, "{proof:#}");
     assert_eq!(outcome.code, Some(2));
 }
 
@@ -175,9 +175,9 @@ fn a_pool_without_an_available_member_is_found_and_maintenance_is_not_a_fault() 
     administer("maintenance", &one);
     assert_eq!(running(), "", "it was taken out");
     administer("drain", &two);
-    let told = running();
+    let output = running();
     for words in ["no member of pool compilers", &two, "drain", "failure"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     administer("ready", &two);
     assert_eq!(running(), "", "one is enough");
@@ -186,7 +186,7 @@ fn a_pool_without_an_available_member_is_found_and_maintenance_is_not_a_fault() 
 #[test]
 fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
     let estate = Estate::start();
-    let told = |state: Option<PathBuf>| {
+    let shown = |state: Option<PathBuf>| {
         let mut doctor = std::process::Command::new(BINARY);
         doctor.args(["doctor", "--json", "--config"]);
         doctor.arg(estate.proxy.config_path());
@@ -199,8 +199,8 @@ fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
         running.map(ToString::to_string).collect::<String>()
     };
     let state = estate.proxy.state_directory();
-    assert_eq!(told(Some(state.clone())), "", "it was started so");
-    let elsewhere = told(None);
+    assert_eq!(shown(Some(state.clone())), "", "it was started so");
+    let elsewhere = shown(None);
     assert!(
         elsewhere.contains("uses the state directory"),
         "{elsewhere}"
@@ -209,15 +209,15 @@ fn a_file_that_the_running_proxy_has_not_loaded_is_found() {
     let more = "[csr]\nrsa_bits_min = 4096\n";
     let text = estate.proxy.config_text();
     estate.proxy.write_config(&format!("{text}\n{more}"));
-    let edited = told(Some(state.clone()));
+    let edited = shown(Some(state.clone()));
     assert!(edited.contains("uses another configuration"), "{edited}");
     assert!(edited.contains("\"note\""), "{edited}");
     estate.proxy.reload_applied();
-    assert_eq!(told(Some(state.clone())), "", "it was reloaded");
+    assert_eq!(shown(Some(state.clone())), "", "it was reloaded");
     // The cores of this process differ from those of the service, so there is nothing to compare.
     let text = estate.proxy.config_text();
     estate.proxy.write_config(&format!("workers = 61\n{text}"));
-    assert_eq!(told(Some(state)), "", "it has as many workers as cores");
+    assert_eq!(shown(Some(state)), "", "it has as many workers as cores");
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn another_process_on_the_admin_socket_is_found_with_a_remedy() {
     let other = std::thread::spawn(move || {
         for _ in 0..2 {
             let (mut caller, _) = listener.accept().expect("a caller");
-            let _ = std::io::Write::write_all(&mut caller, b"SSH-2.0-somebody\r\n");
+            let _ = std::io::Write::write_all(&mut caller, b"SSH-2.0-other\r\n");
         }
     });
     let proof = clinic.assert_found("running", "warning", &["is that proscenium"]);

@@ -186,7 +186,7 @@ fn a_certificate_that_is_not_an_ordinary_agents_proves_nothing() {
     for (agent, words) in [
         (clinic.ca.agent("puppet"), "the name of this proxy"),
         (
-            Ca::named("Nobody's").agent("web01"),
+            Ca::named("Unrelated").agent("web01"),
             "was not issued by a CA",
         ),
         (

@@ -23,7 +23,7 @@ fn a_key_that_everyone_may_read_is_found() {
     assert!(remedy.contains("chmod o="), "{proof:#}");
     assert!(
         clinic.compiler.requests().is_empty(),
-        "nobody is asked by a refused configuration"
+        "a refused configuration causes no request"
     );
 }
 
@@ -150,8 +150,8 @@ fn an_expired_ca_is_found_by_doctor_and_check_and_a_renewed_one_is_harmless() {
     clinic.assert_found("ca-dates", "failure", &["CN=Puppet CA: old", "expired on"]);
     let config = clinic.path("proscenium.toml").display().to_string();
     let check = || command_line(&PathBuf::from(BINARY), &["check", "--config", &config]);
-    let told = "CA CN=Puppet CA: old expired on 2001";
-    assert!(check().stderr.contains(told), "{}", check().stderr);
+    let expected = "CA CN=Puppet CA: old expired on 2001";
+    assert!(check().stderr.contains(expected), "{}", check().stderr);
     bundle(&[&ended, &ca_pem("Puppet CA: old", 2999)]);
     let found = &["CN=Puppet CA: old", "another CA certificate with that name"];
     clinic.assert_found("ca-dates", "warning", found);
@@ -168,8 +168,8 @@ fn an_expired_ca_is_found_by_doctor_and_check_and_a_renewed_one_is_harmless() {
     clinic.more = "crl = \"{dir}/crl.pem\"\n".to_owned();
     let found = &["CN=Puppet CA: old", "members-ca.pem", "expired on"];
     clinic.assert_found("ca-dates", "failure", found);
-    let told = "which verifies members, is expired or not valid yet";
-    assert!(check().stderr.contains(told), "{}", check().stderr);
+    let expected = "which verifies members, is expired or not valid yet";
+    assert!(check().stderr.contains(expected), "{}", check().stderr);
 }
 
 /// A CA of this name that expires at the end of that year.

@@ -54,7 +54,7 @@ fn every_response_after_the_stop_closes_its_connection() {
 
 #[test]
 fn idle_connections_and_new_handshakes_stay_open_for_seconds_after_a_stop() {
-    http1_alone!("an HTTP/2 client is told (GOAWAY), nobody waits for its silence");
+    http1_alone!("an HTTP/2 client gets GOAWAY, and its connection closes at once");
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let began = Instant::now();
@@ -94,7 +94,7 @@ fn a_post_in_flight_is_answered_and_the_process_ends_with_it() {
 
 #[test]
 fn a_response_that_has_begun_arrives_complete() {
-    http1_alone!("an HTTP/2 client is told (GOAWAY) and asks no more on that connection");
+    http1_alone!("an HTTP/2 client gets GOAWAY and opens no more streams");
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let gate = Gate::new();
@@ -104,7 +104,7 @@ fn a_response_that_has_begun_arrives_complete() {
     let mut connection = estate.client(&agent).connect().expect("connects");
     connection.send("GET", CATALOG, &[], b"").expect("is taken");
     let head = connection.read_head().expect("a head");
-    assert!(!head.says_close(), "nobody was stopping then");
+    assert!(!head.says_close(), "the stop had not begun");
     drain(&estate.proxy);
     gate.release();
     let answer = connection.read_body_of(head).expect("a whole body");
@@ -123,7 +123,7 @@ fn a_response_that_has_begun_arrives_complete() {
 
 #[test]
 fn a_connection_whose_response_has_begun_stays_open_for_seconds_after_a_stop() {
-    http1_alone!("an HTTP/2 client is told (GOAWAY), nobody waits for its silence");
+    http1_alone!("an HTTP/2 client gets GOAWAY, and its connection closes at once");
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let gate = Gate::new();
@@ -268,10 +268,10 @@ fn assert_cut(estate: &Estate, then: impl FnOnce()) {
             .collect();
         estate.compilers[0].wait_for_request(2, LIMIT);
         estate.proxy.terminate();
-        let told = wait_until(LIMIT, || {
+        let output = wait_until(LIMIT, || {
             estate.proxy.stderr().contains("draining").then_some(())
         });
-        assert!(told.is_some(), "{}", estate.proxy.stderr());
+        assert!(output.is_some(), "{}", estate.proxy.stderr());
         then();
         for client in posting {
             assert!(
@@ -342,8 +342,8 @@ fn a_stop_during_a_reload_cancels_the_reload() {
     assert!(asked.is_some(), "{}", estate.proxy.stderr());
     drain(&estate.proxy);
     gate.release();
-    let nobody = wait_until(LIMIT, || TcpStream::connect(port.address()).err());
-    assert!(nobody.is_some(), "nobody is let in any more");
+    let refused = wait_until(LIMIT, || TcpStream::connect(port.address()).err());
+    assert!(refused.is_some(), "new connections are refused");
     assert_eq!(estate.proxy.generation(), 1);
     assert_eq!(open.get(CATALOG).status, 200);
     assert_ends(&estate.proxy);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{Ca, Client, Outcome, Recorded, Reply, Response, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, crl_fetch::WHEN_ASKED};
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, crl_fetch::ON_REQUEST};
 
 const CA: &str = "/puppet-ca/v1/certificate/ca";
 const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
@@ -13,7 +13,7 @@ const LEGACY_CA: &str = "/production/certificate/ca";
 const LEGACY_CRL: &str = "/production/certificate_revocation_list/ca";
 const MODIFIED: &str = "Sat, 21 Nov 2020 10:00:00 GMT";
 const ANSWERS: &str = "proscenium_edge_answers_total";
-const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
+const EVERY_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 
 fn edge(fetch: &'static str, ca: &'static str) -> EstateBuilder {
     Estate::builder().proxy(move |proxy| {
@@ -66,7 +66,7 @@ fn answer(
 }
 
 /// The stand-in returns these CRLs from now on. Otherwise it signs them again for each request.
-fn fixed_lists(estate: &Estate) -> String {
+fn fix_crls(estate: &Estate) -> String {
     estate.ca.renew_crl();
     let lists = estate.ca.crl_pem();
     let fixed = lists.clone();
@@ -78,9 +78,9 @@ fn fixed_lists(estate: &Estate) -> String {
 
 #[test]
 fn both_documents_are_the_cas_own_bytes_for_every_client_and_layout() {
-    let estate = started(edge(WHEN_ASKED, ""));
+    let estate = started(edge(ON_REQUEST, ""));
     let agent = estate.client(&estate.ca.agent("web01"));
-    let (bundle, lists) = (estate.ca.bundle_pem(), fixed_lists(&estate));
+    let (bundle, lists) = (estate.ca.bundle_pem(), fix_crls(&estate));
     for client in [agent, estate.anonymous()] {
         for (path, expected) in [
             (CA, &bundle),
@@ -124,7 +124,7 @@ fn both_documents_are_the_cas_own_bytes_for_every_client_and_layout() {
 
 #[test]
 fn a_client_that_has_the_current_copy_gets_304() {
-    let estate = edge(WHEN_ASKED, "").start();
+    let estate = edge(ON_REQUEST, "").start();
     let bundle = estate.ca.bundle_pem();
     answer(&estate.ca_server, CA, move || {
         Reply::ok(&bundle).header("Last-Modified", MODIFIED)
@@ -154,16 +154,16 @@ fn a_client_that_has_the_current_copy_gets_304() {
         assert!(is_copy(&response));
     }
     assert_eq!(passed_on(&estate), 0);
-    let told = estate
+    let output = estate
         .proxy
         .metrics()
         .sum(ANSWERS, &[("result", "not-modified")]);
-    assert_eq!(told, 2.0);
+    assert_eq!(output, 2.0);
 }
 
 #[test]
 fn t08_an_agent_with_the_previous_crl_never_gets_304_for_the_next() {
-    let estate = started(edge(WHEN_ASKED, ""));
+    let estate = started(edge(ON_REQUEST, ""));
     // The copy is refreshed at this time, and its date is sent the next time. By then the CA has made another CRL,
     // which no client has fetched.
     let client = estate.anonymous();
@@ -183,7 +183,7 @@ fn t08_an_agent_with_the_previous_crl_never_gets_304_for_the_next() {
 
 #[test]
 fn a_date_is_accepted_once_no_client_can_have_an_older_copy_of_that_date() {
-    let estate = started(edge(EACH_SECOND, "edge_answers_age_max = \"2s\""));
+    let estate = started(edge(EVERY_SECOND, "edge_answers_age_max = \"2s\""));
     let client = estate.anonymous();
     let began = SystemTime::now() - Duration::from_secs(1);
     for path in [CA, CRL] {
@@ -195,10 +195,10 @@ fn a_date_is_accepted_once_no_client_can_have_an_older_copy_of_that_date() {
             let date = httpdate::fmt_http_date(date);
             client.request("GET", path, &[("If-Modified-Since", &date)], b"")
         };
-        let told = wait_until(LIMIT, || {
+        let output = wait_until(LIMIT, || {
             (at(SystemTime::now()).status == 304).then_some(())
         });
-        assert!(told.is_some(), "{path}");
+        assert!(output.is_some(), "{path}");
         assert_eq!(at(began).status, 200, "{path}");
         let to_come = SystemTime::now() + Duration::from_secs(3600);
         assert_eq!(at(to_come).status, 200, "{path}");
@@ -207,7 +207,7 @@ fn a_date_is_accepted_once_no_client_can_have_an_older_copy_of_that_date() {
 
 #[test]
 fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
-    let estate = started(edge(EACH_SECOND, ""));
+    let estate = started(edge(EVERY_SECOND, ""));
     estate.ca_server.kill();
     let old = wait_until(LIMIT, || {
         let response = estate.anonymous().get(CRL);
@@ -215,7 +215,10 @@ fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
         let age: u64 = response.headers.only("age").parse().expect("seconds");
         (age >= 2).then_some(())
     });
-    assert!(old.is_some(), "the age rises while nobody confirms it");
+    assert!(
+        old.is_some(),
+        "the age rises while the CA does not confirm the copy"
+    );
     for path in [CA, CRL] {
         assert_eq!(estate.anonymous().get(path).status, 200);
     }
@@ -231,7 +234,7 @@ fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
 
 #[test]
 fn a_copy_that_the_ca_does_not_confirm_is_served_for_a_limited_time() {
-    let estate = started(edge(WHEN_ASKED, "edge_answers_age_max = \"2s\""));
+    let estate = started(edge(ON_REQUEST, "edge_answers_age_max = \"2s\""));
     estate.ca_server.kill();
     for path in [CA, CRL] {
         let ended = wait_until(LIMIT, || {
@@ -251,7 +254,7 @@ fn a_copy_that_the_ca_does_not_confirm_is_served_for_a_limited_time() {
 #[test]
 fn the_ca_gets_one_request_per_interval_however_many_clients_there_are() {
     let estate = started(edge(
-        WHEN_ASKED,
+        ON_REQUEST,
         "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 1",
     ));
     for _ in 0..25 {
@@ -269,7 +272,7 @@ fn the_ca_gets_one_request_per_interval_however_many_clients_there_are() {
 
 #[test]
 fn a_new_crl_is_served_as_soon_as_it_is_active() {
-    let estate = started(edge(WHEN_ASKED, ""));
+    let estate = started(edge(ON_REQUEST, ""));
     let client = estate.anonymous();
     let before = client.get(CRL);
     estate.ca.revoke(&estate.ca.agent("web01"));
@@ -290,14 +293,14 @@ fn t10_a_crl_that_drops_revocations_is_not_served() {
     let bad = ca.agent("web01");
     let before = ca.crl_pem();
     ca.revoke(&bad);
-    let estate = started(edge(WHEN_ASKED, "").ca(&ca));
+    let estate = started(edge(ON_REQUEST, "").ca(&ca));
     let good = estate.anonymous().get(CRL);
     assert_ne!(good.text(), before);
     answer(&estate.ca_server, CRL, move || Reply::ok(&before));
-    let told = fetch(&estate);
+    let output = fetch(&estate);
     assert!(
-        told.stdout.contains("refused") || told.stderr.contains("refused"),
-        "{told:?}"
+        output.stdout.contains("refused") || output.stderr.contains("refused"),
+        "{output:?}"
     );
     // The last valid CRL, whose age grows from now on.
     let still = estate.anonymous().get(CRL);
@@ -310,7 +313,7 @@ fn t10_a_crl_that_only_agents_would_read_from_the_response_is_not_served() {
     let ca = Ca::new();
     let hidden = ca.crl_pem();
     ca.revoke(&ca.agent("web01"));
-    let estate = started(edge(WHEN_ASKED, "").ca(&ca));
+    let estate = started(edge(ON_REQUEST, "").ca(&ca));
     let good = estate.anonymous().get(CRL).text();
     let lists = ca.crl_pem();
     for strange in [
@@ -338,7 +341,7 @@ fn a_crl_that_the_operator_accepts_is_served_at_once() {
     let bad = ca.agent("web01");
     let before = ca.crl_pem();
     ca.revoke(&bad);
-    let estate = started(edge(WHEN_ASKED, "").ca(&ca));
+    let estate = started(edge(ON_REQUEST, "").ca(&ca));
     let old = before.clone();
     answer(&estate.ca_server, CRL, move || {
         Reply::ok(&old).header("Last-Modified", MODIFIED)
@@ -358,7 +361,7 @@ fn a_crl_that_the_operator_accepts_is_served_at_once() {
 
 #[test]
 fn the_documents_of_a_ca_that_leaves_the_bundle_are_no_longer_served() {
-    let estate = started(edge(EACH_SECOND, ""));
+    let estate = started(edge(EVERY_SECOND, ""));
     // The next fetch waits, and so does a reload that needs the copies.
     let gate = testkit::Gate::new();
     let (held, lists) = (gate.clone(), estate.ca.crl_pem());
@@ -399,7 +402,7 @@ fn untrusted_certificates_are_never_served() {
     ] {
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(|proxy| proxy.fetch(WHEN_ASKED))
+            .proxy(|proxy| proxy.fetch(ON_REQUEST))
             .start();
         let reply = strange.clone();
         answer(&estate.ca_server, CA, move || Reply::ok(&reply));
@@ -429,7 +432,7 @@ fn untrusted_certificates_are_never_served() {
 
 #[test]
 fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
-    let estate = edge(EACH_SECOND, "").start();
+    let estate = edge(EVERY_SECOND, "").start();
     answer(&estate.ca_server, CA, || Reply::ok("not yet"));
     let config = estate.proxy.config_text();
     estate.proxy.wait_for_status("the alarm", |status| {
@@ -437,7 +440,7 @@ fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
     });
     let config = config
         .replace("edge_answers = true", "edge_answers = false")
-        .replace(EACH_SECOND, "enabled = false");
+        .replace(EVERY_SECOND, "enabled = false");
     estate.proxy.write_config(&config);
     estate.proxy.reload_applied();
     estate.proxy.wait_for_status("no alarm", |status| {
@@ -448,7 +451,7 @@ fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
 #[test]
 fn no_copy_is_served_unless_configured() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch(WHEN_ASKED))
+        .proxy(|proxy| proxy.fetch(ON_REQUEST))
         .start();
     let client = estate.anonymous();
     for path in [CA, CRL] {
@@ -493,28 +496,28 @@ fn serving_copies_without_fetching_is_an_error() {
 
 #[test]
 fn explain_shows_requests_that_are_answered_from_a_copy() {
-    let estate = started(edge(WHEN_ASKED, "edge_answers_age_max = \"2h\""));
+    let estate = started(edge(ON_REQUEST, "edge_answers_age_max = \"2h\""));
     let explained = |path: &str| {
-        let told = estate.proxy.command(&["explain"], &[path]);
-        assert_eq!(told.code, Some(0), "{told:?}");
-        told.stdout
+        let output = estate.proxy.command(&["explain"], &[path]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        output.stdout
     };
     for (path, document) in [(CA, "(ca)"), (LEGACY_CRL, "(crl)")] {
-        let told = explained(path);
-        let line = told
+        let output = explained(path);
+        let line = output
             .lines()
             .find(|line| line.starts_with("answer   by the proxy"));
-        let line = line.unwrap_or_else(|| panic!("{told}"));
+        let line = line.unwrap_or_else(|| panic!("{output}"));
         assert!(line.contains(document) && line.contains("7200s"), "{line}");
-        assert!(told.contains("pool     ca"), "{told}");
+        assert!(output.contains("pool     ca"), "{output}");
     }
-    let told = explained("/puppet-ca/v1/certificate/web01");
-    assert!(!told.contains("answer   by the proxy"), "{told}");
+    let output = explained("/puppet-ca/v1/certificate/web01");
+    assert!(!output.contains("answer   by the proxy"), "{output}");
 }
 
 #[test]
 fn only_reading_the_two_documents_is_open_to_any_client() {
-    let estate = started(edge(WHEN_ASKED, ""));
+    let estate = started(edge(ON_REQUEST, ""));
     let client = estate.anonymous();
     for (method, path, status) in [
         ("POST", CA, 405),
@@ -547,7 +550,7 @@ fn another_ca_behind_its_own_route_serves_its_own_documents() {
          header = {{ X-Site = \"other\" }}\nclient = \"any\"\n",
         other.address()
     );
-    let estate = edge(WHEN_ASKED, "")
+    let estate = edge(ON_REQUEST, "")
         .proxy(move |proxy| proxy.with(&route))
         .start();
     wait_for_copies(&estate);

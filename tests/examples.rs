@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use testkit::{Ca, Credential, Proxy, Recorded, Reply, StandIn, wait_until};
 
-use crate::support::{self, LIMIT, assert_told, paths::CATALOG};
+use crate::support::{self, LIMIT, assert_identity, paths::CATALOG};
 
 #[test]
 fn the_installed_configuration_serves() {
@@ -43,7 +43,7 @@ fn the_installed_configuration_serves() {
     assert_eq!(proxy.client(None).get(CATALOG).status, 403);
     let catalogs = [c1.requests(), c2.requests()].concat();
     assert_eq!(catalogs.len(), 1);
-    assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
+    assert_identity(&catalogs[0], "SUCCESS", Some("CN=web01"));
     assert!(!catalogs[0].only("x-client-cert").is_empty());
     // A CRL is fetched from the CA by default.
     proxy.wait_for_status("a list was fetched", |status| {
@@ -89,7 +89,7 @@ fn trusted_header_compilers_serve_over_mutual_tls() {
     assert_eq!(client.get(CATALOG).status, 200);
     assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
     let catalog = [c1.requests(), c2.requests()].concat().remove(0);
-    assert_told(&catalog, "SUCCESS", Some("CN=web01"));
+    assert_identity(&catalog, "SUCCESS", Some("CN=web01"));
     assert!(!catalog.only("x-client-cert").is_empty());
     assert_eq!(catalog.peer_certificates[0], own.cert_der);
     let asked = authority.last();
@@ -132,7 +132,7 @@ fn a_single_host_serves_over_loopback() {
     let agent = ca.agent("web01");
     assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 200);
     let catalog = [c1.requests(), c2.requests()].concat().remove(0);
-    assert_told(&catalog, "SUCCESS", Some("CN=web01"));
+    assert_identity(&catalog, "SUCCESS", Some("CN=web01"));
     assert!(!catalog.only("x-client-cert").is_empty());
     assert_written(&proxy, " web01 [");
     // A revocation by the CA takes effect at the next reload.
@@ -304,10 +304,10 @@ fn the_example_for_sessions_of_an_application_serves() {
     assert_eq!(proxy.client(None).get("/app/").status, 403);
 }
 
-/// A server over TLS that accepts client certificates signed by `lets_in`.
-pub(crate) fn member(ca: &Ca, lets_in: &Ca, name: &str) -> StandIn {
+/// A server over TLS that accepts client certificates signed by `client_ca`.
+pub(crate) fn member(ca: &Ca, client_ca: &Ca, name: &str) -> StandIn {
     let builder = StandIn::builder(name).ca(ca);
-    builder.tls(lets_in, &ca.server(name)).start()
+    builder.tls(client_ca, &ca.server(name)).start()
 }
 
 /// A file of `conf/` with the addresses and paths of this test, and a reachable admin socket.

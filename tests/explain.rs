@@ -26,13 +26,13 @@ fn explain_predicts_the_result_of_every_generated_request() {
     proxy.wait_for_members(&["ca", "compilers", "forge"]);
 
     let mut seed = Seed::from_env_or_random();
-    let mut seen = Seen::default();
+    let mut seen = MemberRequest::default();
     for _ in 0..REQUESTS {
         let request = Request::generate(&mut seed, &clients);
         let client = &clients[request.client];
         let arguments = request.arguments(client, &proxy);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let told = Fate::told(&proxy.command(&["explain"], &arguments));
+        let output = Fate::parse(&proxy.command(&["explain"], &arguments));
         let source = request.source.parse().expect("an address");
         let connecting = proxy.client(client.credential.as_ref());
         let answer = connecting.server_name(request.sni).source(source).request(
@@ -45,7 +45,7 @@ fn explain_predicts_the_result_of_every_generated_request() {
             Some(pool) => Fate::Pool(pool.to_owned()),
             None => Fate::Answer(answer.status),
         };
-        assert_eq!(told, came, "{request:?}");
+        assert_eq!(output, came, "{request:?}");
         seen.count(&came);
     }
     // A generator that only hit one branch would prove nothing.
@@ -54,7 +54,7 @@ fn explain_predicts_the_result_of_every_generated_request() {
 
 #[test]
 fn explain_follows_the_listeners_policy_for_refused_certificates() {
-    for (policy, catalog, enrolment, told) in [
+    for (policy, catalog, enrolment, words) in [
         ("on_invalid = \"explain\"", 403, 403, ""),
         ("on_invalid = \"forward\"", 403, 200, "FAILED:revoked"),
         (
@@ -86,7 +86,7 @@ fn explain_follows_the_listeners_policy_for_refused_certificates() {
                 .try_request("GET", target, &[], b"");
             let came = answer.as_ref().map_or(0, |answer| answer.status);
             assert_eq!(came, expected, "{policy} {target}");
-            let fate = Fate::told(&outcome);
+            let fate = Fate::parse(&outcome);
             match expected {
                 200 => assert_eq!(fate, Fate::Pool("ca".to_owned()), "{}", outcome.stdout),
                 // What the member would receive, if the request got that far.
@@ -94,7 +94,7 @@ fn explain_follows_the_listeners_policy_for_refused_certificates() {
             }
             let alike = expected != 403;
             assert!(
-                !alike || outcome.stdout.contains(told),
+                !alike || outcome.stdout.contains(words),
                 "{}",
                 outcome.stdout
             );
@@ -112,8 +112,9 @@ fn explain_shows_where_a_client_without_a_certificate_is_stopped() {
         .start()
         .command(&["explain"], &["/puppet-ca/v1/certificate/ca"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
-    let told = "listener agents: the handshake fails with an alert (client_cert = \"required\")";
-    assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
+    let expected =
+        "listener agents: the handshake fails with an alert (client_cert = \"required\")";
+    assert!(outcome.stdout.contains(expected), "{}", outcome.stdout);
 }
 
 #[test]
@@ -126,13 +127,13 @@ fn explain_obeys_the_blocks_by_name_of_the_running_proxy() {
     };
     assert_eq!(explain("web01").code, Some(0));
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
-    let told = explain("web01");
-    assert_eq!(told.code, Some(1), "{told:?}");
+    let output = explain("web01");
+    assert_eq!(output.code, Some(1), "{output:?}");
     for line in [
         "client   refused: The certificate of web01 is blocked by the operator of this proxy",
         "answer   403 (refused-certificate): ",
     ] {
-        assert!(told.stdout.contains(line), "{line}\n{}", told.stdout);
+        assert!(output.stdout.contains(line), "{line}\n{}", output.stdout);
     }
     assert_eq!(explain("web02").code, Some(0));
     done(&estate.proxy, &["unblock"], &["web01"]);
@@ -147,9 +148,9 @@ fn explain_with_contradictory_options_exits_64() {
         ["/x", "--certname", "a/b"],
         ["/x", "--cert", "/nonexistent.pem"],
     ] {
-        let told = estate.proxy.command(&["explain"], &arguments);
-        assert_eq!((told.code, &*told.stdout), (Some(64), ""), "{told:?}");
-        assert!(told.stderr.starts_with("error: "), "{told:?}");
+        let output = estate.proxy.command(&["explain"], &arguments);
+        assert_eq!((output.code, &*output.stdout), (Some(64), ""), "{output:?}");
+        assert!(output.stderr.starts_with("error: "), "{output:?}");
     }
 }
 
@@ -164,24 +165,24 @@ fn explain_names_the_options_that_are_not_set() {
             .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
             .with(routes)
             .start();
-        let told = proxy.command(
+        let output = proxy.command(
             &["explain"],
             &[&["/x", "--certname", "web01"], arguments].concat(),
         );
-        let is_refused = told.stdout.contains("answer   404 (no-route)");
-        assert_eq!(told.code, Some(i32::from(is_refused)), "{told:?}");
-        told.stdout
+        let is_refused = output.stdout.contains("answer   404 (no-route)");
+        assert_eq!(output.code, Some(i32::from(is_refused)), "{output:?}");
+        output.stdout
     };
-    let told = outcome(&[]);
+    let output = outcome(&[]);
     for line in [
         "route a: no match, by its condition \"source\" (--source is not set)",
         "route b: no match, by its condition \"sni\" (--sni is not set)",
     ] {
-        assert!(told.contains(line), "{line}\n{told}");
+        assert!(output.contains(line), "{line}\n{output}");
     }
-    let told = outcome(&["--source", "11.0.0.1", "--sni", "forge"]);
-    assert!(told.contains("condition \"source\"\n"), "{told}");
-    assert!(told.contains("route b: matches"), "{told}");
+    let output = outcome(&["--source", "11.0.0.1", "--sni", "forge"]);
+    assert!(output.contains("condition \"source\"\n"), "{output}");
+    assert!(output.contains("route b: matches"), "{output}");
     assert!(outcome(&["--source", "10.0.0.1"]).contains("route a: matches"));
 }
 
@@ -196,18 +197,18 @@ fn explain_shows_the_order_of_members_without_probes() {
         )
         .start();
     let arguments = ["/puppet/v3/catalog/web01", "--certname", "web01"];
-    let told = proxy.command(&["explain"], &arguments).stdout;
-    let members: Vec<_> = told
+    let output = proxy.command(&["explain"], &arguments).stdout;
+    let members: Vec<_> = output
         .lines()
         .filter(|line| line.starts_with("member"))
         .collect();
-    assert_eq!(members.len(), 2, "{told}");
-    assert!(members[0].contains(":2: fewest in flight"), "{told}");
+    assert_eq!(members.len(), 2, "{output}");
+    assert!(members[0].contains(":2: fewest in flight"), "{output}");
     assert!(
         members[1].contains(":3 (backup): fewest in flight"),
-        "{told}"
+        "{output}"
     );
-    assert!(told.contains("every member is assumed up"), "{told}");
+    assert!(output.contains("every member is assumed up"), "{output}");
 }
 
 /// The result of a request: the pool that gets it, or the status with which the proxy answers.
@@ -220,7 +221,7 @@ enum Fate {
 impl Fate {
     /// Parses the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS`.
     #[track_caller]
-    fn told(outcome: &Outcome) -> Self {
+    fn parse(outcome: &Outcome) -> Self {
         let fate = outcome.stdout.lines().find_map(|line| {
             let words: Vec<&str> = line
                 .split([' ', ':'])
@@ -243,12 +244,12 @@ impl Fate {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct MemberRequest {
     pools: BTreeSet<String>,
     answers: BTreeSet<u16>,
 }
 
-impl Seen {
+impl MemberRequest {
     fn count(&mut self, fate: &Fate) {
         match fate {
             Fate::Pool(pool) => self.pools.insert(pool.clone()),

@@ -43,7 +43,7 @@ fn estate(compilers: usize, lines: &str) -> (Estate, Vec<usize>) {
 }
 
 /// The compilers that got the request, by their position in `order`: 0 is the first.
-fn asked(estate: &Estate, order: &[usize]) -> Vec<usize> {
+fn requested_compilers(estate: &Estate, order: &[usize]) -> Vec<usize> {
     let times = order
         .iter()
         .map(|index| estate.compilers[*index].requests().len());
@@ -65,12 +65,15 @@ fn a_file_stored_while_its_compiler_was_away_is_found_once_it_is_back() {
         estate.forget();
         // The agent stores the file on the compiler that the checksum selects, so a HEAD goes to the first only.
         assert_eq!(request(&estate, "HEAD", b"").status, 404);
-        assert_eq!(asked(&estate, &order), [1, 0, 0]);
+        assert_eq!(requested_compilers(&estate, &order), [1, 0, 0]);
         estate.forget();
         let found = request(&estate, "GET", b"");
         assert_eq!((found.status, found.text()), (200, body));
         let asked_until = |place: usize| usize::from(place <= away);
-        assert_eq!(asked(&estate, &order), [0, 1, 2].map(asked_until));
+        assert_eq!(
+            requested_compilers(&estate, &order),
+            [0, 1, 2].map(asked_until)
+        );
         let attempts = away + 1;
         let record = estate
             .proxy
@@ -100,7 +103,7 @@ fn a_missing_file_is_requested_from_at_most_three_members() {
         let answer = request(&estate, "GET", b"");
         assert_eq!(answer.status, 404, "{lines}: {answer:?}");
         assert!(answer.text().contains("Could not find"), "{answer:?}");
-        assert_eq!(asked(&estate, &order), expected, "{lines}");
+        assert_eq!(requested_compilers(&estate, &order), expected, "{lines}");
     }
 }
 
@@ -115,7 +118,7 @@ fn the_first_response_is_used_where_other_members_fail() {
         let answer = request(&estate, "GET", b"");
         assert_eq!(answer.status, 404, "{answer:?}");
         assert!(answer.text().contains("Could not find"), "{answer:?}");
-        assert_eq!(asked(&estate, &order), [1, 1, 1]);
+        assert_eq!(requested_compilers(&estate, &order), [1, 1, 1]);
         let record = estate
             .proxy
             .wait_for_record(|record| record["attempts"] == 3);
@@ -142,6 +145,6 @@ fn a_404_that_is_not_from_a_puppet_server_does_not_mean_that_the_file_is_missing
         estate.forget();
         estate.compilers[order[0]].answer(move |_| Some(reply.clone()));
         assert_eq!(request(&estate, "GET", b"").status, expected);
-        assert_eq!(asked(&estate, &order), [1, 0]);
+        assert_eq!(requested_compilers(&estate, &order), [1, 0]);
     }
 }

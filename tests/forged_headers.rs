@@ -3,9 +3,8 @@
 use testkit::{Connection, Recorded, Seed};
 
 use crate::support::{
-    Estate, assert_told,
+    Estate, allowed_fields, assert_identity,
     paths::{CA_CERTIFICATE, CATALOG},
-    sayable,
 };
 
 /// Every name with which a front end has ever sent a client's identity to a server.
@@ -77,7 +76,7 @@ fn forged_identity_headers_are_logged_once_a_minute_for_each_client() {
 fn t01_identity_headers_of_a_client_never_reach_a_member() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
-    for (client, target, told) in [
+    for (client, target, expected) in [
         (
             estate.client(&agent),
             CATALOG,
@@ -89,8 +88,8 @@ fn t01_identity_headers_of_a_client_never_reach_a_member() {
         for name in IDENTITY_HEADERS {
             for spelling in spellings(name) {
                 for forgery in forgeries(&spelling) {
-                    ask_with(&estate, &mut connection, target, &forgery);
-                    assert_nothing_forged(&estate.only_request(), told, &forgery);
+                    request_with(&estate, &mut connection, target, &forgery);
+                    assert_nothing_forged(&estate.only_request(), expected, &forgery);
                 }
             }
         }
@@ -111,13 +110,13 @@ fn a_thousand_generated_forgeries_change_nothing() {
     let mut anonymous = estate.anonymous().connect().expect("connects");
     for _ in 0..1000 {
         let forgery = generated(&mut seed);
-        let (connection, target, told) = if seed.once_in(2) {
+        let (connection, target, output) = if seed.once_in(2) {
             (&mut verified, CATALOG, ("SUCCESS", Some("CN=web01")))
         } else {
             (&mut anonymous, CA_CERTIFICATE, ("NONE", None))
         };
-        ask_with(&estate, connection, target, &forgery);
-        assert_nothing_forged(&estate.only_request(), told, &forgery);
+        request_with(&estate, connection, target, &forgery);
+        assert_nothing_forged(&estate.only_request(), output, &forgery);
     }
 }
 
@@ -237,7 +236,7 @@ fn generated(seed: &mut Seed) -> Vec<(String, String)> {
 }
 
 #[track_caller]
-fn ask_with(
+fn request_with(
     estate: &Estate,
     connection: &mut Connection,
     target: &str,
@@ -248,7 +247,7 @@ fn ask_with(
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    let headers = sayable(&headers);
+    let headers = allowed_fields(&headers);
     let response = connection.request("GET", target, &headers, b"");
     assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
 }
@@ -258,7 +257,7 @@ fn ask_with(
 #[track_caller]
 fn assert_nothing_forged(
     request: &Recorded,
-    told: (&str, Option<&str>),
+    output: (&str, Option<&str>),
     forgery: &[(String, String)],
 ) {
     let raw = request.raw_text();
@@ -266,7 +265,7 @@ fn assert_nothing_forged(
         !raw.to_ascii_lowercase().contains(MARK),
         "{forgery:?} reached the member:\n{raw}"
     );
-    assert_told(request, told.0, told.1);
+    assert_identity(request, output.0, output.1);
     let mut names: Vec<_> = request
         .headers
         .names()

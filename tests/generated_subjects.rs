@@ -3,7 +3,7 @@
 use testkit::{Attribute, Seed, name_der};
 
 use crate::support::{
-    header_forms::{CN, EMAIL, FILES, O, Subject, UTF8, told_as, utf8},
+    header_forms::{CN, EMAIL, FILES, O, Subject, UTF8, identity_estate, utf8},
     readers::{self, Reading, is_for, is_possible},
 };
 
@@ -27,7 +27,7 @@ fn no_generated_subject_with_the_cn_last_is_read_as_another_name() {
 /// Readers of this form must read plain subjects.
 fn assert_no_generated_subject_is_read_as_another_name(format: &'static str) {
     let mut seed = Seed::from_env_or_random();
-    let estate = told_as(&format!("dn_format = {format:?}"), "single-cn").start();
+    let estate = identity_estate(&format!("dn_format = {format:?}"), "single-cn").start();
     let (mut accepted, mut exact) = (0, 0);
     for _ in 0..1000 {
         let subject = generated(&mut seed);
@@ -54,7 +54,7 @@ fn assert_no_generated_subject_is_read_as_another_name(format: &'static str) {
             else {
                 assert!(
                     !(subject.is_plain() && is_for(format, reader)),
-                    "{reader} reads nobody: {headers:?}"
+                    "{reader} reads no name: {headers:?}"
                 );
                 continue;
             };

@@ -15,7 +15,7 @@ use testkit::{Ca, Client, Protocol, Proxy, Reply, StandIn};
 use crate::{
     examples::{example, member, of_clients},
     support::{
-        self, LIMIT, agent_check::CheckAgent, assert_told, done, http1_alone,
+        self, LIMIT, agent_check::CheckAgent, assert_identity, done, http1_alone,
         layer4::listener_address,
     },
 };
@@ -222,7 +222,7 @@ impl Estate {
         }
         let mut homes = vec![String::new(); 12];
         for request in self.masters.iter().flat_map(of_clients) {
-            assert_told(&request, "SUCCESS", Some(&format!("CN={certname}")));
+            assert_identity(&request, "SUCCESS", Some(&format!("CN={certname}")));
             let source = request.only("x-forwarded-for").rsplit('.').next();
             let n: usize = source.and_then(|n| n.parse().ok()).expect("a number");
             let home = &mut homes[n - 1];

@@ -4,7 +4,7 @@ use testkit::{Attribute, Credential, name_der};
 
 use crate::support::{
     Estate, assert_refused,
-    header_forms::{CN, EMAIL, FILES, O, Server, UTF8, told, told_as, utf8},
+    header_forms::{CN, EMAIL, FILES, O, Server, UTF8, forwarded, identity_estate, utf8},
     paths::CA_CERTIFICATE,
     readers::{
         Reading, Ruby, escaped_certificate, mongrel, one_line_certificate, puppet_server,
@@ -22,7 +22,7 @@ const SERVERS: &[Server] = &[
         reads_more: true,
     },
     Server {
-        name: "Puppet Server, told in OpenSSL's form",
+        name: "Puppet Server, in OpenSSL's form",
         identity: "dn_format = \"openssl\"",
         read: puppet_server,
         certificate: Some(escaped_certificate),
@@ -50,7 +50,7 @@ const SERVERS: &[Server] = &[
         reads_more: true,
     },
     Server {
-        name: "Rack of Puppet 3 on an old Ruby, told in OpenSSL's form",
+        name: "Rack of Puppet 3 on an old Ruby, in OpenSSL's form",
         identity: "dn_format = \"openssl\"\ncert_format = \"one-line\"",
         read: |headers| {
             rack(
@@ -84,7 +84,7 @@ const SERVERS: &[Server] = &[
         reads_more: true,
     },
     Server {
-        name: "Mongrel, told by RFC 2253",
+        name: "Mongrel, by RFC 2253",
         identity: "",
         read: |headers| Ok(mongrel(headers, "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY")),
         certificate: None,
@@ -107,15 +107,15 @@ const CERTNAMES: &[&str] = &[
 fn each_server_reads_the_certname_and_the_certificate_of_puppets_own_agents() {
     let long = "a".repeat(255);
     for server in SERVERS {
-        let estate = told_as(server.identity, "puppet").start();
+        let estate = identity_estate(server.identity, "puppet").start();
         for certname in CERTNAMES.iter().copied().chain([&*long]) {
             let agent = estate.ca.leaf(certname).without_san().issue();
             assert_reads(&estate, server, &agent, certname);
         }
         estate.forget();
         assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
-        let nobody = (server.read)(&estate.only_request().headers);
-        assert!(!nobody.expect("served").authenticated, "{}", server.name);
+        let anonymous = (server.read)(&estate.only_request().headers);
+        assert!(!anonymous.expect("served").authenticated, "{}", server.name);
     }
 }
 
@@ -145,7 +145,7 @@ fn each_server_reads_the_certname_of_an_external_cas_subject() {
         ),
     ];
     for server in SERVERS.iter().filter(|server| server.reads_more) {
-        let estate = told_as(server.identity, "single-cn").start();
+        let estate = identity_estate(server.identity, "single-cn").start();
         for (certname, subject) in subjects {
             let rdns: Vec<_> = subject
                 .iter()
@@ -160,7 +160,7 @@ fn each_server_reads_the_certname_of_an_external_cas_subject() {
 #[test]
 fn a_cn_that_the_format_cannot_express_is_refused_with_the_reason() {
     for (format, status) in [("rfc2253", 200), ("openssl", 403), ("cn-last", 403)] {
-        let estate = told_as(&format!("dn_format = {format:?}"), "single-cn").start();
+        let estate = identity_estate(&format!("dn_format = {format:?}"), "single-cn").start();
         let agent = estate
             .ca
             .leaf("any")
@@ -177,7 +177,7 @@ fn a_cn_that_the_format_cannot_express_is_refused_with_the_reason() {
 
 #[test]
 fn a_cn_that_is_not_ascii_is_refused_because_puppet_server_would_read_another() {
-    let estate = told_as("", "single-cn").start();
+    let estate = identity_estate("", "single-cn").start();
     let agent = estate
         .ca
         .leaf("any")
@@ -198,31 +198,31 @@ fn a_pools_form_overrides_the_general_one_for_that_pool_only() {
         .start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(FILES).status, 200);
-    let told = estate.only_request();
+    let forwarded = estate.only_request();
     for name in ["x-client-dn", "x-ssl-subject"] {
-        assert_eq!(told.only(name), "/CN=web01");
+        assert_eq!(forwarded.only(name), "/CN=web01");
     }
-    assert_eq!(told.only("site-verdict"), "SUCCESS");
-    assert!(told.only("site-cert").starts_with("-----BEGIN%20"));
+    assert_eq!(forwarded.only("site-verdict"), "SUCCESS");
+    assert!(forwarded.only("site-cert").starts_with("-----BEGIN%20"));
     for name in ["x-client-verify", "x-client-cert"] {
         assert!(
-            told.headers.all(name).is_empty(),
+            forwarded.headers.all(name).is_empty(),
             "{name} has another name here"
         );
     }
     estate.forget();
     assert_eq!(estate.client(&agent).get(CA_CERTIFICATE).status, 200);
-    let told = estate.only_request();
-    assert_eq!(told.only("x-client-verify"), "SUCCESS");
-    assert_eq!(told.only("x-ssl-subject"), "/CN=web01");
-    assert!(told.headers.all("site-verdict").is_empty());
+    let forwarded = estate.only_request();
+    assert_eq!(forwarded.only("x-client-verify"), "SUCCESS");
+    assert_eq!(forwarded.only("x-ssl-subject"), "/CN=web01");
+    assert!(forwarded.headers.all("site-verdict").is_empty());
 }
 
 /// Puppet Server reads a subject in another form if Bouncy Castle fails on it: `foo,O=.example.com` in place of `foo`,
 /// which a rule for `*.example.com` would allow.
 #[test]
 fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
-    let estate = told_as("", "single-cn").start();
+    let estate = identity_estate("", "single-cn").start();
     let agent = |beside: Attribute, cn: &str| {
         let rdns = [
             vec![utf8(O, ".example.com/")],
@@ -231,22 +231,22 @@ fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
         ];
         estate.ca.leaf("any").issue_as(&name_der(&rdns))
     };
-    for (value, told) in [
+    for (value, forwarded) in [
         (" ", r"CN=foo,O=\20,O=.example.com/"),
         ("x ", r"CN=foo,O=x\20,O=.example.com/"),
         ("  x", r"CN=foo,O=\20 x,O=.example.com/"),
     ] {
         for tag in [UTF8, 0x13] {
             let beside = (O.to_owned(), tag, value.as_bytes().to_vec());
-            let headers = self::told(&estate, &agent(beside, "foo"));
-            assert_eq!(headers.only("x-client-dn"), told);
+            let headers = self::forwarded(&estate, &agent(beside, "foo"));
+            assert_eq!(headers.only("x-client-dn"), forwarded);
             let read = puppet_server(&headers).expect("served");
-            assert_eq!(read.name.as_deref(), Some("foo"), "{told}");
+            assert_eq!(read.name.as_deref(), Some("foo"), "{forwarded}");
         }
     }
     // At the end of the value too, where HTTP trims whitespace.
     let rdns = [vec![utf8(O, ".example.com/x ")], vec![utf8(CN, "foo")]];
-    let headers = told(&estate, &estate.ca.leaf("any").issue_as(&name_der(&rdns)));
+    let headers = forwarded(&estate, &estate.ca.leaf("any").issue_as(&name_der(&rdns)));
     assert_eq!(headers.only("x-client-dn"), r"CN=foo,O=.example.com/x\20");
     let read = puppet_server(&headers).expect("served");
     assert_eq!(read.name.as_deref(), Some("foo"));
@@ -283,14 +283,14 @@ fn a_subject_that_a_server_could_read_in_another_form_is_escaped_or_refused() {
         .leaf("any")
         .issue_as(&name_der(&[vec![utf8(CN, &long)]]));
     assert_eq!(
-        told(&estate, &alone).only("x-client-dn"),
+        forwarded(&estate, &alone).only("x-client-dn"),
         format!("CN={long}")
     );
 }
 
 #[test]
 fn a_reload_changes_the_form_on_a_live_connection() {
-    let estate = told_as("dn_format = \"rfc2253\"", "single-cn").start();
+    let estate = identity_estate("dn_format = \"rfc2253\"", "single-cn").start();
     let plain = estate.ca.agent("web01");
     let odd = estate
         .ca
@@ -309,9 +309,9 @@ fn a_reload_changes_the_form_on_a_live_connection() {
     estate.proxy.reload_applied();
     estate.forget();
     assert_eq!(stays.get(FILES).status, 200);
-    let told = estate.only_request();
-    assert_eq!(told.only("site-agent"), "/CN=web01");
-    assert!(told.headers.all("x-client-dn").is_empty());
+    let forwarded = estate.only_request();
+    assert_eq!(forwarded.only("site-agent"), "/CN=web01");
+    assert!(forwarded.headers.all("x-client-dn").is_empty());
     match turned.try_request("GET", FILES, &[], b"") {
         Ok(response) => assert_refused(&response, 403, &["openssl"]),
         Err(error) => assert!(error.is_closed(), "{error}"),
@@ -320,7 +320,7 @@ fn a_reload_changes_the_form_on_a_live_connection() {
 
 #[track_caller]
 fn assert_reads(estate: &Estate, server: &Server, agent: &Credential, certname: &str) {
-    let headers = told(estate, agent);
+    let headers = forwarded(estate, agent);
     let context = format!("{} of {certname}: {headers:?}", server.name);
     let read = (server.read)(&headers).expect(&context);
     let expected = Reading {

@@ -3,10 +3,9 @@
 use testkit::{Credential, Recorded, Reply, Seed};
 
 use crate::support::{
-    Estate, EstateBuilder,
-    header_forms::{FILES, MARK, spellings, told_as},
+    Estate, EstateBuilder, allowed_fields,
+    header_forms::{FILES, MARK, identity_estate, spellings},
     paths::CA_CERTIFICATE,
-    sayable,
 };
 
 #[test]
@@ -64,7 +63,7 @@ fn a_thousand_generated_forgeries_of_configured_names_change_nothing() {
             .iter()
             .map(|(n, v)| (n.as_str(), v.as_str()))
             .collect();
-        let lines = sayable(&lines);
+        let lines = allowed_fields(&lines);
         let target = *seed.pick(&[FILES, CA_CERTIFICATE]);
         estate.forget();
         assert_eq!(
@@ -91,8 +90,8 @@ fn identity_headers_under_any_name_are_removed_from_responses() {
     }
     let response = estate.client(&agent).get(FILES);
     assert_eq!(response.headers.only("site-other"), "kept");
-    let told = response.headers.0.iter().find(|(_, value)| value == MARK);
-    assert_eq!(told, None);
+    let output = response.headers.0.iter().find(|(_, value)| value == MARK);
+    assert_eq!(output, None);
 }
 
 #[test]
@@ -106,7 +105,7 @@ fn a_name_with_another_meaning_is_refused_at_start() {
         "X_Client_DN",
         "X-Client-Verify",
     ] {
-        let outcome = told_as(&format!("dn_header = {name:?}"), "puppet").try_start();
+        let outcome = identity_estate(&format!("dn_header = {name:?}"), "puppet").try_start();
         assert_eq!(outcome.code, Some(78), "{name}: {}", outcome.stderr);
         assert!(
             outcome
@@ -121,27 +120,27 @@ fn a_name_with_another_meaning_is_refused_at_start() {
 #[test]
 fn explain_names_the_headers_of_the_pool() {
     let estate = renamed().start();
-    let told = |target: &str| {
+    let output = |target: &str| {
         estate
             .proxy
             .command(&["explain", target], &["--certname", "web01"])
             .stdout
     };
-    let compilers = told(FILES);
+    let compilers = output(FILES);
     assert!(compilers.contains("Site-Verdict: SUCCESS"), "{compilers}");
     assert!(
         compilers.contains("Site-Agent, X-SSL-Subject"),
         "{compilers}"
     );
     assert!(compilers.contains("with Site-Cert"), "{compilers}");
-    let ca = told(CA_CERTIFICATE);
+    let ca = output(CA_CERTIFICATE);
     assert!(ca.contains("X-Client-Verify: SUCCESS"), "{ca}");
 }
 
 /// Compilers with their own name for every header.
 fn renamed() -> EstateBuilder {
     let names = "dn_header = [\"Site-Agent\", \"X-SSL-Subject\"]\nverify_header = \"Site-Verdict\"\ncert_header = \"Site-Cert\"";
-    told_as(names, "puppet")
+    identity_estate(names, "puppet")
 }
 
 fn twist(seed: &mut Seed, c: char) -> char {
@@ -161,7 +160,7 @@ fn assert_nothing_forged(
 ) {
     estate.forget();
     let client = estate.proxy.client(agent);
-    let response = client.request("GET", target, &sayable(forgery), b"");
+    let response = client.request("GET", target, &allowed_fields(forgery), b"");
     assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
     assert_ours_alone(&estate.only_request(), target, agent.is_some(), forgery);
 }

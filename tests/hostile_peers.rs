@@ -15,7 +15,7 @@ use std::{
 use testkit::{Client, ClientError, Framing, Gate, Reply};
 
 use crate::support::{
-    Estate, EstateBuilder, LIMIT, assert_refused, assert_told, connection, http1_alone,
+    Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, connection, http1_alone,
     paths::{CATALOG, FILE, REPORT},
 };
 
@@ -534,7 +534,7 @@ fn a_certificate_revoked_later_is_handled_on_resumption_as_the_listener_configur
                     (status, closes),
                     "{on_invalid} {path}"
                 );
-                check_told(&estate, status, path);
+                assert_forwarded_refusal(&estate, status, path);
             }
         }
     }
@@ -600,10 +600,10 @@ fn paths(open: u16) -> [(&'static str, u16); 6] {
 
 /// Asserts that a refused certificate is forwarded as refused, or that the request does not arrive.
 #[track_caller]
-fn check_told(estate: &Estate, status: u16, path: &str) {
-    let told = estate.far_end();
-    assert_eq!(told.len(), usize::from(status == 200), "{path}");
-    for request in told {
-        assert_told(&request, "FAILED:revoked", None);
+fn assert_forwarded_refusal(estate: &Estate, status: u16, path: &str) {
+    let output = estate.far_end();
+    assert_eq!(output.len(), usize::from(status == 200), "{path}");
+    for request in output {
+        assert_identity(&request, "FAILED:revoked", None);
     }
 }

@@ -7,7 +7,7 @@ use testkit::{
 };
 
 use crate::support::{
-    Estate, LIMIT, assert_refused, assert_told, certificate_request, http2::*, paths::REPORT,
+    Estate, LIMIT, assert_identity, assert_refused, certificate_request, http2::*, paths::REPORT,
 };
 
 #[test]
@@ -17,7 +17,7 @@ fn http2_is_used_for_clients_that_offer_it_and_not_where_it_is_off() {
     let answer = estate.client(&agent).protocol(Protocol::Http2).get(CATALOG);
     assert_eq!((answer.status, answer.version.as_str()), (200, "HTTP/2"));
     let request = estate.only_request();
-    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
     let host = request.only("host").to_owned();
     assert!(host.starts_with("puppet:"), "{host}");
     assert!(
@@ -46,7 +46,7 @@ fn http2_is_a_setting_of_the_listener() {
 #[test]
 fn streams_beyond_streams_max_are_refused_and_may_be_retried() {
     let (estate, mut connection) = begin(with_listener("streams_max = 3"));
-    connection.settle().expect("the limit is told");
+    connection.settle().expect("the limit is announced");
     estate.compilers.iter().for_each(StandIn::hold);
     let streams: Vec<_> = (0..4)
         .map(|_| connection.open(&get(FILE), true).expect("opens"))
@@ -299,7 +299,7 @@ fn cookies_are_joined_and_trailers_and_connection_fields_are_not_forwarded() {
     let request = estate.only_request();
     assert_eq!(request.only("cookie"), "a=1; b=2; c=3");
     assert_eq!(request.text(), "body");
-    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
     assert!(request.headers.get("te").is_none() && request.body.trailers.0.is_empty());
 }
 
@@ -387,7 +387,7 @@ fn stalled_uploads_leave_a_window_to_the_next_one() {
         let reply = Reply::ok("late").gate(&gate).close();
         member.answer_early(move |request| request.target.contains("stuck").then(|| reply.clone()));
     }
-    connection.settle().expect("the windows are told");
+    connection.settle().expect("the windows are announced");
     let window = connection.announced(setting::INITIAL_WINDOW_SIZE);
     assert_eq!(window, Some(64 << 10));
     let fields = put("/puppet/v3/report/web01?environment=stuck");
@@ -435,8 +435,8 @@ fn connect_and_extended_connect_are_refused() {
     let stream = connection.open(&extended, false).expect("opens");
     assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
     let records = estate.proxy.wait_for_records(2);
-    let told = (&records[1]["status"], &records[1]["reason"]);
-    assert_eq!(told, (&400.into(), &"bad-head".into()), "{records:#?}");
+    let output = (&records[1]["status"], &records[1]["reason"]);
+    assert_eq!(output, (&400.into(), &"bad-head".into()), "{records:#?}");
     assert_eq!(estate.far_end().len(), 0);
     assert_eq!(connection.get(CATALOG).status, 200);
 }

@@ -30,7 +30,7 @@ fn cve_2023_44487_requests_reset_at_once_end_the_connection() {
     let (estate, mut connection) = begin(Estate::builder());
     estate.compilers.iter().for_each(StandIn::hold);
     let sent = take_back(&mut connection, |_| Ok(()));
-    assert_told_to_calm_down(&mut connection);
+    assert_enhance_your_calm(&mut connection);
     estate.compilers.iter().for_each(StandIn::release);
     let asked = estate.far_end().len();
     assert!(asked < 200, "{asked} of {sent} reached a member");
@@ -66,7 +66,7 @@ fn cve_2025_8671_streams_reset_because_of_client_errors_end_the_connection() {
     };
     let sent = (0..10_000).take_while(mistaken).count();
     assert!((100..=150).contains(&sent), "{sent}");
-    assert_told_to_calm_down(&mut connection);
+    assert_enhance_your_calm(&mut connection);
     estate.compilers.iter().for_each(StandIn::release);
     let asked = estate.far_end().len();
     assert!(asked < 200, "{asked} of {sent} reached a member");
@@ -158,7 +158,7 @@ fn assert_flood_ends(frame: &[u8], reason: &str, fill: impl Fn(&mut Connection))
         }
         assert_eq!(other.get(CATALOG).status, 200);
     }
-    assert_told_to_calm_down(&mut connection);
+    assert_enhance_your_calm(&mut connection);
     wait_for_reason(&estate, reason);
     let ours = f64::from(u8::from(reason == "too-many-frames"));
     assert_eq!(limit(&estate, "frames"), ours);
@@ -242,7 +242,7 @@ fn cve_2019_9514_malformed_requests_end_the_connection() {
     while sent < 10_000 && connection.open(&fields, true).is_ok() {
         sent += 1;
     }
-    assert_told_to_calm_down(&mut connection);
+    assert_enhance_your_calm(&mut connection);
     assert_eq!(estate.far_end().len(), 0);
     assert_others_go_on(&estate);
 }

@@ -7,8 +7,8 @@ use rustls::AlertDescription;
 use testkit::{Ca, Client, ClientError, Credential};
 
 use crate::support::{
-    self, Estate, LIMIT, assert_refused, assert_told, certificate_request,
-    fixtures::{self, JudgedBy, Row},
+    self, Estate, LIMIT, assert_identity, assert_refused, certificate_request,
+    fixtures::{self, Row, TrustFiles},
     paths::{CA_CERTIFICATE, CATALOG},
 };
 
@@ -18,7 +18,7 @@ fn an_agent_is_identified_by_its_certificate() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let request = estate.only_request();
-    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
     assert_eq!(
         request.target, CATALOG,
         "the bytes that were matched are the bytes that are sent"
@@ -32,7 +32,7 @@ fn t03_a_client_without_a_certificate_is_forwarded_as_none() {
         estate.anonymous().get(CA_CERTIFICATE).text(),
         estate.ca.bundle_pem()
     );
-    assert_told(&estate.only_request(), "NONE", None);
+    assert_identity(&estate.only_request(), "NONE", None);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_pool_can_be_configured_without_the_certificate() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let request = estate.only_request();
-    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
     assert!(request.headers.all("x-client-cert").is_empty());
 }
 
@@ -110,7 +110,7 @@ fn t04_only_enrolment_and_status_pass_without_a_certificate() {
             case.target
         );
         for request in estate.far_end() {
-            assert_told(&request, "NONE", None);
+            assert_identity(&request, "NONE", None);
         }
         estate.forget();
     }
@@ -170,13 +170,13 @@ fn an_agent_gets_only_its_own_documents() {
 
 #[test]
 fn t06_real_certificates_get_the_verdict_of_their_table() {
-    let mut groups: BTreeMap<JudgedBy, Vec<Row>> = BTreeMap::new();
+    let mut groups: BTreeMap<TrustFiles, Vec<Row>> = BTreeMap::new();
     for row in fixtures::verdicts() {
-        groups.entry(row.judged_by.clone()).or_default().push(row);
+        groups.entry(row.trust.clone()).or_default().push(row);
     }
-    for (judged_by, rows) in groups {
+    for (trust, rows) in groups {
         for subject in ["puppet", "single-cn"] {
-            check_verdicts(&judged_by, &rows, subject);
+            check_verdicts(&trust, &rows, subject);
         }
     }
 }
@@ -224,7 +224,7 @@ fn refused_certificates_are_handled_as_the_listener_configures() {
                 on_invalid,
             );
             for request in estate.far_end() {
-                assert_told(&request, "FAILED:revoked", None);
+                assert_identity(&request, "FAILED:revoked", None);
             }
             catalog.check(client.try_request("GET", CATALOG, &[], b""), on_invalid);
         }
@@ -357,7 +357,7 @@ fn agents_of_a_single_self_signed_ca_are_verified() {
     let estate = Estate::builder().ca(&ca).start();
     let agent = ca.leaf("web01").without_san().issue();
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-    assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+    assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));
     ca.revoke(&agent);
     estate.proxy.swap_crl();
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
@@ -406,7 +406,7 @@ certificates = [
         })
         .start();
     let bundle = estate.ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
-    let client = Client::new(estate.proxy.address(), &bundle, None).protocol(crate::SPOKEN);
+    let client = Client::new(estate.proxy.address(), &bundle, None).protocol(crate::PROTOCOL);
     for (client, shown) in [
         (client.clone(), &ecdsa),
         (client.clone().tls12(), &ecdsa),
@@ -425,7 +425,7 @@ fn members_over_mutual_tls_get_the_proxys_certificate_and_the_agents_name() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let request = estate.only_request();
-    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
     assert_ne!(request.peer_certificates, [agent.cert_der]);
     assert_eq!(request.peer_certificates.len(), 1, "the proxy's leaf");
 }
@@ -587,7 +587,7 @@ impl Expected {
 }
 
 /// Tests the rows that share a trust store and a rule for subjects, by what the CA server receives on enrolment.
-fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
+fn check_verdicts(files: &TrustFiles, rows: &[Row], subject: &'static str) {
     let expected = |row: &Row| {
         if subject == "puppet" {
             row.puppet.clone()
@@ -597,9 +597,9 @@ fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
     };
     let trust = format!(
         "[trust]\nca = {:?}\ncrl = {:?}\ncrl_expired = {:?}\n[identity]\nsubject = \"{subject}\"",
-        fixtures::path(&judged_by.ca),
-        fixtures::path(&judged_by.crl),
-        judged_by.crl_expired
+        fixtures::path(&files.ca),
+        fixtures::path(&files.crl),
+        files.crl_expired
     );
     let start = |trust: String| {
         let change = move |proxy: testkit::ProxyBuilder| {
@@ -616,10 +616,10 @@ fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
             .try_start()
             .map(drop)
             .expect_err("refused at start");
-        assert_eq!(outcome.code, Some(78), "{judged_by:?}: {}", outcome.stderr);
+        assert_eq!(outcome.code, Some(78), "{files:?}: {}", outcome.stderr);
         assert!(
-            outcome.stderr.contains(&judged_by.crl),
-            "{judged_by:?}: {}",
+            outcome.stderr.contains(&files.crl),
+            "{files:?}: {}",
             outcome.stderr
         );
         return;
@@ -627,17 +627,17 @@ fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
     let estate = start(trust).start();
     for row in rows {
         estate.forget();
-        let context = format!("{} by {judged_by:?}, subject {subject}", row.certificate);
-        let told = told_of(&estate, row).unwrap_or_else(|error| match error.alert() {
+        let context = format!("{} by {files:?}, subject {subject}", row.certificate);
+        let output = forwarded_verdict(&estate, row).unwrap_or_else(|error| match error.alert() {
             Some(_) => "alert".to_owned(),
             None => panic!("{context}: {error}"),
         });
-        assert_eq!(told, expected(row), "{context}");
+        assert_eq!(output, expected(row), "{context}");
     }
 }
 
 /// The verdict that the CA server receives when a client with this certificate requests the CA's certificate.
-fn told_of(estate: &Estate, row: &Row) -> Result<String, ClientError> {
+fn forwarded_verdict(estate: &Estate, row: &Row) -> Result<String, ClientError> {
     // The client's TLS library does not accept RSA 1024 either, so there is no handshake.
     let client = match estate.proxy.try_client(Some(&row.credential())) {
         Ok(client) => client,

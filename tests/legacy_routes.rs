@@ -343,10 +343,13 @@ fn the_use_of_legacy_paths_is_logged_while_they_are_off() {
     estate
         .proxy
         .wait_for_metric("proscenium_legacy_requests_refused_total", &[], 3.0);
-    let told = "agents use the URL layout of Puppet 0.25 to 3 and are refused, because legacy_routes is off";
-    estate.proxy.wait_for_event(told);
+    let expected = "agents use the URL layout of Puppet 0.25 to 3 and are refused, because legacy_routes is off";
+    estate.proxy.wait_for_event(expected);
     let events = estate.proxy.stderr();
-    let events: Vec<_> = events.lines().filter(|line| line.contains(told)).collect();
+    let events: Vec<_> = events
+        .lines()
+        .filter(|line| line.contains(expected))
+        .collect();
     assert!(
         events.len() == 1 && events[0].contains("web01"),
         "once a minute: {events:?}"
@@ -371,11 +374,14 @@ fn a_client_that_offers_less_than_tls_1_2_is_counted_and_logged() {
         .proxy
         .wait_for_record(|record| record["reason"] == "old-tls-version");
     assert_eq!(record["status"], serde_json::Value::Null, "{record}");
-    let told = "clients offer less than TLS 1.2 and are refused";
-    estate.proxy.wait_for_event(told);
+    let expected = "clients offer less than TLS 1.2 and are refused";
+    estate.proxy.wait_for_event(expected);
     let events = estate.proxy.stderr();
     assert_eq!(
-        events.lines().filter(|line| line.contains(told)).count(),
+        events
+            .lines()
+            .filter(|line| line.contains(expected))
+            .count(),
         1,
         "once a minute"
     );

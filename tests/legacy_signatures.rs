@@ -25,13 +25,13 @@ fn chains_of_a_named_ca_are_accepted_and_those_of_other_cas_refused() {
             };
             for version in [Client::tls12, Client::tls13] {
                 let client = version(estate.client(&credential(agent)));
-                let told = told(&estate, &client).expect("served");
-                assert_eq!(told, expected, "{agent} with {named:?} named");
+                let verdict = verdict(&estate, &client).expect("served");
+                assert_eq!(verdict, expected, "{agent} with {named:?} named");
             }
         }
         // Clients that need no exception are accepted as before.
-        let told = told(&estate, &estate.client(&credential("rsa2048")));
-        assert_eq!(told.expect("served"), "SUCCESS");
+        let verdict = verdict(&estate, &estate.client(&credential("rsa2048")));
+        assert_eq!(verdict.expect("served"), "SUCCESS");
     }
 }
 
@@ -45,8 +45,8 @@ fn a_sha1_crl_of_a_named_ca_is_used() {
         ("old-sub-agent", "SUCCESS"),
     ];
     for (agent, expected) in agents {
-        let told = told(&estate, &estate.client(&credential(agent)));
-        assert_eq!(told.expect("served"), expected, "{agent}");
+        let verdict = verdict(&estate, &estate.client(&credential(agent)));
+        assert_eq!(verdict.expect("served"), expected, "{agent}");
     }
 }
 
@@ -61,7 +61,7 @@ fn removing_the_name_refuses_live_connections_and_resumed_sessions() {
     estate.forget();
     assert!(
         live.is_closed_within(LIMIT),
-        "nobody waits for its next request"
+        "the connection is closed before its next request"
     );
     let mut resumed = client.connect().expect("connects");
     assert!(resumed.resumed());
@@ -72,7 +72,7 @@ fn removing_the_name_refuses_live_connections_and_resumed_sessions() {
 #[test]
 fn small_keys_of_a_named_ca_are_accepted_in_tls_1_2_only() {
     let (old, lab) = (credential("old-small"), credential("rsa1024"));
-    for (named, agent, told_of) in [
+    for (named, agent, forwarded_verdict) in [
         (OLD, &old, Some("SUCCESS")),
         (LAB, &lab, Some("SUCCESS")),
         (OLD, &lab, None),
@@ -81,9 +81,9 @@ fn small_keys_of_a_named_ca_are_accepted_in_tls_1_2_only() {
     ] {
         let estate = estate(named);
         let client = estate.proxy.small_client(agent);
-        match (told_of, told(&estate, &client.clone().tls12())) {
-            (Some(expected), told) => assert_eq!(told.expect("served"), expected),
-            (None, told) => assert!(told.err().is_some_and(|error| error.alert().is_some())),
+        match (forwarded_verdict, verdict(&estate, &client.clone().tls12())) {
+            (Some(expected), verdict) => assert_eq!(verdict.expect("served"), expected),
+            (None, verdict) => assert!(verdict.err().is_some_and(|error| error.alert().is_some())),
         }
         // TLS 1.3 has no signature algorithm with which such a key could be verified.
         let error = client.tls13().try_request("GET", CA, &[], b"");
@@ -100,7 +100,7 @@ fn a_stolen_certificate_of_a_small_key_ends_the_handshake() {
     let estate = estate(OLD);
     let thief = credential("old-small").with_key_of(&credential("small-server"));
     let client = estate.proxy.small_client(&thief).tls12();
-    let error = told(&estate, &client).expect_err("refused");
+    let error = verdict(&estate, &client).expect_err("refused");
     assert_eq!(error.alert(), Some(AlertDescription::DecryptError));
     assert!(estate.far_end().is_empty());
 }
@@ -135,8 +135,8 @@ fn members_of_a_named_ca_get_requests_and_those_of_other_cas_do_not() {
         let response = estate.client(&ca.agent("web01")).get(FILE);
         assert_eq!(response.status, status, "{named:?}: {response:?}");
         if status == 502 {
-            let told = |record: &serde_json::Value| record["reason"] == "member-tls-failed";
-            estate.proxy.wait_for_record(told);
+            let verdict = |record: &serde_json::Value| record["reason"] == "member-tls-failed";
+            estate.proxy.wait_for_record(verdict);
         }
     }
 }
@@ -153,10 +153,10 @@ fn check_lists_the_cas_whose_legacy_signatures_are_accepted() {
     for words in ["trust.legacy_signatures", "forgeable signatures"] {
         assert!(checked.stderr.contains(words), "{}", checked.stderr);
     }
-    let strange = trusting(proxy(&ca), "CN=Nobody", "old-crl.pem").check();
+    let strange = trusting(proxy(&ca), "CN=Unknown", "old-crl.pem").check();
     assert_eq!(strange.code, Some(0), "{}", strange.stderr);
     for words in [
-        "has the subject \"CN=Nobody\"",
+        "has the subject \"CN=Unknown\"",
         // The CRL is not used either, and the message names the setting that it needs.
         "old-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits, and `legacy_signatures` does not name CN=Puppet CA: old.lab.test",
         "small-crl.pem\" block 1 is not used: it is signed with SHA-1",
@@ -213,7 +213,7 @@ fn credential(file: &str) -> Credential {
 }
 
 /// The identity that the member gets for a client.
-fn told(estate: &Estate, client: &Client) -> Result<String, ClientError> {
+fn verdict(estate: &Estate, client: &Client) -> Result<String, ClientError> {
     estate.forget();
     client.try_request("GET", CA, &[], b"")?;
     Ok(estate.only_request().only("x-client-verify").to_owned())

@@ -37,7 +37,7 @@ fn a_connection_beyond_connections_max_waits_for_a_slot() {
         assert_eq!(
             estate.ca_server.requests().len(),
             0,
-            "nobody is served beyond the limit"
+            "no connection is served beyond the limit"
         );
         estate.compilers.iter().for_each(testkit::StandIn::release);
         for client in holding {
@@ -77,7 +77,7 @@ fn workers_sets_the_number_of_threads() {
 fn handshakes_beyond_handshakes_max_wait_for_a_slot() {
     let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
-    let mut slow = begun(&estate.proxy);
+    let mut slow = half_handshake(&estate.proxy);
     let gauge = "proscenium_handshakes_in_flight";
     estate
         .proxy
@@ -89,10 +89,10 @@ fn handshakes_beyond_handshakes_max_wait_for_a_slot() {
         assert_eq!(waiting.join().expect("asks"), 200);
     });
     let _ = slow.read(&mut [0]);
-    let in_flight = wait_until(LIMIT, || {
+    let arrived = wait_until(LIMIT, || {
         (estate.proxy.metrics().sum(gauge, &[]) == 0.0).then_some(())
     });
-    assert!(in_flight.is_some());
+    assert!(arrived.is_some());
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_handshake_that_exceeds_its_timeout_is_closed() {
     let longer = default_listener(&estate);
     let mut longer = TcpStream::connect(longer.address()).expect("connects");
     longer.write_all(HALF_A_HELLO).expect("is taken");
-    for mut stream in [connected(&estate.proxy), begun(&estate.proxy)] {
+    for mut stream in [connected(&estate.proxy), half_handshake(&estate.proxy)] {
         read_to_end(&mut stream);
     }
     longer.set_nonblocking(true).expect("a socket takes it");
@@ -322,7 +322,7 @@ fn stalled_clients_do_not_delay_other_clients() {
     let mut open = Vec::new();
     for _ in 0..20 {
         raw.push(connected(&estate.proxy));
-        raw.push(begun(&estate.proxy));
+        raw.push(half_handshake(&estate.proxy));
         let hang = |bytes: &[u8]| {
             let mut connection = client
                 .clone()
@@ -512,7 +512,7 @@ fn connected(proxy: &Proxy) -> TcpStream {
 }
 
 /// A handshake that has begun and does not continue.
-fn begun(proxy: &Proxy) -> TcpStream {
+fn half_handshake(proxy: &Proxy) -> TcpStream {
     let mut stream = connected(proxy);
     stream.write_all(HALF_A_HELLO).expect("is taken");
     stream
@@ -576,7 +576,7 @@ fn an_exempt_network_has_no_limit_per_address() {
         "connections_max_per_address = 1\nhandshakes_max_per_address = 1\n\
          per_address_exempt = [\"127.0.0.0/8\"]",
     );
-    let _begun: Vec<_> = (0..3).map(|_| begun(&estate.proxy)).collect();
+    let _begun: Vec<_> = (0..3).map(|_| half_handshake(&estate.proxy)).collect();
     assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
     assert_eq!(limit(&estate, "connections_max_per_address"), 0.0);
     assert_eq!(limit(&estate, "handshakes_max_per_address"), 0.0);
@@ -586,7 +586,7 @@ fn an_exempt_network_has_no_limit_per_address() {
 fn handshakes_of_one_address_do_not_delay_other_addresses() {
     let estate = with_listener("handshakes_max_per_address = 1\nhandshake_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
-    let slow = begun(&estate.proxy);
+    let slow = half_handshake(&estate.proxy);
     let gauge = "proscenium_handshakes_in_flight";
     estate
         .proxy

@@ -297,11 +297,11 @@ fn records_for_an_absent_daemon_are_counted_and_delivery_resumes_when_it_starts(
         let errors = "proscenium_access_log_errors_total";
         assert_eq!(estate.proxy.metrics().sum(errors, &[]), lost);
         let stderr = estate.proxy.stderr();
-        let told = stderr
+        let output = stderr
             .matches("access records could not be written")
             .count();
         assert_eq!(
-            (told, stderr.contains(&daemon.path())),
+            (output, stderr.contains(&daemon.path())),
             (1, true),
             "{stderr}"
         );
@@ -413,8 +413,8 @@ fn events_that_no_daemon_receives_go_to_standard_error() {
         assert_eq!(estate.proxy.reload()["result"], "unchanged");
     }
     let stderr = wait_for_stderr(&estate.proxy, "nothing has changed", 2);
-    let told = stderr.matches("events go to standard error: ").count();
-    assert_eq!(told, 1, "{stderr}");
+    let output = stderr.matches("events go to standard error: ").count();
+    assert_eq!(output, 1, "{stderr}");
     journal.restart();
     estate.proxy.reload();
     journal.wait_for_entry("nothing has changed");
@@ -430,8 +430,8 @@ fn events_for_a_daemon_that_is_full_are_dropped_and_counted() {
         let metrics = estate.proxy.metrics();
         metrics.sum("proscenium_events_dropped_total", &[])
     };
-    for told in 0.. {
-        assert!(told < 2_000, "nothing is dropped");
+    for expected in 0.. {
+        assert!(expected < 2_000, "nothing is dropped");
         assert_eq!(estate.proxy.reload()["result"], "unchanged");
         if dropped() > 0.0 {
             break;

@@ -102,4 +102,4 @@ mod upgrades;
 mod who;
 
 /// What clients speak to the proxy under test.
-pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http1;
+pub(crate) const PROTOCOL: testkit::Protocol = testkit::Protocol::Http1;

@@ -16,8 +16,8 @@ use testkit::{Ca, Proxy, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused,
     materials::{
-        IMPATIENT, LOOKS, LOOKS_APART, MEMBER_TLS, NOT_RIGHT_YET, NOTIFY, PATIENT, REFUSED, estate,
-        refusals, served, wait_for_alarm, wait_for_certificate, wait_for_crl,
+        CHECK_INTERVAL_MIN, CHECKS, IMPATIENT, MEMBER_TLS, NOT_VALID_YET, NOTIFY, PATIENT, REFUSED,
+        estate, refusals, served, wait_for_alarm, wait_for_certificate, wait_for_crl,
         wait_for_end_of_alarm, wait_for_words,
     },
     paths::CATALOG,
@@ -33,7 +33,7 @@ fn many_writes_of_other_files_do_not_delay_a_crl_and_cause_few_checks() {
     let estate = estate(NOTIFY).start();
     let bad = estate.ca.agent("web01");
     assert_eq!(estate.client(&bad).get(CATALOG).status, 200);
-    let looks = || estate.proxy.metrics().sum(LOOKS, &[]);
+    let looks = || estate.proxy.metrics().sum(CHECKS, &[]);
     let (began, before) = (Instant::now(), looks());
     let (beside, list) = (
         estate.proxy.ssldir().join("beside"),
@@ -64,7 +64,7 @@ fn many_writes_of_other_files_do_not_delay_a_crl_and_cause_few_checks() {
     });
     // A slow machine checks less often, so the limit does not depend on its speed.
     let looked = looks() - before;
-    let most = began.elapsed().as_secs_f64() / LOOKS_APART.as_secs_f64() + 1.0;
+    let most = began.elapsed().as_secs_f64() / CHECK_INTERVAL_MIN.as_secs_f64() + 1.0;
     assert!(
         (1.0..=most).contains(&looked),
         "{looked} looks, {most} at most"
@@ -111,7 +111,7 @@ fn a_file_that_is_written_in_two_steps_is_loaded_once_complete() {
         let (one, other) = list.split_at(cut(&list).expect("two lists"));
         let mut file = File::create(estate.proxy.ssldir().join("crl.pem")).expect("is ours");
         file.write_all(one.as_bytes()).expect("is written");
-        wait_for_words(&estate.proxy, NOT_RIGHT_YET, turn);
+        wait_for_words(&estate.proxy, NOT_VALID_YET, turn);
         assert_eq!(
             estate.proxy.generation(),
             turn as u64,
@@ -157,7 +157,7 @@ fn a_certificate_and_its_key_are_loaded_together_whichever_is_written_first() {
         let old = served(&estate.anonymous());
         let [(first, one, mode), (second, other, other_mode)] = halves;
         estate.proxy.write(first, one, mode);
-        wait_for_words(&estate.proxy, NOT_RIGHT_YET, turn);
+        wait_for_words(&estate.proxy, NOT_VALID_YET, turn);
         assert_eq!(served(&estate.anonymous()), old);
         estate.proxy.write(second, other, other_mode);
         wait_for_certificate(&estate.anonymous(), &renewed.cert_der);

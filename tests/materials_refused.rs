@@ -10,8 +10,8 @@ use testkit::{Ca, Credential, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused,
     materials::{
-        IMPATIENT, LOOKS, LOOKS_APART, MEMBER_TLS, NOT_RIGHT_YET, NOTIFY, PATIENT, REFUSED, estate,
-        refusals, served, wait_for_alarm, wait_for_certificate, wait_for_crl,
+        CHECK_INTERVAL_MIN, CHECKS, IMPATIENT, MEMBER_TLS, NOT_VALID_YET, NOTIFY, PATIENT, REFUSED,
+        estate, refusals, served, wait_for_alarm, wait_for_certificate, wait_for_crl,
         wait_for_end_of_alarm, wait_for_report, wait_for_words,
     },
     paths::CATALOG,
@@ -33,7 +33,7 @@ fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
     let chain = file("certs/puppet.pem");
     let stranger = estate.ca.server("puppet").cert_pem;
     let root = root_alone(&crl);
-    for (name, text, mode, good, good_mode, told) in [
+    for (name, text, mode, good, good_mode, expected) in [
         ("crl.pem", "no CRL at all", 0o644, &crl, 0o644, "crl.pem"),
         (
             "crl.pem",
@@ -74,7 +74,7 @@ fn invalid_files_leave_the_last_valid_ones_active_with_an_alarm() {
         let before = refusals(&estate.proxy);
         estate.proxy.write(&name, text, mode);
         let report = wait_for_alarm(&estate.proxy);
-        assert!(report.contains(told), "{told:?} is not in {report}");
+        assert!(report.contains(expected), "{expected:?} is not in {report}");
         assert!(estate.proxy.metrics().sum(REFUSED, &[]) == 1.0);
         assert!(refusals(&estate.proxy) > before);
         let status = estate.proxy.command(&["status"], &[]);
@@ -141,12 +141,12 @@ fn a_revocation_applies_even_if_another_file_of_the_same_change_is_refused() {
             assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{name}");
         }
         if waiting == IMPATIENT {
-            let told = |report: &str| {
+            let output = |report: &str| {
                 ["puppet.pem", "ca.pem"]
                     .iter()
                     .all(|name| report.contains(name))
             };
-            wait_for_report(&estate.proxy, told);
+            wait_for_report(&estate.proxy, output);
             assert_eq!(estate.proxy.metrics().sum(REFUSED, &[]), 1.0);
         }
         assert_eq!(estate.proxy.generation(), 4);
@@ -222,14 +222,14 @@ fn files_that_a_reload_has_applied_are_not_refused_later() {
         .enumerate()
     {
         estate.proxy.write(name, &text, 0o644);
-        wait_for_words(&estate.proxy, NOT_RIGHT_YET, times + 1);
+        wait_for_words(&estate.proxy, NOT_VALID_YET, times + 1);
     }
     estate.proxy.reload_applied();
     // The proxy checks every 20 ms while it waits, and once an hour after that.
-    let looks = || estate.proxy.metrics().sum(LOOKS, &[]);
+    let looks = || estate.proxy.metrics().sum(CHECKS, &[]);
     let stands_still = wait_until(LIMIT, || {
         let before = looks();
-        thread::sleep(10 * LOOKS_APART);
+        thread::sleep(10 * CHECK_INTERVAL_MIN);
         (looks() == before).then_some(())
     });
     assert!(stands_still.is_some());
@@ -468,7 +468,7 @@ fn a_removed_crl_stays_active_until_a_reload() {
     assert_eq!(
         estate.client(&bad).get(CATALOG).status,
         200,
-        "nobody checks any more"
+        "no check runs any more"
     );
 }
 

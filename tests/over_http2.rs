@@ -168,4 +168,4 @@ mod unix_listeners;
 mod who;
 
 /// The protocol that clients use with the proxy under test.
-pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http2;
+pub(crate) const PROTOCOL: testkit::Protocol = testkit::Protocol::Http2;

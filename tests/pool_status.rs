@@ -95,10 +95,10 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
     assert!(member["since"].is_string(), "{member:#}");
     let failure = member["last_probe"]["failure"].as_str().unwrap_or_default();
     assert!(failure.contains("503"), "{member:#}");
-    let told = estate.proxy.command(&["status"], &[]).stdout;
+    let output = estate.proxy.command(&["status"], &[]).stdout;
     assert!(
-        told.contains("ALARM since") && told.contains("503"),
-        "{told}"
+        output.contains("ALARM since") && output.contains("503"),
+        "{output}"
     );
     answer_probes(compiler, Reply::status(200).body(b"running"));
     estate

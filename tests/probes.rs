@@ -43,7 +43,7 @@ fn an_http_check_expects_200_and_running() {
     assert_eq!(
         probe.only("x-client-verify"),
         "NONE",
-        "a probe claims to be nobody"
+        "a probe carries no identity"
     );
 }
 
@@ -140,11 +140,11 @@ fn a_check_script_that_responds_without_reading_is_understood() {
     let script = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = script.local_addr().expect("bound").port();
     let well = Arc::new(AtomicBool::new(true));
-    let told = Arc::clone(&well);
+    let output = Arc::clone(&well);
     thread::spawn(move || {
         use std::io::Write;
         for mut socket in script.incoming().flatten() {
-            let status = match told.load(Ordering::SeqCst) {
+            let status = match output.load(Ordering::SeqCst) {
                 true => "200 OK",
                 false => "503 Service Unavailable",
             };

@@ -10,7 +10,7 @@ use serde_json::Value;
 use testkit::Client;
 
 use crate::support::{
-    Estate, EstateBuilder, assert_told,
+    Estate, EstateBuilder, assert_identity,
     layer4::{Broker, LoadBalancer, assert_echo, connect, listener_address, read_to_end, wait_for},
     paths::CATALOG,
 };
@@ -80,7 +80,7 @@ fn the_proxy_header_changes_the_clients_address_and_nothing_else() {
             continue;
         }
         let asked = estate.only_request();
-        assert_told(&asked, "SUCCESS", Some("CN=web01"));
+        assert_identity(&asked, "SUCCESS", Some("CN=web01"));
         assert_eq!(asked.only("x-forwarded-for"), client);
         assert_eq!(asked.only("x-real-ip"), client);
         assert_eq!(asked.only("x-forwarded-port"), port, "that of the listener");
@@ -123,7 +123,7 @@ fn a_load_balancers_own_connection_keeps_its_own_address() {
 }
 
 /// Sends these bytes and returns the response.
-fn say(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+fn exchange_bytes(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -150,7 +150,7 @@ fn a_connection_without_a_valid_proxy_header_is_refused() {
         b"PROXY TCP4 192.0.2.77 198.51.100.1 40000 8140 and more than the 107 bytes that the line of a header of version 1 may have at most\r\n",
         &long,
     ] {
-        assert_eq!(say(address, bytes), b"", "not a byte of an answer");
+        assert_eq!(exchange_bytes(address, bytes), b"", "not a byte of an answer");
     }
     estate.proxy.wait_for_records(5);
     let records = estate.proxy.records();
@@ -163,7 +163,7 @@ fn a_connection_without_a_valid_proxy_header_is_refused() {
         );
     }
     // A header without an end.
-    assert_eq!(say(address, b"PROXY TCP4 192.0.2.77"), b"");
+    assert_eq!(exchange_bytes(address, b"PROXY TCP4 192.0.2.77"), b"");
     estate
         .proxy
         .wait_for_record(|record| record["reason"] == "handshake-timeout");
@@ -181,7 +181,7 @@ fn a_peer_that_is_not_a_load_balancer_is_refused_with_or_without_a_header() {
         .proxy(move |proxy| proxy.listener(from))
         .start();
     let agent = estate.ca.agent("web01");
-    assert_eq!(say(estate.proxy.address(), V1), b"");
+    assert_eq!(exchange_bytes(estate.proxy.address(), V1), b"");
     assert!(estate.client(&agent).connect().is_err());
     let records = estate.proxy.wait_for_records(2);
     for record in records {
@@ -267,7 +267,7 @@ fn passing(broker: &Broker, listener: &str, pool: &str) -> (Estate, SocketAddr) 
 }
 
 /// A broker that records everything until its peer closes.
-fn keeping() -> Broker {
+fn recording_broker() -> Broker {
     Broker::start(|stream, keep| {
         let mut all = Vec::new();
         let _ = stream.read_to_end(&mut all);
@@ -285,10 +285,10 @@ fn send(to: SocketAddr, bytes: &[u8]) -> TcpStream {
 }
 
 /// The bytes of the first connection that was not a probe.
-fn brought(broker: &Broker) -> Vec<u8> {
+fn received(broker: &Broker) -> Vec<u8> {
     let is_probe = |bytes: &Vec<u8>| *bytes == local() || bytes == b"PROXY UNKNOWN\r\n";
     let mut found = None;
-    wait_for("a connection that is no probe", || {
+    wait_for("a connection that is not a probe", || {
         found = broker.received().into_iter().find(|bytes| !is_probe(bytes));
         found.is_some()
     });
@@ -297,7 +297,7 @@ fn brought(broker: &Broker) -> Vec<u8> {
 
 #[test]
 fn a_member_gets_a_header_of_version_1() {
-    let broker = keeping();
+    let broker = recording_broker();
     let (_estate, pcp) = passing(&broker, "", "send_proxy = \"v1\"");
     let client = send(pcp, b"hello");
     let (from, to) = (client.local_addr().expect("an address"), pcp);
@@ -306,7 +306,7 @@ fn a_member_gets_a_header_of_version_1() {
         from.port(),
         to.port()
     );
-    assert_eq!(String::from_utf8_lossy(&brought(&broker)), expected);
+    assert_eq!(String::from_utf8_lossy(&received(&broker)), expected);
     // Probes declare that the proxy itself opens them.
     wait_for("a probe", || {
         broker.received().contains(&b"PROXY UNKNOWN\r\n".to_vec())
@@ -315,10 +315,10 @@ fn a_member_gets_a_header_of_version_1() {
 
 #[test]
 fn a_member_gets_a_header_of_version_2_with_the_clients_address_and_no_tlv_of_the_client() {
-    let broker = keeping();
+    let broker = recording_broker();
     let (estate, pcp) = passing(&broker, FROM, "send_proxy = \"v2\"");
     drop(send(pcp, &[&v2()[..], b"hello"].concat()));
-    let bytes = brought(&broker);
+    let bytes = received(&broker);
     let record = estate
         .proxy
         .wait_for_record(|record| record["class"] == "passthrough");
@@ -339,7 +339,7 @@ fn a_member_gets_a_header_of_version_2_with_the_clients_address_and_no_tlv_of_th
 
 #[test]
 fn version_2_contains_the_server_name_that_chose_the_pool() {
-    let broker = keeping();
+    let broker = recording_broker();
     let tables = format!(
         "[pools.brokers]\nmembers = [{:?}]\ntrusted_headers_off = true\nsend_proxy = \"v2\"\n",
         broker.address()
@@ -356,7 +356,7 @@ fn version_2_contains_the_server_name_that_chose_the_pool() {
     let client = estate.anonymous().server_name("pcp.example.com");
     // The broker does not answer, so the client gives up.
     let _ = client.timeout(Duration::from_millis(200)).connect();
-    let bytes = brought(&broker);
+    let bytes = received(&broker);
     let authority = b"\x02\x00\x0fpcp.example.com";
     assert_eq!(bytes[16 + 12..][..authority.len()], *authority);
     let behind = 16 + usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));

@@ -7,7 +7,7 @@ use testkit::{Ca, Gate, Proxy, Reply, StandIn};
 use crate::{
     examples::{example, member},
     support::{
-        self, LIMIT, assert_told,
+        self, LIMIT, assert_identity,
         layer4::{Broker, assert_echo, connect, listener_address, read_to_end},
         paths::CATALOG,
     },
@@ -213,7 +213,7 @@ fn the_example_serves_the_installer_to_every_client_with_the_proxys_name() {
     let asked: Vec<_> = site.compilers.iter().flat_map(StandIn::requests).collect();
     assert_eq!(asked.len(), 4);
     for request in &asked {
-        assert_told(request, "NONE", None);
+        assert_identity(request, "NONE", None);
     }
     assert_eq!(stranger.get(CATALOG).status, 403);
     let post = stranger.request("POST", "/packages/current/install.bash", &[], b"x");

@@ -24,7 +24,7 @@ fn send(connection: &mut Connection, version: &str) {
 }
 
 /// The response to an agent's request with this version of Puppet.
-fn ask(estate: &Estate, certname: &str, version: &str) -> Response {
+fn response_to(estate: &Estate, certname: &str, version: &str) -> Response {
     let mut connection = connection(estate, certname);
     send(&mut connection, version);
     connection.read_response().expect("an answer")
@@ -34,7 +34,7 @@ fn ask(estate: &Estate, certname: &str, version: &str) -> Response {
 #[track_caller]
 fn seconds(response: &Response) -> u64 {
     assert_eq!(response.status, 503, "{response:?}");
-    if crate::SPOKEN == Protocol::Http1 {
+    if crate::PROTOCOL == Protocol::Http1 {
         assert_eq!(response.headers.only("connection"), "close");
     }
     let seconds = response.headers.only("retry-after").parse();
@@ -140,7 +140,7 @@ fn agents_that_retry_are_refused_first_when_the_queue_is_full() {
     let mut older = waits(2, RETRIES);
     let mut newer = waits(3, RETRIES);
     // A retrying agent does not displace another retrying agent.
-    assert!((30..=600).contains(&seconds(&ask(&estate, "web04", RETRIES))));
+    assert!((30..=600).contains(&seconds(&response_to(&estate, "web04", RETRIES))));
     assert!(!alarm(&estate), "no run fails");
     let mut fourth = connection(&estate, "web05");
     send(&mut fourth, FAILS);
@@ -155,7 +155,7 @@ fn agents_that_retry_are_refused_first_when_the_queue_is_full() {
     assert_eq!(reasons("web02"), "queue-made-room");
     assert_eq!(reasons("web04"), "queue-full");
     assert!(!alarm(&estate), "no run has failed");
-    let refused = ask(&estate, "web07", FAILS);
+    let refused = response_to(&estate, "web07", FAILS);
     assert_eq!(refused.status, 503);
     assert!(refused.headers.get("retry-after").is_none(), "{refused:?}");
     assert!(alarm(&estate));
@@ -174,10 +174,10 @@ fn retry_after_is_spread_by_certname() {
         .start();
     let mut first = held(&estate);
     let mut drawn: Vec<_> = (1..=12)
-        .map(|n| seconds(&ask(&estate, &format!("web{n:02}"), RETRIES)))
+        .map(|n| seconds(&response_to(&estate, &format!("web{n:02}"), RETRIES)))
         .collect();
     assert!(drawn.iter().all(|s| (90..=1800).contains(s)), "{drawn:?}");
-    assert_eq!(drawn[0], seconds(&ask(&estate, "web01", RETRIES)));
+    assert_eq!(drawn[0], seconds(&response_to(&estate, "web01", RETRIES)));
     let (least, most) = (drawn.iter().min(), drawn.iter().max());
     let (least, most) = (*least.expect("some"), *most.expect("some"));
     assert!(most - least > 600, "{drawn:?}");
@@ -186,7 +186,7 @@ fn retry_after_is_spread_by_certname() {
     assert!(drawn.len() > 9, "{drawn:?}");
     // An unreadable version is ignored, and a client without one is not an agent.
     for version in ["8.10.0.1", "many"] {
-        let refused = ask(&estate, "web01", version);
+        let refused = response_to(&estate, "web01", version);
         assert_eq!(refused.status, 503);
         assert!(refused.headers.get("retry-after").is_none(), "{refused:?}");
     }
@@ -281,7 +281,7 @@ fn a_request_beyond_agent_max_and_agent_queue_max_gets_429_whatever_the_agents_v
     waits.send("GET", LOOPING, &[], b"").expect("sends");
     wait_for_waiting(&estate, 1);
     for version in [RETRIES, FAILS] {
-        let refused = ask(&estate, "web01", version);
+        let refused = response_to(&estate, "web01", version);
         assert_eq!(refused.status, 429, "{refused:?}");
         let seconds: u64 = refused
             .headers
@@ -295,7 +295,7 @@ fn a_request_beyond_agent_max_and_agent_queue_max_gets_429_whatever_the_agents_v
         .proxy
         .wait_for_record(|record| record["status"] == 429);
     assert_eq!(record["reason"], "agent-max");
-    assert_eq!(ask(&estate, "web02", FAILS).status, 200);
+    assert_eq!(response_to(&estate, "web02", FAILS).status, 200);
     gate.release();
     for kept in [&mut runs, &mut waits] {
         assert_eq!(kept.read_response().expect("an answer").status, 200);

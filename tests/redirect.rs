@@ -16,7 +16,7 @@ use crate::support::{
 const HTTP: &str = "[listeners.http]\naddress = \"127.0.0.1:0\"\nredirect_to_https = \"https://puppet.example.com:8140\"\n";
 
 /// Sends bytes and reads the response to its end.
-fn say(to: SocketAddr, bytes: &[u8]) -> String {
+fn exchange_bytes(to: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -54,7 +54,7 @@ fn every_request_is_redirected_to_the_configured_name() {
         ("GET //evil.example/a HTTP/1.1", 301, "//evil.example/a"),
     ] {
         // A body that the proxy does not read does not prevent the response.
-        let text = say(
+        let text = exchange_bytes(
             http,
             format!("{request}\r\n{forged}Content-Length: 9\r\n\r\nsome body").as_bytes(),
         );
@@ -93,7 +93,7 @@ fn requests_that_cannot_be_redirected_are_refused() {
         ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad-head"),
         (long.as_str(), 431, "head-too-large"),
     ] {
-        let text = say(http, request.as_bytes());
+        let text = exchange_bytes(http, request.as_bytes());
         assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{text}");
         assert!(!text.contains("Location"), "{text}");
         let record = estate
@@ -102,7 +102,7 @@ fn requests_that_cannot_be_redirected_are_refused() {
         assert_eq!(record["class"], "redirect", "{record}");
     }
     // A ClientHello is not HTTP.
-    assert_eq!(say(http, b"\x16\x03\x01\x00\x05hello"), "");
+    assert_eq!(exchange_bytes(http, b"\x16\x03\x01\x00\x05hello"), "");
     let record = estate
         .proxy
         .wait_for_record(|record| record["reason"] == "not-http");
@@ -119,10 +119,14 @@ fn the_limits_of_the_listener_apply() {
         listeners.any(|listener| listener["name"] == "http" && listener["connections"] == 1)
     });
     let request = b"GET / HTTP/1.1\r\n\r\n";
-    assert_eq!(say(http, request), "", "one connection of an address");
+    assert_eq!(
+        exchange_bytes(http, request),
+        "",
+        "one connection of an address"
+    );
     drop(slow);
     let redirected = wait_until(LIMIT, || {
-        let text = say(http, request);
+        let text = exchange_bytes(http, request);
         text.starts_with("HTTP/1.1 301 ").then_some(())
     });
     assert!(redirected.is_some());
@@ -131,7 +135,10 @@ fn the_limits_of_the_listener_apply() {
 #[test]
 fn an_endless_head_is_closed_after_the_time_limit() {
     let (estate, http) = estate("handshake_timeout = \"200ms\"\n");
-    assert_eq!(say(http, b"GET / HTTP/1.1\r\nHost: puppet\r\n"), "");
+    assert_eq!(
+        exchange_bytes(http, b"GET / HTTP/1.1\r\nHost: puppet\r\n"),
+        ""
+    );
     estate
         .proxy
         .wait_for_record(|record| record["reason"] == "handshake-timeout");

@@ -13,7 +13,7 @@ use testkit::{Connection, HeldPort, Proxy, Reply, StandIn, wait_until};
 use crate::support::{
     Estate, LIMIT, QUICK_CHECK,
     paths::{CA_CERTIFICATE, CATALOG, FILE},
-    reload::{Stopping, ask_until, crl_numbers, renew_certificate, served_certificate},
+    reload::{Stopping, crl_numbers, renew_certificate, send_until, served_certificate},
 };
 
 /// Connections of the load test. Half of them have a POST in flight across each swap.
@@ -36,7 +36,7 @@ fn twenty_reloads_under_load_lose_no_request() {
         // Set even if an assertion below fails, so that the scope ends.
         let _stopping = Stopping(&stop);
         for _ in 0..CONNECTIONS / 2 {
-            scope.spawn(|| ask_until(&stop, &asked, &client, CA_CERTIFICATE));
+            scope.spawn(|| send_until(&stop, &asked, &client, CA_CERTIFICATE));
         }
         let mut members = vec![estate.compilers[0].address()];
         set_members(&estate, &all_members(&estate), &members);
@@ -107,7 +107,7 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
         estate
             .proxy
             .edit_config("[pools.compilers]", "[pools.compilers]\ncolour = \"red\"");
-        let result = ask_to_reload(estate, turn);
+        let result = request_reload(estate, turn);
         estate.proxy.write_config(&text);
         return result;
     }
@@ -115,13 +115,13 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
         0 => {
             let number = estate.ca.renew_crl();
             estate.proxy.write_crl();
-            let result = ask_to_reload(estate, turn);
+            let result = request_reload(estate, turn);
             assert!(crl_numbers(&estate.proxy).contains(&number.to_string()));
             result
         }
         1 => {
             let certificate = renew_certificate(estate);
-            let result = ask_to_reload(estate, turn);
+            let result = request_reload(estate, turn);
             assert_eq!(served_certificate(&estate.anonymous()), certificate);
             result
         }
@@ -131,7 +131,7 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
             let other: Vec<_> = other.filter(|address| !members.contains(address)).collect();
             set_members(estate, members, &other);
             *members = other;
-            let result = ask_to_reload(estate, turn);
+            let result = request_reload(estate, turn);
             assert_eq!(member_addresses(&estate.proxy), *members);
             result
         }
@@ -139,8 +139,8 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
 }
 
 /// Uses each way of requesting a reload in turn.
-fn ask_to_reload(estate: &Estate, turn: usize) -> String {
-    let told = match turn % 3 {
+fn request_reload(estate: &Estate, turn: usize) -> String {
+    let output = match turn % 3 {
         0 => estate.proxy.hang_up(),
         1 => {
             let outcome = estate.proxy.command(&["reload"], &[]);
@@ -150,7 +150,7 @@ fn ask_to_reload(estate: &Estate, turn: usize) -> String {
         }
         _ => estate.proxy.reload(),
     };
-    told["result"].as_str().unwrap_or_default().to_owned()
+    output["result"].as_str().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -182,13 +182,13 @@ fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhe
         ("ssl/private_keys/puppet.pem", &key, 0o644, "puppet.pem"),
     ];
     let add = format!("{config}\n[listeners.second]\naddress = \"{taken}\"\n");
-    let in_use = [("proscenium.toml", add.as_str(), 0o644, "in use")];
-    for (n, (file, text, mode, told)) in broken.iter().chain(&in_use).enumerate() {
+    let address_in_use = [("proscenium.toml", add.as_str(), 0o644, "in use")];
+    for (n, (file, text, mode, expected)) in broken.iter().chain(&address_in_use).enumerate() {
         estate.proxy.write(file, text, *mode);
         let outcome = estate.proxy.hang_up();
         assert_eq!(outcome["result"], "refused", "{file}: {outcome}");
         let report = outcome["report"].as_str().unwrap_or_default();
-        assert!(report.contains(told), "{told:?} is not in {report}");
+        assert!(report.contains(expected), "{expected:?} is not in {report}");
         assert_eq!(
             estate.proxy.status()["last_reload"]["report"],
             outcome["report"]
@@ -203,7 +203,7 @@ fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhe
         let socket = ["--socket", socket.to_str().expect("a path of ours")];
         let command = estate.proxy.command(&["reload"], &socket);
         assert_ne!(command.code, Some(0));
-        assert!(command.stderr.contains(told), "{}", command.stderr);
+        assert!(command.stderr.contains(expected), "{}", command.stderr);
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{file}");
         for (file, text, mode) in [
             ("proscenium.toml", &config, 0o644),
@@ -256,7 +256,7 @@ fn a_pool_whose_members_are_all_replaced_answers_every_request() {
     thread::scope(|scope| {
         let _stopping = Stopping(&stop);
         for _ in 0..4 {
-            scope.spawn(|| ask_until(&stop, &asked, &client, CATALOG));
+            scope.spawn(|| send_until(&stop, &asked, &client, CATALOG));
         }
         for turn in 0..10 {
             let (from, to) = if turn % 2 == 0 {
@@ -390,10 +390,11 @@ fn concurrent_reloads_run_one_after_another() {
         let asking: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| estate.proxy.reload()))
             .collect();
-        let told = asking
+        let output = asking
             .into_iter()
             .map(|asking| asking.join().expect("asks"));
-        told.filter_map(|told| told["result"].as_str().map(str::to_owned))
+        output
+            .filter_map(|output| output["result"].as_str().map(str::to_owned))
             .collect()
     });
     let count = |result: &str| results.iter().filter(|found| *found == result).count();
@@ -566,13 +567,13 @@ fn health_and_state_of_members_survive_a_reload() {
     );
     estate.proxy.reload_applied();
     let status = estate.proxy.status();
-    let told: Vec<_> = members(&status)
+    let output: Vec<_> = members(&status)
         .iter()
         .map(|m| (m["health"].clone(), m["administrative_state"].clone()))
         .collect();
     let expected = [("up", "drain"), ("down", "ready"), ("up", "ready")];
     assert_eq!(
-        told,
+        output,
         expected.map(|(h, s)| (Value::from(h), Value::from(s)))
     );
     for _ in 0..6 {

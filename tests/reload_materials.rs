@@ -11,7 +11,7 @@ use testkit::{Ca, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused, done,
     paths::{CA_CERTIFICATE, CATALOG},
-    reload::{Stopping, ask_until, crl_numbers, renew_certificate, served_certificate},
+    reload::{Stopping, crl_numbers, renew_certificate, send_until, served_certificate},
 };
 
 #[test]
@@ -78,11 +78,11 @@ fn a_configuration_replaced_by_a_pipe_is_refused_without_waiting_for_a_writer() 
         0,
     )
     .expect("is made");
-    let told = estate.proxy.reload();
-    assert_eq!(told["result"], "refused", "{told}");
+    let output = estate.proxy.reload();
+    assert_eq!(output["result"], "refused", "{output}");
     assert!(
-        told.to_string().contains("it is not a regular file"),
-        "{told}"
+        output.to_string().contains("it is not a regular file"),
+        "{output}"
     );
     // The verb reads it too.
     fs::remove_file(&path).expect("is removed");
@@ -102,7 +102,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
     thread::scope(|scope| {
         let _stopping = Stopping(&stop);
         for _ in 0..4 {
-            scope.spawn(|| ask_until(&stop, &asked, &client, CA_CERTIFICATE));
+            scope.spawn(|| send_until(&stop, &asked, &client, CA_CERTIFICATE));
         }
         estate.proxy.write_crl();
         let reload = scope.spawn(|| estate.proxy.reload());

@@ -6,7 +6,7 @@ use testkit::{
 };
 
 use crate::support::{
-    Estate, EstateBuilder, LIMIT, assert_refused, assert_told, certificate_request, done,
+    Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, certificate_request, done,
 };
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
@@ -49,10 +49,10 @@ fn is_renewed(agent: &Credential, response: &Response) -> bool {
 }
 
 #[track_caller]
-fn assert_told_certificate(request: &Recorded, agent: &Credential) {
-    assert_told(request, "SUCCESS", Some(&format!("CN={}", agent.certname)));
-    let told = readers::escaped_certificate(&request.headers).expect("single certificate");
-    assert_eq!(told.as_deref(), Some(&agent.cert_der[..]));
+fn assert_forwarded_certificate(request: &Recorded, agent: &Credential) {
+    assert_identity(request, "SUCCESS", Some(&format!("CN={}", agent.certname)));
+    let output = readers::escaped_certificate(&request.headers).expect("single certificate");
+    assert_eq!(output.as_deref(), Some(&agent.cert_der[..]));
 }
 
 #[track_caller]
@@ -67,8 +67,8 @@ fn assert_on(estate: &Estate) {
 /// Asserts that `who` predicts the result of an agent's renewal.
 #[track_caller]
 fn assert_who_may_renew(estate: &Estate, certname: &str, may: bool) {
-    let told = done(&estate.proxy, &["who"], &[certname, "--json"]);
-    let who: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let output = done(&estate.proxy, &["who"], &[certname, "--json"]);
+    let who: serde_json::Value = serde_json::from_str(&output).expect("JSON");
     let mut classes = who["access"].as_array().into_iter().flatten();
     let renewal = classes.find(|access| access["class"] == "renewal");
     let renewal = renewal.unwrap_or_else(|| panic!("{who:#}"));
@@ -111,7 +111,7 @@ fn an_agent_gets_its_next_certificate_from_a_ca_that_renews_by_inventory() {
         assert_eq!(response.status, 200, "{response:?}");
         assert!(is_renewed(&agent, &response), "{}", response.text());
         let request = estate.only_request();
-        assert_told_certificate(&request, &agent);
+        assert_forwarded_certificate(&request, &agent);
         assert_eq!(request.headers.all("accept-encoding"), ["identity"]);
         assert_eq!(request.member, "ca");
         // Mutual TLS: the CA has seen the proxy's certificate.
@@ -154,7 +154,7 @@ fn a_route_can_redirect_renewals_but_does_not_enable_them() {
     assert!(other.requests().is_empty());
     // The rules of renewals apply there too.
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
-    assert_told_certificate(&other.last(), &agent);
+    assert_forwarded_certificate(&other.last(), &agent);
     other.answer(|request| (request.path() == RENEWAL).then(|| Reply::ok("north")));
     assert_refused(&renew(&estate.client(&agent)), 502, &["did not forward"]);
     assert_refused(&renew(&estate.client(&agent)), 404, &["off"]);
@@ -191,7 +191,7 @@ fn a_ca_on_loopback_in_plain_http_gets_the_identity_with_a_warning() {
     estate.ca_server.renew(Renewing::Header);
     let agent = estate.ca.agent("web01");
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
-    assert_told_certificate(&estate.only_request(), &agent);
+    assert_forwarded_certificate(&estate.only_request(), &agent);
     estate.proxy.wait_for_event("plain HTTP");
 }
 
@@ -245,8 +245,11 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     let why = off["why"].as_str().unwrap_or_default();
     assert!(why.contains("web01") && why.contains("CN=puppet"), "{off}");
     estate.proxy.wait_for_event("renewal is off");
-    let told = estate.proxy.command(&["status"], &[]).stdout;
-    assert!(told.contains("ALARM") && told.contains("web01"), "{told}");
+    let output = estate.proxy.command(&["status"], &[]).stdout;
+    assert!(
+        output.contains("ALARM") && output.contains("web01"),
+        "{output}"
+    );
     assert_who_may_renew(&estate, "web01", false);
     let proof = estate.proxy.command(&["doctor"], &[]).stdout;
     let found = "the proxy has forwarded no certificate renewals since";
@@ -308,7 +311,7 @@ fn t07_a_forged_certificate_header_never_reaches_the_ca() {
         );
         assert!(is_renewed(&agent, &response), "{name}: {response:?}");
         let request = estate.only_request();
-        assert_told_certificate(&request, &agent);
+        assert_forwarded_certificate(&request, &agent);
         assert!(
             !request.raw_text().contains("victim"),
             "{}",
@@ -403,7 +406,7 @@ fn t07_only_the_agents_own_certificate_is_passed_on() {
             "65536 bytes",
         ),
         (
-            "in a coding that nobody asked for",
+            "in a content coding that was not requested",
             Reply::ok(&renewed).header("Content-Encoding", "deflate"),
             "Content-Encoding",
         ),
@@ -575,5 +578,5 @@ fn explain_shows_that_a_renewal_forwards_the_certificate() {
         explain("POST")
     );
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
-    assert_told_certificate(&estate.only_request(), &agent);
+    assert_forwarded_certificate(&estate.only_request(), &agent);
 }

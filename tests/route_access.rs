@@ -1,7 +1,7 @@
 //! Which clients may use a route, the guarded classes, and the order of refusals.
 
 use crate::support::{
-    assert_refused, assert_told,
+    assert_identity, assert_refused,
     paths::{CA_CERTIFICATE, CATALOG},
     routes::{configured, site},
 };
@@ -48,13 +48,13 @@ fn a_route_is_for_verified_clients_unless_it_allows_any() {
     for (path, passes) in [("/v", false), ("/a", true), ("/d", false)] {
         let response = site.anonymous().get(path);
         if passes {
-            assert_told(&site.north.last(), "NONE", None);
+            assert_identity(&site.north.last(), "NONE", None);
         } else {
             assert_refused(&response, 403, &["certificate"]);
         }
         site.assert_north(&response, passes, path);
         assert_eq!(site.agent().get(path).text(), "north");
-        assert_told(&site.north.last(), "SUCCESS", Some("CN=web01"));
+        assert_identity(&site.north.last(), "SUCCESS", Some("CN=web01"));
         site.north.forget();
     }
 }

@@ -122,7 +122,11 @@ fn a_client_that_ends_its_session_gets_close_notify_unless_it_has_disconnected()
             b"",
             "no end of the session to who waits for it"
         );
-        assert_eq!(ended(true), b"", "a word to nobody, which would be a reset");
+        assert_eq!(
+            ended(true),
+            b"",
+            "an alert to a closed connection would cause a reset"
+        );
     }
 }
 
@@ -390,10 +394,10 @@ fn a_refused_clients_session_is_handled_by_the_active_policy() {
         let mut connection = client.connect().expect("connects");
         assert!(connection.resumed());
         assert_eq!(connection.get(CA_CERTIFICATE).status, 200);
-        let told = estate.only_request();
+        let output = estate.only_request();
         assert!(
-            told.only("x-client-verify").starts_with("FAILED"),
-            "{told:?}"
+            output.only("x-client-verify").starts_with("FAILED"),
+            "{output:?}"
         );
         assert_refused(&connection.get(CATALOG), 403, &["revoked"]);
         estate.proxy.edit_config(other, lax);

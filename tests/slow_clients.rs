@@ -211,12 +211,12 @@ fn a_client_that_reads_too_slowly_loses_the_members_connection() {
     });
     let records = records.expect("a record each");
     assert!(records.iter().all(|record| record["ended_by"] == "proxy"));
-    let in_flight = wait_until(LIMIT, || {
+    let released = wait_until(LIMIT, || {
         let metrics = estate.proxy.metrics();
-        let in_flight = metrics.sum("proscenium_member_in_flight", &[]);
-        (in_flight == 0.0).then_some(())
+        let leases = metrics.sum("proscenium_member_in_flight", &[]);
+        (leases == 0.0).then_some(())
     });
-    assert!(in_flight.is_some());
+    assert!(released.is_some());
 }
 
 #[test]

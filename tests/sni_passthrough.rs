@@ -6,7 +6,7 @@ use serde_json::Value;
 use testkit::{Ca, StandIn};
 
 use crate::support::{
-    Estate, assert_told,
+    Estate, assert_identity,
     layer4::{LoadBalancer, connect, read_to_end},
     passthrough::{pool, record},
     paths::CATALOG,
@@ -81,7 +81,7 @@ fn one_port_passes_a_server_name_through_and_terminates_tls_for_every_other() {
         // A certificate of the proxy, whatever its name: the test only checks which side terminates TLS.
         let client = estate.client(&agent).server_name(name);
         assert_eq!(client.get(CATALOG).status, 200, "{name}");
-        assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+        assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));
     }
     assert!(broker.requests().is_empty());
     for name in ["PCP.example.COM", "b1.pcp.example.com"] {
@@ -141,7 +141,7 @@ fn a_client_hello_is_read_however_it_is_fragmented() {
         );
         estate.forget();
         assert_eq!(client("puppet").get(CATALOG).status, 200, "{way}");
-        assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+        assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));
     }
 }
 

@@ -4,7 +4,7 @@ use testkit::{Ca, Credential, Proxy, Recorded, Reply, StandIn};
 
 use crate::{
     examples::{example, member, of_clients},
-    support::{self, LIMIT, assert_told},
+    support::{self, LIMIT, assert_identity},
 };
 
 const CATALOG: &str = "/puppet/v3/catalog/web01";
@@ -199,7 +199,7 @@ fn each_service_has_its_own_servers_and_each_gets_the_clients_identity() {
         for request in reached {
             let member = request.member.as_str();
             assert!(member.starts_with(at), "{} at {member}", request.target);
-            assert_told(&request, "SUCCESS", Some(&format!("CN={certname}")));
+            assert_identity(&request, "SUCCESS", Some(&format!("CN={certname}")));
             let presented: Vec<_> = match member {
                 "f1" | "f2" => vec![],
                 "ca" => vec![&agents_own.cert_der],
@@ -227,7 +227,7 @@ fn no_server_believes_a_client_about_its_name_or_address() {
     for target in [CATALOG, METADATAS, "/puppet-ca/v1/certificate/ca"] {
         let (status, reached) = split.ask("web01", ("GET", target), &forged);
         assert_eq!((status, reached.len()), (200, 1), "{target}");
-        assert_told(&reached[0], "SUCCESS", Some("CN=web01"));
+        assert_identity(&reached[0], "SUCCESS", Some("CN=web01"));
         assert_eq!(reached[0].only("x-forwarded-for"), "127.0.0.1");
         assert_eq!(reached[0].only("x-real-ip"), "127.0.0.1");
         let raw = reached[0].raw_text();
@@ -247,7 +247,7 @@ fn no_server_believes_a_client_about_its_name_or_address() {
     assert_eq!(answer.status, 200);
     let reached: Vec<_> = split.servers.iter().flat_map(of_clients).collect();
     assert_eq!((reached.len(), reached[0].member.as_str()), (1, "ca"));
-    assert_told(&reached[0], "NONE", None);
+    assert_identity(&reached[0], "NONE", None);
 }
 
 #[test]

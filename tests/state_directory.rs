@@ -36,7 +36,7 @@ fn an_unusable_state_directory_is_an_alarm_and_stops_nothing() {
     let why = status["state"]["unusable"].as_str().unwrap_or_default();
     assert!(why.contains("it is not a directory"), "{why}");
     assert_eq!(estate.proxy.metrics().sum(UNUSABLE, &[]), 1.0);
-    let told = estate.proxy.stderr();
-    assert!(told.contains("lost at the next restart"), "{told}");
+    let output = estate.proxy.stderr();
+    assert!(output.contains("lost at the next restart"), "{output}");
     assert!(!estate.proxy.state_directory().exists());
 }

@@ -3,7 +3,7 @@
 use testkit::{Ca, Credential, wait_until};
 
 use crate::support::{
-    self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told, paths::CATALOG,
+    self, Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, paths::CATALOG,
 };
 
 #[test]
@@ -30,9 +30,9 @@ fn t09_each_issuer_has_its_own_policy_for_an_expired_crl() {
         theirs.revoke(&revoked[1]);
         ours.crl_next_update_days(-1);
         theirs.crl_next_update_days(-1);
-        let estate = judged_by_both(&ours, &theirs, &policies).start();
-        for (ca, is_in) in [(&ours, mine_is_in), (&theirs, theirs_is_in)] {
-            assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-expired");
+        let estate = verified_with_both(&ours, &theirs, &policies).start();
+        for (ca, accepted) in [(&ours, mine_is_in), (&theirs, theirs_is_in)] {
+            assert_verdict(&estate, &ca.agent("web01"), accepted, "crl-expired");
         }
         for agent in &revoked {
             assert_refused(&estate.client(agent).get(CATALOG), 403, &["is revoked"]);
@@ -60,7 +60,7 @@ fn t09_each_issuer_has_its_own_policy_for_an_expired_crl() {
 fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_an_event() {
     let ca = Ca::new();
     ca.crl_next_update_seconds(2);
-    let estate = judged_by(&ca, "crl_expired = \"grace:8s\"").start();
+    let estate = verified_with(&ca, "crl_expired = \"grace:8s\"").start();
     let mut live = estate
         .client(&ca.agent("web01"))
         .connect()
@@ -105,9 +105,9 @@ fn after_the_grace_an_expired_crl_refuses_on_live_connections_and_each_step_is_a
     assert!(crl["accepted_until"].is_string(), "{crl:#}");
     // A new CRL ends the alarm, which is an event too.
     ca.crl_next_update_days(30);
-    estate.proxy.write("crl.pem", &both_lists(&ca, None), 0o644);
+    estate.proxy.write("crl.pem", &both_crls(&ca, None), 0o644);
     estate.proxy.reload_applied();
-    assert_let_in(&estate, &ca.agent("web01"), true, "");
+    assert_verdict(&estate, &ca.agent("web01"), true, "");
     let said = wait_until(LIMIT, || {
         let stderr = estate.proxy.stderr();
         stderr.contains("cleared: the CRL of").then_some(())
@@ -140,9 +140,9 @@ fn check_and_reload_refuse_crls_that_refuse_every_agent() {
         for words in ["every agent is refused", words] {
             assert!(checked.stderr.contains(words), "{}", checked.stderr);
         }
-        let estate = judged_by(&ca, "").start();
+        let estate = verified_with(&ca, "").start();
         let agent = ca.agent("web01");
-        assert_let_in(&estate, &agent, true, "");
+        assert_verdict(&estate, &agent, true, "");
         estate.proxy.write("other.pem", list, 0o644);
         let config = estate.proxy.config_text();
         let line = config.lines().find(|line| line.starts_with("crl = "));
@@ -155,7 +155,7 @@ fn check_and_reload_refuse_crls_that_refuse_every_agent() {
         let report = outcome["report"].as_str().unwrap_or_default();
         assert!(report.contains("every agent is refused"), "{report}");
         assert!(report.contains(words), "{report}");
-        assert_let_in(&estate, &agent, true, "");
+        assert_verdict(&estate, &agent, true, "");
     }
 }
 
@@ -163,7 +163,7 @@ fn check_and_reload_refuse_crls_that_refuse_every_agent() {
 fn each_issuer_can_require_a_crl_or_not() {
     let ca = Ca::new();
     let root = format!("CN={}", ca.name().replace("CA:", "Root CA:"));
-    for (policies, is_in) in [
+    for (policies, accepted) in [
         (String::new(), false),
         (own(&root, "unchecked = true"), true),
         (own(&format!("CN={}", ca.name()), "unchecked = true"), false),
@@ -182,7 +182,7 @@ fn each_issuer_can_require_a_crl_or_not() {
         let revoked = ca.agent("web01");
         ca.revoke(&revoked);
         let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
-        assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
+        assert_verdict(&estate, &ca.agent("web01"), accepted, "crl-missing");
         // An available CRL is used all the same.
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
     }
@@ -192,7 +192,7 @@ fn each_issuer_can_require_a_crl_or_not() {
 fn with_leaf_a_revoked_ca_is_accepted_and_a_revoked_agent_refused() {
     let root = format!("CN={}", Ca::new().name().replace("CA:", "Root CA:"));
     let issuing = format!("CN={}", Ca::new().name());
-    for (policies, is_in) in [
+    for (policies, accepted) in [
         (String::new(), false),
         ("revocation = \"chain\"".to_owned(), false),
         ("revocation = \"leaf\"".to_owned(), true),
@@ -210,26 +210,26 @@ fn with_leaf_a_revoked_ca_is_accepted_and_a_revoked_agent_refused() {
         ca.revoke_intermediate();
         let revoked = ca.agent("web01");
         ca.revoke(&revoked);
-        let estate = judged_by(&ca, &policies).start();
-        assert_let_in(&estate, &ca.agent("web01"), is_in, "revoked");
+        let estate = verified_with(&ca, &policies).start();
+        assert_verdict(&estate, &ca.agent("web01"), accepted, "revoked");
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
         // Without any CRL of the root nothing is missing where none is required.
         drop(estate);
         let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
-        assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
+        assert_verdict(&estate, &ca.agent("web01"), accepted, "crl-missing");
         let missing = estate.proxy.status()["trust"]["crl_missing"].clone();
         let is_missing = missing.to_string().contains("Root CA");
-        assert_eq!(is_missing, !is_in, "{policies}: {missing}");
+        assert_eq!(is_missing, !accepted, "{policies}: {missing}");
     }
 }
 
 #[test]
 fn a_policy_for_an_unknown_ca_is_an_alarm() {
     let ca = Ca::new();
-    let estate = judged_by(&ca, &own("CN=Puppet CA: tset", "crl_expired = \"reject\"")).start();
+    let estate = verified_with(&ca, &own("CN=Puppet CA: tset", "crl_expired = \"reject\"")).start();
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
     assert!(alarms.contains("Puppet CA: tset"), "{alarms}");
-    assert_let_in(&estate, &ca.agent("web01"), true, "");
+    assert_verdict(&estate, &ca.agent("web01"), true, "");
 }
 
 /// Asserts the result for an agent: accepted and forwarded as such, or refused for this reason without a request to a
@@ -240,9 +240,9 @@ fn no_client_below_an_unusable_root_is_accepted_and_a_start_logs_the_reason() {
     let (ours, theirs) = (Ca::new(), Ca::other());
     let unable = theirs.root_pem_for_lists_alone();
     let bundle = ours.bundle_pem() + &unable + &theirs.issuing_pem();
-    let estate = trusting(&ours, "", &bundle, &both_lists(&ours, Some(&theirs))).start();
-    assert_let_in(&estate, &ours.agent("web01"), true, "");
-    assert_let_in(&estate, &theirs.agent("web01"), false, "unknown-issuer");
+    let estate = trusting(&ours, "", &bundle, &both_crls(&ours, Some(&theirs))).start();
+    assert_verdict(&estate, &ours.agent("web01"), true, "");
+    assert_verdict(&estate, &theirs.agent("web01"), false, "unknown-issuer");
 
     let only = unable + &theirs.issuing_pem();
     let checked = support::proxy(&theirs)
@@ -262,12 +262,12 @@ fn no_client_below_an_unusable_root_is_accepted_and_a_start_logs_the_reason() {
 }
 
 #[track_caller]
-fn assert_let_in(estate: &Estate, agent: &Credential, is_in: bool, reason: &str) {
+fn assert_verdict(estate: &Estate, agent: &Credential, accepted: bool, reason: &str) {
     estate.forget();
     let answer = estate.client(agent).get(CATALOG);
-    if is_in {
+    if accepted {
         assert_eq!(answer.status, 200, "{answer:?}");
-        assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+        assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));
     } else {
         assert_eq!(answer.status, 403, "{answer:?}");
         assert!(estate.far_end().is_empty());
@@ -282,16 +282,16 @@ fn own(issuer: &str, policy: &str) -> String {
     format!("[[trust.issuers]]\nname = \"{issuer}\"\n{policy}\n")
 }
 
-fn judged_by(ca: &Ca, policies: &str) -> EstateBuilder {
-    trusting(ca, policies, &ca.bundle_pem(), &both_lists(ca, None))
+fn verified_with(ca: &Ca, policies: &str) -> EstateBuilder {
+    trusting(ca, policies, &ca.bundle_pem(), &both_crls(ca, None))
 }
 
-fn judged_by_both(ours: &Ca, theirs: &Ca, policies: &str) -> EstateBuilder {
+fn verified_with_both(ours: &Ca, theirs: &Ca, policies: &str) -> EstateBuilder {
     let bundle = ours.bundle_pem() + &theirs.bundle_pem();
-    trusting(ours, policies, &bundle, &both_lists(ours, Some(theirs)))
+    trusting(ours, policies, &bundle, &both_crls(ours, Some(theirs)))
 }
 
-fn both_lists(ours: &Ca, theirs: Option<&Ca>) -> String {
+fn both_crls(ours: &Ca, theirs: Option<&Ca>) -> String {
     ours.crl_pem() + &theirs.map(Ca::crl_pem).unwrap_or_default()
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use testkit::{Connection, Gate, Reply, Tunnel, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, assert_refused, assert_told,
+    Estate, LIMIT, assert_identity, assert_refused,
     paths::CATALOG,
     tunnels::{
         CHAT, WEBSOCKET, assert_closed, builder, chatting, connect, end, in_flight, opened,
@@ -45,7 +45,7 @@ fn bytes_pass_in_both_directions_after_a_101_and_one_record_counts_them() {
         assert!(answer.headers.get(name).is_none(), "{answer:?}");
     }
     let asked = estate.only_request();
-    assert_told(&asked, "SUCCESS", Some("CN=web01"));
+    assert_identity(&asked, "SUCCESS", Some("CN=web01"));
     assert_eq!(asked.only("connection"), "upgrade");
     assert_eq!(asked.only("upgrade"), "WebSocket");
     assert_eq!(
@@ -163,12 +163,12 @@ fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
 
     // The member closes first: it still gets the remaining bytes of the client.
     let heard = Gate::new();
-    let told = heard.clone();
+    let output = heard.clone();
     estate.compilers[0].tunnel(move |tunnel| {
         tunnel.send(b"bye");
         tunnel.finish();
         if tunnel.read_bytes(4) == b"late" {
-            told.release();
+            output.release();
         }
         let _ = tunnel.read();
     });

@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::Client;
 
-use crate::support::{Estate, LIMIT, assert_told, paths::CATALOG};
+use crate::support::{Estate, LIMIT, assert_identity, paths::CATALOG};
 
 /// A load balancer on this host that passes connections on to a Unix socket, each after this header.
 fn balancer(to: &Path, header: &'static [u8]) -> SocketAddr {
@@ -45,15 +45,15 @@ fn relay(mut client: TcpStream, to: &Path, header: &[u8]) -> io::Result<()> {
     proxy.shutdown(Shutdown::Write)
 }
 
-struct Place {
+struct SocketDirectory {
     _directory: TempDir,
     path: PathBuf,
 }
 
-fn place() -> Place {
+fn socket_directory() -> SocketDirectory {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("agents.sock");
-    Place {
+    SocketDirectory {
         _directory: directory,
         path,
     }
@@ -81,7 +81,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
-    let place = place();
+    let place = socket_directory();
     // Left over from a crash: no process listens there.
     drop(UnixListener::bind(&place.path).expect("a socket of our own"));
     let estate = estate(&place.path, "");
@@ -92,7 +92,7 @@ fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
     let mut open = client().connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     let asked = estate.only_request();
-    assert_told(&asked, "SUCCESS", Some("CN=web01"));
+    assert_identity(&asked, "SUCCESS", Some("CN=web01"));
     assert_eq!(asked.only("x-forwarded-for"), "127.0.0.1");
     assert!(
         asked.headers.all("x-forwarded-port").is_empty(),
@@ -134,7 +134,7 @@ fn tls_is_terminated_on_a_unix_socket_that_the_proxy_creates_and_removes() {
 
 #[test]
 fn a_reload_adds_and_removes_a_unix_socket() {
-    let place = place();
+    let place = socket_directory();
     let estate = estate(&place.path, "");
     let agent = estate.ca.agent("web01");
     let front = balancer(&place.path, b"");
@@ -152,7 +152,7 @@ fn a_reload_adds_and_removes_a_unix_socket() {
 
 #[test]
 fn a_proxy_header_on_a_unix_socket_names_the_client() {
-    let place = place();
+    let place = socket_directory();
     let estate = estate(&place.path, "proxy_protocol = { from = [\"127.0.0.1\"] }");
     let agent = estate.ca.agent("web01");
     let front = balancer(
@@ -175,7 +175,7 @@ fn a_proxy_header_on_a_unix_socket_names_the_client() {
 
 #[test]
 fn a_socket_on_which_another_process_listens_is_left_alone() {
-    let place = place();
+    let place = socket_directory();
     let other = UnixListener::bind(&place.path).expect("a socket of our own");
     let table = tables(&place.path, "");
     let refused = Estate::builder()
@@ -194,7 +194,7 @@ fn a_socket_on_which_another_process_listens_is_left_alone() {
 
 #[test]
 fn check_reports_what_a_unix_listener_needs() {
-    let place = place();
+    let place = socket_directory();
     let ca = testkit::Ca::new();
     let check = |tables: &str| {
         let outcome = crate::support::proxy(&ca).with(tables).check();

@@ -4,7 +4,7 @@ use serde_json::Value;
 use testkit::{Client, Reply, wait_until};
 
 use crate::support::{
-    self, Estate, LIMIT, assert_refused, assert_told,
+    self, Estate, LIMIT, assert_identity, assert_refused,
     paths::CATALOG,
     tunnels::{
         CHAT, ROUTE, WEBSOCKET, assert_closed, builder, chatting, connect, end, in_flight, opened,
@@ -287,7 +287,7 @@ fn a_tunnel_of_another_protocol_has_limits_and_a_record_too() {
     assert_eq!(answer.status, 101);
     assert_eq!(answer.headers.only("upgrade"), "example/1");
     let asked = estate.only_request();
-    assert_told(&asked, "SUCCESS", Some("CN=web01"));
+    assert_identity(&asked, "SUCCESS", Some("CN=web01"));
     assert_eq!(asked.only("upgrade"), "Example/1");
     assert_eq!(tunnel.read_bytes(4).expect("bytes"), b"+OK\n");
     for piece in [&b"NOOP\n"[..], b"\x81\x02\0\xff"] {
@@ -343,12 +343,12 @@ fn an_upgrade_to_another_version_of_http_is_a_configuration_error() {
 #[test]
 fn explain_shows_the_protocols_that_a_request_may_upgrade_to() {
     let estate = chatting();
-    for (target, told) in [(CHAT, true), (CATALOG, false)] {
+    for (target, expected) in [(CHAT, true), (CATALOG, false)] {
         let outcome = estate
             .proxy
             .command(&["explain", target, "--certname", "web01"], &[]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         let said = outcome.stdout.contains("upgrade  websocket");
-        assert_eq!(said, told, "{}", outcome.stdout);
+        assert_eq!(said, expected, "{}", outcome.stdout);
     }
 }

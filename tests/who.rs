@@ -17,7 +17,7 @@ fn an_agent_is_shown_with_its_certificate_its_crls_and_its_last_requests() {
     assert_eq!(client.get(WEB01).status, 200);
     assert_refused(&client.get(OTHERS), 403, &[]);
     estate.proxy.wait_for_records(2);
-    let who = asked(&estate.proxy, &["web01"]);
+    let who = who_json(&estate.proxy, &["web01"]);
     let issuer = format!("CN={}", estate.ca.name());
     assert_eq!(who["verdict"], "SUCCESS", "{who:#}");
     assert_eq!(who["certificate"]["issuer"], issuer.as_str());
@@ -35,7 +35,7 @@ fn an_agent_is_shown_with_its_certificate_its_crls_and_its_last_requests() {
         (&200.into(), &Value::Null)
     );
 
-    let text = said(&estate.proxy, &["WEB01"]);
+    let text = who_text(&estate.proxy, &["WEB01"]);
     for expected in [
         "certname WEB01",
         "verdict now SUCCESS",
@@ -57,10 +57,10 @@ fn an_agent_is_shown_with_its_certificate_its_crls_and_its_last_requests() {
     assert_eq!(access("own-documents")["allowed"], true, "{who:#}");
     assert_eq!(access("ca-administration")["allowed"], false, "{who:#}");
     assert!(text.contains("refused     ca-administration"), "{text}");
-    let nobody = said(&estate.proxy, &["web09"]);
+    let unknown = who_text(&estate.proxy, &["web09"]);
     assert!(
-        nobody.contains("the agent has not connected since the start"),
-        "{nobody}"
+        unknown.contains("the agent has not connected since the start"),
+        "{unknown}"
     );
 }
 
@@ -70,12 +70,12 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
-    let who = asked(&estate.proxy, &["web01"]);
+    let who = who_json(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "stolen");
     // It is also shown if the block names the certificate itself.
     done(&estate.proxy, &["unblock"], &["web01"]);
-    assert_eq!(asked(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
+    assert_eq!(who_json(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
     let print = support::fingerprint(&agent);
     done(
         &estate.proxy,
@@ -85,14 +85,14 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     estate.proxy.write("web01.pem", &agent.cert_pem, 0o644);
     let file = estate.proxy.directory().join("web01.pem");
     for whom in ["web01", file.to_str().expect("UTF-8")] {
-        let who = asked(&estate.proxy, &[whom]);
+        let who = who_json(&estate.proxy, &[whom]);
         assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
         assert_eq!(who["blocks"][0]["why"], "leaked", "{who:#}");
     }
 
     estate.ca.revoke(&agent);
     estate.proxy.swap_crl();
-    let who = asked(&estate.proxy, &["web01"]);
+    let who = who_json(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
     let list = &who["crls"][0];
     assert_eq!(list["revoked"], true, "{who:#}");
@@ -112,7 +112,7 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     let stranger = testkit::Ca::other().agent("web01");
     for (client, count) in [(&agent, 2), (&stranger, 2)] {
         assert_eq!(estate.client(client).get(WEB01).status, 403);
-        let who = asked(&estate.proxy, &["web01"]);
+        let who = who_json(&estate.proxy, &["web01"]);
         let requests = who["seen"]["requests"].as_array().expect("a list");
         assert_eq!(requests.len(), count, "{who:#}");
         assert_eq!(requests[0]["status"], 403, "{who:#}");
@@ -126,9 +126,9 @@ fn a_revoked_agent_is_shown_with_the_date_and_a_blocked_one_with_the_reason() {
     estate.ca.revoke(&stranger);
     estate.proxy.swap_crl();
     let serial = hexadecimal(&stranger);
-    let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
+    let who = who_json(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
     assert_eq!(who["crls"][0]["revoked"], true, "{who:#}");
-    let who = asked(
+    let who = who_json(
         &estate.proxy,
         &["--serial", &hexadecimal(&agent), "--issuer", &issuer],
     );
@@ -144,7 +144,7 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
     for _ in 0..2 {
         assert_eq!(estate.client(&foreign).get(WEB01).status, 403);
     }
-    let who = asked(&estate.proxy, &["WEB03"]);
+    let who = who_json(&estate.proxy, &["WEB03"]);
     assert_eq!(who["seen"], Value::Null, "{who:#}");
     let refusal = &who["refusals"][0];
     for (field, expected) in [
@@ -157,7 +157,7 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
     ] {
         assert_eq!(refusal[field], expected, "{field}: {who:#}");
     }
-    let text = said(&estate.proxy, &["web03"]);
+    let text = who_text(&estate.proxy, &["web03"]);
     let expected = "127.0.0.1  web03 (unverified)  on listener agents: unknown-issuer, 2 times";
     assert!(text.contains(expected), "{text}");
 
@@ -172,7 +172,7 @@ fn a_refused_client_is_shown_under_the_name_of_its_certificate() {
         "{all}"
     );
     assert!(all.contains(expected), "{all}");
-    let who = asked(&estate.proxy, &["web01"]);
+    let who = who_json(&estate.proxy, &["web01"]);
     assert_eq!(who["refusals"][0]["verified"], true, "{who:#}");
     let json = done(&estate.proxy, &["refusals"], &["--json"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
@@ -207,7 +207,11 @@ fn an_agent_that_was_refused_in_the_handshake_is_shown_under_its_name() {
         let text = record["cause"].as_str().unwrap_or_default();
         assert!(text.contains(cause), "{record}");
         let line = format!("127.0.0.1  {name} (unverified)  on listener agents: {reason}");
-        let listed = || said(&estate.proxy, &[name]).contains(&line).then_some(());
+        let listed = || {
+            who_text(&estate.proxy, &[name])
+                .contains(&line)
+                .then_some(())
+        };
         testkit::wait_until(support::LIMIT, listed).expect("who shows the refusal");
         let metric = "proscenium_certificate_refusals_total";
         let labels = [("reason", reason)];
@@ -221,7 +225,7 @@ fn a_refused_name_in_capitals_is_shown_as_the_certificate_spells_it() {
     let agent = estate.ca.agent("A2.Lab");
     assert_refused(&estate.client(&agent).get(WEB01), 403, &[]);
     for name in ["A2.Lab", "a2.lab"] {
-        let text = said(&estate.proxy, &[name]);
+        let text = who_text(&estate.proxy, &[name]);
         let expected = "127.0.0.1  A2.Lab (unverified)  on listener agents: subject";
         assert!(text.contains(expected), "{text}");
     }
@@ -242,7 +246,7 @@ fn the_date_of_a_revocation_that_only_a_fetched_crl_has_is_shown() {
     ca.revoke(&agent);
     done(&estate.proxy, &["crl", "fetch"], &[]);
     let (serial, issuer) = (hexadecimal(&agent), format!("CN={}", ca.name()));
-    let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
+    let who = who_json(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
     let at = who["crls"][0]["revoked_at"].as_str();
     assert!(at.is_some_and(|at| at.starts_with("20")), "{who:#}");
 }
@@ -255,7 +259,7 @@ fn a_certificate_in_a_file_is_verified_as_in_a_handshake() {
         estate.ca.leaf("web02").expired().issue(),
     );
     let foreign = testkit::Ca::other().agent("web03");
-    for (agent, verdict, told) in [
+    for (agent, verdict, expected) in [
         (&good, "SUCCESS", None),
         (&bad, "FAILED:expired", Some("has expired")),
         (
@@ -267,12 +271,12 @@ fn a_certificate_in_a_file_is_verified_as_in_a_handshake() {
         let name = format!("{}.pem", agent.certname);
         estate.proxy.write(&name, &agent.cert_pem, 0o644);
         let file = estate.proxy.directory().join(&name);
-        let who = asked(&estate.proxy, &[file.to_str().expect("UTF-8")]);
+        let who = who_json(&estate.proxy, &[file.to_str().expect("UTF-8")]);
         assert_eq!(who["verdict"], verdict, "{who:#}");
         let refusal = who["refusal"].as_str();
-        assert_eq!(refusal.is_some(), told.is_some(), "{who:#}");
+        assert_eq!(refusal.is_some(), expected.is_some(), "{who:#}");
         assert!(
-            told.is_none_or(|told| refusal.is_some_and(|text| text.contains(told))),
+            expected.is_none_or(|expected| refusal.is_some_and(|text| text.contains(expected))),
             "{who:#}"
         );
     }
@@ -287,9 +291,9 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
         let target = format!("/puppet/v3/node/{}", agent.certname);
         assert_eq!(estate.client(agent).get(&target).status, 200);
     }
-    let told = asked(&estate.proxy, &[]);
-    assert_eq!(told["seen"], 3, "{told:#}");
-    let names: Vec<_> = told["agents"]
+    let output = who_json(&estate.proxy, &[]);
+    assert_eq!(output["seen"], 3, "{output:#}");
+    let names: Vec<_> = output["agents"]
         .as_array()
         .into_iter()
         .flatten()
@@ -310,7 +314,7 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
             "{ends}"
         );
     }
-    let text = said(&estate.proxy, &[]);
+    let text = who_text(&estate.proxy, &[]);
     assert!(
         text.contains("3 agents have connected since the start"),
         "{text}"
@@ -326,16 +330,16 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
     estate.proxy.swap_crl();
     let metrics = estate.proxy.metrics();
     for (ends, count) in [("7d", 0.0), ("30d", 0.0), ("later", 1.0), ("refused", 2.0)] {
-        let told = metrics.sum("proscenium_agents", &[("expires", ends)]);
-        assert_eq!(told, count, "{ends}");
+        let output = metrics.sum("proscenium_agents", &[("expires", ends)]);
+        assert_eq!(output, count, "{ends}");
     }
-    let told = asked(&estate.proxy, &[]);
-    let refused = |place: usize| told["agents"][place]["refused"].clone();
+    let output = who_json(&estate.proxy, &[]);
+    let refused = |place: usize| output["agents"][place]["refused"].clone();
     assert_eq!(
         [refused(0), refused(1), refused(2)],
         ["blocked".into(), "revoked".into(), Value::Null]
     );
-    let text = said(&estate.proxy, &[]);
+    let text = who_text(&estate.proxy, &[]);
     assert!(text.contains("127.0.0.1, blocked\n"), "{text}");
     done(&estate.proxy, &["unblock"], &by[..4]);
     let again = estate.proxy.metrics();
@@ -343,7 +347,7 @@ fn agents_are_sorted_by_the_expiry_of_their_certificates_and_counted_by_it() {
     // A client without a certificate, or with a refused one, does not count as seen.
     let stranger = testkit::Ca::other().agent("web04");
     assert_eq!(estate.client(&stranger).get(WEB01).status, 403);
-    assert_eq!(asked(&estate.proxy, &[])["seen"], 3);
+    assert_eq!(who_json(&estate.proxy, &[])["seen"], 3);
 }
 
 #[test]
@@ -365,7 +369,7 @@ fn the_requests_that_an_agent_may_send_are_shown_with_the_rule_that_decides() {
         estate.proxy.write(&name, &agent.cert_pem, 0o644);
         let file = estate.proxy.directory().join(&name);
         for whom in [&*agent.certname, file.to_str().expect("UTF-8")] {
-            let who = asked(&estate.proxy, &[whom]);
+            let who = who_json(&estate.proxy, &[whom]);
             let files = who["access"]
                 .as_array()
                 .into_iter()
@@ -391,7 +395,7 @@ fn an_agent_below_a_revoked_or_blocked_ca_is_shown_as_such_by_name_and_by_file()
     let by = ["--serial", "2", "--issuer", &above, "--why", "misused"];
     done(&estate.proxy, &["block"], &by);
     for whom in ["web01", &file] {
-        let who = asked(&estate.proxy, &[whom]);
+        let who = who_json(&estate.proxy, &[whom]);
         assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
         assert_eq!(who["blocks"][0]["why"], "misused", "{who:#}");
         assert_eq!(who["access"], Value::Array(Vec::new()), "{who:#}");
@@ -399,7 +403,7 @@ fn an_agent_below_a_revoked_or_blocked_ca_is_shown_as_such_by_name_and_by_file()
     estate.ca.revoke_intermediate();
     estate.proxy.swap_crl();
     for whom in ["web01", &file] {
-        let who = asked(&estate.proxy, &[whom]);
+        let who = who_json(&estate.proxy, &[whom]);
         assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
         let mut lists = who["crls"].as_array().into_iter().flatten();
         let listed = lists.find(|list| list["issuer"] == above.as_str());
@@ -428,11 +432,11 @@ fn with_two_cas_of_one_name_the_signer_is_used() {
         })
         .start();
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
-    assert_eq!(asked(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
+    assert_eq!(who_json(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
     let file = written(&estate.proxy, &agent);
-    assert_eq!(asked(&estate.proxy, &[&file])["verdict"], "SUCCESS");
+    assert_eq!(who_json(&estate.proxy, &[&file])["verdict"], "SUCCESS");
     let file = written(&estate.proxy, &twin);
-    let who = asked(&estate.proxy, &[&file]);
+    let who = who_json(&estate.proxy, &[&file]);
     assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
     assert_eq!(who["seen"], Value::Null, "the other's requests: {who:#}");
 }
@@ -448,10 +452,10 @@ fn an_agent_whose_ca_was_removed_is_not_shown_as_valid() {
         .write("ssl/certs/ca.pem", &other.bundle_pem(), 0o644);
     estate.proxy.write("ssl/crl.pem", &other.crl_pem(), 0o644);
     done(&estate.proxy, &["reload"], &[]);
-    let who = asked(&estate.proxy, &["web01"]);
+    let who = who_json(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], Value::Null, "{who:#}");
     assert_eq!(who["access"], Value::Array(Vec::new()), "{who:#}");
-    let text = said(&estate.proxy, &["web01"]);
+    let text = who_text(&estate.proxy, &["web01"]);
     assert!(text.contains("unknown until the agent connects"), "{text}");
     assert_eq!(estate.client(&agent).get(WEB01).status, 403);
 }
@@ -461,7 +465,7 @@ fn a_block_is_shown_for_a_file_and_for_a_serial() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
-    let who = asked(&estate.proxy, &[&written(&estate.proxy, &agent)]);
+    let who = who_json(&estate.proxy, &[&written(&estate.proxy, &agent)]);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["certificate"]["certname"], "web01", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "stolen", "{who:#}");
@@ -470,7 +474,7 @@ fn a_block_is_shown_for_a_file_and_for_a_serial() {
     let named = ["--serial", serial, "--issuer", &issuer];
     let block = [&named[..], &["--why", "lost"]].concat();
     done(&estate.proxy, &["block"], &block);
-    let who = asked(&estate.proxy, &named);
+    let who = who_json(&estate.proxy, &named);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "lost", "{who:#}");
 }
@@ -484,7 +488,7 @@ fn control_characters_of_a_certificate_are_not_printed() {
         let agent = ca.leaf("web01").subject(&subject).issue();
         let file = written(&estate.proxy, &agent);
         for arguments in [&[&*file][..], &[&*file, "--json"]] {
-            let text = said(&estate.proxy, arguments);
+            let text = who_text(&estate.proxy, arguments);
             let moves = |c: char| !c.is_ascii() || c.is_control() && c != '\n';
             assert!(!text.contains(moves), "{text:?}");
             assert!(text.contains("\\1B"), "{text}");
@@ -517,7 +521,7 @@ fn an_invalid_question_is_refused_with_the_valid_forms() {
         (&["web 01,"], 1, "is neither a file nor a certname"),
         (&["--serial", "5"], 64, "--issuer"),
         (
-            &["--serial", "5", "--issuer", "CN=nobody"],
+            &["--serial", "5", "--issuer", "CN=unknown"],
             1,
             "is not a CA of the bundle",
         ),
@@ -543,13 +547,13 @@ fn an_invalid_question_is_refused_with_the_valid_forms() {
 }
 
 #[track_caller]
-fn asked(proxy: &Proxy, arguments: &[&str]) -> Value {
+fn who_json(proxy: &Proxy, arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
-    serde_json::from_str(&said(proxy, &arguments)).expect("JSON")
+    serde_json::from_str(&who_text(proxy, &arguments)).expect("JSON")
 }
 
 #[track_caller]
-fn said(proxy: &Proxy, arguments: &[&str]) -> String {
+fn who_text(proxy: &Proxy, arguments: &[&str]) -> String {
     done(proxy, &["who"], arguments)
 }
 

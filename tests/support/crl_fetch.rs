@@ -7,7 +7,7 @@ use testkit::{Ca, Client, Credential, Proxy, Recorded, Reply, StandIn};
 
 use crate::support::{Estate, EstateBuilder, done, proxy};
 
-pub(crate) const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+pub(crate) const CRL_PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 pub(crate) const FAILING: &str = "proscenium_crl_fetch_failing";
 
 /// An estate that fetches its CRL.
@@ -19,17 +19,17 @@ pub(crate) fn fetching(ca: &Ca, lines: &str) -> EstateBuilder {
 }
 
 /// Makes a CA server answer requests for its CRL with this.
-pub(crate) fn answers(ca_server: &StandIn, reply: Reply) {
-    ca_server.answer(move |request| (request.path() == LIST).then(|| reply.clone()));
+pub(crate) fn answer_crl_requests(ca_server: &StandIn, reply: Reply) {
+    ca_server.answer(move |request| (request.path() == CRL_PATH).then(|| reply.clone()));
 }
 
-pub(crate) fn lists_asked(server: &StandIn) -> Vec<Recorded> {
+pub(crate) fn crl_requests(server: &StandIn) -> Vec<Recorded> {
     let mut requests = server.requests();
-    requests.retain(|request| request.path() == LIST);
+    requests.retain(|request| request.path() == CRL_PATH);
     requests
 }
 
-pub(crate) fn compilers_asked(estate: &Estate) -> Vec<Recorded> {
+pub(crate) fn compiler_requests(estate: &Estate) -> Vec<Recorded> {
     estate
         .compilers
         .iter()
@@ -49,9 +49,9 @@ pub(crate) fn wait_for_answer(proxy: &Proxy) -> Value {
 /// Fetches, and returns the output about a CRL that is active now.
 #[track_caller]
 pub(crate) fn fetch(proxy: &Proxy) -> String {
-    let told = done(proxy, &["crl", "fetch"], &[]);
-    assert!(told.contains("is active"), "{told}");
-    told
+    let output = done(proxy, &["crl", "fetch"], &[]);
+    assert!(output.contains("is active"), "{output}");
+    output
 }
 
 /// Fetches a CRL that is active already. The stand-in signs its CRL again for each request, which is not a change.
@@ -61,10 +61,10 @@ pub(crate) fn fetch_unchanged(proxy: &Proxy) {
 }
 
 /// The proxy fetches only at the start and when the operator requests it.
-pub(crate) const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
+pub(crate) const ON_REQUEST: &str = "interval = \"24h\"\njitter = \"0s\"";
 
 /// The table with this state directory.
-pub(crate) fn state_in(directory: &Path) -> String {
+pub(crate) fn state_table(directory: &Path) -> String {
     format!("[state]\ndirectory = {directory:?}")
 }
 
@@ -77,9 +77,9 @@ pub(crate) fn without_ca(ca: &Ca, file: &str, state: &Path) -> Front {
         compiler.address()
     );
     let proxy = proxy(ca)
-        .fetch(WHEN_ASKED)
+        .fetch(ON_REQUEST)
         .file("ssl/crl.pem", file, 0o644)
-        .with(&state_in(state))
+        .with(&state_table(state))
         .with(&pools)
         .start();
     proxy.wait_for_members(&["compilers"]);

@@ -8,8 +8,8 @@ use testkit::{Ca, Credential, HeldPort, Manner, Outcome, StandIn, command_line};
 
 use crate::support::BINARY;
 
-/// An estate as docs/operating/compilers.md wants it: compilers that believe headers and let in nobody but the proxy, by a CA that
-/// exists for that alone, and a CA server that goes by certificates. No proxy runs.
+/// An estate as docs/operating/compilers.md recommends: compilers that trust headers and accept only the proxy, by a
+/// separate CA, and a CA server that uses certificates. No proxy runs.
 pub(crate) struct Clinic {
     pub(crate) directory: TempDir,
     pub(crate) ca: Ca,
@@ -197,9 +197,10 @@ impl Clinic {
             .chain(self.compiler.requests())
         {
             assert_eq!(request.method, "GET", "{}", request.raw_text());
-            let told = request.headers.all("x-client-dn");
+            let output = request.headers.all("x-client-dn");
             assert!(
-                told.iter()
+                output
+                    .iter()
                     .all(|dn| ["CN=puppet", "CN=proscenium-doctor.invalid"].contains(dn)),
                 "another name was said: {}",
                 request.raw_text()

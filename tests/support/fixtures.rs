@@ -14,7 +14,7 @@ pub(crate) struct Row {
     /// File of the key.
     pub(crate) key: String,
     /// The trust store that verifies it.
-    pub(crate) judged_by: JudgedBy,
+    pub(crate) trust: TrustFiles,
     /// Expected with `subject = "puppet"`.
     pub(crate) puppet: String,
     /// Expected with `subject = "single-cn"`.
@@ -23,7 +23,7 @@ pub(crate) struct Row {
 
 /// The files and the policy of `[trust]`: rows that share them share a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct JudgedBy {
+pub(crate) struct TrustFiles {
     /// CA bundle.
     pub(crate) ca: String,
     /// CRLs.
@@ -75,7 +75,7 @@ fn row(table: &str) -> Row {
         form: value("form"),
         certificate: value("certificate"),
         key: value("key"),
-        judged_by: JudgedBy {
+        trust: TrustFiles {
             ca: value("ca"),
             crl: value("crl"),
             crl_expired: pairs
@@ -103,7 +103,7 @@ impl Row {
 #[test]
 fn every_row_names_files_that_are_there_and_a_key_that_loads() {
     for row in verdicts() {
-        for file in [&row.judged_by.ca, &row.judged_by.crl] {
+        for file in [&row.trust.ca, &row.trust.crl] {
             assert!(path(file).is_file(), "{file}");
         }
         let client = testkit::Client::try_new(

@@ -30,7 +30,7 @@ pub(crate) struct Server {
 }
 
 /// An estate whose compilers get this form, and its CA server the default one.
-pub(crate) fn told_as(identity: &str, subject: &str) -> EstateBuilder {
+pub(crate) fn identity_estate(identity: &str, subject: &str) -> EstateBuilder {
     let (identity, subject) = (identity.to_owned(), subject.to_owned());
     Estate::builder()
         .compilers(1)
@@ -48,7 +48,7 @@ pub(crate) fn utf8(kind: &str, value: &str) -> Attribute {
 
 /// The headers that a compiler gets for this agent.
 #[track_caller]
-pub(crate) fn told(estate: &Estate, agent: &Credential) -> Headers {
+pub(crate) fn forwarded(estate: &Estate, agent: &Credential) -> Headers {
     estate.forget();
     let response = estate.client(agent).get(FILES);
     assert_eq!(response.status, 200, "{response:?}");

@@ -67,13 +67,13 @@ pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
     let record = estate
         .proxy
         .wait_for_record(|record| record["reason"] == reason);
-    let told = (&record["http_version"], &record["certname"]);
-    assert_eq!(told, (&"HTTP/2".into(), &"web01".into()), "{record}");
+    let output = (&record["http_version"], &record["certname"]);
+    assert_eq!(output, (&"HTTP/2".into(), &"web01".into()), "{record}");
 }
 
 /// Asserts that the peer closed the connection with ENHANCE_YOUR_CALM.
 #[track_caller]
-pub(crate) fn assert_told_to_calm_down(connection: &mut Connection) {
+pub(crate) fn assert_enhance_your_calm(connection: &mut Connection) {
     let last = connection.reserve_stream();
     let outcome = connection.outcome(last);
     assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));

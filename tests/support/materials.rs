@@ -13,11 +13,11 @@ pub(crate) const NOTIFY: &str = "watch = \"notify\"\ninterval = \"1h\"\nsettle =
 pub(crate) const PATIENT: &str = "settle_max = \"1h\"";
 /// Invalid files raise an alarm at once.
 pub(crate) const IMPATIENT: &str = "settle_max = \"20ms\"";
-pub(crate) const NOT_RIGHT_YET: &str = "not valid yet: waiting";
+pub(crate) const NOT_VALID_YET: &str = "not valid yet: waiting";
 pub(crate) const REFUSED: &str = "proscenium_materials_refused";
-pub(crate) const LOOKS: &str = "proscenium_materials_checks_total";
+pub(crate) const CHECKS: &str = "proscenium_materials_checks_total";
 /// Minimum time between two checks.
-pub(crate) const LOOKS_APART: Duration = Duration::from_millis(50);
+pub(crate) const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(50);
 pub(crate) const MEMBER_TLS: &str = "[upstream.tls]\nchain = \"{dir}/members/chain.pem\"\nkey = \"{dir}/members/key.pem\"\n\
                           ca = \"{dir}/members/ca.pem\"\ncrl = \"{dir}/members/crl.pem\"";
 

@@ -41,7 +41,7 @@ pub(crate) fn pending(estate: &Estate, n: usize) -> Vec<Connection> {
             let arrived = wait_until(LIMIT, || (seen() >= sent).then_some(()));
             assert!(
                 arrived.is_some(),
-                "request {sent} reached nobody: {:?}",
+                "request {sent} reached no member: {:?}",
                 shares(estate)
             );
             connection

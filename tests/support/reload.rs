@@ -7,7 +7,7 @@ use testkit::{Client, Proxy};
 use crate::support::Estate;
 
 /// Sends requests on one connection, one after another, each of which must succeed.
-pub(crate) fn ask_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client, target: &str) {
+pub(crate) fn send_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client, target: &str) {
     let mut connection = client.connect().expect("connects");
     while !stop.load(Ordering::SeqCst) {
         let answer = connection.get(target);
