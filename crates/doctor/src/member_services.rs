@@ -141,7 +141,7 @@ pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
         return;
     }
     let about = &member.about;
-    let question = jrubies::question(member.check.port);
+    let question = jrubies::counts_query(member.check.port);
     let answer = match upstream::query(&member.connector, &question).await {
         Ok(answer) => answer,
         Err(error) => return unclear(Check::Jrubies, about, story(&error), report),

@@ -13,8 +13,8 @@ use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
 
 use crate::{
-    check::instant,
-    prepare::{Credentials, PreparedTls},
+    prepare::credentials::{Credentials, PreparedTls},
+    times::timestamp,
 };
 
 /// How long before its expiry a certificate is an event. A certificate with a short life is renewed in its last quarter, so
@@ -102,7 +102,7 @@ pub(crate) fn refused_replacements(
                 format!(
                     "{candidate} {}; the active {valid} is valid until {} and stays active: provide a valid certificate with its key",
                     candidate.describe(fault),
-                    instant(valid.not_after)
+                    timestamp(valid.not_after)
                 )
             });
         }
@@ -220,9 +220,9 @@ impl OwnCertificate {
     fn describe(&self, fault: Fault) -> String {
         match fault {
             Fault::Expired => {
-                format!("expired on {}{}", instant(self.not_after), self.ending())
+                format!("expired on {}{}", timestamp(self.not_after), self.ending())
             }
-            Fault::NotYetValid => format!("is not valid before {}", instant(self.not_before)),
+            Fault::NotYetValid => format!("is not valid before {}", timestamp(self.not_before)),
             Fault::Nameless => "has no subjectAltName, so agents refuse it".to_owned(),
         }
     }
@@ -249,7 +249,7 @@ impl OwnCertificate {
             .min()?;
         let what = format!(
             "expires on {}{}, in less than {}: {RENEW}",
-            instant(self.not_after),
+            timestamp(self.not_after),
             self.ending(),
             span(notice)
         );

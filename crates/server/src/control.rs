@@ -1,130 +1,24 @@
-//! The running process as its operator sees it.
+//! The admin API's operations on the running process.
 
-use std::{
-    collections::BTreeMap,
-    pin::Pin,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 use admin::{
-    AgentCheckStatus, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
-    BlockSubject, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus,
-    LogLevelError, LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError,
-    MemberStateOutcome, MemberStateRequest, MemberStatus, PoolStatus, ProbeStatus, RefusalsStatus,
-    RefusedMaterials, ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest,
-    WhoStatus,
+    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller,
+    Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
+    LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome, ReopenLogsError, Status,
+    WhoError, WhoRequest, WhoStatus,
 };
-use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
-use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
-use routing::Document;
-use rustls_pki_types::UnixTime;
 use telemetry::Exposition;
 
-use crate::{
-    app::{App, State},
-    members::{administrative, jrubies},
-    prepare::Foundation,
-    proc_status,
-    who::is_out,
-};
+use crate::{shared_state::App, status::status};
 
-/// The operator's hold on the process.
+/// The running process as the admin API controls it.
 pub(crate) struct Operator(pub(crate) Arc<App>);
 
 impl Control for Operator {
     fn status(&self) -> Status {
-        let app = &self.0;
-        let generation = app.generation();
-        let state = app.state();
-        Status {
-            version: app.options.build.version.to_string(),
-            phase: match app.shared.signals.borrow().phase {
-                LifecyclePhase::Serving => admin::ProcessPhase::Serving,
-                LifecyclePhase::Draining | LifecyclePhase::Cutting => admin::ProcessPhase::Draining,
-            },
-            generation: GenerationStatus {
-                number: generation.number,
-                loaded_at: state.loaded_at.into(),
-                fingerprint: state.foundation.fingerprint.to_string(),
-            },
-            last_reload: state.last_reload.as_ref().map(|(at, outcome)| LastReload {
-                at: (*at).into(),
-                outcome: outcome.clone(),
-            }),
-            listeners: state
-                .bound
-                .iter()
-                .filter_map(|bound| {
-                    let settings = &generation.listeners.get(&bound.listener.name)?.settings;
-                    let addresses = bound.endpoints.iter();
-                    let addresses = addresses.map(|at| at.address.to_string());
-                    let addresses: Vec<_> = addresses.collect();
-                    Some(ListenerStatus {
-                        name: settings.name.clone(),
-                        address: addresses.first().cloned().unwrap_or_default(),
-                        addresses,
-                        connections: bound.listener.connections.inside().into(),
-                        connections_max: settings.connections_max.into(),
-                        handshakes: bound.listener.handshakes.inside().into(),
-                        handshakes_max: settings.handshakes_max.into(),
-                        certificate_rejected: bound.listener.certificate_rejections.last().map(
-                            |told| DistrustedStatus {
-                                count: told.times,
-                                client: told.client.to_string(),
-                                at: told.at.into(),
-                                alert: told.alert.to_owned(),
-                            },
-                        ),
-                    })
-                })
-                .collect(),
-            pools: generation
-                .pools
-                .iter()
-                .map(|runtime| pool_status(app, runtime))
-                .collect(),
-            dns: app.lasting.answers.status(&state.foundation.config),
-            trust: trust_status(app, &state.foundation),
-            materials: materials_status(&state),
-            state: admin::StateStatus {
-                directory: app.state_directory.path().display().to_string(),
-                unusable: app.state_directory.trouble(),
-            },
-            renewal: renewal_status(app, &generation),
-            alarms: alarms_status(app),
-            limits: BTreeMap::from([
-                (
-                    "discard_bytes_max".to_owned(),
-                    generation.settings.discard_bytes_max,
-                ),
-                (
-                    "attempts_max".to_owned(),
-                    generation.settings.attempts_max.into(),
-                ),
-                (
-                    "revoked_close_rate".to_owned(),
-                    generation.revoked_close_rate.into(),
-                ),
-                (
-                    "chain_cache_max".to_owned(),
-                    generation.trust.settings().chain_cache_max as u64,
-                ),
-                (
-                    "access_log_queue_max".to_owned(),
-                    state.foundation.config.access_log.settings.queue_max as u64,
-                ),
-                ("workers".to_owned(), state.foundation.config.workers as u64),
-            ]),
-            build: app.options.build.clone(),
-            process: proc_status::read(),
-            certificates: certificates_status(&state.foundation),
-            agents: agent_counts(app, &generation),
-            blocks: app.blocks().len() as u64,
-            body_buffer_bytes: app.shared.body_buffer_bytes(),
-            edge_copies: edge_copies(app),
-        }
+        status(&self.0)
     }
 
     fn metrics(&self, format: Exposition) -> String {
@@ -135,7 +29,7 @@ impl Control for Operator {
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
         let app = Arc::clone(&self.0);
         Box::pin(async move {
-            // A task of its own: a caller that hangs up does not stop a reload halfway.
+            // The reload is a task of its own, so that a client that disconnects does not stop it halfway.
             let reload = tokio::spawn(async move { app.reload("admin").await });
             reload.await.unwrap_or_else(|_| ReloadOutcome {
                 result: admin::ReloadResult::Refused,
@@ -152,7 +46,7 @@ impl Control for Operator {
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
         let change = outlives(Arc::clone(&self.0).set_member_states(request, by), || {
-            Err(MemberStateError::Invalid(BROKE_OFF.to_owned()))
+            Err(MemberStateError::Invalid(FAILED.to_owned()))
         });
         Box::pin(change)
     }
@@ -174,10 +68,10 @@ impl Control for Operator {
         request: WhoRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
         let app = Arc::clone(&self.0);
-        let asked = tokio::task::spawn_blocking(move || app.who(&request));
+        let found = tokio::task::spawn_blocking(move || app.who(&request));
         Box::pin(async move {
-            let broke_off = |_| Err(WhoError::Senseless("the request failed".to_owned()));
-            asked.await.unwrap_or_else(broke_off)
+            let failed = |_| Err(WhoError::Senseless("the request failed".to_owned()));
+            found.await.unwrap_or_else(failed)
         })
     }
 
@@ -191,7 +85,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.0).block(request, by), || {
-            Err(BlockError::Senseless(BROKE_OFF.to_owned()))
+            Err(BlockError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)
     }
@@ -202,7 +96,7 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.0).unblock(blocked, by), || {
-            Err(BlockError::Senseless(BROKE_OFF.to_owned()))
+            Err(BlockError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)
     }
@@ -239,10 +133,10 @@ impl Control for Operator {
     }
 
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
-        let fetch = outlives(Arc::clone(&self.0).fetch_lists_by_hand(), || {
+        let fetch = outlives(Arc::clone(&self.0).fetch_crls_on_request(), || {
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
-                report: BROKE_OFF.to_owned(),
+                report: FAILED.to_owned(),
             }
         });
         Box::pin(fetch)
@@ -253,330 +147,22 @@ impl Control for Operator {
         request: CrlAcceptRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.0).accept_list(request, by), || {
-            Err(CrlAcceptError::Senseless(BROKE_OFF.to_owned()))
+        let change = outlives(Arc::clone(&self.0).accept_crl(request, by), || {
+            Err(CrlAcceptError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)
     }
 }
 
-/// A task of its own: a caller that hangs up does not stop it between the trust store and the file.
+/// Runs a change as a task of its own, so that a client that disconnects does not stop it between the trust store and the
+/// file.
 fn outlives<T: Send + 'static>(
     change: impl Future<Output = T> + Send + 'static,
-    broke_off: impl FnOnce() -> T,
+    failed: impl FnOnce() -> T,
 ) -> impl Future<Output = T> {
     let change = tokio::spawn(change);
-    async move { change.await.unwrap_or_else(|_| broke_off()) }
+    async move { change.await.unwrap_or_else(|_| failed()) }
 }
 
-/// What is said of a change whose task has ended without a word.
-const BROKE_OFF: &str = "the change failed";
-
-fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
-    let queue = runtime.admission.state();
-    let longest_wait = queue
-        .oldest
-        .map(|came| app.shared.now().saturating_sub(came));
-    PoolStatus {
-        name: runtime.pool.name().to_string(),
-        algorithm: runtime.pool.algorithm().as_str().to_owned(),
-        available: runtime.pool.available() as u64,
-        waiting: queue.waiting.iter().map(|count| u64::from(*count)).sum(),
-        longest_wait_seconds: longest_wait.map(|wait| wait.as_secs()),
-        longest_wait_milliseconds: longest_wait.map(milliseconds),
-        queue_refusals: runtime
-            .metrics
-            .queue_refusals()
-            .filter(|(_, count)| *count > 0)
-            .map(|(reason, count)| (reason.as_str().to_owned(), count))
-            .collect(),
-        members: (0..runtime.members.len())
-            .map(|index| member_status(app, runtime, index))
-            .collect(),
-    }
-}
-
-pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
-    let entry = &runtime.pool.entries()[index];
-    let address = &runtime.members[index].connector.address;
-    let pool = runtime.pool.name();
-    let facts = app.shared.members.of(pool, address);
-    let (tunnels, oldest) = app.shared.tunnels.to(pool, address, TUNNELS_NAMED_MAX);
-    let instruction = app.lasting.registry.instruction(pool, address);
-    MemberStatus {
-        since: facts.changed.as_ref().map(|(at, _)| (*at).into()),
-        why: facts.changed.map(|(_, cause)| cause.to_string()),
-        clock_offset_seconds: facts
-            .clock_offset
-            .filter(|_| runtime.pool.check().shows_clock())
-            .map(|offset| offset.seconds),
-        last_probe: facts.probed.map(|(at, failure)| ProbeStatus {
-            at: at.into(),
-            failure,
-        }),
-        address: address.to_string(),
-        health: match entry.member.health() {
-            Health::Unknown => admin::MemberHealth::Unknown,
-            Health::Up => admin::MemberHealth::Up,
-            Health::Down => admin::MemberHealth::Down,
-        },
-        jrubies: facts
-            .jrubies
-            .filter(|_| jrubies::is_read(&runtime.pool))
-            .map(jruby_status),
-        agent_check: facts
-            .agent
-            .filter(|_| runtime.rules.guards.agent_check.is_some())
-            .map(|facts| agent_status(&entry.member, facts)),
-        warming: warming_status(&entry.member, app.shared.now()),
-        overloaded: overload_status(entry, app.shared.now()),
-        ejected_seconds: entry
-            .member
-            .ejected_for(app.shared.now())
-            .map(|left| left.as_secs()),
-        ejections: entry.member.ejections(),
-        administrative_state: administrative::word(entry.member.operator_state()),
-        administrative: instruction.map(administrative::shown),
-        in_flight: entry.member.in_flight().into(),
-        in_flight_by_work: in_flight_by_work(&entry.member),
-        tunnels: tunnels as u64,
-        oldest_tunnels: oldest
-            .into_iter()
-            .map(|tunnel| admin::TunnelStatus {
-                client: tunnel.client.to_string(),
-                since: tunnel.since.into(),
-            })
-            .collect(),
-        oldest_requests: oldest_requests(app, &entry.member),
-        connections: app.lasting.connections(pool, address).into(),
-        weight: entry.weight,
-        priority: entry.priority,
-        backup: entry.role == Role::Backup,
-    }
-}
-
-fn oldest_requests(app: &App, member: &Member) -> Vec<admin::RunningRequestStatus> {
-    let requests = app.shared.long_requests.at(member.id(), REQUESTS_NAMED_MAX);
-    let shown = requests
-        .into_iter()
-        .map(|request| admin::RunningRequestStatus {
-            client: request.client.to_string(),
-            request: request.request,
-            since: request.since.into(),
-        });
-    shown.collect()
-}
-
-fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
-    let counts = Work::ALL.into_iter().zip(member.in_flight_by_work());
-    counts
-        .filter(|(_, count)| *count > 0)
-        .map(|(work, count)| (work.as_str().to_owned(), count.into()))
-        .collect()
-}
-
-fn overload_status(entry: &PoolEntry, now: Duration) -> Option<admin::OverloadStatus> {
-    let cause = entry.member.overload_cause(now)?;
-    Some(admin::OverloadStatus {
-        why: cause.to_string(),
-        limit: entry.member.learned_limit(),
-    })
-}
-
-fn warming_status(member: &Member, now: Duration) -> Option<admin::WarmingStatus> {
-    let progress_percent = member.warm_up(now)?;
-    Some(admin::WarmingStatus {
-        progress_percent,
-        weight_percent: member.source_percent(WeightSource::SlowStart),
-    })
-}
-
-fn agent_status(member: &Member, facts: AgentFacts) -> AgentCheckStatus {
-    let state = member.agent_state();
-    AgentCheckStatus {
-        state: administrative::word(state.administrative),
-        down: state.is_down,
-        weight_percent: state.weight_percent,
-        at: facts.at.into(),
-        answer: facts.answer,
-        failure: facts.failure,
-        failures: facts.failures,
-    }
-}
-
-fn jruby_status(answer: JrubyAnswer) -> JrubyStatus {
-    let problem = match answer {
-        JrubyAnswer::Known(reading) => {
-            return JrubyStatus {
-                count: Some(reading.count),
-                free: Some(reading.free),
-                waiting: Some(reading.waiting),
-                borrow_milliseconds: Some(milliseconds(reading.borrow_time)),
-                wait_milliseconds: Some(milliseconds(reading.wait_time)),
-                at: Some(reading.at.into()),
-                problem: None,
-            };
-        }
-        JrubyAnswer::Forbidden => format!(
-            "its auth.conf does not allow {}: add {}",
-            jrubies::PATH,
-            jrubies::AUTH_RULE
-        ),
-        JrubyAnswer::Unknown(why) => why,
-    };
-    JrubyStatus {
-        problem: Some(problem),
-        ..JrubyStatus::default()
-    }
-}
-
-fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
-    let active = app.lasting.metrics.alarms.active().into_iter();
-    active
-        .map(|active| admin::AlarmStatus {
-            key: active.key(),
-            since: active.since.into(),
-            message: active.message,
-        })
-        .collect()
-}
-
-fn materials_status(state: &State) -> MaterialsStatus {
-    let refused = state.refused_materials.as_ref();
-    MaterialsStatus {
-        watch: match state.watched_by {
-            config::Watch::Notify => admin::MaterialsWatch::Notify,
-            config::Watch::Poll => admin::MaterialsWatch::Poll,
-            config::Watch::Off => admin::MaterialsWatch::Off,
-        },
-        refused: refused.map(|(since, report)| RefusedMaterials {
-            since: (*since).into(),
-            report: report.clone(),
-        }),
-    }
-}
-
-fn edge_copies(app: &App) -> BTreeMap<String, u64> {
-    let copies = Document::ALL.into_iter().filter_map(|document| {
-        let copy = app.shared.edge.copy(document)?;
-        let age = copy.confirmed.elapsed().as_secs();
-        Some((document.as_str().to_owned(), age))
-    });
-    copies.collect()
-}
-
-fn certificates_status(foundation: &Foundation) -> Vec<admin::ProxyCertificateStatus> {
-    let own = foundation.certificates.iter();
-    own.map(|own| admin::ProxyCertificateStatus {
-        role: own.role.as_str().to_owned(),
-        name: own.used_by.clone(),
-        file: own.file.display().to_string(),
-        subject: own.subject.clone(),
-        not_after: timestamp(own.not_after),
-    })
-    .collect()
-}
-
-fn agent_counts(app: &App, generation: &Generation) -> admin::AgentCounts {
-    let agents = &app.shared.agents;
-    let counts = agents.by_expiry(SystemTime::now(), |name, certificate| {
-        is_out(&generation.trust, name, certificate, UnixTime::now()).is_some()
-    });
-    let by_expiry = telemetry::EXPIRY_WORDS.into_iter().zip(counts);
-    admin::AgentCounts {
-        by_expiry: by_expiry
-            .map(|(words, count)| (words.to_owned(), count))
-            .collect(),
-        evicted: agents.forgotten(),
-    }
-}
-
-fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
-    admin::RenewalStatus {
-        configured: generation.ca.renewal,
-        off: app.shared.renewal.off().map(|off| admin::RenewalDisabled {
-            since: off.since.into(),
-            why: off.why,
-        }),
-    }
-}
-
-fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
-    let status = app.generation().trust.status(UnixTime::now());
-    let fetches = foundation.config.trust.fetch.is_some();
-    let copy = foundation.config.agents_copy();
-    // A source starts with the file's name in quotes.
-    let copy = copy.map(|copy| format!("\"{}\"", copy.display()));
-    let is_of_copy = |source: &str| copy.as_ref().is_some_and(|copy| source.starts_with(copy));
-    let age_of = |source: &str| {
-        let written = foundation.agents_copy.filter(|_| is_of_copy(source))?;
-        Some(age(written).as_secs())
-    };
-    // Without a fetch the agent's copy is the CRL that everything depends on, whatever other CRLs are loaded.
-    let is_used = |_: &SystemTime| {
-        let mut crls = status.crls.iter();
-        !fetches || crls.any(|crl| is_of_copy(&crl.source))
-    };
-    let agent_copy_age_seconds = foundation
-        .agents_copy
-        .filter(is_used)
-        .map(|at| age(at).as_secs());
-    let chains = app.generation().trust.chain_memory();
-    admin::TrustStatus {
-        generation: status.generation,
-        cas: status
-            .cas
-            .into_iter()
-            .map(|ca| admin::CaStatus {
-                subject: ca.subject,
-                not_after: timestamp(ca.not_after),
-                source: ca.source,
-            })
-            .collect(),
-        crls: status
-            .crls
-            .into_iter()
-            .map(|crl| admin::CrlStatus {
-                issuer: crl.issuer,
-                number: crl.number,
-                this_update: Some(timestamp(crl.this_update)),
-                entries: crl.entries as u64,
-                next_update: crl.next_update.map(timestamp),
-                expired: crl.expired,
-                accepted_until: crl.accepted_until.map(timestamp),
-                agent_copy_age_seconds: age_of(&crl.source),
-                source: crl.source,
-            })
-            .collect(),
-        crl_missing: status.crl_missing,
-        unchecked: status.unchecked,
-        alarms: app
-            .trust_alarms()
-            .into_iter()
-            .map(|active| active.message)
-            .collect(),
-        fetch: fetches.then(|| app.fetching.status()),
-        agent_copy_age_seconds,
-        chain_cache: admin::ChainCacheStatus {
-            entries: chains.chains as u64,
-            hits: chains.hits,
-            misses: chains.misses,
-        },
-    }
-}
-
-/// Most requests of one member that the status names, the oldest first.
-const REQUESTS_NAMED_MAX: usize = 10;
-/// Most tunnels of one member that the status names, the oldest first.
-const TUNNELS_NAMED_MAX: usize = 5;
-fn age(since: SystemTime) -> Duration {
-    SystemTime::now().duration_since(since).unwrap_or_default()
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn timestamp(time: UnixTime) -> Timestamp {
-    Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
-}
+/// The report of a change whose task has panicked.
+const FAILED: &str = "the change failed";

@@ -27,13 +27,7 @@ use routing::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
-use crate::{
-    Options,
-    check::prepared,
-    members::persistence_key,
-    state_directory::StateDirectory,
-    trust::{blocks, stored_crls},
-};
+use crate::{Options, check::prepared, state_directory::StateDirectory, stored_state};
 
 /// Who asks, in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,29 +88,21 @@ pub struct RequestExplanation {
 /// # Errors
 /// The report that a start would print.
 pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
-    let prepared = prepared(options)?;
-    let mut generation = prepared.generation;
+    let mut prepared = prepared(options)?;
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
-    if let Some(fetch) = prepared.config.trust.fetch {
-        let restored = stored_crls::restore(&generation.trust, &directory, fetch.body_bytes_max);
-        for unusable in restored.unusable {
-            tracing::warn!("{unusable}");
-        }
-        generation.trust = restored.trust.map_or(generation.trust, Arc::new);
+    let restored = stored_state::restore(&mut prepared, &directory);
+    for unusable in restored.crls.unusable {
+        tracing::warn!("{unusable}");
     }
-    // An account that may not read the blocks gets an answer too; the answer says that they are not applied.
-    let without_blocks = match blocks::kept(&directory) {
-        Ok(deny) => {
-            generation.trust = Arc::new(generation.trust.with_deny_list(deny));
-            None
-        }
-        Err(error) => Some(error.to_string()),
-    };
+    let generation = prepared.generation;
     suppose_up(&generation);
     Ok(Explainer {
         generation,
-        without_blocks,
-        persistence: persistence_key::stored(&directory),
+        // An account that may not read the blocks gets an answer too, which says that they are not applied.
+        without_blocks: restored.blocks.err().map(|error| error.to_string()),
+        persistence: restored
+            .persistence_key
+            .and_then(|key| key.ok_or_else(|| "the proxy has not stored one".to_owned())),
     })
 }
 

@@ -11,18 +11,18 @@ use std::{
 use admin::AdminClient;
 use config::{Config, Output, Report};
 use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::Access;
 use tokio::runtime;
 
 use crate::{
     listening,
     socket_file::try_bind,
-    state_directory::{Exists, StateDirectory},
-    trust::blocks,
+    state_directory::{Exists, StateDirectory, permitted},
+    trust::stored_blocks::StoredBlocksError,
 };
 
 /// Why a start would fail on this host.
-pub(crate) struct Fault {
+pub(crate) struct HostFault {
     key: String,
     message: String,
     help: Option<String>,
@@ -30,18 +30,18 @@ pub(crate) struct Fault {
     may_pass: bool,
 }
 
-/// What the proxy that runs already holds.
+/// A proxy that runs already, and what it has open.
 #[derive(Debug, Default)]
-pub(crate) struct Running {
-    /// Whether it answers on the admin socket.
+pub(crate) struct RunningProxy {
+    /// Whether a proxy answers on the admin socket.
     answers: bool,
     /// The addresses of its listeners.
     addresses: Vec<ListenAddress>,
 }
 
-impl Running {
-    /// Asks the proxy behind the admin socket, if one runs.
-    pub(crate) fn ask(socket: &Path) -> Self {
+impl RunningProxy {
+    /// Asks the proxy on the admin socket for its addresses, if one runs.
+    pub(crate) fn query(socket: &Path) -> Self {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
         };
@@ -57,7 +57,8 @@ impl Running {
         }
     }
 
-    /// Whether a listener of it may be what keeps `address` from being bound: one of both is every address of the host.
+    /// Whether one of its listeners may prevent `address` from being bound, because one of the two is every address of the
+    /// host.
     fn overlaps(&self, address: SocketAddr) -> bool {
         let mut held = self.addresses.iter().filter_map(ListenAddress::ip);
         held.any(|held| {
@@ -67,9 +68,9 @@ impl Running {
     }
 }
 
-/// Everything on this host that keeps a start of `config` from serving. Listeners and the admin socket that `running`
-/// holds are accepted.
-pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
+/// Everything on this host that prevents a start of `config`. Addresses and the admin socket of the running proxy are not
+/// faults.
+pub(crate) fn faults(config: &Config, running: &RunningProxy) -> Vec<HostFault> {
     let mut faults = Vec::new();
     for listener in &config.listeners {
         faults.extend(
@@ -92,8 +93,12 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
     faults
 }
 
-/// Why an address cannot be bound, if the running proxy is not the reason.
-fn unbindable(listener: &str, endpoint: &ListenEndpoint, running: &Running) -> Option<Fault> {
+/// Why an address cannot be bound, unless the running proxy is the reason.
+fn unbindable(
+    listener: &str,
+    endpoint: &ListenEndpoint,
+    running: &RunningProxy,
+) -> Option<HostFault> {
     let is_held = running.addresses.contains(&endpoint.address);
     if is_held && endpoint.interface.is_none() {
         return None;
@@ -111,21 +116,28 @@ fn unbindable(listener: &str, endpoint: &ListenEndpoint, running: &Running) -> O
         true => "interface",
         false => "address",
     };
-    Some(Fault {
+    Some(HostFault {
         help: error.help().map(str::to_owned),
         may_pass: may_pass(source),
-        ..Fault::new(
+        ..HostFault::new(
             format!("listeners.{listener}.{key}"),
             format!("cannot listen on {endpoint}: {source}"),
         )
     })
 }
 
-/// Why the Unix socket of a listener cannot be made, if the running proxy is not the reason.
-fn unusable_socket(settings: &ListenerSettings, path: &Path, running: &Running) -> Option<Fault> {
+/// Why the Unix socket of a listener cannot be created, unless the running proxy is the reason.
+fn unusable_socket(
+    settings: &ListenerSettings,
+    path: &Path,
+    running: &RunningProxy,
+) -> Option<HostFault> {
     let key = format!("listeners.{}", settings.name);
     if let Err(error) = listening::group(settings) {
-        return Some(Fault::new(format!("{key}.socket_group"), error.to_string()));
+        return Some(HostFault::new(
+            format!("{key}.socket_group"),
+            error.to_string(),
+        ));
     }
     if running
         .addresses
@@ -136,12 +148,12 @@ fn unusable_socket(settings: &ListenerSettings, path: &Path, running: &Running) 
     try_socket(path, &format!("{key}.address"), "socket").err()
 }
 
-/// The stored deny list, without which no start is safe.
-pub(crate) fn unreadable_blocks(error: &blocks::StoredBlocksError) -> Fault {
-    Fault::new("state.directory", error.to_string())
+/// The fault that the stored blocks cannot be read. A start without them would accept blocked clients.
+pub(crate) fn unreadable_blocks(error: &StoredBlocksError) -> HostFault {
+    HostFault::new("state.directory", error.to_string())
 }
 
-/// Why the state directory cannot be used, if so: a start goes on without it, with an alarm.
+/// Why the state directory cannot be used, if so. A start continues without it and raises an alarm.
 pub(crate) fn state_warning(directory: &StateDirectory) -> Option<String> {
     let why = match directory.usable() {
         Ok(Exists::Yes) => return None,
@@ -156,8 +168,8 @@ pub(crate) fn state_warning(directory: &StateDirectory) -> Option<String> {
     ))
 }
 
-/// Adds the faults to the report. None: there are none; otherwise whether all of them may pass.
-pub(crate) fn add(faults: Vec<Fault>, report: &mut Report) -> Option<bool> {
+/// Adds the faults to the report. `None` if there are none, else whether all of them may pass.
+pub(crate) fn add(faults: Vec<HostFault>, report: &mut Report) -> Option<bool> {
     let may_pass = match faults.is_empty() {
         true => None,
         false => Some(faults.iter().all(|fault| fault.may_pass)),
@@ -169,7 +181,7 @@ pub(crate) fn add(faults: Vec<Fault>, report: &mut Report) -> Option<bool> {
     may_pass
 }
 
-impl Fault {
+impl HostFault {
     fn new(key: impl Into<String>, message: String) -> Self {
         Self {
             key: key.into(),
@@ -180,7 +192,7 @@ impl Fault {
     }
 }
 
-/// An address may be freed, and an interface may come up after the service; rights do not change by waiting.
+/// An address may become free, and an interface may come up after the service. Permissions do not change by waiting.
 fn may_pass(error: &io::Error) -> bool {
     !matches!(
         error.kind(),
@@ -192,10 +204,10 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-fn try_log(path: &Path, admin_socket: &Path) -> Result<(), Fault> {
-    let fault = |help: String, why: &dyn std::fmt::Display| Fault {
+fn try_log(path: &Path, admin_socket: &Path) -> Result<(), HostFault> {
+    let fault = |help: String, why: &dyn std::fmt::Display| HostFault {
         help: Some(help),
-        ..Fault::new(
+        ..HostFault::new(
             "access_log.path",
             format!("cannot write the access log {}: {why}", path.display()),
         )
@@ -236,8 +248,8 @@ fn try_log(path: &Path, admin_socket: &Path) -> Result<(), Fault> {
     }
 }
 
-fn try_socket(path: &Path, key: &str, name: &str) -> Result<(), Fault> {
-    let fault = |error: io::Error| Fault {
+fn try_socket(path: &Path, key: &str, name: &str) -> Result<(), HostFault> {
+    let fault = |error: io::Error| HostFault {
         help: Some(match error.kind() {
             io::ErrorKind::AddrInUse => "stop the other process, or set another socket".to_owned(),
             _ => format!(
@@ -246,14 +258,14 @@ fn try_socket(path: &Path, key: &str, name: &str) -> Result<(), Fault> {
             ),
         }),
         may_pass: error.kind() == io::ErrorKind::AddrInUse,
-        ..Fault::new(
+        ..HostFault::new(
             key,
             format!("cannot create the {name} {}: {error}", path.display()),
         )
     };
     net::SocketAddr::from_pathname(path).map_err(fault)?;
     try_bind(path).map_err(fault)?;
-    // Missing directories above it are made by the start.
+    // A start creates missing directories above it.
     let mut directory = parent_of(path);
     while !directory.exists() && directory.parent().is_some() {
         if directory.is_symlink() {
@@ -280,11 +292,6 @@ fn may_create_in(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Asks the system, with the rights that opening the file would have.
-pub(crate) fn permitted(path: &Path, access: Access) -> io::Result<()> {
-    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
-}
-
 fn parent_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
@@ -302,55 +309,63 @@ mod tests {
 
     use super::*;
 
-    fn try_admin(path: &Path) -> Result<(), Fault> {
+    fn try_admin(path: &Path) -> Result<(), HostFault> {
         try_socket(path, "admin.socket", "admin socket")
     }
 
-    fn said(outcome: Result<(), Fault>) -> Option<(String, bool)> {
+    fn message_of(outcome: Result<(), HostFault>) -> Option<(String, bool)> {
         outcome.err().map(|fault| (fault.message, fault.may_pass))
     }
 
     #[test]
-    fn a_log_can_be_written_where_its_directory_exists_and_nothing_is_created() {
+    fn a_log_is_writable_where_its_directory_exists_and_nothing_is_created() {
         let place = tempfile::tempdir().expect("a directory");
         let log = place.path().join("access.log");
         let socket = place.path().join("admin.sock");
-        assert_eq!(said(try_log(&log, &socket)), None);
+        assert_eq!(message_of(try_log(&log, &socket)), None);
         assert!(!log.exists());
-        fs::write(&log, "").expect("a file of our own");
-        assert_eq!(said(try_log(&log, &socket)), None);
+        fs::write(&log, "").expect("a file of the test");
+        assert_eq!(message_of(try_log(&log, &socket)), None);
         for (path, why) in [
             (place.path().join("none/access.log"), "does not exist"),
             (place.path().to_owned(), "it is a directory"),
             (log.join("below"), "Not a directory"),
         ] {
-            let (message, may_pass) = said(try_log(&path, &socket)).expect("a fault");
+            let (message, may_pass) = message_of(try_log(&path, &socket)).expect("a fault");
             assert!(message.contains(why) && !may_pass, "{message}");
         }
     }
 
     #[test]
-    fn the_admin_socket_is_a_fault_where_it_cannot_be_made() {
+    fn an_admin_socket_that_cannot_be_created_is_a_fault() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("a/b/admin.sock");
-        assert_eq!(said(try_admin(&path)), None, "a start makes a and b");
+        assert_eq!(
+            message_of(try_admin(&path)),
+            None,
+            "a start creates a and b"
+        );
         assert!(!place.path().join("a").exists());
-        fs::write(place.path().join("a"), "").expect("a file of our own");
-        let (_, may_pass) = said(try_admin(&path)).expect("a fault");
+        fs::write(place.path().join("a"), "").expect("a file of the test");
+        let (_, may_pass) = message_of(try_admin(&path)).expect("a fault");
         assert!(!may_pass);
         let long = place.path().join("x".repeat(120));
-        let (message, may_pass) = said(try_admin(&long)).expect("a fault");
+        let (message, may_pass) = message_of(try_admin(&long)).expect("a fault");
         assert!(message.contains("SUN_LEN") && !may_pass, "{message}");
         let other = place.path().join("other.sock");
-        let listening = UnixListener::bind(&other).expect("a socket of our own");
-        let (_, may_pass) = said(try_admin(&other)).expect("a fault");
-        assert!(may_pass, "the other process may end");
+        let listening = UnixListener::bind(&other).expect("a socket of the test");
+        let (_, may_pass) = message_of(try_admin(&other)).expect("a fault");
+        assert!(may_pass, "the other process may exit");
         drop(listening);
-        assert_eq!(said(try_admin(&other)), None, "it is left from a crash");
+        assert_eq!(
+            message_of(try_admin(&other)),
+            None,
+            "it is left from a crash"
+        );
     }
 
     #[test]
-    fn only_what_time_can_change_may_pass() {
+    fn a_fault_may_pass_only_if_time_can_change_it() {
         for (kind, expected) in [
             (io::ErrorKind::AddrInUse, true),
             (io::ErrorKind::AddrNotAvailable, true),
@@ -366,17 +381,17 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let below = |name: &str| place.path().join(name);
         let socket = below("admin.sock");
-        let _listening = UnixListener::bind(below("other.sock")).expect("a socket of our own");
-        symlink("none/access.log", below("dangling")).expect("a link of our own");
-        symlink("new.log", below("link")).expect("a link of our own");
-        assert_eq!(said(try_log(&below("link"), &socket)), None);
+        let _listening = UnixListener::bind(below("other.sock")).expect("a socket of the test");
+        symlink("none/access.log", below("dangling")).expect("a link of the test");
+        symlink("new.log", below("link")).expect("a link of the test");
+        assert_eq!(message_of(try_log(&below("link"), &socket)), None);
         for (path, why) in [
             (below("dangling"), "does not exist"),
             (below("new/"), "ends in a slash"),
             (below("other.sock"), "it is a socket"),
             (socket.clone(), "has the same path"),
         ] {
-            let (message, may_pass) = said(try_log(&path, &socket)).expect("a fault");
+            let (message, may_pass) = message_of(try_log(&path, &socket)).expect("a fault");
             assert!(message.contains(why) && !may_pass, "{message}");
         }
     }
@@ -385,8 +400,8 @@ mod tests {
     fn an_admin_socket_below_a_link_that_leads_nowhere_is_a_fault() {
         let place = tempfile::tempdir().expect("a directory");
         let link = place.path().join("run");
-        symlink("none", &link).expect("a link of our own");
-        let (message, may_pass) = said(try_admin(&link.join("admin.sock"))).expect("a fault");
+        symlink("none", &link).expect("a link of the test");
+        let (message, may_pass) = message_of(try_admin(&link.join("admin.sock"))).expect("a fault");
         assert!(
             message.contains("the link leads nowhere") && !may_pass,
             "{message}"
@@ -394,8 +409,8 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_overlaps_one_of_the_running_proxy_is_its_own() {
-        let running = |address: &str| Running {
+    fn an_address_that_overlaps_one_of_the_running_proxy_is_no_fault() {
+        let running = |address: &str| RunningProxy {
             answers: true,
             addresses: vec![address.parse().expect("an address")],
         };

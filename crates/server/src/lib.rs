@@ -1,18 +1,21 @@
-//! Assembly and life cycle: start, reload, drain; the one crate that opens, reads and watches files.
+//! The process: start, reload and drain. This is the one crate that opens, reads and watches files.
 //!
-//! A start is a reload from nothing: both go text → [`config::load`] → prepare → commit (DATAFLOW, "one
-//! configuration change").
+//! A start and a reload take the same steps: read, [`config::load`], prepare, commit. A start has nothing active before.
 
-// This crate is where files are opened, and where time and threads begin.
+// This crate opens files, reads the clock and starts threads for the others.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod alarm_schedule;
 mod alarms;
 mod app;
 mod certificates;
 mod check;
+mod commit;
 mod control;
 mod dns;
+mod drain;
 mod explain;
+mod facts;
 mod host_checks;
 mod http_date;
 mod known_labels;
@@ -27,10 +30,15 @@ mod proc_status;
 mod reload;
 mod reopen_logs;
 mod service_manager;
+mod shared_state;
 mod signals;
 mod socket_file;
+mod start;
 mod state_directory;
 mod state_retry;
+mod status;
+mod stored_state;
+mod times;
 mod trust;
 mod who;
 mod worker_threads;
@@ -38,15 +46,16 @@ mod worker_threads;
 use std::path::PathBuf;
 
 pub use admin::BuildStatus;
-pub use app::{StartError, run};
+pub use app::run;
 pub use certificates::expiry_notice_seconds;
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
 pub use http_date::clock_offset;
 pub use members::jrubies;
-pub use prepare::PreparedTls;
+pub use prepare::credentials::PreparedTls;
 pub use prepared_start::{PreparedStart, StateProblem};
 pub use proxy::CLOCK_OFFSET_MAX;
+pub use start::StartError;
 pub use telemetry::{EventDelivery, Events, LevelFilter, LogEvent, LogLevel, Severity};
 
 /// The options of the command line that a start depends on.

@@ -1,49 +1,151 @@
-//! The listening sockets of one endpoint of a listener: of a TCP port one for each worker, of a Unix socket one that all
-//! workers share.
+//! Listening sockets: binding the endpoints of a listener, and the listeners that the process has open.
+//!
+//! A TCP port has one socket for each worker. A Unix socket has one that all workers share.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{io, net::SocketAddr, path::Path, sync::Arc};
 
-use listener::{BindError, ListenAddress, ListenEndpoint, ListenerSettings, ListeningSocket};
+use listener::{
+    BindError, ListenAddress, ListenEndpoint, Listener, ListenerSettings, ListeningSocket,
+};
 
 use crate::{materials::files, socket_file::SocketFile};
 
-/// An endpoint that is bound.
-pub(crate) struct Bound {
-    /// As configured: what says whether a socket is kept.
+/// A bound endpoint of a listener.
+pub(crate) struct BoundEndpoint {
+    /// The endpoint as configured. A reload keeps the sockets of an endpoint that is still configured.
     pub(crate) endpoint: ListenEndpoint,
-    /// With the port that was really bound.
+    /// The address with the port that was really bound.
     pub(crate) address: ListenAddress,
     /// The file of a Unix socket, which is removed with this value.
     pub(crate) file: Option<SocketFile>,
 }
 
-/// Binds an endpoint, for so many workers. `kept`: its port is ours already.
+/// A bound endpoint with its sockets, before the workers accept on them.
+pub(crate) struct BoundSockets {
+    /// The name of the listener.
+    pub(crate) listener: String,
+    pub(crate) endpoint: BoundEndpoint,
+    pub(crate) sockets: Vec<ListeningSocket>,
+}
+
+/// A listener that the workers accept on.
+pub(crate) struct OpenListener {
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) endpoints: Vec<BoundEndpoint>,
+}
+
+/// An endpoint that a listener of this name has open.
+#[derive(Clone)]
+pub(crate) struct NamedEndpoint {
+    pub(crate) endpoint: ListenEndpoint,
+    pub(crate) listener: Arc<str>,
+}
+
+/// The listeners of the process.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) open: Vec<OpenListener>,
+    /// Listeners that a reload has closed while connections were open on them.
+    closed: Vec<Arc<Listener>>,
+}
+
+impl Listeners {
+    /// Every open endpoint.
+    pub(crate) fn endpoints(&self) -> Vec<NamedEndpoint> {
+        let endpoints = self.open.iter().flat_map(|open| {
+            open.endpoints.iter().map(|bound| NamedEndpoint {
+                endpoint: bound.endpoint.clone(),
+                listener: Arc::clone(&open.listener.name),
+            })
+        });
+        endpoints.collect()
+    }
+
+    /// The number of open connections, including those on listeners that are closed.
+    pub(crate) fn connections(&self) -> u32 {
+        let listeners = self.open.iter().map(|open| &open.listener);
+        listeners
+            .chain(&self.closed)
+            .map(|listener| listener.connections.inside())
+            .sum()
+    }
+
+    /// Adds an endpoint to the listener of this name, which is created if it does not exist.
+    pub(crate) fn add(&mut self, name: &str, endpoint: BoundEndpoint) -> Arc<Listener> {
+        let mut known = self.open.iter_mut();
+        if let Some(open) = known.find(|open| *open.listener.name == *name) {
+            open.endpoints.push(endpoint);
+            return Arc::clone(&open.listener);
+        }
+        let listener = Arc::new(Listener::new(name));
+        self.open.push(OpenListener {
+            listener: Arc::clone(&listener),
+            endpoints: vec![endpoint],
+        });
+        listener
+    }
+
+    /// Sets the configured permissions on the file of an open Unix socket.
+    pub(crate) fn set_access(&self, settings: &ListenerSettings, endpoint: &ListenEndpoint) {
+        let endpoints = self.open.iter().flat_map(|open| &open.endpoints);
+        let same = endpoints.filter(|bound| bound.endpoint == *endpoint);
+        for file in same.filter_map(|bound| bound.file.as_ref()) {
+            let set =
+                group(settings).and_then(|group| file.set_access(settings.socket_mode.0, group));
+            if let Err(error) = set {
+                tracing::error!(%endpoint, %error, "cannot change the permissions of a socket");
+            }
+        }
+    }
+
+    /// Removes an endpoint, and its listener if it was the last one. The connections of a removed listener still count until
+    /// they are closed, so that a stop waits for them.
+    pub(crate) fn remove(&mut self, removed: &NamedEndpoint) {
+        for open in &mut self.open {
+            if open.listener.name == removed.listener {
+                open.endpoints
+                    .retain(|bound| bound.endpoint != removed.endpoint);
+            }
+        }
+        let without_endpoint = self.open.extract_if(.., |open| open.endpoints.is_empty());
+        self.closed
+            .extend(without_endpoint.map(|open| open.listener));
+        self.closed
+            .retain(|listener| listener.connections.inside() > 0);
+    }
+}
+
+/// Binds an endpoint for `workers` workers. `is_port_ours`: the process has the port open already.
 ///
 /// # Errors
-/// [`BindError`] names the address and what to do.
+/// [`BindError`] names the address and the remedy.
 pub(crate) fn bind(
     settings: &ListenerSettings,
     endpoint: &ListenEndpoint,
     workers: usize,
-    kept: bool,
-) -> Result<(Bound, Vec<ListeningSocket>), BindError> {
-    let bound = |address, file| Bound {
-        endpoint: endpoint.clone(),
-        address,
-        file,
+    is_port_ours: bool,
+) -> Result<BoundSockets, BindError> {
+    let bound = |address, file, sockets| BoundSockets {
+        listener: settings.name.clone(),
+        endpoint: BoundEndpoint {
+            endpoint: endpoint.clone(),
+            address,
+            file,
+        },
+        sockets,
     };
     if let Some(path) = endpoint.address.path() {
         let (file, sockets) = bind_unix(settings, path, workers).map_err(|source| BindError {
             endpoint: endpoint.clone(),
             source,
         })?;
-        return Ok((bound(endpoint.address.clone(), Some(file)), sockets));
+        return Ok(bound(endpoint.address.clone(), Some(file), sockets));
     }
-    let sockets = listener::bind(endpoint, workers, kept)?;
+    let sockets = listener::bind(endpoint, workers, is_port_ours)?;
     let local = sockets.first().and_then(|socket| socket.local_addr().ok());
     let address = local.map_or_else(|| endpoint.address.clone(), SocketAddr::into);
     let sockets = sockets.into_iter().map(ListeningSocket::Tcp).collect();
-    Ok((bound(address, None), sockets))
+    Ok(bound(address, None, sockets))
 }
 
 fn bind_unix(

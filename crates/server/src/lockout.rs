@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 
-use crate::{check::instant, prepare::Prepared};
+use crate::{prepare::Prepared, times::timestamp};
 
 /// Why every agent is refused.
 pub(crate) struct LockoutFault {
@@ -72,16 +72,16 @@ fn out_of_time(credential: &pki::Credential, now: UnixTime) -> Option<String> {
     let (begin, end) = (credential.not_before(), credential.not_after());
     if now > end {
         Some(match credential.ends_with() {
-            None => format!("it expired at {}", instant(end)),
+            None => format!("it expired at {}", timestamp(end)),
             Some(ca) => format!(
                 "the intermediate CA {ca} of its chain expired at {}",
-                instant(end)
+                timestamp(end)
             ),
         })
     } else if now < begin {
         Some(format!(
             "it is not valid before {}; compare this host's clock",
-            instant(begin)
+            timestamp(begin)
         ))
     } else {
         None

@@ -1,4 +1,4 @@
-//! Where access records and events are written.
+//! The outputs that access records and events are written to.
 
 use std::{
     fs, io,
@@ -6,6 +6,7 @@ use std::{
     os::unix::{fs::OpenOptionsExt, net::UnixDatagram},
     path::Path,
     process,
+    sync::Arc,
 };
 
 use config::{Config, EventOutput, Output};
@@ -13,14 +14,78 @@ use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
 };
-use telemetry::{AccessLogSettings, Daemon, DaemonSettings};
+use telemetry::{AccessLogSettings, AccessLogs, Daemon, DaemonSettings, Metrics, SinkOutput};
 
-/// Opens the access log's output, anew on each reload so that a rotated file is let go.
+/// The opened outputs of all access logs of a configuration.
+pub(crate) struct OpenedAccessLogs {
+    first: OpenedAccessLog,
+    others: Vec<OpenedAccessLog>,
+}
+
+struct OpenedAccessLog {
+    settings: AccessLogSettings,
+    output: SinkOutput,
+}
+
+impl OpenedAccessLogs {
+    /// Opens the outputs of all access logs.
+    ///
+    /// # Errors
+    /// The path and the error of the operating system, for the first log that cannot be opened.
+    pub(crate) fn open(config: &Config) -> io::Result<Self> {
+        let open = |log: &config::AccessLog| -> io::Result<_> {
+            Ok(OpenedAccessLog {
+                settings: log.settings.clone(),
+                output: open(&log.output)?,
+            })
+        };
+        Ok(Self {
+            first: open(&config.access_log)?,
+            others: config
+                .other_access_logs
+                .iter()
+                .map(open)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Starts the access logs of the process.
+    ///
+    /// # Errors
+    /// The operating system provides no thread.
+    pub(crate) fn start(self, metrics: &Arc<Metrics>) -> io::Result<AccessLogs> {
+        let first = self.first;
+        let logs = AccessLogs::start(&first.settings, first.output, metrics)?;
+        let (settings, outputs) = parts(self.others);
+        logs.set_others(settings.iter().zip(outputs).collect())?;
+        Ok(logs)
+    }
+
+    /// Has running access logs continue with these outputs. A rotated file is closed.
+    ///
+    /// # Errors
+    /// The operating system provides no thread for an additional log. The others continue.
+    pub(crate) fn reopen(self, logs: &AccessLogs) -> io::Result<()> {
+        let first = self.first;
+        let (settings, outputs) = parts(self.others);
+        let others = settings.iter().zip(outputs).collect();
+        logs.reopen((&first.settings, first.output), others)
+    }
+}
+
+/// [`AccessLogs`] borrows the settings and owns the outputs.
+fn parts(logs: Vec<OpenedAccessLog>) -> (Vec<AccessLogSettings>, Vec<SinkOutput>) {
+    logs.into_iter()
+        .map(|log| (log.settings, log.output))
+        .unzip()
+}
+
+/// Opens the output of one access log.
 ///
 /// # Errors
-/// The path and what the system says.
-pub(crate) fn open(output: &Output) -> io::Result<telemetry::SinkOutput> {
-    let lines = |writer: Box<dyn Write + Send>| telemetry::SinkOutput::Lines(writer);
+/// The path and the error of the operating system.
+fn open(output: &Output) -> io::Result<SinkOutput> {
+    let lines = |writer: Box<dyn Write + Send>| SinkOutput::Lines(writer);
     match output {
         Output::Stdout => Ok(lines(Box::new(io::stdout()))),
         Output::File(path) => {
@@ -28,11 +93,11 @@ pub(crate) fn open(output: &Output) -> io::Result<telemetry::SinkOutput> {
             let file = open_file(path).map_err(|error| named(&name, &error))?;
             Ok(lines(Box::new(LogFile { name, file })))
         }
-        Output::Daemon(settings) => daemon(settings).map(telemetry::SinkOutput::Daemon),
+        Output::Daemon(settings) => daemon(settings).map(SinkOutput::Daemon),
     }
 }
 
-/// A file whose errors name it: there may be several logs, and one of them fails.
+/// A file whose errors name it, because one of several logs may fail.
 struct LogFile {
     name: String,
     file: fs::File,
@@ -53,20 +118,7 @@ fn named(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{name}: {error}"))
 }
 
-/// Access logs beside the first, opened.
-pub(crate) type OtherLogs<'c> = Vec<(&'c AccessLogSettings, telemetry::SinkOutput)>;
-
-/// Opens the outputs of the access logs beside the first.
-///
-/// # Errors
-/// The path and what the system says, of the first that cannot be opened.
-pub(crate) fn open_others(config: &Config) -> io::Result<OtherLogs<'_>> {
-    let logs = config.other_access_logs.iter();
-    logs.map(|log| Ok((&log.settings, open(&log.output)?)))
-        .collect()
-}
-
-/// Opens a log file without waiting: a named pipe that no program reads would hold the whole control plane.
+/// Opens a log file without waiting: a named pipe without a reader would block the whole control plane.
 fn open_file(path: &Path) -> io::Result<fs::File> {
     let opened = fs::OpenOptions::new()
         .create(true)
@@ -81,16 +133,16 @@ fn open_file(path: &Path) -> io::Result<fs::File> {
         ),
         _ => error,
     })?;
-    // The thread that writes the records may wait, so that none is lost while the reader is slow.
+    // The thread that writes the records waits for a slow reader, so that no record is lost.
     let flags = fcntl_getfl(&file)?;
     fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
     Ok(file)
 }
 
-/// The daemon that events go to; none for standard error.
+/// The log daemon that events are sent to. `None` for standard error.
 ///
 /// # Errors
-/// When the system has no socket to give. That nobody listens is no error: a daemon may start later.
+/// The operating system provides no socket. A daemon that does not listen is not an error, because it may start later.
 pub(crate) fn open_events(output: &EventOutput) -> io::Result<Option<Daemon>> {
     match output {
         EventOutput::Stderr => Ok(None),
@@ -142,18 +194,18 @@ mod tests {
             let mut pipe = fs::File::open(path).expect("is there");
             pipe.read_to_string(&mut text).map(|_| text)
         });
-        let telemetry::SinkOutput::Lines(mut writer) = opened_by(open) else {
+        let SinkOutput::Lines(mut writer) = opened_by(open) else {
             panic!("a file takes lines");
         };
-        // More than a pipe holds: the writer waits for the reader.
+        // This is more than a pipe holds, so the writer has to wait for the reader.
         let line = "x".repeat(1 << 17);
         writer.write_all(line.as_bytes()).expect("is written");
         drop(writer);
         assert_eq!(reader.join().expect("ends").expect("is read"), line);
     }
 
-    /// The reader opens its end at its own time.
-    fn opened_by(open: impl Fn() -> io::Result<telemetry::SinkOutput>) -> telemetry::SinkOutput {
+    /// Opens the output as soon as the reader has opened the pipe.
+    fn opened_by(open: impl Fn() -> io::Result<SinkOutput>) -> SinkOutput {
         loop {
             match open() {
                 Ok(output) => return output,

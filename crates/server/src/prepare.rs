@@ -1,5 +1,6 @@
-//! From a loaded configuration to everything a generation is made of; nothing in force is touched.
+//! Prepares a generation from a loaded configuration. Nothing that is active changes.
 
+pub(crate) mod credentials;
 mod lasting;
 mod members;
 mod parts;
@@ -14,13 +15,13 @@ use rustls_pki_types::UnixTime;
 
 use crate::{
     certificates::{self, OwnCertificate},
-    materials::{files::Read, stamps::Stamps},
+    materials::{files::ConfigFiles, stamps::Stamps},
 };
 
 pub(crate) use lasting::Lasting;
 pub(crate) use members::{inherit_states, may_lose_writes};
-pub(crate) use parts::Credentials;
-pub use parts::PreparedTls;
+
+use credentials::{Credentials, PreparedTls};
 use parts::{Materials, Problems};
 
 /// A generation ready to be committed.
@@ -28,19 +29,19 @@ pub(crate) struct Prepared {
     pub(crate) generation: Generation,
     pub(crate) config: Config,
     pub(crate) fingerprint: Fingerprint,
-    /// What listeners show, each once.
+    /// The credentials of listeners, each once.
     pub(crate) credentials: Credentials,
     pub(crate) draft: Draft,
     pub(crate) stamps: Stamps,
     materials: Arc<config::Materials>,
-    /// When the agent's own CRL was last written, where that is what is judged by.
+    /// When the agent's copy of the CRL was last written, if clients are verified against it.
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     pub(crate) report: Report,
     pub(crate) member_tls: Vec<PreparedTls>,
 }
 
-/// Of every setting and of every byte of the materials, each length-prefixed: equal input is recognised by it, also by
-/// another build of the program that has the same settings.
+/// The fingerprint of every setting and of every byte of the materials, each prefixed with its length. Another build of the
+/// program with the same settings has the same fingerprint.
 pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
     let config = loaded.config.show(true);
     let blobs = loaded
@@ -54,7 +55,7 @@ pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
     )
 }
 
-/// When the agent's own copy of the CRL was last written, where it is judged by.
+/// When the agent's copy of the CRL was last written, if clients are verified against it.
 pub(crate) fn agents_copy(
     config: &Config,
     materials: &config::Materials,
@@ -66,14 +67,14 @@ pub(crate) fn agents_copy(
 /// Builds everything of the next generation.
 ///
 /// # Errors
-/// The report of all that is wrong; warnings stand in `Prepared::report`.
+/// The report with every problem. Warnings are in `Prepared::report`.
 pub(crate) fn prepare(
-    read: Read,
+    read: ConfigFiles,
     number: u64,
     lasting: &Lasting,
     previous: Option<(&Foundation, &Generation)>,
 ) -> Result<Prepared, Report> {
-    let Read {
+    let ConfigFiles {
         loaded,
         draft,
         stamps,
@@ -88,7 +89,7 @@ pub(crate) fn prepare(
     let materials = Materials(&bytes);
     let mut problems = Problems(&mut report);
 
-    // Where the CA is asked, what the agent has been answered is held against what is in force as our own answer is.
+    // If the proxy fetches CRLs itself, the agent's copy is compared with the active CRL like a fetched one.
     let copy = config
         .agents_copy()
         .filter(|_| config.trust.fetch.is_some());
@@ -114,7 +115,7 @@ pub(crate) fn prepare(
         .collect();
     let routes = problems.routes(&config, &names);
     let trust = trust.map(|trust| match previous {
-        // The same store, so that connections need not be judged anew.
+        // The same store, so that connections need not be verified again.
         Some((_, generation))
             if generation.trust.generation() == trust.generation()
                 && generation.trust.warnings() == trust.warnings() =>
@@ -175,32 +176,32 @@ pub(crate) fn prepare(
         member_tls,
     };
     prepared.warn_of_unverified_certificates(UnixTime::now());
-    prepared.warn_of_strange_cas();
-    prepared.warn_of_strange_issuers();
+    prepared.warn_of_unknown_cas();
+    prepared.warn_of_unknown_issuers();
     Ok(prepared)
 }
 
-/// What of a committed generation the next preparation builds on.
+/// What remains of a committed generation for the next preparation.
 #[derive(Clone)]
 pub(crate) struct Foundation {
     pub(crate) config: Config,
     pub(crate) fingerprint: Fingerprint,
-    /// The text it was made of.
+    /// The parsed configuration file.
     pub(crate) draft: Draft,
-    /// Of the materials in force.
+    /// The stamps of the active materials.
     pub(crate) stamps: Stamps,
-    /// The active materials: a changed one that is refused is replaced by what it was.
+    /// The active materials. If a changed material is refused, the active one is used in its place.
     pub(crate) materials: Arc<config::Materials>,
     pub(crate) agents_copy: Option<std::time::SystemTime>,
-    /// What listeners and members are shown.
+    /// The certificates that clients and members see.
     pub(crate) certificates: Vec<OwnCertificate>,
-    /// What listeners show, each once.
+    /// The credentials of listeners, each once.
     pub(crate) credentials: Credentials,
     pub(crate) member_tls: Vec<PreparedTls>,
 }
 
 impl Foundation {
-    /// The member that gets the writes to the CA by configuration and DNS alone.
+    /// The member that configuration and DNS name first for the CA, whichever gets the writes now.
     pub(crate) fn first_ca(&self, lasting: &Lasting) -> Option<String> {
         let mut pools = self.config.pools.iter();
         let pool = pools.find(|pool| pool.pool.name == routing::pool_names::CA)?;
@@ -209,11 +210,11 @@ impl Foundation {
         Some(first.settings.address)
     }
 
-    /// A pool with the members that DNS names now, in the place of `before`, and whether instructions of an operator are on
-    /// other members now.
+    /// A pool with the members that DNS names now, to replace `before`, and whether instructions of an operator have moved to
+    /// other members.
     ///
     /// # Errors
-    /// Says which member cannot be reached as configured.
+    /// Names the member that cannot be reached as configured.
     pub(crate) fn replaced_pool(
         &self,
         before: &PoolRuntime,
@@ -241,12 +242,12 @@ impl Prepared {
         parts::tls_of(pool, &self.member_tls)
     }
 
-    /// Certificates that the proxy presents, once for each use.
+    /// The certificates that the proxy presents, once for each use.
     pub(crate) fn own_certificates(&self) -> Vec<OwnCertificate> {
         certificates::own(&self.config, &self.credentials, &self.member_tls)
     }
 
-    /// CAs whose signatures of another time are admitted, and of whom.
+    /// CAs whose outdated signatures are accepted, each with the kind of certificates.
     pub(crate) fn legacy_cas(&self) -> BTreeSet<(String, &'static str)> {
         let clients = self.generation.trust.legacy_cas();
         let members = self
@@ -259,8 +260,8 @@ impl Prepared {
             .collect()
     }
 
-    /// Names in `issuer` of rules that no CA of the bundle has: such a rule is about nobody.
-    fn warn_of_strange_issuers(&mut self) {
+    /// Warns of `issuer` values that no CA of the bundle has. Such a rule matches no client.
+    fn warn_of_unknown_issuers(&mut self) {
         let rules = self.config.routes.access.iter();
         let rules = rules.flat_map(|rule| rule.issuer.iter().map(|name| ("access", name)));
         let routes = self.config.routes.routes.iter();
@@ -280,8 +281,8 @@ impl Prepared {
         }
     }
 
-    /// Certificates of listeners that no CA of the bundle verifies: an agent trusts the same CAs as a rule. Those that are
-    /// not valid now have an error of their own.
+    /// Warns of certificates of listeners that no CA of the bundle verifies, because agents usually trust the same CAs.
+    /// Certificates that are not valid now have an error of their own.
     fn warn_of_unverified_certificates(&mut self, now: UnixTime) {
         let trust = &self.generation.trust;
         let named = self.config.listeners.iter();
@@ -309,8 +310,8 @@ impl Prepared {
         }
     }
 
-    /// Names in `legacy_signatures` that no bundle has: most likely spelled otherwise there.
-    fn warn_of_strange_cas(&mut self) {
+    /// Warns of names in `legacy_signatures` that no bundle has, which are most likely misspelled.
+    fn warn_of_unknown_cas(&mut self) {
         let known = self.legacy_cas();
         for name in &self.config.trust.settings.legacy_signatures {
             if !known.iter().any(|(ca, _)| ca == name) {
@@ -322,7 +323,7 @@ impl Prepared {
         }
     }
 
-    /// CAs, towards clients or members, whose CRL is in force and would be no more.
+    /// CAs of clients or members whose CRL is active now and would be missing.
     pub(crate) fn crls_lost(&self, foundation: &Foundation, current: &Generation) -> Vec<String> {
         let mut lost = self.generation.trust.crls_lost(&current.trust);
         for tls in &self.member_tls {
@@ -340,7 +341,7 @@ impl Prepared {
         lost
     }
 
-    /// Parts the generation from what the next preparation needs of it.
+    /// Separates the generation from what the next preparation needs.
     pub(crate) fn split(self) -> (Generation, Foundation, Report) {
         let certificates = self.own_certificates();
         let Self {

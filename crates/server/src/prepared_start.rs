@@ -9,10 +9,9 @@ use routing::RouteTable;
 
 use crate::{
     Options, check,
-    members::{administrative, persistence_key},
-    prepare::{Prepared, PreparedTls},
+    prepare::{Prepared, credentials::PreparedTls},
     state_directory::StateDirectory,
-    trust::{blocks, stored_crls},
+    stored_state,
 };
 
 /// Everything that a start would build from the configuration. Nothing listens, and nothing is written.
@@ -50,28 +49,18 @@ impl PreparedStart {
         if directory.is_closed() {
             return vec![StateProblem::Unreadable];
         }
-        let mut problems = Vec::new();
-        let trust = &mut prepared.generation.trust;
-        if let Some(fetch) = prepared.config.trust.fetch {
-            let restored = stored_crls::restore(trust, &directory, fetch.body_bytes_max);
-            problems.extend(restored.unusable.into_iter().map(StateProblem::Crl));
-            if let Some(restored) = restored.trust {
-                *trust = Arc::new(restored);
-            }
-        }
-        match blocks::kept(&directory) {
-            Ok(deny) => *trust = Arc::new(trust.with_deny_list(deny)),
-            Err(error) => problems.push(StateProblem::Blocks(error.to_string())),
-        }
-        if let Err(why) = administrative::stored(&directory) {
-            problems.push(StateProblem::MemberStates(why));
-        }
-        if let Err(why) = persistence_key::stored(&directory)
-            && !directory.is_absent(persistence_key::FILE)
-        {
-            problems.push(StateProblem::PersistenceKey(why));
-        }
-        problems
+        let restored = stored_state::restore(prepared, &directory);
+        let crls = restored.crls.unusable.into_iter().map(StateProblem::Crl);
+        let blocks = restored.blocks.err().map(|error| error.to_string());
+        crls.chain(blocks.map(StateProblem::Blocks))
+            .chain(restored.member_states.err().map(StateProblem::MemberStates))
+            .chain(
+                restored
+                    .persistence_key
+                    .err()
+                    .map(StateProblem::PersistenceKey),
+            )
+            .collect()
     }
 
     /// The validated configuration.

@@ -1,115 +1,98 @@
-//! One reload: prepared whole, committed in one store; whatever fails leaves the old generation serving.
+//! One reload: reads and prepares everything, then commits it. Whatever fails leaves the active generation serving.
 
-use std::{
-    io,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::SystemTime};
 
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report, Watch};
-use listener::{ListenEndpoint, Listener, ListeningSocket};
-use pki::TrustStore;
-use proxy::{Generation, LifecyclePhase};
+use proxy::Generation;
 use rustls_pki_types::UnixTime;
-use telemetry::Alarm;
-use tokio::{runtime::Handle, time::timeout};
+use telemetry::{Alarm, CountedReload};
+use tokio::runtime::Handle;
 
 use crate::{
-    app::{App, Bound, State, adopt},
     certificates::refused_replacements,
-    listening, lockout, log_outputs,
+    commit::{Commit, CommitError, Opened, Previous},
+    lockout,
     materials::{
-        files::{self, Found},
+        files::{self, ConfigFiles, FoundMaterials},
         stamps::Stamps,
         units::{self, Unit},
         unrequested_changes,
     },
-    members::{
-        passthrough,
-        probes::{self, Probes},
-    },
-    prepare::{Foundation, Prepared, agents_copy, fingerprint, inherit_states, prepare},
-    trust::stored_crls,
+    prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
+    shared_state::{App, GenerationWriter},
+    stored_state,
 };
 
-/// Time that a reload waits for first answers of members, whatever their pools allow them: blocks and fetched lists wait
-/// for it.
-const FIRST_PROBES_MAX: Duration = Duration::from_secs(5);
-
-/// Sockets of an endpoint that a reload opens, with the name of their listener.
-type NewSockets = (String, (listening::Bound, Vec<ListeningSocket>));
-
-/// What is read again.
+/// What a reload reads again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
-    /// The text of the configuration and the materials it names, because somebody asks.
+    /// The configuration file and the materials that it names, because an operator requests it.
     Everything,
-    /// The materials that the text in force names, because they have changed. Nobody has looked at them.
+    /// The materials of the active configuration, because they have changed on disk. No operator has checked the change.
     Materials,
 }
 
-/// What came of reading materials that have changed.
+/// The result of reading materials that have changed.
 pub(crate) enum Refreshed {
-    /// They are in force.
-    Taken,
-    /// They have changed while they were read.
-    Moving,
-    /// Some of them are not right, and the previous ones of these stay; the others are active.
+    /// They are active.
+    Applied,
+    /// They have changed again while they were read.
+    Changing,
+    /// Some of them are refused, and their previous versions stay active. The others are active.
     Refused(String),
 }
 
-/// What was applied.
+/// An applied change.
 struct Applied {
-    /// What has changed, for people.
+    /// What has changed, for the operator.
     report: String,
     /// Why some of the changed materials are not active.
     refused: Option<String>,
 }
 
-/// What comes of some of the changed materials.
+/// What some of the changed materials result in.
 enum Built {
-    Unchanged(Box<files::Read>),
+    Unchanged(Box<ConfigFiles>),
     Changed(Box<Prepared>),
 }
 
-/// Why nothing is committed.
+/// Why nothing was committed.
 enum Stopped {
     Unchanged,
-    /// The process stops.
+    /// The process is stopping.
     Stopping,
-    /// Files changed while they were read.
-    Moving,
+    /// Files have changed while they were read.
+    Changing,
     Refused(String),
 }
 
 impl App {
-    /// Reads text and materials again and applies them, or says why not. One at a time.
+    /// Reads the configuration and its materials again and applies them, or reports why it does not.
     pub(crate) async fn reload(self: &Arc<Self>, asked_by: &str) -> ReloadOutcome {
-        let _one_at_a_time = self.reloading.lock().await;
-        if !self.is_serving() {
+        let Some(writer) = self.writer_while_serving().await else {
             return self.stopping();
-        }
-        let (outcome, metric) = match self.apply(Input::Everything, true).await {
+        };
+        let (outcome, metric) = match writer.apply(Input::Everything, true).await {
             Ok(applied) => (
                 self.outcome(ReloadResult::Applied, applied.report),
-                telemetry::CountedReload::Applied,
+                CountedReload::Applied,
             ),
-            Err(Stopped::Stopping | Stopped::Moving) => return self.stopping(),
+            Err(Stopped::Stopping | Stopped::Changing) => return self.stopping(),
             Err(Stopped::Unchanged) => {
-                let report = match self.reopen_access_log() {
+                let report = match writer.reopen_access_logs() {
                     Ok(paths) if paths.is_empty() => "nothing has changed".to_owned(),
                     Ok(_) => "nothing has changed; reopened the access log".to_owned(),
                     Err(error) => format!("nothing has changed; {error}"),
                 };
                 (
                     self.outcome(ReloadResult::Unchanged, report),
-                    telemetry::CountedReload::Unchanged,
+                    CountedReload::Unchanged,
                 )
             }
             Err(Stopped::Refused(report)) => (
                 self.outcome(ReloadResult::Refused, report),
-                telemetry::CountedReload::Refused,
+                CountedReload::Refused,
             ),
         };
         match outcome.result {
@@ -120,34 +103,33 @@ impl App {
                 one_line(&outcome.report)
             ),
             _ => {
-                self.materials_are_good();
-                // Materials that change by themselves do not end what an operator has to look at.
+                self.clear_refused_materials();
+                // Only an operator's reload ends what an operator has to check, and not a change of materials.
                 self.shared.renewal.permit();
                 tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", first_line(&outcome.report))
             }
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
-        // Last, so that whoever sees it counted finds the rest told.
+        // Counted last, so that a reader of the metric finds everything else updated.
         self.lasting.metrics.reloaded(metric);
         self.reloaded.notify_one();
-        self.fetching.reloaded.notify_one();
+        self.trust.crl_fetch.due.notify_one();
         self.lasting.answers.configured.notify_one();
         outcome
     }
 
-    /// Reads the materials again because they have changed on disk. Each is applied or refused by itself: a revocation does
-    /// not wait for another file. Files that change while they are read are left for the next time, unless the caller does
-    /// `insist`.
+    /// Reads the materials again because they have changed on disk. Each is applied or refused by itself, because a
+    /// revocation must not wait for another file. Files that change while they are read are left for the next time, unless
+    /// the caller insists.
     pub(crate) async fn refresh(self: &Arc<Self>, insist: bool) -> Refreshed {
-        let _one_at_a_time = self.reloading.lock().await;
-        if !self.is_serving() {
-            return Refreshed::Taken;
-        }
+        let Some(writer) = self.writer_while_serving().await else {
+            return Refreshed::Applied;
+        };
         let before = self.generation();
-        match self.apply(Input::Materials, insist).await {
+        match writer.apply(Input::Materials, insist).await {
             Ok(Applied { report, refused }) => {
                 if self.generation().trust.issuers() != before.trust.issuers() {
-                    self.fetching.reloaded.notify_one();
+                    self.trust.crl_fetch.due.notify_one();
                 }
                 let outcome = self.outcome(ReloadResult::Applied, report);
                 tracing::info!(
@@ -157,25 +139,25 @@ impl App {
                     first_line(&outcome.report)
                 );
                 let metrics = &self.lasting.metrics;
-                metrics.reloaded(telemetry::CountedReload::Applied);
+                metrics.reloaded(CountedReload::Applied);
                 match refused {
                     Some(report) => return Refreshed::Refused(report),
-                    None => self.materials_are_good(),
+                    None => self.clear_refused_materials(),
                 }
             }
-            Err(Stopped::Unchanged) => self.materials_are_good(),
+            Err(Stopped::Unchanged) => self.clear_refused_materials(),
             Err(Stopped::Stopping) => {}
-            Err(Stopped::Moving) => return Refreshed::Moving,
+            Err(Stopped::Changing) => return Refreshed::Changing,
             Err(Stopped::Refused(report)) => return Refreshed::Refused(report),
         }
-        Refreshed::Taken
+        Refreshed::Applied
     }
 
-    /// Raises the alarm about materials on disk; the same one is raised once.
+    /// Raises the alarm about refused materials. The same refusal is raised once.
     pub(crate) fn refuse_materials(&self, report: String) {
         let mut state = self.state();
         let since = match &state.refused_materials {
-            Some((_, told)) if *told == report => return,
+            Some((_, known)) if *known == report => return,
             Some((since, _)) => *since,
             None => SystemTime::now(),
         };
@@ -187,56 +169,24 @@ impl App {
         alarms.raise(Alarm::MaterialsRefused, "", message, since);
         state.refused_materials = Some((since, report));
         let metrics = &self.lasting.metrics;
-        metrics.reloaded(telemetry::CountedReload::Refused);
+        metrics.reloaded(CountedReload::Refused);
     }
 
-    /// Ends that alarm: what is on disk is in force.
-    pub(crate) fn materials_are_good(&self) {
+    /// Clears the alarm about refused materials: those on disk are active.
+    pub(crate) fn clear_refused_materials(&self) {
         self.state().refused_materials = None;
         let alarms = &self.lasting.metrics.alarms;
         alarms.clear(Alarm::MaterialsRefused, "");
     }
 
-    /// Whether this is what the materials in force were when they were read.
-    pub(crate) fn is_in_force(&self, stamps: &Stamps) -> bool {
+    /// Whether the active materials were read from files with these stamps.
+    pub(crate) fn is_active(&self, stamps: &Stamps) -> bool {
         self.state().foundation.stamps == *stamps
     }
 
-    /// Notes who notices changes of materials.
+    /// Notes how changes of materials are noticed.
     pub(crate) fn watched_by(&self, watch: Watch) {
         self.state().watched_by = watch;
-    }
-
-    /// Puts another trust store in force, whatever stands in files now. The caller holds `reloading`: a preparation that
-    /// runs meanwhile would undo it.
-    pub(crate) fn swap_trust(&self, trust: TrustStore) {
-        let generation = Arc::new(self.generation().with_trust(Arc::new(trust)));
-        self.put_in_force(&generation);
-        self.state().loaded_at = SystemTime::now();
-    }
-
-    fn put_in_force(&self, generation: &Arc<Generation>) {
-        self.shared.current.store(Arc::clone(generation));
-        self.lasting.metrics.generation(generation.number);
-        self.shared
-            .signals
-            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
-        passthrough::assess(&self.lasting.metrics.alarms, generation);
-        self.update_trust_alarms();
-    }
-
-    async fn apply(self: &Arc<Self>, input: Input, insist: bool) -> Result<Applied, Stopped> {
-        // Parsing a large CRL takes its time; requests and the operator do not wait for it.
-        let app = Arc::clone(self);
-        let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
-        let (prepared, refused) =
-            prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload failed".to_owned())))?;
-        let report = self.commit(*prepared, input).await?;
-        Ok(Applied { report, refused })
-    }
-
-    pub(crate) fn is_serving(&self) -> bool {
-        self.shared.signals.borrow().phase == LifecyclePhase::Serving
     }
 
     fn stopping(&self) -> ReloadOutcome {
@@ -254,22 +204,22 @@ impl App {
         }
     }
 
-    /// What is to be committed, and why some of the changed materials are left out of it.
+    /// The generation to commit, and why some of the changed materials are not part of it.
     fn prepare(
         &self,
         input: Input,
         insist: bool,
     ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
-        // The state is changed by reloads only, and this is the one that runs.
+        // Only a holder of the writer changes this state, and that is the reload that called this function.
         let foundation = self.state().foundation.clone();
         let before = Stamps::of(&foundation.draft);
-        // Before anything is said of them: what is wrong may be that they were half there.
-        let is_moving = || !insist && Stamps::of(&foundation.draft) != before;
+        // Checked before any fault is reported, because a fault may only mean that a file was half written.
+        let is_changing = || !insist && Stamps::of(&foundation.draft) != before;
         match input {
             Input::Everything => {
                 let read = files::load_again(&self.options);
-                if is_moving() {
-                    return Err(Stopped::Moving);
+                if is_changing() {
+                    return Err(Stopped::Changing);
                 }
                 let read = read.map_err(|report| Stopped::Refused(rendered(&report)))?;
                 if fingerprint(&read.loaded) == foundation.fingerprint {
@@ -277,7 +227,7 @@ impl App {
                     return Err(Stopped::Unchanged);
                 }
                 let config = &read.loaded.config;
-                Handle::current().block_on(self.lasting.answers.ask_new(
+                Handle::current().block_on(self.lasting.answers.look_up_new(
                     config,
                     |_| true,
                     &self.lasting.metrics.alarms,
@@ -287,18 +237,18 @@ impl App {
             }
             Input::Materials => {
                 let found = files::found_materials(&foundation.draft);
-                if is_moving() {
-                    return Err(Stopped::Moving);
+                if is_changing() {
+                    return Err(Stopped::Changing);
                 }
                 self.prepare_changed(&found, &foundation)
             }
         }
     }
 
-    /// Prepares as much of the changed materials as is right, unit by unit.
+    /// Prepares a generation with those of the changed materials that are valid, unit by unit.
     fn prepare_changed(
         &self,
-        found: &Found,
+        found: &FoundMaterials,
         foundation: &Foundation,
     ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
         let active = &foundation.materials;
@@ -337,20 +287,23 @@ impl App {
         }
     }
 
-    /// The same bytes as before, read again.
-    fn note_unchanged(&self, read: files::Read) {
+    /// Notes that the same bytes as before were read again.
+    fn note_unchanged(&self, read: ConfigFiles) {
         let mut state = self.state();
-        // Fetched again by an agent's run and the same as before: it is young again.
+        // The agent has fetched the same CRL again, so its copy is as old as that run.
         state.foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
         state.foundation.materials = Arc::new(read.loaded.materials);
         state.foundation.draft = read.draft;
         state.foundation.stamps = read.stamps;
     }
 
-    /// Builds a generation on the active one, or says why it must not be active.
+    /// Builds a generation on the active one.
+    ///
+    /// # Errors
+    /// Why it must not become active.
     fn build(
         &self,
-        read: files::Read,
+        read: ConfigFiles,
         input: Input,
         foundation: &Foundation,
     ) -> Result<Prepared, String> {
@@ -364,15 +317,24 @@ impl App {
         if !refused.is_empty() {
             return Err(refused.join("; "));
         }
-        self.restore_lists(&mut prepared, &current);
+        // A fetched CRL has left the trust store with its CA, and returns with it.
+        if prepared.generation.trust.issuers() != current.trust.issuers() {
+            let restored = stored_state::restore_crls(&mut prepared, &self.state_directory);
+            for unusable in &restored.unusable {
+                tracing::error!("{unusable}");
+            }
+            for overruled in &restored.overruled {
+                tracing::warn!("{overruled}");
+            }
+        }
         let mut lost = prepared.crls_lost(foundation, &current);
         if input == Input::Everything {
-            // An operator who names other CRL files, or other CAs whose old signatures are accepted, means what follows.
-            // Otherwise no operator means to refuse all agents of a CA.
+            // An operator who configures other CRL files, or other CAs with outdated signatures, accepts the loss of a CRL.
+            // Otherwise a reload must not refuse all agents of a CA.
             let (active, next) = (&foundation.config.trust, &prepared.config.trust);
-            let said = active.crl != next.crl
+            let is_accepted = active.crl != next.crl
                 || active.settings.legacy_signatures != next.settings.legacy_signatures;
-            lost.retain(|issuer| !said && prepared.generation.trust.needs_crl(issuer));
+            lost.retain(|issuer| !is_accepted && prepared.generation.trust.needs_crl(issuer));
         }
         if !lost.is_empty() {
             return Err(without_crls(&lost, input));
@@ -386,139 +348,44 @@ impl App {
         let fault = fault.or_else(|| locks_out(&prepared, &current));
         fault.map_or(Ok(prepared), Err)
     }
+}
 
-    /// Where the bundle has other CAs than before: a list that was fetched left with its CA, and comes back with it.
-    fn restore_lists(&self, prepared: &mut Prepared, current: &Generation) {
-        let trust = &prepared.generation.trust;
-        let Some(fetch) = prepared.config.trust.fetch else {
-            return;
-        };
-        if trust.issuers() == current.trust.issuers() {
-            return;
-        }
-        let restored = stored_crls::restore(trust, &self.state_directory, fetch.body_bytes_max);
-        for unusable in &restored.unusable {
-            tracing::error!("{unusable}");
-        }
-        for overruled in &restored.overruled {
-            tracing::warn!("{overruled}");
-        }
-        if let Some(trust) = restored.trust {
-            prepared.generation.trust = Arc::new(trust);
-        }
+impl GenerationWriter<'_> {
+    /// Prepares a generation from what is on disk, and commits it.
+    async fn apply(&self, input: Input, insist: bool) -> Result<Applied, Stopped> {
+        // Parsing a large CRL takes time, so it runs on a thread of its own. Requests and the operator do not wait for it.
+        let app = Arc::clone(self.app);
+        let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
+        let (prepared, refused) =
+            prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload failed".to_owned())))?;
+        let report = self.commit_prepared(*prepared, input).await?;
+        Ok(Applied { report, refused })
     }
 
-    /// New before old: log and sockets first, then the one store, then what is no longer needed goes.
-    async fn commit(self: &Arc<Self>, prepared: Prepared, input: Input) -> Result<String, Stopped> {
+    /// Returns what has changed, for the operator.
+    async fn commit_prepared(&self, prepared: Prepared, input: Input) -> Result<String, Stopped> {
         let (generation, foundation, report) = prepared.split();
-        let kept: Vec<_> = self
-            .state()
-            .bound
-            .iter()
-            .flat_map(|bound| {
-                let endpoints = bound.endpoints.iter();
-                endpoints.map(|at| (at.endpoint.clone(), Arc::clone(&bound.listener.name)))
-            })
-            .collect();
-        // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
-        let open_logs = || -> io::Result<_> {
-            let config = &foundation.config;
-            let others = log_outputs::open_others(config)?.into_iter();
-            let others: Vec<_> = others.map(|(_, output)| output).collect();
-            Ok((log_outputs::open(&config.access_log.output)?, others))
-        };
-        let logs = match input {
-            Input::Everything => {
-                Some(open_logs().map_err(|error| Stopped::Refused(error.to_string()))?)
+        let previous = Previous::of(self.app);
+        let workers = self.app.workers.count();
+        let opened = match input {
+            Input::Everything => Opened::open(&foundation.config, Some(&previous), workers)?,
+            Input::Materials => {
+                Opened::open_without_logs(&foundation.config, Some(&previous), workers)?
             }
-            // A revocation does not wait for a log.
-            Input::Materials => None,
         };
-        let moved = self.state().foundation.config.events != foundation.config.events;
-        let events = match moved {
-            true => Some(
-                log_outputs::open_events(&foundation.config.events)
-                    .map_err(|error| Stopped::Refused(error.to_string()))?,
-            ),
-            false => None,
+        let changes = changes(
+            &previous.config,
+            &foundation.config,
+            &previous.generation,
+            &generation,
+        );
+        let commit = Commit {
+            generation: Arc::new(generation),
+            foundation,
+            previous: Some(previous),
+            opened,
         };
-        let new = self.sockets(&foundation.config, &kept)?;
-        let generation = Arc::new(generation);
-        let changes = {
-            let state = self.state();
-            changes(
-                &state.foundation.config,
-                &foundation.config,
-                &self.generation(),
-                &generation,
-            )
-        };
-        let mut answered = Vec::new();
-        let before = self.generation();
-        let first = probes::first(&generation, &before, &mut answered);
-        let _ = timeout(FIRST_PROBES_MAX, first).await;
-        // The stop may have come meanwhile: it closes what listens now, and nobody is to be let in after that.
-        if !self.is_serving() {
-            return Err(Stopped::Stopping);
-        }
-        let are_states_moved = inherit_states(&self.lasting.registry, &generation);
-        adopt(&generation, &self.shared, &answered);
-        self.put_in_force(&generation);
-
-        for (name, sockets) in new {
-            if !self.is_serving() {
-                break;
-            }
-            // Known before it listens: a stop that comes just now closes it too.
-            let (at, sockets) = sockets;
-            let endpoint = at.endpoint.clone();
-            let listener = self.state().add(&name, at);
-            self.workers.listen(&listener, &endpoint, sockets).await;
-        }
-        for (endpoint, name) in kept {
-            let mut listeners = foundation.config.listeners.iter();
-            let stays = listeners
-                .find(|l| *l.name == *name && l.endpoints().any(|stays| stays == endpoint));
-            match stays {
-                Some(settings) => self.state().set_access(settings, &endpoint),
-                None => {
-                    self.workers.close(&name, Some(&endpoint)).await;
-                    self.state().retire(&endpoint, &name);
-                }
-            }
-        }
-        if are_states_moved {
-            self.store_member_states().await;
-        }
-        let mut state = self.state();
-        for bound in &state.bound {
-            // Whoever waits at a limit looks at the new one.
-            bound.listener.connections.limit_changed();
-            bound.listener.handshakes.limit_changed();
-        }
-        if let (Some(sink), Some((first, others))) = (&state.sink, logs) {
-            let first = (&foundation.config.access_log.settings, first);
-            let others = foundation.config.other_access_logs.iter().zip(others);
-            let others = others
-                .map(|(log, output)| (&log.settings, output))
-                .collect();
-            if let Err(error) = sink.reopen(first, others) {
-                tracing::error!(%error, "cannot start a thread for an access log");
-            }
-        }
-        if let Some(events) = events {
-            self.events.redirect(events, &self.lasting.metrics);
-        }
-        self.shared.assess_pools();
-        self.lasting.forget_listeners(&foundation.config);
-        self.forget_members(&generation);
-        self.assess_writes(&generation, &foundation);
-        state.foundation = foundation;
-        state.loaded_at = SystemTime::now();
-        state.probes = Probes::start(&generation, &self.shared, &answered);
-        drop(state);
-        self.update_fetch_alarms();
-        self.update_certificate_alarms();
+        self.commit(commit).await?;
         let warnings = if report.problems.is_empty() {
             String::new()
         } else {
@@ -526,104 +393,23 @@ impl App {
         };
         Ok(format!("{changes}{warnings}").trim_end().to_owned())
     }
+}
 
-    /// Forgets what is known of members that are not in use any more.
-    pub(crate) fn forget_members(&self, generation: &Generation) {
-        self.lasting.forget(generation);
-        let named = |pool: &str, address: &str| generation.names_member(pool, address);
-        self.shared.members.retain(named);
-        self.shared.assess_clocks();
-    }
-
-    /// Binds the endpoints of listeners that are not among those kept.
-    fn sockets(
-        &self,
-        config: &Config,
-        kept: &[(ListenEndpoint, Arc<str>)],
-    ) -> Result<Vec<NewSockets>, Stopped> {
-        let mut new = Vec::new();
-        let listeners = config.listeners.iter();
-        let endpoints = listeners.flat_map(|settings| {
-            settings
-                .endpoints()
-                .map(move |endpoint| (settings, endpoint))
-        });
-        for (settings, endpoint) in endpoints {
-            let name = &settings.name;
-            if kept
-                .iter()
-                .any(|(at, of)| *at == endpoint && **of == **name)
-            {
-                continue;
-            }
-            // Or an address that takes this one's connections too: the port is ours either way.
-            let ours = kept.iter().any(|(at, _)| at.port() == endpoint.port());
-            let sockets = listening::bind(settings, &endpoint, self.workers.count(), ours)
-                .map_err(|error| Stopped::Refused(error.to_string()))?;
-            new.push((name.clone(), sockets));
+impl From<CommitError> for Stopped {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Stopping => Self::Stopping,
+            error => Self::Refused(error.to_string()),
         }
-        Ok(new)
     }
 }
 
-impl State {
-    /// Adds an endpoint to a listener, which is a new one if none has this name.
-    fn add(&mut self, name: &str, endpoint: listening::Bound) -> Arc<Listener> {
-        let known = self
-            .bound
-            .iter_mut()
-            .find(|bound| *bound.listener.name == *name);
-        if let Some(bound) = known {
-            bound.endpoints.push(endpoint);
-            return Arc::clone(&bound.listener);
-        }
-        let listener = Arc::new(Listener::new(name));
-        self.bound.push(Bound {
-            listener: Arc::clone(&listener),
-            endpoints: vec![endpoint],
-        });
-        listener
-    }
-
-    /// Gives the file of a Unix socket that is kept the permissions that are configured now.
-    fn set_access(&self, settings: &listener::ListenerSettings, endpoint: &ListenEndpoint) {
-        let endpoints = self.bound.iter().flat_map(|bound| &bound.endpoints);
-        let kept = endpoints.filter(|at| at.endpoint == *endpoint);
-        for file in kept.filter_map(|at| at.file.as_ref()) {
-            let set = listening::group(settings)
-                .and_then(|group| file.set_access(settings.socket_mode.0, group));
-            if let Err(error) = set {
-                tracing::error!(%endpoint, %error, "cannot change the permissions of a socket");
-            }
-        }
-    }
-
-    /// Lets go of an endpoint, and of its listener if it was the last; the connections of a listener are still waited for
-    /// when the process stops.
-    fn retire(&mut self, endpoint: &ListenEndpoint, name: &str) {
-        for bound in self
-            .bound
-            .iter_mut()
-            .filter(|bound| *bound.listener.name == *name)
-        {
-            bound.endpoints.retain(|at| at.endpoint != *endpoint);
-        }
-        self.retired.extend(
-            self.bound
-                .extract_if(.., |bound| bound.endpoints.is_empty())
-                .map(|bound| bound.listener),
-        );
-        self.retired
-            .retain(|listener| listener.connections.inside() > 0);
-    }
-}
-
-/// What an event shows of the report of an applied reload: what has changed. Warnings follow it in the report.
+/// What the event of an applied reload shows of its report: what has changed. Warnings follow in the report.
 fn first_line(report: &str) -> &str {
     report.lines().next().unwrap_or_default()
 }
 
-/// What an event shows of the report of a refusal: the first error, and the last line, which counts the problems.
+/// What the event of a refusal shows of its report: the first error, and the last line, which counts the problems.
 fn one_line(report: &str) -> String {
     let lines = || {
         report
@@ -645,8 +431,8 @@ fn rendered(report: &Report) -> String {
     report.render(Colour::Never)
 }
 
-/// What is said where files went away, or lost their end: whose CRL that was would be refused altogether, or worse, go
-/// unchecked. That the latter is meant is said by a reload, and `unchecked`.
+/// The refusal of a change that removes CRLs. All certificates of these CAs would be refused, or would not be checked for
+/// revocation. An operator accepts the latter with a reload and `unchecked`.
 fn without_crls(lost: &[String], input: Input) -> String {
     let remedy = match input {
         Input::Materials => "or run `proscenium reload` to accept its removal",
@@ -660,7 +446,7 @@ fn without_crls(lost: &[String], input: Input) -> String {
     )
 }
 
-/// Why no agent would be accepted any more, where agents are accepted now: the same rule by which `check` refuses it.
+/// Why every agent would be refused that is accepted now. `check` refuses a configuration by the same rule.
 fn locks_out(prepared: &Prepared, current: &Generation) -> Option<String> {
     let now = UnixTime::now();
     if current.trust.lockout(None, now).is_some() {
@@ -685,7 +471,7 @@ fn changes(old: &Config, new: &Config, was: &Generation, is: &Generation) -> Str
         ));
     }
     match changes.is_empty() {
-        // The same settings, other bytes: a certificate renewed under its name.
+        // The settings are the same and the bytes differ: a certificate was renewed in its file.
         true => "changed: materials\n".to_owned(),
         false => format!("changed: {}\n", changes.join(", ")),
     }

@@ -13,10 +13,8 @@ use std::{
     time::SystemTime,
 };
 
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use telemetry::{Alarm, Alarms};
-
-use crate::host_checks::permitted;
 
 /// The directory, and whether it can be used. Its functions block: they are not for a worker.
 #[derive(Debug)]
@@ -343,6 +341,14 @@ impl StateDirectory {
     }
 }
 
+/// Whether this account may access `path`, by the effective user id as opening the file would.
+///
+/// # Errors
+/// It may not, or the path does not exist.
+pub(crate) fn permitted(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
+
 fn is_denied(error: io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
@@ -392,7 +398,7 @@ mod tests {
         symlink(&list, place.path().join("link")).unwrap();
         assert!(state.read("link", 10).is_err());
         rustix::fs::mknodat(
-            rustix::fs::CWD,
+            CWD,
             place.path().join("pipe"),
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::from_raw_mode(0o600),

@@ -1,52 +1,55 @@
-//! What could not be written into the state directory is written as soon as it can be.
+//! Stores again what could not be written to the state directory, as soon as the directory can be used.
 //!
-//! Nobody else would try again: a list that has not changed is not fetched again, and a block is told once.
+//! Nothing else tries again: an unchanged CRL is not fetched again, and an operator blocks a client once.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
-    app::App,
     dns,
-    members::{administrative, persistence_key},
-    trust::{blocks, stored_crls},
+    members::{persistence_key, stored_states},
+    shared_state::App,
+    trust::{stored_blocks, stored_crls},
 };
 
-/// How long a restart may find less than what is in force, once the directory can be used again.
+/// How long the stored state may differ from the active one once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Tries again what has failed, until it is dropped.
-pub(crate) async fn keep(app: Arc<App>) {
+/// Tries again what has failed, until this future is dropped.
+pub(crate) async fn store_again(app: Arc<App>) {
     loop {
         sleep(RETRY_INTERVAL).await;
         if app.state_directory.trouble().is_some() {
-            app.keep_what_is_not_kept().await;
+            app.store_missing().await;
         }
     }
 }
 
 impl App {
-    async fn keep_what_is_not_kept(self: &Arc<Self>) {
+    async fn store_missing(self: &Arc<Self>) {
         let lacks = |name| self.state_directory.lacks(name);
-        if lacks(blocks::FILE) {
-            self.keep_blocks().await;
+        if lacks(stored_blocks::FILE) {
+            self.store_blocks().await;
         }
-        if lacks(administrative::FILE) {
+        if lacks(stored_states::FILE) {
             self.store_member_states().await;
         }
         if lacks(stored_crls::ACCEPTED_FILE) {
-            self.keep_accepted().await;
+            self.store_accepted_crls().await;
         }
-        if !self.fetching.standing().unkept.is_empty() {
-            self.keep_lists(Vec::new()).await;
+        if !self.trust.crl_fetch.record().unstored.is_empty() {
+            self.store_crls(Vec::new()).await;
         }
         if lacks(dns::FILE) {
             self.store_answers().await;
         }
         if lacks(persistence_key::FILE) {
             let app = Arc::clone(self);
-            let _ = spawn_blocking(move || persistence_key::store(&app)).await;
+            let write = move || {
+                persistence_key::write(&app.state_directory, &app.shared.persistence);
+            };
+            let _ = spawn_blocking(write).await;
         }
         let directory = Arc::clone(&self.state_directory);
         let _ = spawn_blocking(move || directory.try_again()).await;

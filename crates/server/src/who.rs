@@ -1,10 +1,6 @@
 //! `who`: what is known of an agent or a certificate, and what would be decided of it now.
 
-use std::{
-    net::IpAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{net::IpAddr, sync::Arc};
 
 use admin::{
     AGENTS_SHOWN_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
@@ -18,12 +14,10 @@ use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
 
 use crate::{
-    app::App,
     materials::files,
-    trust::{
-        blocks::{self, stamp},
-        stored_crls,
-    },
+    shared_state::App,
+    times::{timestamp, whole_seconds},
+    trust::{stored_blocks, stored_crls},
 };
 
 /// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
@@ -180,8 +174,8 @@ impl Asking<'_> {
         );
         self.add_block(&mut blocks, recalled.as_ref());
         let failed = match () {
-            () if unix(certificate.not_after) < self.now => Some(Reason::Expired),
-            () if unix(certificate.not_before) > self.now => Some(Reason::NotYetValid),
+            () if whole_seconds(certificate.not_after) < self.now => Some(Reason::Expired),
+            () if whole_seconds(certificate.not_before) > self.now => Some(Reason::NotYetValid),
             () => match &recalled {
                 Some(recalled) => recalled.refused,
                 None => failed_by(&lists, &blocks),
@@ -266,8 +260,8 @@ impl Asking<'_> {
                 certname,
                 serial: facts.serial,
                 issuer: facts.issuer,
-                not_before: stamp(facts.not_before),
-                not_after: stamp(facts.not_after),
+                not_before: timestamp(facts.not_before),
+                not_after: timestamp(facts.not_after),
             }),
         })
     }
@@ -340,7 +334,7 @@ impl Asking<'_> {
         let Some(block) = recalled.and_then(|recalled| recalled.block.as_ref()) else {
             return;
         };
-        let block = blocks::status_of(block);
+        let block = stored_blocks::status_of(block);
         if !known.contains(&block) {
             known.push(block);
         }
@@ -360,7 +354,7 @@ impl Asking<'_> {
                     number: listing.crl.as_ref().map(|crl| crl.number.clone()),
                     source: listing.crl.map(|crl| crl.source),
                     revoked: listing.is_listed,
-                    revoked_at: entry.map(|entry| stamp(entry.revoked_at)),
+                    revoked_at: entry.map(|entry| timestamp(entry.revoked_at)),
                     reason: entry.and_then(|entry| entry.reason).map(str::to_owned),
                 }
             })
@@ -371,14 +365,14 @@ impl Asking<'_> {
     /// keeps serials alone.
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
         let foundation = self.app.state().foundation.clone();
-        let files: Vec<Named<Vec<u8>>> = files::lists(&foundation.draft);
+        let files: Vec<Named<Vec<u8>>> = files::crls(&foundation.draft);
         let of_a_file = files
             .iter()
             .find_map(|list| crl_entry_in_pem(list, issuer, serial));
         of_a_file.or_else(|| {
             let bytes_max = foundation.config.trust.fetch?.body_bytes_max;
             let directory = &self.app.state_directory;
-            let fetched = stored_crls::kept_of(self.trust, directory, issuer, bytes_max);
+            let fetched = stored_crls::read_of(self.trust, directory, issuer, bytes_max);
             let mut fetched = fetched.iter();
             fetched.find_map(|list| crl_entry_in_der(list, issuer, serial))
         })
@@ -489,9 +483,4 @@ fn refusal_status(entry: &RefusalEntry) -> RefusalStatus {
         verified: refused.is_verified,
         reason: refused.reason.to_owned(),
     }
-}
-
-fn unix(time: SystemTime) -> UnixTime {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    UnixTime::since_unix_epoch(Duration::from_secs(since.unwrap_or_default().as_secs()))
 }

@@ -1,7 +1,8 @@
-//! What DNS answered last that the pools accept, and when it is asked again.
+//! The last valid answers of DNS for each pool, and when the next lookups are due.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -10,6 +11,7 @@ use config::{Config, PoolConfig};
 use discovery::{
     AnswerRules, DnsAnswer, DnsQuestion, LookupError, Resolved, question, settings::DnsSettings,
 };
+use serde::{Deserialize, Serialize};
 use telemetry::{Alarm, Alarms};
 use tokio::{
     sync::Notify,
@@ -17,30 +19,30 @@ use tokio::{
 };
 use upstream::{Plaintext, Scheme};
 
-use super::{HELD_WRITES, Lookup, ask, status::LastLookup, stored::Writer};
+use super::lookup::{LastLookup, Lookup, resolve};
 
-/// Time that a start and a reload wait for the first answers; later ones are used as they come.
+/// How long a start or a reload waits for the first answers. Later answers are used when they arrive.
 const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 
-/// What DNS answered last that the pools accept.
+/// The last valid answers of DNS, for the life of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub(super) known: Mutex<Known>,
-    /// Notified when another configuration is active.
+    /// Notified when a reload is finished, because the configuration may have changed.
     pub(crate) configured: Notify,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// By pool, because each has its own rules.
+    /// Valid answers by pool, because each pool has its own rules.
     pub(super) accepted: BTreeMap<(String, DnsQuestion), Accepted>,
-    /// When each question was asked, and is asked again.
+    /// The last lookup of each name.
     pub(super) lookups: BTreeMap<DnsQuestion, LastLookup>,
-    /// The settings by which the questions were asked.
+    /// The settings of these lookups.
     settings: Option<DnsSettings>,
     /// The member that gets the writes to the CA.
-    pub(super) writer: Option<Writer>,
-    /// Whether something differs from what is stored.
+    pub(super) ca_writer: Option<CaWriter>,
+    /// Whether something has changed since it was stored.
     pub(super) is_unstored: bool,
 }
 
@@ -48,23 +50,42 @@ pub(super) struct Known {
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
     pub(super) answer: DnsAnswer,
-    /// Hosts whose addresses are not those that DNS answers when it works.
+    /// Hosts whose addresses another source supplied while DNS failed.
     pub(super) doubtful: BTreeSet<String>,
-    /// Whether an earlier process stored it, and DNS has not confirmed it since.
+    /// Whether it is from an earlier process, and DNS has not confirmed it since.
     pub(super) is_stored: bool,
 }
 
+/// The member that gets the writes to the CA.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CaWriter {
+    pub(crate) member: String,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The members of the pool in the configuration. If an operator configures others, this record is not used.
+    pub(crate) configured: Vec<String>,
+}
+
+/// The members of a pool as the configuration names them.
+pub(crate) fn configured(pool: &PoolConfig) -> Vec<String> {
+    let members = pool.pool.members.iter();
+    members.map(|member| member.address.clone()).collect()
+}
+
+/// What the alarm is about while writes to the CA stay at a member that DNS no longer names first.
+pub(crate) const HELD_WRITES: &str = "writes to the CA";
+
 impl Answers {
-    /// The last valid answer. One that was valid by other rules of the pool may be valid no longer.
+    /// The last answer that is valid by the current rules of the pool.
     pub(crate) fn of(&self, pool: &PoolConfig, question: &DnsQuestion) -> Option<DnsAnswer> {
         let known = self.known();
         let accepted = known.valid(&pool.pool.name, question, &rules(pool))?;
         Some(accepted.answer.clone())
     }
 
-    /// Asks those questions of a configuration that are `wanted` and that a pool has no answer to, within a limit: members
-    /// that are not known by then join their pools later.
-    pub(crate) async fn ask_new(
+    /// Looks up the `wanted` names of a configuration for which a pool has no answer, within a limit. Members that are not
+    /// known by then join their pools later.
+    pub(crate) async fn look_up_new(
         &self,
         config: &Config,
         wanted: impl Fn(&DnsQuestion) -> bool,
@@ -79,28 +100,28 @@ impl Answers {
         if new.is_empty() {
             return;
         }
-        let mut answered = Vec::new();
-        let _ = timeout(FIRST_ANSWERS_MAX, ask(&config.dns, new, &mut answered)).await;
-        self.learn(config, answered, alarms);
+        let mut finished = Vec::new();
+        let _ = timeout(FIRST_ANSWERS_MAX, resolve(&config.dns, new, &mut finished)).await;
+        self.learn(config, finished, alarms);
     }
 
-    /// Accepts or refuses answers; the names of pools whose members may have changed come back.
-    pub(super) fn learn(
+    /// Accepts or refuses answers. Returns the names of pools whose members may have changed.
+    pub(crate) fn learn(
         &self,
         config: &Config,
-        asked: Vec<Lookup>,
+        lookups: Vec<Lookup>,
         alarms: &Alarms,
     ) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         let mut known = self.known();
-        for lookup in asked {
+        for lookup in lookups {
             let Lookup {
                 question,
                 result,
                 servers,
             } = lookup;
             let mut refused = None;
-            for (pool, rules) in asking(config, &question) {
+            for (pool, rules) in pools_with(config, &question) {
                 let before = known.valid(pool, &question, &rules);
                 let outcome = accepted(&question, &result, &rules, before);
                 note_alarm(alarms, (pool, &question), before, &outcome);
@@ -126,15 +147,15 @@ impl Answers {
         changed
     }
 
-    /// Forgets what no configuration asks any more; the first time that a question is due comes back.
-    pub(super) fn next_due(&self, config: &Config, alarms: &Alarms) -> Option<Instant> {
+    /// Forgets names that the configuration no longer looks up. Returns when the first lookup is due.
+    pub(crate) fn next_due(&self, config: &Config, alarms: &Alarms) -> Option<Instant> {
         let wanted = questions(config);
         let mut known = self.known();
         known
             .lookups
             .retain(|question, _| wanted.contains(question));
         let before = known.settings.replace(config.dns.clone());
-        // Other servers may answer otherwise.
+        // Other servers may have other answers.
         if before.is_some_and(|before| before != config.dns) {
             let now = Instant::now();
             known
@@ -142,19 +163,19 @@ impl Answers {
                 .values_mut()
                 .for_each(|lookup| lookup.due = now);
         }
-        let is_asked = |pool: &str, question: &DnsQuestion| {
-            asking(config, question)
+        let is_looked_up = |pool: &str, question: &DnsQuestion| {
+            pools_with(config, question)
                 .iter()
                 .any(|(named, _)| *named == pool)
         };
         let accepted = known.accepted.len();
         known
             .accepted
-            .retain(|(pool, question), _| is_asked(pool, question));
+            .retain(|(pool, question), _| is_looked_up(pool, question));
         known.is_unstored |= known.accepted.len() < accepted;
         let gone = alarms.active().into_iter().filter(|active| {
             let mut wanted = wanted.iter().flat_map(|question| {
-                let pools = asking(config, question).into_iter();
+                let pools = pools_with(config, question).into_iter();
                 pools.map(move |(pool, _)| about(pool, question))
             });
             let is_other = active.alarm != Alarm::DnsAnswer || active.about == HELD_WRITES;
@@ -166,7 +187,7 @@ impl Answers {
             .iter()
             .map(|question| known.lookups.get(question).map_or(now, |lookup| lookup.due));
         let due = due.min()?;
-        // Whether the CA that keeps the writes still answers has nothing to do with TTLs.
+        // While writes are held at a member, its health is checked more often than a TTL may allow.
         let is_held = alarms.get(Alarm::DnsAnswer, HELD_WRITES).is_some();
         Some(if is_held {
             due.min(now + config.dns.ttl_min)
@@ -175,7 +196,8 @@ impl Answers {
         })
     }
 
-    pub(super) fn due(&self, config: &Config) -> BTreeSet<DnsQuestion> {
+    /// The names whose lookup is due now.
+    pub(crate) fn due(&self, config: &Config) -> BTreeSet<DnsQuestion> {
         let (now, known) = (Instant::now(), self.known());
         let mut wanted = questions(config);
         wanted.retain(|question| {
@@ -203,15 +225,18 @@ impl Known {
         rules.check(&accepted.answer).ok().map(|()| accepted)
     }
 
-    /// Whether a question was never asked, or a pool has no valid answer to it.
+    /// Whether a name was never looked up, or a pool has no valid answer for it.
     fn lacks(&self, config: &Config, question: &DnsQuestion) -> bool {
-        let mut asking = asking(config, question).into_iter();
+        let mut pools = pools_with(config, question).into_iter();
         !self.lookups.contains_key(question)
-            || asking.any(|(pool, rules)| self.valid(pool, question, &rules).is_none())
+            || pools.any(|(pool, rules)| self.valid(pool, question, &rules).is_none())
     }
 }
 
-/// The answer that a pool uses, with what is missing in it if something is; or why it uses none.
+/// The answer that a pool uses from now on, and what DNS failed to answer in it, if anything.
+///
+/// # Errors
+/// Why the pool does not use the new answer.
 fn accepted(
     question: &DnsQuestion,
     result: &Result<Resolved, LookupError>,
@@ -273,7 +298,7 @@ fn note_alarm(
         (Err(why), Some(_)) => format!(
             "pool {pool}: cannot use the DNS answer for {question}: {why}; the last valid answer stays in use"
         ),
-        // A host without any answer so far is a member that is down, as its probes show.
+        // A host that has never had an answer is a member that is down, and its probes report that.
         (Err(_), None) if matches!(question, DnsQuestion::Host(_)) => return,
         (Err(why), None) => format!(
             "pool {pool}: cannot use the DNS answer for {question}: {why}; it has no members of this name"
@@ -283,12 +308,12 @@ fn note_alarm(
     alarms.raise(Alarm::DnsAnswer, &about, message, SystemTime::now());
 }
 
-/// What the alarm about an answer is about.
+/// What the alarm about an answer is about, as `POOL: NAME`.
 fn about(pool: &str, question: &DnsQuestion) -> String {
     format!("{pool}: {question}")
 }
 
-/// What the members of a configuration need answered.
+/// The names that the members of a configuration are looked up by.
 pub(crate) fn questions(config: &Config) -> BTreeSet<DnsQuestion> {
     let pools = config.pools.iter();
     pools
@@ -296,22 +321,23 @@ pub(crate) fn questions(config: &Config) -> BTreeSet<DnsQuestion> {
         .collect()
 }
 
-/// The pools that ask a question, with what each requires of the answer.
-pub(super) fn asking<'c>(
+/// The pools that look up a name, with the rules of each for the answer.
+pub(super) fn pools_with<'c>(
     config: &'c Config,
-    asked: &DnsQuestion,
+    wanted: &DnsQuestion,
 ) -> Vec<(&'c str, AnswerRules<'c>)> {
-    let mut asking = Vec::new();
+    let mut pools = Vec::new();
     for pool in &config.pools {
         let mut members = pool.pool.members.iter();
-        if members.any(|member| question(member).as_ref() == Some(asked)) {
-            asking.push((pool.pool.name.as_str(), rules(pool)));
+        if members.any(|member| question(member).as_ref() == Some(wanted)) {
+            pools.push((pool.pool.name.as_str(), rules(pool)));
         }
     }
-    asking
+    pools
 }
 
-/// An entry with a `server_name` of its own needs no `server_names`: one name holds for all targets.
+/// The rules of a pool for answers. An entry with its own `server_name` needs no `server_names`, because that name is used for
+/// all its targets.
 pub(crate) fn rules(pool: &PoolConfig) -> AnswerRules<'_> {
     let upstream = &pool.upstream;
     AnswerRules {
@@ -334,7 +360,7 @@ mod tests {
         DnsAnswer::Host(addresses.collect())
     }
 
-    /// A service with one target at this address, or at none.
+    /// A service with one target that has these addresses.
     fn target(address: &[&str]) -> DnsAnswer {
         let mut target = ServiceTarget::new(0, 1, HOST, 8140);
         let addresses = address.iter().map(|text| text.parse().expect("an address"));
@@ -350,7 +376,7 @@ mod tests {
         }
     }
 
-    /// What is used after an answer about whose host DNS failed, and whether something is missing in it; none: it is not used.
+    /// What a pool uses after an answer for whose host DNS failed, and whether the answer is incomplete. `None` if it is not used.
     fn after_failure(answer: DnsAnswer, before: Option<&Accepted>) -> Option<(Accepted, bool)> {
         let question = match &answer {
             DnsAnswer::Host(_) => DnsQuestion::Host(HOST.to_owned()),
@@ -372,11 +398,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_while_dns_fails_never_replaces_an_answer_of_dns() {
+    fn an_address_found_while_dns_fails_never_replaces_an_answer_of_dns() {
         let (good, other) = (["192.0.2.1"], ["192.0.2.9"]);
         for (before, is_used) in [
             (None, true),
-            // A name that only the system's resolver knows may move.
+            // A name that only the system's resolver knows may change its addresses.
             (Some(known(addresses(&good), true)), true),
             (Some(known(addresses(&good), false)), false),
         ] {
@@ -390,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_about_which_dns_fails_keeps_its_addresses() {
+    fn a_target_keeps_its_addresses_while_dns_fails_for_it() {
         let (good, other) = (["192.0.2.1"], ["192.0.2.9"]);
         for (found, is_before_doubtful, expected, is_missing) in [
             (&other[..], false, &good[..], true),
@@ -410,7 +436,7 @@ mod tests {
                 "{shown}"
             );
         }
-        // Without any address it is not used at all where it is the only target.
+        // An answer whose only target has no address is not used.
         assert!(after_failure(target(&[]), None).is_none());
     }
 }

@@ -1,71 +1,21 @@
-//! What the status shows of the names of members.
+//! The names that members are looked up by, as the status shows them.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
 use admin::NameStatus;
 use config::Config;
-use discovery::{LookupError, Resolved, settings::DnsSettings};
 use tokio::time::Instant;
 
-use super::answers::{Answers, asking, questions};
-
-/// What came of asking a question last.
-#[derive(Debug)]
-pub(super) struct LastLookup {
-    /// When it is asked again.
-    pub(super) due: Instant,
-    answered_at: Option<SystemTime>,
-    ttl: Option<Duration>,
-    servers: Arc<[SocketAddr]>,
-    failure: Option<String>,
-}
-
-impl LastLookup {
-    /// `refused`: why a pool does not use the answer.
-    pub(super) fn new(
-        settings: &DnsSettings,
-        before: Option<&Self>,
-        (result, servers): (&Result<Resolved, LookupError>, Arc<[SocketAddr]>),
-        refused: Option<String>,
-    ) -> Self {
-        let after = match result {
-            Ok(resolved) if refused.is_none() => settings.refresh_after(resolved.ttl),
-            _ => settings.ttl_min,
-        };
-        let answered = result.as_ref().ok();
-        let doubt = answered.and_then(|resolved| {
-            let (host, doubt) = resolved.doubts.first_key_value()?;
-            Some(format!("{host}: {doubt}"))
-        });
-        let failed = result.as_ref().err().map(ToString::to_string);
-        Self {
-            due: Instant::now() + after,
-            answered_at: match answered {
-                Some(_) => Some(SystemTime::now()),
-                None => before.and_then(|before| before.answered_at),
-            },
-            ttl: match answered {
-                Some(resolved) => Some(resolved.ttl),
-                None => before.and_then(|before| before.ttl),
-            },
-            servers,
-            failure: failed.or(refused).or(doubt),
-        }
-    }
-}
+use super::answers::{Answers, pools_with, questions};
 
 impl Answers {
-    /// The names that the pools of a configuration ask DNS about.
+    /// The status of each name that the pools of a configuration look up.
     pub(crate) fn status(&self, config: &Config) -> Vec<NameStatus> {
         let known = self.known();
         let now = (Instant::now(), SystemTime::now());
         let names = questions(config).into_iter().map(|question| {
             let lookup = known.lookups.get(&question);
-            let pools = asking(config, &question).into_iter();
+            let pools = pools_with(config, &question).into_iter();
             let pools: Vec<_> = pools.map(|(pool, _)| pool.to_owned()).collect();
             let is_stored = pools.iter().any(|pool| {
                 let accepted = known.accepted.get(&(pool.clone(), question.clone()));

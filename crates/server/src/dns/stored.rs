@@ -1,34 +1,21 @@
-//! The last valid answers of DNS in the state directory: what a start uses until DNS answers.
+//! The last valid answers of DNS in the state directory, which a start uses until DNS answers.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use config::PoolConfig;
 use discovery::{DnsAnswer, DnsQuestion, ServiceTarget};
 use serde::{Deserialize, Serialize};
 
-use super::answers::{Accepted, Answers};
+use super::answers::{Accepted, Answers, CaWriter, configured};
 use crate::state_directory::StateDirectory;
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "dns.json";
-/// Largest file: thousands of targets with some addresses each. More is not stored.
+/// Maximum size of the file: thousands of targets with some addresses each. Larger answers are not stored.
 const FILE_BYTES_MAX: usize = 16 << 20;
-
-/// The member that gets the writes to the CA.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Writer {
-    pub(crate) member: String,
-    pub(crate) addresses: Vec<IpAddr>,
-    /// The members of the pool in the configuration. Where an operator names others, these decide.
-    pub(crate) configured: Vec<String>,
-}
-
-/// The members of a pool as the configuration names them.
-pub(crate) fn configured(pool: &PoolConfig) -> Vec<String> {
-    let members = pool.pool.members.iter();
-    members.map(|member| member.address.clone()).collect()
-}
 
 /// The file.
 #[derive(Serialize, Deserialize)]
@@ -36,7 +23,7 @@ pub(crate) fn configured(pool: &PoolConfig) -> Vec<String> {
 struct Stored {
     version: u32,
     answers: Vec<StoredAnswer>,
-    writer: Option<Writer>,
+    writer: Option<CaWriter>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -65,47 +52,62 @@ struct StoredTarget {
     addresses: BTreeSet<IpAddr>,
 }
 
-impl Answers {
-    /// Loads what an earlier process stored. Each pool checks it by its own rules before it is used.
+/// Answers of an earlier process.
+#[derive(Debug, Default)]
+pub(crate) struct StoredAnswers {
+    accepted: BTreeMap<(String, DnsQuestion), Accepted>,
+    ca_writer: Option<CaWriter>,
+}
+
+impl StoredAnswers {
+    /// Reads what an earlier process stored. There are no answers if there is no file.
     ///
     /// # Errors
-    /// Why it cannot be read. Nothing is loaded then.
-    pub(crate) fn restore(&self, directory: &StateDirectory) -> Result<(), String> {
+    /// Why the file cannot be read.
+    pub(crate) fn read(directory: &StateDirectory) -> Result<Self, String> {
         let bytes = match directory.read(FILE, FILE_BYTES_MAX as u64) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(()),
-            Err(_) if directory.is_absent(FILE) => return Ok(()),
+            Ok(None) => return Ok(Self::default()),
+            Err(_) if directory.is_absent(FILE) => return Ok(Self::default()),
             Err(error) => return Err(error.to_string()),
         };
         let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
         if stored.version != 1 {
             return Err(format!("its format is version {}", stored.version));
         }
-        let mut known = self.known();
-        known.writer = stored.writer;
         let accepted = stored.answers.into_iter().map(|stored| {
-            let answer = stored.records.into();
             let accepted = Accepted {
-                answer,
+                answer: stored.records.into(),
                 doubtful: stored.doubtful,
                 is_stored: true,
             };
             ((stored.pool, DnsQuestion::parse(&stored.name)), accepted)
         });
-        // A name of the other kind has no such records.
-        known.accepted = accepted
-            .filter(|((_, question), accepted)| {
-                matches!(
-                    (question, &accepted.answer),
-                    (DnsQuestion::Host(_), DnsAnswer::Host(_))
-                        | (DnsQuestion::Service(_), DnsAnswer::Service(_))
-                )
-            })
-            .collect();
-        Ok(())
+        // The records of a host name are addresses, and those of a service are targets.
+        let accepted = accepted.filter(|((_, question), accepted)| {
+            matches!(
+                (question, &accepted.answer),
+                (DnsQuestion::Host(_), DnsAnswer::Host(_))
+                    | (DnsQuestion::Service(_), DnsAnswer::Service(_))
+            )
+        });
+        Ok(Self {
+            accepted: accepted.collect(),
+            ca_writer: stored.writer,
+        })
+    }
+}
+
+impl Answers {
+    /// Starts with the answers of an earlier process. Each pool checks them by its own rules before it uses them.
+    pub(crate) fn restore(&self, stored: StoredAnswers) {
+        let mut known = self.known();
+        known.accepted = stored.accepted;
+        known.ca_writer = stored.ca_writer;
     }
 
-    /// Stores what has changed since the last time. It blocks; that it fails is an alarm of the state directory.
+    /// Stores the answers if they have changed since they were stored. It blocks. A failure is an alarm of the state
+    /// directory.
     pub(crate) fn store(&self, directory: &StateDirectory) {
         let text = {
             let mut known = self.known();
@@ -125,7 +127,7 @@ impl Answers {
             let stored = Stored {
                 version: 1,
                 answers: answers.collect(),
-                writer: known.writer.clone(),
+                writer: known.ca_writer.clone(),
             };
             serde_json::to_vec(&stored).unwrap_or_default()
         };
@@ -137,19 +139,19 @@ impl Answers {
         }
     }
 
-    /// Remembers the member that gets the writes to the CA.
-    pub(super) fn note_writer(&self, writer: Writer) {
+    /// Notes the member that gets the writes to the CA.
+    pub(crate) fn note_ca_writer(&self, writer: CaWriter) {
         let mut known = self.known();
-        if known.writer.as_ref() != Some(&writer) {
-            known.writer = Some(writer);
+        if known.ca_writer.as_ref() != Some(&writer) {
+            known.ca_writer = Some(writer);
             known.is_unstored = true;
         }
     }
 
-    /// The member that got the writes to the CA before a restart, if its pool is configured as it was.
-    pub(crate) fn writer(&self, pool: &PoolConfig) -> Option<Writer> {
+    /// The member that got the writes to the CA before a restart, if its pool is configured as it was then.
+    pub(crate) fn ca_writer(&self, pool: &PoolConfig) -> Option<CaWriter> {
         let known = self.known();
-        let writer = known.writer.as_ref()?;
+        let writer = known.ca_writer.as_ref()?;
         (writer.configured == configured(pool)).then(|| writer.clone())
     }
 }

@@ -12,39 +12,40 @@ use config::{
     Report, Source, Wanted,
 };
 
-use crate::{Options, materials::stamps::Stamps};
+use crate::{
+    Options,
+    materials::stamps::{DIRECTORY_FILES_MAX, Stamps},
+};
 
-/// Largest configuration file.
+/// Maximum size of the configuration file.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
-/// Largest material: a CRL of a million entries has 40 MB.
+/// Maximum size of a material. A CRL with a million entries has 40 MB.
 const MATERIAL_BYTES_MAX: u64 = 512 << 20;
-/// Most files of a directory that are looked at.
-pub(crate) const DIRECTORY_FILES_MAX: usize = 4096;
 
-/// A configuration with its materials, as they were found.
-pub(crate) struct Read {
+/// A configuration with its materials, as read from disk.
+pub(crate) struct ConfigFiles {
     pub(crate) loaded: Loaded,
-    /// The text, for reading the materials again without it.
+    /// The parsed text, from which the materials can be read again without reading the text.
     pub(crate) draft: Draft,
-    /// Of the materials, just before they were read.
+    /// The stamps of the materials just before they were read.
     pub(crate) stamps: Stamps,
 }
 
-/// Materials as they are on disk, good or not.
-pub(crate) struct Found {
+/// Materials as they are on disk, valid or not.
+pub(crate) struct FoundMaterials {
     pub(crate) draft: Draft,
-    /// Taken just before they were read.
+    /// Their stamps just before they were read.
     pub(crate) stamps: Stamps,
     pub(crate) materials: Materials,
 }
 
-impl Found {
-    /// The configuration with these materials in place of those on disk, as far as the two are right.
+impl FoundMaterials {
+    /// The configuration with `materials` in place of those on disk.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
-    pub(crate) fn with(&self, materials: Materials) -> Result<Read, Report> {
-        Ok(Read {
+    /// Everything that is wrong with the configuration and these materials.
+    pub(crate) fn with(&self, materials: Materials) -> Result<ConfigFiles, Report> {
+        Ok(ConfigFiles {
             loaded: self.draft.clone().finish(materials)?,
             draft: self.draft.clone(),
             stamps: self.stamps.clone(),
@@ -52,11 +53,11 @@ impl Found {
     }
 }
 
-/// Reads text and materials and judges them: the same for start, reload and `check`.
+/// Reads and validates the configuration and its materials, for start, reload and `check` alike.
 ///
 /// # Errors
-/// Everything that is wrong, a configuration file that cannot be read among it.
-pub(crate) fn load(options: &Options) -> Result<Read, Report> {
+/// Everything that is wrong, including a configuration file that cannot be read.
+pub(crate) fn load(options: &Options) -> Result<ConfigFiles, Report> {
     let name = options.config.display().to_string();
     let text = read_limited(&options.config, CONFIG_BYTES_MAX)
         .and_then(|bytes| {
@@ -71,12 +72,12 @@ pub(crate) fn load(options: &Options) -> Result<Read, Report> {
     read_materials(Draft::read(&source, &overrides, &environment(), &Disk))
 }
 
-/// As [`load`], for a process that has been started. A pipe, which a start may read, has been read; opening it would wait
-/// for another writer, and blocks and fetched lists wait for a reload.
+/// As [`load`], for a running process. A start may read the configuration from a pipe. Opening the pipe again would wait for
+/// another writer, and blocks and fetched CRLs would wait for that reload.
 ///
 /// # Errors
-/// As [`load`]'s, and a configuration that is no file.
-pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
+/// As for [`load`], and a configuration that is not a regular file.
+pub(crate) fn load_again(options: &Options) -> Result<ConfigFiles, Report> {
     match fs::metadata(&options.config) {
         Ok(metadata) if !metadata.is_file() => Err(Report::unreadable(
             &options.config.display().to_string(),
@@ -86,30 +87,31 @@ pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
     }
 }
 
-/// Reads the materials that a text names, without judging them: the text may have changed on disk, and is not read.
-pub(crate) fn found_materials(draft: &Draft) -> Found {
+/// Reads the materials that a configuration names, without validating them. The configuration file is not read, because it
+/// may have changed on disk.
+pub(crate) fn found_materials(draft: &Draft) -> FoundMaterials {
     let draft = draft.at(SystemTime::now());
     let stamps = Stamps::of(&draft);
     let read = |wanted: &Wanted| (wanted.path.clone(), Disk.read(wanted));
     let materials = draft.wanted().iter().map(read).collect();
-    Found {
+    FoundMaterials {
         draft,
         stamps,
         materials,
     }
 }
 
-fn read_materials(draft: Draft) -> Result<Read, Report> {
+fn read_materials(draft: Draft) -> Result<ConfigFiles, Report> {
     let stamps = Stamps::of(&draft);
     let loaded = draft.clone().load(&Disk)?;
-    Ok(Read {
+    Ok(ConfigFiles {
         loaded,
         draft,
         stamps,
     })
 }
 
-/// The file system as it is.
+/// The file system.
 struct Disk;
 
 impl Files for Disk {
@@ -128,7 +130,7 @@ impl Files for Disk {
     }
 
     fn is_directory(&self, path: &Path) -> bool {
-        // One that this account may not look at may be there.
+        // A directory that this account may not see may exist.
         fs::metadata(path).map_or_else(
             |error| error.kind() != io::ErrorKind::NotFound,
             |found| found.is_dir(),
@@ -140,8 +142,8 @@ impl Files for Disk {
     }
 }
 
-/// Revocation lists as they stand on disk now; what cannot be read is left out.
-pub(crate) fn lists(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
+/// The configured CRLs as they are on disk now. Files that cannot be read are skipped.
+pub(crate) fn crls(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
     let wanted = draft.wanted().iter();
     let wanted = wanted.filter(|wanted| wanted.kind == Kind::Crl);
     wanted
@@ -151,7 +153,7 @@ pub(crate) fn lists(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
         .collect()
 }
 
-/// A key that cannot be seen may still be there: whoever may not look into the directory is told so later.
+/// Whether a key may exist. An account that may not read the directory gets an error when the key is read.
 fn has_key(ssldir: &Path, name: &str) -> bool {
     let key = ssldir.join("private_keys").join(format!("{name}.pem"));
     !matches!(key.try_exists(), Ok(false))
@@ -170,7 +172,7 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
         material.blobs.push(blob(&wanted.path)?);
         return Ok(material);
     }
-    // Opening a pipe waits for a writer, perhaps for ever; a device may have no end.
+    // Opening a pipe waits for a writer, and a device may never end.
     if !metadata.is_dir() {
         return Err(io::Error::other("it is neither a file nor a directory"));
     }
@@ -189,7 +191,7 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
     paths.sort();
     for path in paths.iter().filter(|path| path.is_file()) {
         let blob = blob(path)?;
-        // Every PEM CRL counts whatever its name; a README beside them is no error.
+        // Every file with a PEM CRL is read, whatever its name. Another file in the directory, like a README, is not an error.
         if wanted.kind == Kind::Ca || pki::holds_crl(&blob.bytes) {
             material.modified = material.modified.max(fs::metadata(path)?.modified().ok());
             material.blobs.push(blob);
@@ -233,7 +235,7 @@ fn environment() -> Environment {
     }
 }
 
-/// The machine's name, in full as far as `/etc/hosts` knows it: what `puppet config print certname` says.
+/// The name of the host, with its domain if `/etc/hosts` has it, as `puppet config print certname` prints it.
 fn hostname() -> Option<String> {
     let uname = rustix::system::uname();
     let short = uname.nodename().to_str().ok()?.to_lowercase();
@@ -252,7 +254,7 @@ fn hostname() -> Option<String> {
     Some(full.map_or(short, str::to_lowercase))
 }
 
-/// What systemd makes for a unit with `StateDirectory=`; of several, the first.
+/// The directory that systemd creates for a unit with `StateDirectory=`, or the first of several.
 fn state_directory() -> Option<std::path::PathBuf> {
     let made = std::env::var("STATE_DIRECTORY").ok()?;
     let first = made.split(':').next().unwrap_or_default();
@@ -272,7 +274,7 @@ pub(crate) fn group_id(name: &str) -> Option<u32> {
     found.get(2)?.parse().ok()
 }
 
-/// The account's name, for commands in reports.
+/// The name of the account, for commands in reports.
 pub(crate) fn user() -> String {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();

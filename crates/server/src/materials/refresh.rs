@@ -1,4 +1,5 @@
-//! Materials that change on disk are taken by themselves: noticed, waited out, read, and put in force or complained of.
+//! Applies materials that change on disk, without a reload by an operator: the proxy notices a change, waits until the files
+//! stop changing, and applies the valid ones. Materials that stay invalid raise an alarm.
 
 use std::{
     path::Path,
@@ -11,86 +12,86 @@ use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{
-    app::App,
     materials::{notifier::Notifier, stamps::Stamps},
     reload::Refreshed,
+    shared_state::App,
 };
 
-/// Keeps the materials in force those on disk, until it is dropped.
-pub(crate) async fn keep(app: Arc<App>) {
-    let mut keeper = Keeper {
+/// Applies changes of materials, until this future is dropped.
+pub(crate) async fn apply_changes(app: Arc<App>) {
+    let mut watcher = MaterialsWatcher {
         app,
         notifier: None,
         refused: None,
-        looked: None,
+        checked: None,
     };
     loop {
-        let watching = keeper.watching();
+        let watching = watcher.watching();
         if watching.watch == Watch::Off {
-            (keeper.notifier, keeper.refused) = (None, None);
-            keeper.app.watched_by(Watch::Off);
-            keeper.alarms().clear(Alarm::MaterialsWatch, "");
-            keeper.app.reloaded.notified().await;
+            (watcher.notifier, watcher.refused) = (None, None);
+            watcher.app.watched_by(Watch::Off);
+            watcher.alarms().clear(Alarm::MaterialsWatch, "");
+            watcher.app.reloaded.notified().await;
             continue;
         }
-        let seen = keeper.look(watching).await;
-        if keeper.app.is_in_force(&seen) {
-            keeper.refused = None;
-            keeper.app.materials_are_good();
-        } else if keeper.refused.as_ref() == Some(&seen) {
-            // What was wrong may have been the moment: no descriptor left, a certificate that begins at noon.
-            keeper.try_again().await;
+        let seen = watcher.check(watching).await;
+        if watcher.app.is_active(&seen) {
+            watcher.refused = None;
+            watcher.app.clear_refused_materials();
+        } else if watcher.refused.as_ref() == Some(&seen) {
+            // The fault may pass without a change of the files: no descriptor was free, or a certificate was not valid yet.
+            watcher.try_again().await;
         } else {
-            keeper.wait_out(seen).await;
+            watcher.settle(seen).await;
             continue;
         }
-        keeper.wait(watching).await;
+        watcher.wait(watching).await;
     }
 }
 
-struct Keeper {
+struct MaterialsWatcher {
     app: Arc<App>,
-    /// None where the kernel is not asked, or gives no descriptor.
+    /// `None` if the proxy only polls, or if the kernel provides no descriptor.
     notifier: Option<Notifier>,
-    /// What was found on disk and is not right.
+    /// The stamps of the materials that were refused last.
     refused: Option<Stamps>,
-    /// When it looked last.
-    looked: Option<Instant>,
+    /// When the stamps were read last.
+    checked: Option<Instant>,
 }
 
-impl Keeper {
+impl MaterialsWatcher {
     fn watching(&self) -> Watching {
         self.app.state().foundation.config.materials
     }
 
-    /// Watches what is to be watched, then looks: in this order nothing is missed in between.
-    async fn look(&mut self, watching: Watching) -> Stamps {
-        if let Some(looked) = self.looked {
-            sleep_until(looked + LOOKS_APART).await;
+    /// Watches all paths and then reads their stamps. In this order, no change in between is missed.
+    async fn check(&mut self, watching: Watching) -> Stamps {
+        if let Some(checked) = self.checked {
+            sleep_until(checked + CHECKS_APART).await;
         }
-        self.looked = Some(Instant::now());
+        self.checked = Some(Instant::now());
         self.app.lasting.metrics.materials_checks.inc();
         if watching.watch == Watch::Poll {
             self.notifier = None;
         } else if self.notifier.is_none() {
             match Notifier::new() {
                 Ok(notifier) => self.notifier = Some(notifier),
-                Err(error) => self.complain(&error),
+                Err(error) => self.raise_watch_alarm(&error),
             }
         }
         let draft = self.app.state().foundation.draft.clone();
         let mut notifier = self.notifier.take();
-        let looked = tokio::task::spawn_blocking(move || {
+        let checked = tokio::task::spawn_blocking(move || {
             let paths = draft.wanted().iter().map(|wanted| Path::new(&wanted.path));
             let watched = notifier.as_mut().map_or(Ok(()), |n| n.watch(paths));
             (notifier, watched, Stamps::of(&draft))
         });
-        let Ok((notifier, watched, stamps)) = looked.await else {
+        let Ok((notifier, watched, stamps)) = checked.await else {
             return Stamps::default();
         };
         self.notifier = notifier;
         match watched {
-            Err(full) => self.complain(&full),
+            Err(full) => self.raise_watch_alarm(&full),
             Ok(()) if self.notifier.is_some() || watching.watch == Watch::Poll => {
                 self.alarms().clear(Alarm::MaterialsWatch, "");
             }
@@ -103,9 +104,9 @@ impl Keeper {
         stamps
     }
 
-    /// Waits until what changes stands still and is right, and has it put in force; what is not right in the end is an
+    /// Waits until the materials stop changing, and applies them. Materials that are still invalid after `settle_max` raise an
     /// alarm.
-    async fn wait_out(&mut self, mut seen: Stamps) {
+    async fn settle(&mut self, mut seen: Stamps) {
         let began = Instant::now();
         let mut refusal = None;
         loop {
@@ -113,9 +114,9 @@ impl Keeper {
             let deadline = began + watching.settle_max;
             sleep_until(deadline.min(Instant::now() + watching.settle)).await;
             let is_late = Instant::now() >= deadline;
-            let found = self.look(watching).await;
-            // An operator's reload has applied it meanwhile, or the files are what they were.
-            if self.app.is_in_force(&found) {
+            let found = self.check(watching).await;
+            // An operator's reload has applied them meanwhile, or the files are as before.
+            if self.app.is_active(&found) {
                 return;
             }
             if found != seen {
@@ -124,11 +125,11 @@ impl Keeper {
                     continue;
                 }
             }
-            // The same bytes are refused again: only other ones are worth reading.
+            // The same bytes would be refused again.
             if refusal.is_none() {
                 match self.app.refresh(is_late).await {
-                    Refreshed::Taken => return,
-                    Refreshed::Moving => continue,
+                    Refreshed::Applied => return,
+                    Refreshed::Changing => continue,
                     Refreshed::Refused(report) => refusal = Some(report),
                 }
                 if !is_late {
@@ -147,14 +148,14 @@ impl Keeper {
 
     async fn try_again(&mut self) {
         match self.app.refresh(true).await {
-            Refreshed::Taken => self.refused = None,
-            Refreshed::Moving => {}
+            Refreshed::Applied => self.refused = None,
+            Refreshed::Changing => {}
             Refreshed::Refused(report) => self.app.refuse_materials(report),
         }
     }
 
-    /// Looking goes on as often as before.
-    fn complain(&self, why: &dyn std::fmt::Display) {
+    /// Raises the alarm that the kernel does not report every change. The proxy checks at intervals in any case.
+    fn raise_watch_alarm(&self, why: &dyn std::fmt::Display) {
         let message = format!(
             "the kernel does not report every change of materials, so the proxy also checks them every [materials] interval: {why}"
         );
@@ -166,9 +167,9 @@ impl Keeper {
         &self.app.lasting.metrics.alarms
     }
 
-    /// Until something may have changed: the kernel says so, a reload names other files, or it is time to look.
+    /// Waits until something may have changed: the kernel reports a change, a reload names other files, or a check is due.
     async fn wait(&self, watching: Watching) {
-        let told = async {
+        let notified = async {
             match &self.notifier {
                 Some(notifier) => notifier.changed().await,
                 None => std::future::pending().await,
@@ -176,7 +177,7 @@ impl Keeper {
         };
         let _ = timeout(watching.interval, async {
             tokio::select! {
-                () = told => {}
+                () = notified => {}
                 () = self.app.reloaded.notified() => {}
             }
         })
@@ -184,6 +185,5 @@ impl Keeper {
     }
 }
 
-/// Least time from one look at the materials to the next, whatever the kernel tells of: who writes beside them all the
-/// time costs little.
-const LOOKS_APART: Duration = Duration::from_millis(50);
+/// Minimum time between two checks, so that frequent writes to the same directories cost little.
+const CHECKS_APART: Duration = Duration::from_millis(50);

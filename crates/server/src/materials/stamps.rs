@@ -1,4 +1,4 @@
-//! What the file system says of materials without opening them: where it says the same, nothing has changed.
+//! Stamps of materials: what the file system reports without opening them. Equal stamps mean that nothing has changed.
 
 use std::{
     fs::{self, Metadata},
@@ -8,14 +8,15 @@ use std::{
 
 use config::Draft;
 
-use crate::materials::files::DIRECTORY_FILES_MAX;
+/// Maximum number of files of one directory that are read.
+pub(crate) const DIRECTORY_FILES_MAX: usize = 4096;
 
-/// Of every material, and of each file in those that are directories. Links are followed, so another target is another
-/// stamp.
+/// The stamps of every material, and of each file in materials that are directories. Links are followed, so a link with
+/// another target has another stamp.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
 
-/// Of one file; inode and time of change tell a file that was replaced by one of the same size and age.
+/// The stamp of one file. Inode and change time differ if a file was replaced by one of the same size and age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -26,7 +27,7 @@ struct Stamp {
 }
 
 impl Stamps {
-    /// Of all that a text names, as of now.
+    /// The stamps now of all materials that a configuration names.
     pub(crate) fn of(draft: &Draft) -> Self {
         let mut stamps = Vec::new();
         for wanted in draft.wanted() {
@@ -41,7 +42,7 @@ impl Stamps {
 }
 
 impl Stamps {
-    /// Without those of these paths, so that what is on disk never equals it: these materials are not active.
+    /// Without the stamps of these paths, whose materials are not active. The result then differs from what is on disk.
     #[must_use]
     pub(crate) fn without<'p>(mut self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
         for path in paths {
@@ -63,7 +64,7 @@ impl From<Metadata> for Stamp {
     }
 }
 
-/// What is in a directory, sorted; of one with too much, which is refused when it is read, as much as is.
+/// The files of a directory, sorted. Of a directory with too many files, which is refused when it is read, only a part.
 fn files_of(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let entries = entries.take(DIRECTORY_FILES_MAX).map(|entry| entry.path());

@@ -6,7 +6,7 @@ use pki::{CA_SEEN_WITHIN, CertificatePurpose, TrustStore};
 use proxy::{Generation, PoolRuntime};
 use rustls_pki_types::UnixTime;
 
-use crate::prepare::{Foundation, Prepared, PreparedTls};
+use crate::prepare::{Foundation, Prepared, credentials::PreparedTls};
 
 /// What decides about one of our certificates.
 #[derive(Clone, Debug, Default)]

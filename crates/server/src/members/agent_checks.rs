@@ -1,4 +1,4 @@
-//! Agent checks: what a program on a member's host says of the member, in one line of plain text.
+//! Agent checks: a program on a member's host reports the state of the member, in one line of plain text.
 
 use std::time::SystemTime;
 
@@ -6,16 +6,16 @@ use balancing::settings::AgentCheckSettings;
 use proxy::{Generation, Shared};
 use tokio::time::sleep;
 
-use crate::members::probes::Probed;
+use crate::members::probed_member::ProbedMember;
 
-/// Asks the agent of one member at each interval.
-pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {
-    let Probed {
+/// Queries the agent of one member at each interval.
+pub(crate) async fn query_at_intervals(probed: ProbedMember, settings: AgentCheckSettings) {
+    let ProbedMember {
         member: state,
         connector,
         shared,
         ..
-    } = asked;
+    } = probed;
     let (pool, address) = (state.pool(), state.address());
     for turn in 0u64.. {
         let answer = upstream::agent_check(&connector, settings.port).await;
@@ -54,7 +54,7 @@ pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {
     }
 }
 
-/// Ends what the agent check of a member has taken away, where its pool has none.
+/// Undoes what an agent check has changed, for members of pools without one.
 pub(crate) fn forget(generation: &Generation, shared: &Shared) {
     for runtime in generation.pools.iter() {
         if runtime.rules.guards.agent_check.is_some() {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_agent_sends_cannot_change_a_terminal() {
+    fn a_response_with_control_characters_is_printable_in_a_log() {
         let hostile = "\u{1b}[2Jdrain\u{202e}up\nup".as_bytes();
         assert_eq!(printable(hostile), "[2Jdrain?up");
         assert_eq!(printable(b"up\xff"), "up?");

@@ -12,21 +12,22 @@ use telemetry::Alarm;
 use tokio::time::sleep;
 use upstream::{MemberQuery, QueryConnection, QueryResponse};
 
-use crate::members::probes::Probed;
+use crate::members::probed_member::ProbedMember;
 
-/// Where Puppet Server (5.0 and later) shows its JRubies. Its default auth.conf allows the request without a certificate.
+/// The path at which Puppet Server 5.0 and later shows its JRubies. Its default auth.conf allows the request without a
+/// certificate.
 pub const PATH: &str = "/status/v1/services/jruby-metrics?level=debug";
-/// The rule that an auth.conf needs which does not.
+/// The rule that another auth.conf needs.
 pub const AUTH_RULE: &str = "{ match-request: { path: \"/status/v1/services/jruby-metrics\", type: path, method: get }, \
      allow-unauthenticated: true, sort-order: 400, name: \"proscenium JRuby counts\" }";
-/// Bytes of an answer that are read. A busy server shows each request that holds or waits for a JRuby, in 300 bytes.
+/// Maximum size of a response. A busy server lists each request that holds or waits for a JRuby, with 300 bytes for each.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 10;
-/// Time for an answer.
+/// Timeout of a response.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
-/// A member that has no counts for us is asked once in so many intervals.
+/// A member that does not show its counts is queried once in this many intervals.
 const TURNS_WITHOUT_COUNTS: u32 = 12;
 
-/// What the answer says as far as it is used here (puppetlabs/services/jruby/jruby_metrics_core.clj).
+/// The parts of a response that are used here (puppetlabs/services/jruby/jruby_metrics_core.clj).
 #[derive(Deserialize)]
 struct Answer {
     status: Status,
@@ -62,53 +63,53 @@ struct Metrics {
     queue_limit_hit_count: u64,
 }
 
-/// Why an answer holds no count.
+/// Why a response has no usable counts.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum JrubyError {
-    /// auth.conf does not allow it.
+    /// auth.conf does not allow the request.
     #[error("auth.conf of the server does not allow the request")]
     Forbidden,
     /// Not a Puppet Server, or one without this service.
     #[error("answered {0}")]
     Status(StatusCode),
-    /// Longer than any answer.
+    /// The response is too long.
     #[error("the answer is longer than {ANSWER_BYTES_MAX} bytes")]
     TooLong,
-    /// Not the JSON of a Puppet Server.
+    /// The response is not the JSON of a Puppet Server.
     #[error("the answer has no JRuby counts: {0}")]
     Unreadable(String),
-    /// A count that cannot be.
+    /// A count outside the possible range.
     #[error("the server reports {0} JRubies, and a count outside 1 to {JRUBIES_MAX} is ignored")]
     Impossible(String),
 }
 
 /// The request for the counts of a member, at the port that probes use.
-pub fn question(port: Option<u16>) -> MemberQuery<'static> {
+pub fn counts_query(port: Option<u16>) -> MemberQuery<'static> {
     let accept = HeaderValue::from_static("application/json");
     MemberQuery {
         path: PATH,
         port,
         headers: HeaderMap::from_iter([(header::ACCEPT, accept)]),
         timeout: TIMEOUT,
-        // A byte more shows that there is more.
+        // One more byte shows that the response is too long.
         body_bytes_max: ANSWER_BYTES_MAX + 1,
     }
 }
 
-/// Reads an answer.
+/// Reads a response.
 ///
 /// # Errors
-/// Why it holds no count.
-pub fn read(told: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyError> {
-    match told.status {
+/// Why it has no usable counts.
+pub fn read(response: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyError> {
+    match response.status {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => return Err(JrubyError::Forbidden),
         status => return Err(JrubyError::Status(status)),
     }
-    if told.body.len() > ANSWER_BYTES_MAX {
+    if response.body.len() > ANSWER_BYTES_MAX {
         return Err(JrubyError::TooLong);
     }
-    let answer: Answer = serde_json::from_slice(&told.body)
+    let answer: Answer = serde_json::from_slice(&response.body)
         .map_err(|error| JrubyError::Unreadable(error.to_string().chars().take(200).collect()))?;
     let metrics = answer.status.experimental.metrics;
     let count = metrics.num_jrubies.as_u64();
@@ -118,7 +119,7 @@ pub fn read(told: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyE
         return Err(JrubyError::Impossible(shown.chars().take(32).collect()));
     };
     let time = |milliseconds: f64| {
-        // Not a number, negative or larger than any clock: no time.
+        // A value that is not a number, negative or too large counts as zero.
         Duration::try_from_secs_f64(milliseconds / 1000.0).unwrap_or_default()
     };
     Ok(JrubyReading {
@@ -134,7 +135,7 @@ pub fn read(told: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyE
     })
 }
 
-/// Whether the members of this pool are asked. What agents request from a CA holds no JRuby.
+/// Whether the counts of this pool's members are read. Requests of agents to a CA do not need a JRuby.
 pub(crate) fn is_read(pool: &Pool) -> bool {
     let is_ca = **pool.name() == *pool_names::CA;
     upstream::reads_jrubies(pool.check()) && (!is_ca || pool.check().read_jrubies.is_some())
@@ -166,25 +167,25 @@ pub(crate) fn forget(generation: &Generation, shared: &Shared) {
 }
 
 /// Reads the counts of one member at each interval of its check, while it is up.
-pub(crate) async fn read_for_ever(probed: Probed) {
-    let Probed {
+pub(crate) async fn read_at_intervals(probed: ProbedMember) {
+    let ProbedMember {
         member: state,
         connector,
         check,
         shared,
     } = probed;
-    let question = question(check.port);
+    let query = counts_query(check.port);
     let mut connection = QueryConnection::default();
     let mut pause = 0;
     for turn in 0u64.. {
-        // It takes as long until the first probe has come back; and one that has just come up may be another server.
+        // A member that comes up may be another server, so nothing is assumed about it.
         if state.health() != Health::Up {
             (pause, connection) = (0, QueryConnection::default());
         } else if pause > 0 {
             pause -= 1;
         } else {
-            let asked = connection.query(&connector, &question).await;
-            match asked.map(|told| read(&told, SystemTime::now())) {
+            let response = connection.query(&connector, &query).await;
+            match response.map(|response| read(&response, SystemTime::now())) {
                 Ok(outcome) => {
                     if outcome.is_err() {
                         connection.close();
@@ -192,7 +193,7 @@ pub(crate) async fn read_for_ever(probed: Probed) {
                     }
                     note(&shared, (state.pool(), &connector.address), &state, outcome);
                 }
-                // What is known stays: probes find out whether it is there still.
+                // The known counts stay. Probes find out whether the member still responds.
                 Err(error) => {
                     tracing::debug!(member = %connector.address, %error, "no JRuby counts")
                 }
@@ -202,7 +203,7 @@ pub(crate) async fn read_for_ever(probed: Probed) {
     }
 }
 
-/// Apart from the member's probes, which are drawn by its number.
+/// Changes the seed of the schedule, so that counts are not read at the times of the probes.
 const SPREAD: u64 = 0x6a72_7562;
 
 fn note(
@@ -246,7 +247,7 @@ fn note(
     }
 }
 
-/// Notes a restart and an overload, as the counters show them.
+/// Notes a restart and an overload that the counters show.
 fn note_load(
     shared: &Shared,
     (pool, address): (&str, &str),
@@ -281,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    fn told(status: u16, body: impl Into<Bytes>) -> QueryResponse {
+    fn response(status: u16, body: impl Into<Bytes>) -> QueryResponse {
         QueryResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
@@ -294,7 +295,7 @@ mod tests {
         let body = format!(
             r#"{{"detail_level":"debug","state":"running","status":{{"experimental":{{"jruby-pool-lock-status":{{}},"metrics":{metrics}}}}}}}"#
         );
-        read(&told(200, body), SystemTime::UNIX_EPOCH)
+        read(&response(200, body), SystemTime::UNIX_EPOCH)
     }
 
     #[test]
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_cannot_be_is_no_count() {
+    fn an_impossible_count_is_ignored() {
         for count in ["0", "1001", "-1", "4.5", "1e9", "null", "\"4\"", "[]"] {
             let error = answered(&format!(r#"{{"num-jrubies":{count}}}"#)).unwrap_err();
             assert!(
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_of_a_puppet_server_is_no_count_and_no_panic() {
+    fn a_response_of_another_server_has_no_counts_and_causes_no_panic() {
         let deep = "[".repeat(100_000);
         for body in [
             "",
@@ -342,7 +343,7 @@ mod tests {
             &deep,
             "\u{1}\u{ff}",
         ] {
-            let error = read(&told(200, body.to_owned()), SystemTime::UNIX_EPOCH).unwrap_err();
+            let error = read(&response(200, body.to_owned()), SystemTime::UNIX_EPOCH).unwrap_err();
             assert!(matches!(error, JrubyError::Unreadable(_)), "{error}");
         }
         for times in ["1e308", "-5", "0"] {
@@ -350,11 +351,11 @@ mod tests {
             assert_eq!(answered(&metrics).unwrap().borrow_time, Duration::ZERO);
         }
         let long = read(
-            &told(200, vec![b' '; ANSWER_BYTES_MAX + 1]),
+            &response(200, vec![b' '; ANSWER_BYTES_MAX + 1]),
             SystemTime::UNIX_EPOCH,
         );
         assert_eq!(long, Err(JrubyError::TooLong));
-        let refused = |status| read(&told(status, ""), SystemTime::UNIX_EPOCH).unwrap_err();
+        let refused = |status| read(&response(status, ""), SystemTime::UNIX_EPOCH).unwrap_err();
         assert_eq!(refused(403), JrubyError::Forbidden);
         assert_eq!(refused(404), JrubyError::Status(StatusCode::NOT_FOUND));
     }

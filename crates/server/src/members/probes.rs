@@ -1,9 +1,9 @@
-//! The probes of members, each a task that ends when its member leaves its pool or is probed another way.
+//! The probes of members. The tasks of a member end when it leaves its pool or when its check changes.
 
 use std::{sync::Arc, time::SystemTime};
 
 use balancing::{
-    Health, Member,
+    Health,
     settings::{AgentCheckSettings, CheckKind, CheckSettings},
 };
 use proxy::{Generation, Shared};
@@ -12,21 +12,31 @@ use upstream::Connector;
 
 use crate::{
     http_date::clock_offset,
-    members::{agent_checks, jrubies},
+    members::{agent_checks, jrubies, probed_member::ProbedMember},
 };
 
-/// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
-/// up: so requests that come right after it find somebody. Those that answer well come into `answered`, by pool and
-/// place in it, as they do: a caller that waits no longer for a member that hangs still knows of the others.
+/// A member that has passed a probe before its generation became active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AnsweredProbe {
+    /// Index of its pool in the generation.
+    pub(crate) pool: usize,
+    /// Index of the member in the pool.
+    pub(crate) member: usize,
+}
+
+/// Probes members of `next` once, all at the same time, if their pool would otherwise start without a member that is known
+/// to be up. Requests that arrive right after the commit then find a member. Each member that passes is pushed to `answered`
+/// at once, so that a caller that stops waiting for a slow member has the others. Without `current`, all pools are probed.
 pub(crate) async fn first(
     next: &Generation,
-    current: &Generation,
-    answered: &mut Vec<(usize, usize)>,
+    current: Option<&Generation>,
+    answered: &mut Vec<AnsweredProbe>,
 ) {
-    let mut asking = JoinSet::new();
+    let mut running = JoinSet::new();
     for (pool, runtime) in next.pools.iter().enumerate() {
         let check = runtime.pool.check();
-        let mut before = current.pools.iter().map(|before| &before.pool);
+        let pools = current.into_iter().flat_map(|current| current.pools.iter());
+        let mut before = pools.map(|before| &before.pool);
         let kept =
             before.any(|before| before.name() == runtime.pool.name() && before.check() == check);
         let mut members = runtime.pool.entries().iter().map(|entry| &entry.member);
@@ -36,18 +46,40 @@ pub(crate) async fn first(
         }
         for (member, connector) in runtime.connectors().enumerate() {
             let (connector, check) = (Arc::clone(connector), check.clone());
-            asking.spawn(async move {
+            running.spawn(async move {
                 let probed = upstream::probe(&connector, &check).await;
-                probed.result.ok().map(|()| (pool, member))
+                probed.result.ok().map(|()| AnsweredProbe { pool, member })
             });
         }
     }
-    while let Some(probed) = asking.join_next().await {
+    while let Some(probed) = running.join_next().await {
         answered.extend(probed.ok().flatten());
     }
 }
 
-/// The probes of all members, by the pools' places. Dropping them ends them.
+/// Activates the pools of a generation that is about to serve. Members in `answered` start with one passed probe.
+pub(crate) fn adopt(generation: &Generation, shared: &Shared, answered: &[AnsweredProbe]) {
+    for (index, runtime) in generation.pools.iter().enumerate() {
+        let pool = &runtime.pool;
+        let mut changes = pool.adopt();
+        runtime.adopt_queue(shared.started);
+        for answered in answered.iter().filter(|answered| answered.pool == index) {
+            let member = &pool.entries()[answered.member].member;
+            let change = member.probe_succeeded(pool.check());
+            changes.extend(change.map(|change| (answered.member, change)));
+        }
+        for (member, change) in changes {
+            shared.health_changed(
+                pool.name(),
+                &runtime.members[member].connector.address,
+                &change,
+            );
+        }
+    }
+}
+
+/// The probes of all members, by the index of their pool. Dropping them ends the tasks.
+#[derive(Default)]
 pub(crate) struct Probes(Vec<Vec<Probing>>);
 
 /// The probes of one member.
@@ -55,16 +87,16 @@ struct Probing {
     connector: Arc<Connector>,
     check: CheckSettings,
     agent: Option<AgentCheckSettings>,
-    /// Dropping it ends them.
+    /// Dropping this field ends the tasks.
     _tasks: JoinSet<()>,
 }
 
 impl Probes {
-    /// Starts a task for each member whose pool has a check; those in `answered` were probed just now.
+    /// Starts the tasks of each member whose pool has a check. Members in `answered` have just been probed.
     pub(crate) fn start(
         generation: &Generation,
         shared: &Arc<Shared>,
-        answered: &[(usize, usize)],
+        answered: &[AnsweredProbe],
     ) -> Self {
         let mut probes = Self(Vec::new());
         probes.0.resize_with(generation.pools.len(), Vec::new);
@@ -74,17 +106,17 @@ impl Probes {
         probes
     }
 
-    /// Starts the probes of members that are new in a pool, and ends those of members that have left it. The others go on
-    /// in their rhythm, however often the pool is replaced.
+    /// Starts the probes of members that are new in a pool, and ends those of members that have left it. The probes of other
+    /// members keep their schedule, however often the pool is replaced.
     pub(crate) fn replace(
         &mut self,
         generation: &Generation,
         pool: usize,
         shared: &Arc<Shared>,
-        answered: &[(usize, usize)],
+        answered: &[AnsweredProbe],
     ) {
         self.restart(generation, pool, shared, answered);
-        // Last, when no task of before notes anything.
+        // Last, when no earlier task can note anything any more.
         jrubies::forget(generation, shared);
         agent_checks::forget(generation, shared);
     }
@@ -94,7 +126,7 @@ impl Probes {
         generation: &Generation,
         pool: usize,
         shared: &Arc<Shared>,
-        answered: &[(usize, usize)],
+        answered: &[AnsweredProbe],
     ) {
         let runtime = &generation.pools[pool];
         let check = runtime.pool.check();
@@ -112,7 +144,7 @@ impl Probes {
             if let Some(same) = same {
                 return before.swap_remove(same);
             }
-            let probed = Probed {
+            let probed = ProbedMember {
                 member: Arc::clone(&runtime.pool.entries()[member].member),
                 connector: Arc::clone(connector),
                 check: check.clone(),
@@ -120,14 +152,17 @@ impl Probes {
             };
             let mut tasks = JoinSet::new();
             if let Some(agent) = agent {
-                tasks.spawn(agent_checks::ask_for_ever(probed.clone(), agent.clone()));
+                tasks.spawn(agent_checks::query_at_intervals(
+                    probed.clone(),
+                    agent.clone(),
+                ));
             }
             if jrubies::is_read(&runtime.pool) {
-                tasks.spawn(jrubies::read_for_ever(probed.clone()));
+                tasks.spawn(jrubies::read_at_intervals(probed.clone()));
             }
-            let is_answered = answered.contains(&(pool, member));
+            let is_answered = answered.contains(&AnsweredProbe { pool, member });
             if check.kind != CheckKind::None {
-                tasks.spawn(probe_for_ever(probed, member, is_answered));
+                tasks.spawn(probe_at_intervals(probed, member, is_answered));
             }
             Probing {
                 connector: Arc::clone(connector),
@@ -140,25 +175,16 @@ impl Probes {
     }
 }
 
-/// A member that is probed, and how.
-#[derive(Clone)]
-pub(crate) struct Probed {
-    pub(crate) member: Arc<Member>,
-    pub(crate) connector: Arc<Connector>,
-    pub(crate) check: CheckSettings,
-    pub(crate) shared: Arc<Shared>,
-}
-
-/// `place`: of the member in its pool.
-async fn probe_for_ever(probed: Probed, place: usize, probed_already: bool) {
-    let Probed {
+/// Probes one member at the interval of its check. `index` is its index in the pool.
+async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: bool) {
+    let ProbedMember {
         member: state,
         connector,
         check,
         shared,
     } = probed;
-    // Members probed in the same instant for ever would all be slow in the same instant.
-    let spread = check.interval / 10 * (place as u32 % 10);
+    // Members that were always probed at the same moment would all be slow at the same moment.
+    let spread = check.interval / 10 * (index as u32 % 10);
     if probed_already {
         sleep(check.interval + spread).await;
     }

@@ -1,4 +1,4 @@
-//! What outlasts every generation.
+//! What lives as long as the process, over all generations.
 
 use std::{
     collections::BTreeMap,
@@ -16,17 +16,17 @@ use upstream::{MemberCheck, Slots};
 
 use crate::dns::Answers;
 
-/// What lives as long as the process and outlasts every generation.
+/// What lives as long as the process, over all generations.
 #[derive(Default)]
 pub(crate) struct Lasting {
     pub(crate) registry: Registry,
     pub(crate) metrics: Arc<Metrics>,
     pub(super) tickets: TicketKeys,
-    /// Connections to members, by pool and address.
+    /// The slots for connections to members, by pool and address.
     slots: Mutex<BTreeMap<(String, String), Arc<Slots>>>,
-    /// What DNS answered about members.
+    /// The answers of DNS about members.
     pub(crate) answers: Answers,
-    /// The cell that requests and handshakes read; set at the first commit.
+    /// The cell with the active generation, which requests and handshakes read. A start sets it before the first commit.
     pub(crate) cell: Arc<OnceLock<Arc<ArcSwap<Generation>>>>,
 }
 
@@ -40,7 +40,8 @@ impl Lasting {
         )
     }
 
-    /// Whom the lists in force revoke, or the operator blocks, is no member either: those that were fetched are in no file.
+    /// Refuses members whose certificate the active CRLs revoke or the operator blocks. The trust store of a pool does not have
+    /// the CRLs that were fetched.
     pub(super) fn member_check(&self) -> MemberCheck {
         let (cell, same) = (Arc::clone(&self.cell), Arc::clone(&self.cell));
         MemberCheck::new(
@@ -52,13 +53,13 @@ impl Lasting {
         )
     }
 
-    /// Connections open to a member, over all workers and generations.
+    /// Connections that are open to a member, over all workers and generations.
     pub(crate) fn connections(&self, pool: &str, address: &str) -> u32 {
         self.slots(pool, address).open()
     }
 
-    /// Forgets counts of members that the active generation does not name and that have no connection left, and their
-    /// metrics and those of its pools.
+    /// Forgets members and pools that the active generation does not name, with their metrics. The counts of a member stay
+    /// while a connection is open to it.
     pub(crate) fn forget(&self, active: &Generation) {
         let pools = &active.pools;
         let named = |pool: &str, address: &str| active.names_member(pool, address);
@@ -72,7 +73,7 @@ impl Lasting {
         slots.retain(|(pool, address), slots| named(pool, address) || slots.open() > 0);
     }
 
-    /// Forgets the keys of tickets of listeners that no configuration names.
+    /// Forgets the ticket keys of listeners that are not configured.
     pub(crate) fn forget_listeners(&self, named: &Config) {
         let listeners = &named.listeners;
         self.tickets

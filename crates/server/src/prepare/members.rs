@@ -1,4 +1,4 @@
-//! The members of a pool: those that the configuration names, and those that DNS names in the places of names.
+//! The members of a pool: those that the configuration names by address, and those that DNS names.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use balancing::{
-    Administrative, Health, MEMBERS_MAX, Member, Registry,
+    Administrative, Health, MEMBERS_MAX, Member, MemberAddress, Registry,
     settings::{MemberSettings, Role},
     without_ip,
 };
@@ -15,16 +15,16 @@ use discovery::{DiscoveredMember, discovered, is_covered, question};
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
 
-use crate::dns::{Answers, Writer, configured, rules};
+use crate::dns::{Answers, CaWriter, configured, rules};
 
-/// The members of a pool by what DNS answered last. A member that several names stand for counts once.
+/// The members of a pool by the last answers of DNS. A member that several names lead to counts once.
 pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMember> {
     let mut seen = BTreeSet::new();
     let mut members = Vec::new();
     for settings in &pool.pool.members {
         let answer = question(settings).and_then(|name| answers.of(pool, &name));
         let mut named = discovered(settings, answer.as_ref());
-        // Writes to a CA are not balanced, so DNS can add backups only.
+        // Writes to a CA are not balanced, so DNS can only add backups.
         if pool.pool.name == pool_names::CA {
             named
                 .iter_mut()
@@ -37,8 +37,8 @@ pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMem
     members
 }
 
-/// Gives members the state that they had under another name: a name with several addresses is a member for each, and one
-/// with a single address is one member. Yields whether instructions of an operator are on other members now.
+/// Gives members the state that they had under another name: a name with several addresses is a member for each address, and
+/// a name with one address is one member. Returns whether instructions of an operator have moved to other members.
 pub(super) fn inherit<'a>(
     registry: &Registry,
     pool: &str,
@@ -54,9 +54,9 @@ pub(super) fn inherit<'a>(
                 let before = before.into_iter().flat_map(|before| before.connectors());
                 let mut before = before.filter(|connector| *connector.address == *name);
                 let known = before.next().map_or(&[][..], |known| known.addresses());
-                let is_there = one.parse().is_ok_and(|one| known.contains(&one));
+                let is_known = one.parse().is_ok_and(|one| known.contains(&one));
                 let heirs = heirs.entry(name.to_owned()).or_default();
-                heirs.push((address, is_there));
+                heirs.push((address, is_known));
             }
             None => heirs.extend(
                 addresses
@@ -72,8 +72,8 @@ pub(super) fn inherit<'a>(
     moved.fold(false, |any, moved| any | moved)
 }
 
-/// Gives the members of a start or a reload what the operator wants of them, where they had another name before. Yields
-/// whether instructions are on other members now.
+/// Gives the members of a generation the administrative states that they had under another name. Returns whether
+/// instructions have moved to other members.
 pub(crate) fn inherit_states(registry: &Registry, generation: &Generation) -> bool {
     let moved = generation.pools.iter().map(|pool| {
         let members = pool.connectors();
@@ -83,7 +83,7 @@ pub(crate) fn inherit_states(registry: &Registry, generation: &Generation) -> bo
     moved.fold(false, |any, moved| any | moved)
 }
 
-/// At most as many members as a pool may have, whatever several names in DNS stand for.
+/// Limits the members to the maximum of a pool.
 pub(super) fn bounded(
     pool: &PoolConfig,
     mut members: Vec<DiscoveredMember>,
@@ -100,25 +100,25 @@ pub(super) fn bounded(
     members
 }
 
-/// The member of a pool that gets the writes to the CA and keeps them; none in other pools, and where it may lose them.
-pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<Writer> {
+/// The member that gets the writes to the CA and must keep them. `None` for other pools, and if it may lose the writes.
+pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<CaWriter> {
     let writer = before.pool.writer()?;
     let is_kept =
         pool.pool.name == pool_names::CA && !may_lose_writes(&before.pool.entries()[writer].member);
     let connector = &before.members[writer].connector;
-    is_kept.then(|| Writer {
+    is_kept.then(|| CaWriter {
         member: connector.address.to_string(),
         addresses: connector.addresses().to_vec(),
         configured: configured(pool),
     })
 }
 
-/// Keeps the member that gets the writes to the CA while it answers, whatever DNS says now: two CAs that both sign
-/// would issue certificates that the other does not know.
+/// Keeps the member that gets the writes to the CA while it answers, even if DNS names another one first: each of two CAs
+/// that sign would issue certificates that the other does not know.
 pub(super) fn with_writer(
     mut members: Vec<DiscoveredMember>,
     pool: &PoolConfig,
-    writer: Option<Writer>,
+    writer: Option<CaWriter>,
 ) -> Vec<DiscoveredMember> {
     let Some(writer) = writer.filter(|writer| is_allowed(pool, &writer.member)) else {
         return members;
@@ -133,7 +133,7 @@ pub(super) fn with_writer(
     let mut kept = match named {
         Some(index) => members.remove(index),
         None => {
-            // Configured as the names are that it came from.
+            // It gets the settings of the entry that DNS resolves.
             let mut entries = pool.pool.members.iter();
             let entry = entries.find(|entry| question(entry).is_some());
             let Some(entry) = entry else { return members };
@@ -154,8 +154,8 @@ pub(super) fn with_writer(
     members
 }
 
-/// Whether a member is the one that gets the writes, under whichever name.
-fn is_at(member: &DiscoveredMember, writer: &Writer) -> bool {
+/// Whether a member is the one that gets the writes, even under another name.
+fn is_at(member: &DiscoveredMember, writer: &CaWriter) -> bool {
     let address = &member.settings.address;
     let mut addresses = member.addresses.iter();
     *address == writer.member
@@ -163,17 +163,18 @@ fn is_at(member: &DiscoveredMember, writer: &Writer) -> bool {
             && addresses.any(|address| writer.addresses.contains(address))
 }
 
-/// Whether the configuration still allows a member that DNS may not name any longer.
+/// Whether the configuration still allows a member that DNS may no longer name.
 fn is_allowed(pool: &PoolConfig, address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let parsed = MemberAddress::parse(address);
+    let host = parsed.as_ref().map_or(address, MemberAddress::host);
     let covers = |names: &[String]| names.iter().any(|name| is_covered(host, name));
     let mut members = pool.pool.members.iter();
     let named = without_ip(address);
     rules(pool).server_names.is_none_or(covers) || members.any(|member| member.address == named)
 }
 
-/// Whether DNS may move the writes of a CA away from this member: it is known to be down, or the operator took it out. What
-/// an agent check says does not count, because it comes in plain text.
+/// Whether DNS may move the writes of a CA away from this member: it is down, or the operator took it out of service. An agent
+/// check does not count, because its response is plain text that anyone on the network can forge.
 pub(crate) fn may_lose_writes(member: &Member) -> bool {
     member.health() == Health::Down || member.operator_state() != Administrative::Ready
 }

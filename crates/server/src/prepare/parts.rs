@@ -1,26 +1,27 @@
-//! The parts of a generation, each built of a configuration and its materials; all problems are gathered in one report.
+//! The parts of a generation, each built from the configuration and its materials. All problems are collected in one report.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use balancing::Pool;
-use config::{Config, Credential, MemberTls, Report};
+use config::{Config, Credential, Report};
 use discovery::DiscoveredMember;
 use listener::{ActiveListener, ListenerTls};
 use pki::{
-    ClientVerifier, Fingerprint, ListenerCredentials, ListenerPolicy, MemberNames, Named,
-    PkiProblem, Protocols, TrustStore,
+    ClientVerifier, ListenerCredentials, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
+    TrustStore,
 };
 use proxy::{Generation, MemberRuntime, PoolRuntime};
 use routing::pool_names;
 use upstream::{Connector, ConnectorError, ConnectorSpec, Scheme};
 
 use super::{
+    credentials::{Credentials, PreparedTls},
     lasting::Lasting,
     members::{bounded, members, with_writer, writer_of},
 };
 use crate::members::passthrough;
 
-/// Where problems of building are gathered.
+/// Builds the parts and collects their problems.
 pub(super) struct Problems<'a>(pub(super) &'a mut Report);
 
 impl Problems<'_> {
@@ -32,19 +33,19 @@ impl Problems<'_> {
         self.each(|_| key, result)
     }
 
-    /// Each problem under the key that it belongs to.
+    /// Reports each problem under the key that it belongs to.
     pub(super) fn each<'k, T>(
         &mut self,
         key: impl Fn(&PkiProblem) -> &'k str,
         result: Result<T, Vec<PkiProblem>>,
     ) -> Option<T> {
-        let tell = |problem: PkiProblem| self.0.fail(key(&problem), &problem, &[]);
+        let fail = |problem: PkiProblem| self.0.fail(key(&problem), &problem, &[]);
         result
-            .map_err(|problems| problems.into_iter().for_each(tell))
+            .map_err(|problems| problems.into_iter().for_each(fail))
             .ok()
     }
 
-    /// What listeners show to clients, each once.
+    /// The credentials of all listeners, each once.
     pub(super) fn credentials(
         &mut self,
         config: &Config,
@@ -63,7 +64,7 @@ impl Problems<'_> {
         credentials
     }
 
-    /// The credentials of one listener; none where one of them is not right, which has been told.
+    /// The credentials of one listener. `None` if one of them is invalid, which is reported already.
     fn shown(
         &mut self,
         config: &Config,
@@ -75,16 +76,16 @@ impl Problems<'_> {
         let key = format!("listeners.{}", settings.name);
         let shown = self.one(&key, ListenerCredentials::new(read?))?;
         if settings.sni_strict && shown.have_no_names() {
-            let nobody = PkiProblem::Tls(
+            let unusable = PkiProblem::Tls(
                 "with `sni_strict`, the proxy serves only names in certificates, but no certificate has a subjectAltName, so it could serve no client"
                     .into(),
             );
-            return self.one(&key, Err(nobody));
+            return self.one(&key, Err(unusable));
         }
         Some(Arc::new(shown))
     }
 
-    /// TLS towards the members of all pools, each kind once; that of `previous` where nothing it rests on has changed.
+    /// TLS towards the members of all pools, each kind once. Those of `previous` are used if nothing they depend on has changed.
     pub(super) fn member_tls(
         &mut self,
         config: &Config,
@@ -152,11 +153,11 @@ impl Problems<'_> {
             let name = &settings.pool.name;
             let tls = tls_of(settings, member_tls);
             if settings.upstream.scheme == Scheme::Https && tls.is_none() {
-                continue; // Its problem has been told.
+                continue; // Its problem is reported already.
             }
             let kept = previous.and_then(|(old, generation)| {
                 let index = old.pools.iter().position(|pool| pool.pool.name == *name)?;
-                // What an operator has changed is the operator's word, not that of DNS.
+                // Members that an operator has changed take precedence over those that DNS named before.
                 let is_same = old.pools[index].pool.members == settings.pool.members;
                 Some((&generation.pools[index], is_same))
             });
@@ -167,7 +168,7 @@ impl Problems<'_> {
             let members = members(settings, &lasting.answers);
             let writer = match before {
                 Some(before) => writer_of(settings, before).filter(|_| is_same),
-                None if *name == pool_names::CA => lasting.answers.writer(settings),
+                None if *name == pool_names::CA => lasting.answers.ca_writer(settings),
                 None => None,
             };
             let members = with_writer(members, settings, writer);
@@ -176,14 +177,14 @@ impl Problems<'_> {
                 Err((member, error)) => self.0.fail(&member_key(settings, &member), &error, &[]),
             }
         }
-        // What DNS has brought about since is an alarm: it must not keep a new CRL from use.
+        // A conflict that only DNS has caused is an alarm. It must not prevent the use of a new CRL.
         if previous.is_none_or(|(old, _)| old.pools != config.pools) {
             self.passthrough(config, &pools);
         }
         pools
     }
 
-    /// Members of passthrough pools whose names stand for the host of a member with identity headers.
+    /// Reports members of passthrough pools that are on the host of a member that gets identity headers.
     fn passthrough(&mut self, config: &Config, pools: &[Arc<PoolRuntime>]) {
         for conflict in passthrough::conflicts(pools.iter().map(|pool| &**pool)) {
             let mut settings = config.pools.iter();
@@ -236,7 +237,7 @@ impl Problems<'_> {
                     }
                 },
             };
-            // The cell when there is one; before the first commit the store that is about to be in force.
+            // The active trust store, or before the first commit the one that becomes active with it.
             let (cell, first) = (Arc::clone(&lasting.cell), Arc::clone(trust));
             let hints = Arc::clone(trust);
             let verifier = ClientVerifier::new(
@@ -293,7 +294,7 @@ pub(super) fn tls_of<'a>(
     member_tls.iter().find(fits)
 }
 
-/// The key of a member in the file, or of the list where DNS named it.
+/// The key of a member in the configuration file, or of the list of members if DNS has named it.
 fn member_key(pool: &config::PoolConfig, address: &str) -> String {
     let name = &pool.pool.name;
     let mut members = pool.pool.members.iter();
@@ -354,7 +355,8 @@ pub(super) fn pool_runtime(
             .collect(),
         ..settings.pool.clone()
     };
-    // A request that waits was scrubbed for servers that read the headers of its own pool's rules, and is sent to no others.
+    // The headers of a waiting request were scrubbed by the rules of its pool, so it must not be sent to members with other
+    // rules.
     let same_rules = before.filter(|before| before.rules == settings.rules);
     Ok(PoolRuntime {
         pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
@@ -364,21 +366,6 @@ pub(super) fn pool_runtime(
         settings: settings.upstream,
         metrics: lasting.metrics.pool(name),
     })
-}
-
-/// TLS towards members, kept from one generation to the next while nothing it rests on has changed.
-#[derive(Clone)]
-pub struct PreparedTls {
-    /// The settings of the pool.
-    pub settings: MemberTls,
-    /// Whether the proxy sends a server name (SNI).
-    pub indication: bool,
-    rests_on: (Fingerprint, u64),
-    /// What the proxy presents to members.
-    pub credential: pki::Credential,
-    /// What verifies members.
-    pub trust: Arc<TrustStore>,
-    config: Arc<pki::MemberTlsConfig>,
 }
 
 /// The bytes of all materials by path.
@@ -397,7 +384,7 @@ impl Materials<'_> {
             .collect()
     }
 
-    /// `copy`: the path among `crl` of a list that something else fetches.
+    /// `copy`: the path among `crl` of a CRL that another program fetches.
     pub(super) fn trust(
         &self,
         config: &Config,
@@ -434,11 +421,8 @@ impl Materials<'_> {
     }
 }
 
-/// Credentials by the files that they were read from.
-pub(crate) type Credentials = BTreeMap<Credential, pki::Credential>;
-
-/// Whether members are told in the handshake which name is wanted. Only where Host names the member too: Jetty answers
-/// 400 where the two disagree (docs/decisions/host-towards-tls-members.md).
+/// Whether the handshake with a member indicates its name. Only if `Host` names the member too, because Jetty responds 400 if
+/// the two differ (docs/decisions/host-towards-tls-members.md).
 pub(super) fn indicates_name(pool: &config::PoolConfig) -> bool {
     pool.rules.host == proxy::HostRule::Member
 }

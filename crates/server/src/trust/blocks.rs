@@ -1,91 +1,28 @@
-//! Whom the operator blocks: from the admin socket into the trust store in force, and kept for the next start.
+//! The operator's blocks while the process runs: each change is applied to the trust store first, then stored.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use admin::{
     BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
-    Timestamp,
 };
-use identity::Certname;
-use pki::{Block, DenyList, SerialNumber};
+use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
-use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::{
-    app::App,
-    state_directory::{StateDirectory, StateError},
+    shared_state::{App, GenerationWriter},
+    trust::stored_blocks::{self, blocked_of, parse_time, status_of},
 };
 
-/// Name of the deny list in the state directory.
-pub(crate) const FILE: &str = "blocks.json";
-/// Most bytes of it: the longest list with room to spare.
-const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Most bytes of a reason.
+/// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
-/// How often the clock is asked whether a block has ended: it may be set.
-const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// How long after a start a block is kept that was over by then: a clock that was ahead has been set until then.
+/// How often the clock is read to expire blocks, because an operator may set it.
+const CLOCK_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// How long after a start a block stays that had expired before the start: the clock may have been ahead and be set by then.
 const CLOCK_DOUBT: Duration = Duration::from_secs(3600);
 
-/// What is kept.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StoredBlocks {
-    version: u32,
-    blocks: Vec<BlockStatus>,
-}
-
-/// Why the deny list that was kept cannot be had. Starting without it would let in whom it blocks.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the list of blocks {} {why}",
-    path.display()
-)]
-pub(crate) struct StoredBlocksError {
-    path: PathBuf,
-    why: String,
-}
-
-/// The deny list that was kept; an empty one if none was.
-///
-/// # Errors
-/// It is there and cannot be read, or makes no sense.
-pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, StoredBlocksError> {
-    let path = directory.path().join(FILE);
-    let failed = |why: String| StoredBlocksError {
-        path: path.clone(),
-        why: format!("is invalid: {why}; restore it, or remove it to start without blocks"),
-    };
-    // Blocks that this account may not read are not to be removed.
-    let unreadable = |error: &StateError| StoredBlocksError {
-        path: path.clone(),
-        why: format!(
-            "cannot be read: {error}; give {} read access, or run the command as root",
-            crate::materials::files::user()
-        ),
-    };
-    let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(DenyList::default()),
-        // What is wrong is the directory, which has an alarm of its own.
-        Err(_) if directory.is_absent(FILE) => return Ok(DenyList::default()),
-        Err(error @ StateError::System { .. }) => return Err(unreadable(&error)),
-        Err(error) => return Err(failed(error.to_string())),
-    };
-    let kept: StoredBlocks =
-        serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
-    if kept.version != 1 || kept.blocks.len() > DenyList::BLOCKS_MAX {
-        return Err(failed("its format is that of another version".to_owned()));
-    }
-    let blocks: Result<Vec<_>, _> = kept.blocks.iter().map(block_of).collect();
-    let blocks = blocks.map_err(|error| failed(error.to_string()))?;
-    // Those whose time is over, too: the clock of a machine that starts may be ahead.
-    Ok(DenyList::new(blocks))
-}
-
 impl App {
-    /// Everybody who is blocked, the oldest block first.
+    /// The active blocks, the oldest first.
     pub(crate) fn blocks(&self) -> Vec<BlockStatus> {
         let now = UnixTime::now();
         let generation = self.generation();
@@ -96,18 +33,19 @@ impl App {
             .collect()
     }
 
-    /// Blocks somebody: in force first, then kept.
+    /// Blocks a client: applies the block, then stores it.
     pub(crate) async fn block(
         self: Arc<Self>,
         request: BlockRequest,
         by: Caller,
     ) -> Result<BlockOutcome, BlockError> {
         let now = UnixTime::now();
-        let block = asked(request, by, now)?;
+        let block = requested_block(request, by, now)?;
         let agent = {
-            let _one_at_a_time = self.one_change().await?;
+            let writer = self.writer_while_serving().await;
+            let writer = writer.ok_or(BlockError::Stopping)?;
             self.check_issuer(&block.blocked)?;
-            let (mut blocks, _) = self.standing_and_over(now);
+            let mut blocks = self.blocks_by_expiry(now).active;
             blocks.retain(|known| known.blocked != block.blocked);
             if blocks.len() == DenyList::BLOCKS_MAX {
                 let full = format!(
@@ -117,12 +55,12 @@ impl App {
                 return Err(BlockError::Senseless(full));
             }
             blocks.push(block.clone());
-            // Before the block is active: the connections that it closes are still open.
+            // Looked up before the block is active, because the block closes the agent's connections.
             let agent = self.agent_of(&block.blocked);
-            self.deny(blocks);
+            writer.replace_blocks(blocks);
             agent
         };
-        let not_persisted = self.keep_blocks().await;
+        let not_persisted = self.store_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
         tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_persisted, "blocked");
@@ -136,33 +74,34 @@ impl App {
         })
     }
 
-    /// Lifts a block.
+    /// Removes a block.
     pub(crate) async fn unblock(
         self: Arc<Self>,
         blocked: BlockSubject,
         by: Caller,
     ) -> Result<BlockOutcome, BlockError> {
         let wanted = blocked_of(&blocked)?;
-        let lifted = {
-            let _one_at_a_time = self.one_change().await?;
-            let (mut blocks, _) = self.standing_and_over(UnixTime::now());
-            let place = blocks.iter().position(|block| block.blocked == wanted);
-            let place = place.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
-            let lifted = blocks.remove(place);
-            self.deny(blocks);
-            lifted
+        let removed = {
+            let writer = self.writer_while_serving().await;
+            let writer = writer.ok_or(BlockError::Stopping)?;
+            let mut blocks = self.blocks_by_expiry(UnixTime::now()).active;
+            let index = blocks.iter().position(|block| block.blocked == wanted);
+            let index = index.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
+            let removed = blocks.remove(index);
+            writer.replace_blocks(blocks);
+            removed
         };
-        let not_persisted = self.keep_blocks().await;
-        tracing::warn!(blocked = %lifted.blocked, %by, why = lifted.why, not_persisted, "unblocked");
+        let not_persisted = self.store_blocks().await;
+        tracing::warn!(blocked = %removed.blocked, %by, why = removed.why, not_persisted, "unblocked");
         Ok(BlockOutcome {
-            block: status_of(&lifted),
+            block: status_of(&removed),
             not_persisted,
             agent: None,
             refusal: None,
         })
     }
 
-    /// The agent that a block by name is about, if it connected since the start.
+    /// The agent that a block by certname is about, if it has connected since the start.
     fn agent_of(&self, blocked: &pki::BlockTarget) -> Option<BlockedAgentStatus> {
         let pki::BlockTarget::Certname(certname) = blocked else {
             return None;
@@ -175,16 +114,7 @@ impl App {
         })
     }
 
-    /// A place in the line of reloads: a preparation under way would undo the change.
-    async fn one_change(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, BlockError> {
-        let place = self.reloading.lock().await;
-        match self.is_serving() {
-            true => Ok(place),
-            false => Err(BlockError::Stopping),
-        }
-    }
-
-    /// A name that no CA here has would block nobody, and nobody would notice.
+    /// Refuses an issuer that is not a CA of the bundle: the block would match no client, and no operator would notice.
     fn check_issuer(&self, blocked: &pki::BlockTarget) -> Result<(), BlockError> {
         let pki::BlockTarget::Serial { issuer, .. } = blocked else {
             return Ok(());
@@ -201,92 +131,91 @@ impl App {
         )))
     }
 
-    /// The blocks that stay, and those whose time is over.
-    fn standing_and_over(&self, now: UnixTime) -> (Vec<Block>, Vec<Block>) {
-        let (began, clock) = self.started;
+    fn blocks_by_expiry(&self, now: UnixTime) -> BlocksByExpiry {
+        let (started_at, clock) = self.started;
         let is_doubted = |block: &Block| {
-            began.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock)
+            started_at.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock)
         };
         let generation = self.generation();
         let blocks = generation.trust.deny_list().blocks().iter().cloned();
-        blocks.partition(|block| block.is_active(now) || is_doubted(block))
+        let (active, expired) = blocks.partition(|block| block.is_active(now) || is_doubted(block));
+        BlocksByExpiry { active, expired }
     }
 
-    /// Puts a list in force. The caller holds `reloading`.
-    fn deny(&self, blocks: Vec<Block>) {
-        let list = DenyList::new(blocks);
-        self.swap_trust(self.generation().trust.with_deny_list(list));
-        self.blocks_changed.notify_one();
-    }
-
-    /// Keeps the list that is in force; why it is not kept, if so. A slow disk holds up no reload.
-    pub(crate) async fn keep_blocks(&self) -> Option<String> {
-        let _one_at_a_time = self.keeping_blocks.lock().await;
-        // Read now: of two changes the one that is written last writes both.
+    /// Stores the active blocks. Returns why they are not stored, if so. It waits for the disk without the writer's lock, so
+    /// that a slow disk delays no reload.
+    pub(crate) async fn store_blocks(&self) -> Option<String> {
+        let _one_at_a_time = self.trust.storing_blocks.lock().await;
+        // Read under this lock: of two concurrent changes, the second write contains both.
         let generation = self.generation();
         let directory = Arc::clone(&self.state_directory);
         let written = tokio::task::spawn_blocking(move || {
-            let blocks = generation.trust.deny_list().blocks().iter();
-            let kept = StoredBlocks {
-                version: 1,
-                blocks: blocks.map(status_of).collect(),
-            };
-            let text = serde_json::to_vec_pretty(&kept).map_err(|error| error.to_string())?;
-            let written = directory.write(FILE, &text);
-            written.map_err(|error| error.to_string())
+            stored_blocks::write(&directory, generation.trust.deny_list())
         });
         written
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .err()
     }
+
+    async fn expire_blocks(self: &Arc<Self>) {
+        {
+            let Some(writer) = self.writer_while_serving().await else {
+                return;
+            };
+            let BlocksByExpiry { active, expired } = self.blocks_by_expiry(UnixTime::now());
+            if expired.is_empty() {
+                return;
+            }
+            for block in &expired {
+                tracing::warn!(blocked = %block.blocked, why = block.why, "a block has expired");
+            }
+            writer.replace_blocks(active);
+        }
+        self.store_blocks().await;
+    }
 }
 
-/// Ends blocks when their time is over, until it is dropped: connections are judged anew then.
-pub(crate) async fn end_in_time(app: Arc<App>) {
+impl GenerationWriter<'_> {
+    fn replace_blocks(&self, blocks: Vec<Block>) {
+        let deny_list = DenyList::new(blocks);
+        self.replace_trust(self.app.generation().trust.with_deny_list(deny_list));
+        self.app.trust.blocks_changed.notify_one();
+    }
+}
+
+/// The blocks of the active trust store.
+struct BlocksByExpiry {
+    active: Vec<Block>,
+    expired: Vec<Block>,
+}
+
+/// Expires blocks when they are due, until this future is dropped.
+pub(crate) async fn expire_when_due(app: Arc<App>) {
     loop {
         let now = UnixTime::now();
         let next = app.generation().trust.deny_list().next_end(now);
-        let wait = next.map_or(LOOK_INTERVAL_MAX, |end| {
-            // Its last second is the operator's.
-            Duration::from_secs(end.as_secs() - now.as_secs() + 1).min(LOOK_INTERVAL_MAX)
+        let wait = next.map_or(CLOCK_INTERVAL_MAX, |end| {
+            // A block is active until the end of its last second.
+            Duration::from_secs(end.as_secs() - now.as_secs() + 1).min(CLOCK_INTERVAL_MAX)
         });
         tokio::select! {
             () = sleep(wait) => {}
-            () = app.blocks_changed.notified() => {}
+            () = app.trust.blocks_changed.notified() => {}
         }
-        app.end_blocks().await;
+        app.expire_blocks().await;
     }
 }
 
-impl App {
-    async fn end_blocks(self: &Arc<Self>) {
-        {
-            let Ok(_one_at_a_time) = self.one_change().await else {
-                return;
-            };
-            let (stays, ended) = self.standing_and_over(UnixTime::now());
-            if ended.is_empty() {
-                return;
-            }
-            for block in &ended {
-                tracing::warn!(blocked = %block.blocked, why = block.why, "a block has expired");
-            }
-            self.deny(stays);
-        }
-        self.keep_blocks().await;
-    }
-}
-
-/// What is asked for, as the trust store wants it.
-fn asked(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, BlockError> {
+/// The requested block as the trust store has it.
+fn requested_block(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, BlockError> {
     let why = request.why.trim();
     if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
         return Err(BlockError::Senseless(format!(
             "the reason must be one line of 1 to {WHY_BYTES_MAX} bytes"
         )));
     }
-    let until = request.until.as_ref().map(instant).transpose()?;
+    let until = request.until.as_ref().map(parse_time).transpose()?;
     if let (Some(end), Some(text)) = (until, &request.until)
         && end <= now
     {
@@ -299,86 +228,4 @@ fn asked(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, Bloc
         since: now,
         until,
     })
-}
-
-fn block_of(status: &BlockStatus) -> Result<Block, BlockError> {
-    Ok(Block {
-        blocked: blocked_of(&status.blocked)?,
-        why: status.why.clone(),
-        by: status.by.clone(),
-        since: instant(&status.since)?,
-        until: status.until.as_ref().map(instant).transpose()?,
-    })
-}
-
-fn blocked_of(blocked: &BlockSubject) -> Result<pki::BlockTarget, BlockError> {
-    let senseless = |error: String| BlockError::Senseless(error);
-    match blocked {
-        BlockSubject {
-            certname: Some(name),
-            serial: None,
-            issuer: None,
-            fingerprint: None,
-        } => Certname::parse(&name.to_ascii_lowercase()) // As names are compared.
-            .map(pki::BlockTarget::Certname)
-            .map_err(|error| senseless(format!("\"{name}\" is not a certname: {error}"))),
-        BlockSubject {
-            certname: None,
-            serial: Some(serial),
-            issuer: Some(issuer),
-            fingerprint: None,
-        } => Ok(pki::BlockTarget::Serial {
-            issuer: issuer.clone(),
-            serial: SerialNumber::parse(serial).map_err(|error| senseless(error.to_string()))?,
-        }),
-        BlockSubject {
-            certname: None,
-            serial: None,
-            issuer: None,
-            fingerprint: Some(fingerprint),
-        } => {
-            pki::BlockTarget::fingerprint(fingerprint).map_err(|error| senseless(error.to_string()))
-        }
-        _ => Err(senseless(
-            "specify exactly one of a certname, a fingerprint, or a serial number with its issuer"
-                .to_owned(),
-        )),
-    }
-}
-
-pub(crate) fn status_of(block: &Block) -> BlockStatus {
-    let blocked = match &block.blocked {
-        pki::BlockTarget::Certname(name) => BlockSubject {
-            certname: Some(name.to_string()),
-            ..BlockSubject::default()
-        },
-        pki::BlockTarget::Serial { issuer, serial } => BlockSubject {
-            serial: Some(serial.to_string()),
-            issuer: Some(issuer.clone()),
-            ..BlockSubject::default()
-        },
-        pki::BlockTarget::Fingerprint(bytes) => BlockSubject {
-            fingerprint: Some(bytes.iter().map(|byte| format!("{byte:02X}")).collect()),
-            ..BlockSubject::default()
-        },
-    };
-    BlockStatus {
-        blocked,
-        why: block.why.clone(),
-        by: block.by.clone(),
-        since: stamp(block.since),
-        until: block.until.map(stamp),
-    }
-}
-
-fn instant(stamp: &Timestamp) -> Result<UnixTime, BlockError> {
-    let seconds = stamp.unix_seconds().and_then(|s| u64::try_from(s).ok());
-    let seconds =
-        seconds.ok_or_else(|| BlockError::Senseless(format!("\"{stamp}\" is not a time")))?;
-    Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-}
-
-/// A time as the API spells it.
-pub(crate) fn stamp(time: UnixTime) -> Timestamp {
-    Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }

@@ -1,4 +1,4 @@
-//! Whom the proxy asks for the CA's documents: the members of the CA's pool, one after the other until one is of use.
+//! Requests for the CA's documents: to the members of the CA's pool, one after the other until a response is usable.
 
 use std::{
     sync::Arc,
@@ -10,94 +10,103 @@ use config::Fetch;
 use proxy::{Generation, PoolRuntime};
 use upstream::{FetchRequest, FetchedDocument};
 
-use crate::{app::App, trust::conditional_request::Validator};
+use crate::{shared_state::App, trust::conditional_request::ConditionalRequest};
 
-/// The pool that is asked.
+/// The pool of the CA.
 const POOL: &str = routing::pool_names::CA;
 
-/// An answer, and who gave it.
-pub(crate) struct Answered {
-    pub(crate) member: Arc<str>,
-    /// Our clock before it was asked.
-    pub(crate) asked: SystemTime,
-    /// The same on the clock that is never set.
-    pub(crate) asked_at: Instant,
-    pub(crate) answer: FetchedDocument,
+/// Whether a fetch may use the date of the document that was fetched last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FetchScope {
+    /// The document is requested only if it has changed.
+    Changes,
+    /// The whole document is requested, whatever its date.
+    Whole,
 }
 
-/// What is asked for, and how.
+/// A response of the CA.
+pub(crate) struct CaResponse {
+    pub(crate) member: Arc<str>,
+    /// The proxy's clock before the request.
+    pub(crate) requested: SystemTime,
+    /// The same on the monotonic clock.
+    pub(crate) requested_at: Instant,
+    pub(crate) document: FetchedDocument,
+}
+
+/// Which document is requested, and how.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct CaRequest {
     pub(crate) path: &'static str,
     pub(crate) bytes_max: u64,
     pub(crate) fetch: Fetch,
 }
 
-/// The members to ask, in order.
-pub(crate) struct Members {
+/// The members that have not been asked yet, in order.
+pub(crate) struct CaMembers {
     generation: Arc<Generation>,
     pool: usize,
-    places: std::vec::IntoIter<usize>,
+    indexes: std::vec::IntoIter<usize>,
 }
 
-impl Members {
-    /// Of the CA's pool, as it is now.
+impl CaMembers {
+    /// The members of the CA's pool in the active generation.
     ///
     /// # Errors
-    /// There is nobody to ask.
+    /// There is no member to ask.
     pub(crate) fn of(app: &App) -> Result<Self, String> {
         let generation = app.generation();
         let mut pools = generation.pools.iter();
         let Some(pool) = pools.position(|pool| &**pool.pool.name() == POOL) else {
             return Err(format!("there is no pool `{POOL}` to fetch from"));
         };
-        let places: Vec<_> = in_order(&generation.pools[pool]).collect();
+        let indexes: Vec<_> = in_order(&generation.pools[pool]).collect();
         if generation.pools[pool].members.is_empty() {
             return Err(format!("pool `{POOL}` has no member now"));
         }
-        if places.is_empty() {
+        if indexes.is_empty() {
             return Err(format!("all members of pool `{POOL}` are in maintenance"));
         }
         Ok(Self {
             generation,
             pool,
-            places: places.into_iter(),
+            indexes: indexes.into_iter(),
         })
     }
 
-    /// Asks the next member; none: all were asked.
-    pub(crate) async fn ask_next(
+    /// Sends the request to the next member. `None` after the last one.
+    pub(crate) async fn request_next(
         &mut self,
-        wanted: Wanted,
-        validator: &Validator,
-    ) -> Option<Result<Answered, String>> {
-        let place = self.places.next()?;
-        let connector = &self.generation.pools[self.pool].members[place].connector;
+        request: CaRequest,
+        condition: &ConditionalRequest,
+    ) -> Option<Result<CaResponse, String>> {
+        let index = self.indexes.next()?;
+        let connector = &self.generation.pools[self.pool].members[index].connector;
         let member = &connector.address;
-        let asked_at = Instant::now();
-        let full_interval = wanted.fetch.full_interval;
-        let wish = FetchRequest {
-            path: wanted.path,
+        let requested_at = Instant::now();
+        let full_interval = request.fetch.full_interval;
+        let request = FetchRequest {
+            path: request.path,
             accept: "text/plain",
-            if_modified_since: validator.condition(member, asked_at, full_interval),
-            timeout: wanted.fetch.timeout,
-            body_bytes_max: wanted.bytes_max,
+            if_modified_since: condition.if_modified_since(member, requested_at, full_interval),
+            timeout: request.fetch.timeout,
+            body_bytes_max: request.bytes_max,
         };
-        let asked = SystemTime::now();
-        let answer = upstream::fetch(connector, &wish).await;
-        let answered = answer.map(|answer| Answered {
+        let requested = SystemTime::now();
+        let response = upstream::fetch(connector, &request).await;
+        let response = response.map(|document| CaResponse {
             member: Arc::clone(member),
-            asked,
-            asked_at,
-            answer,
+            requested,
+            requested_at,
+            document,
         });
-        Some(answered.map_err(|error| error.to_string()))
+        Some(response.map_err(|error| error.to_string()))
     }
 }
 
-/// Places of the members to ask, in order; a backup, whose list may be an older one, after the others.
+/// Indexes of the members to ask, in order. Backups come last, because their documents may be older.
 fn in_order(pool: &PoolRuntime) -> impl Iterator<Item = usize> {
-    let asked = |role: Role| {
+    let with_role = |role: Role| {
         let entries = pool.pool.entries().iter().enumerate();
         entries
             .filter(move |(_, entry)| {
@@ -105,5 +114,5 @@ fn in_order(pool: &PoolRuntime) -> impl Iterator<Item = usize> {
             })
             .map(|(index, _)| index)
     };
-    asked(Role::Ordinary).chain(asked(Role::Backup))
+    with_role(Role::Ordinary).chain(with_role(Role::Backup))
 }

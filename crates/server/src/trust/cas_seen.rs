@@ -1,15 +1,21 @@
-//! The CAs whose verified agents were seen lately, stored so that a restart does not forget them.
+//! The CAs whose agents have connected within the last day, stored so that they are known after a restart.
 
 use std::{sync::Arc, time::Duration};
 
-use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use tokio::time::sleep;
 
-use crate::{app::App, state_directory::StateDirectory};
+use crate::{shared_state::App, state_directory::StateDirectory};
 
-/// Stores them when they have changed, until it is dropped.
-pub(crate) async fn keep(app: Arc<App>) {
+/// How often they are compared with what is stored.
+const STORE_INTERVAL: Duration = Duration::from_secs(60);
+/// Name of the file in the state directory.
+const FILE: &str = "cas-seen";
+/// Maximum size of the file; it has about 90 bytes for each CA of the bundle.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Stores the CAs at intervals if they have changed, until this future is dropped.
+pub(crate) async fn store_at_intervals(app: Arc<App>) {
     loop {
         sleep(STORE_INTERVAL).await;
         let app = Arc::clone(&app);
@@ -17,29 +23,25 @@ pub(crate) async fn keep(app: Arc<App>) {
     }
 }
 
-/// Stores them if they have changed. It blocks. That they cannot be stored is an alarm of the state directory.
+/// Stores the CAs if they have changed. It blocks. A failure is an alarm of the state directory.
 pub(crate) fn store(app: &App) {
     let text = app.generation().trust.cas_seen(UnixTime::now());
-    let stored = app.state_directory.read(NAME, BYTES_MAX).ok().flatten();
+    let stored = app
+        .state_directory
+        .read(FILE, FILE_BYTES_MAX)
+        .ok()
+        .flatten();
     if !text.is_empty() && stored.as_deref() != Some(text.as_bytes()) {
-        let _ = app.state_directory.write(NAME, text.as_bytes());
+        let _ = app.state_directory.write(FILE, text.as_bytes());
     }
 }
 
-/// Restores them at a start. Without them the CAs count from the next connection of their agents.
-pub(crate) fn restore(directory: &StateDirectory, trust: &TrustStore) {
-    match directory.read(NAME, BYTES_MAX) {
-        Ok(stored) => {
-            let text = String::from_utf8_lossy(stored.as_deref().unwrap_or_default());
-            trust.restore_cas_seen(&text, UnixTime::now());
-        }
-        Err(error) => tracing::warn!("cannot read which CAs agents used in the last day: {error}"),
-    }
+/// Reads the stored CAs, as the trust store wrote them. The text is empty if there is no file.
+///
+/// # Errors
+/// Why the file cannot be read. Without it, a CA counts as seen from the next connection of one of its agents.
+pub(crate) fn read(directory: &StateDirectory) -> Result<String, String> {
+    let stored = directory.read(FILE, FILE_BYTES_MAX);
+    let stored = stored.map_err(|error| error.to_string())?;
+    Ok(String::from_utf8_lossy(&stored.unwrap_or_default()).into_owned())
 }
-
-/// How often they are compared with what is stored.
-const STORE_INTERVAL: Duration = Duration::from_secs(60);
-/// The file in the state directory.
-const NAME: &str = "cas-seen";
-/// Largest file: about 90 bytes for each CA of the bundle.
-const BYTES_MAX: u64 = 1 << 20;

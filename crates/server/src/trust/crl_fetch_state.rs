@@ -1,4 +1,4 @@
-//! How fetching of revocation lists stands: what was answered last, what fails, what is refused and waits for an operator.
+//! The state of fetching CRLs: the last response, what fails, and which CRLs are refused until an operator decides.
 
 use std::{
     collections::BTreeMap,
@@ -12,204 +12,212 @@ use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::trust::{
-    conditional_request::Validator,
-    crl_fetch::Before,
-    stored_crls::{Accepted, Restored},
+    conditional_request::ConditionalRequest,
+    stored_crls::{AcceptedCrl, RestoredCrls},
 };
 
-/// Fetches that operators may have under way: the one that runs, and one that begins after it and so sees whatever has
-/// changed until then. Each takes a place of the admin socket while it waits for a CA.
-const ASKED_BY_HAND_MAX: usize = 2;
+/// Maximum number of fetches that operators have requested and that are not finished: one that runs, and one that starts
+/// after it and so sees every change until then. Each occupies a request slot of the admin socket while it waits for a CA.
+const REQUESTED_MAX: usize = 2;
 
-/// Fetching as it stands, over all generations.
+/// Fetching CRLs, over all generations.
 #[derive(Debug)]
-pub(crate) struct Fetching {
-    /// Held by the fetch that runs: one at a time.
-    pub(crate) turn: tokio::sync::Mutex<Validator>,
-    /// Places for fetches that operators ask for.
-    pub(crate) by_hand: Semaphore,
-    /// Held by who writes lists down, or what operators have accepted.
-    pub(crate) keeping: tokio::sync::Mutex<()>,
-    standing: Mutex<FetchRecord>,
-    /// Told after a reload, and when the bundle has other CAs: whom to ask may be another, and so may what is in force.
-    pub(crate) reloaded: Notify,
+pub(crate) struct CrlFetchState {
+    /// Locked by the running fetch: there is one at a time.
+    pub(crate) running: tokio::sync::Mutex<ConditionalRequest>,
+    /// Slots for fetches that operators request.
+    pub(crate) requested: Semaphore,
+    /// Locked while CRLs, or what operators have accepted, are written to the state directory.
+    pub(crate) storing: tokio::sync::Mutex<()>,
+    record: Mutex<CrlFetchRecord>,
+    /// Notified when a fetch is due before its interval: after a reload, because other members may have to be asked, and
+    /// when the active trust has changed, because the copy for clients may have to change too.
+    pub(crate) due: Notify,
 }
 
-/// What came of it so far.
+/// What the fetches so far have resulted in.
 #[derive(Debug, Default)]
-pub(crate) struct FetchRecord {
-    asked: Option<SystemTime>,
-    answered: Option<SystemTime>,
+pub(crate) struct CrlFetchRecord {
+    last_attempt: Option<SystemTime>,
+    last_response: Option<SystemTime>,
     member: Option<Arc<str>>,
     failing: Option<(SystemTime, String)>,
-    /// Of the last answer, what is of no use.
-    useless: Vec<String>,
-    /// Lists that take something back, by the digest of their issuer: one each, there are as many as CAs in the bundle.
-    pub(crate) refused: BTreeMap<Fingerprint, Refused>,
-    pub(crate) accepted: Vec<Accepted>,
-    /// What the start could not use of the state directory.
-    pub(crate) unusable: Vec<String>,
-    /// The list of each issuer that the state directory has.
-    pub(crate) kept: BTreeMap<Fingerprint, Fingerprint>,
-    /// The list of each issuer that it is to have and has not.
-    pub(crate) unkept: BTreeMap<Fingerprint, FetchedCrl>,
+    /// Sentences about the parts of the last response that could not be used.
+    unusable_parts: Vec<String>,
+    /// CRLs that drop revocations, by the digest of their issuer: at most one for each CA of the bundle.
+    pub(crate) refused: BTreeMap<Fingerprint, RefusedFetchedCrl>,
+    pub(crate) accepted: Vec<AcceptedCrl>,
+    /// Sentences about files of the state directory that the start could not use.
+    pub(crate) unusable_files: Vec<String>,
+    /// The digest of the stored CRL of each issuer.
+    pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
+    /// CRLs that are not stored yet, by issuer.
+    pub(crate) unstored: BTreeMap<Fingerprint, FetchedCrl>,
 }
 
-/// A list that takes something back, and what is told of it.
+/// A fetched CRL that drops revocations, and how the API shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused {
-    pub(crate) list: FetchedCrl,
-    pub(crate) told: RefusedCrl,
+pub(crate) struct RefusedFetchedCrl {
+    pub(crate) crl: FetchedCrl,
+    pub(crate) status: RefusedCrl,
 }
 
-/// What became of the lists of one answer.
+/// The CRLs of one response, by how they compare with the active ones.
 #[derive(Default)]
-pub(crate) struct Sorted {
+pub(crate) struct ComparedCrls {
     pub(crate) newer: Vec<FetchedCrl>,
-    pub(crate) refused: Vec<Refused>,
-    pub(crate) in_force: Vec<FetchedCrl>,
-    /// Those that an operator has replaced.
+    pub(crate) refused: Vec<RefusedFetchedCrl>,
+    /// Those that are active already.
+    pub(crate) active: Vec<FetchedCrl>,
+    /// Those in whose place an operator has accepted another CRL.
     pub(crate) replaced: Vec<FetchedCrl>,
 }
 
-impl Fetching {
-    /// With what a start has found of the time before.
-    pub(crate) fn restored(restored: &Restored) -> Self {
-        let standing = FetchRecord {
+impl CrlFetchState {
+    /// Starts with what was restored from the state directory.
+    pub(crate) fn new(restored: &RestoredCrls) -> Self {
+        let record = CrlFetchRecord {
             accepted: restored.accepted.clone(),
-            unusable: restored.unusable.clone(),
-            kept: restored.kept.clone(),
-            ..FetchRecord::default()
+            unusable_files: restored.unusable.clone(),
+            stored: restored.stored.clone(),
+            ..CrlFetchRecord::default()
         };
         Self {
-            turn: tokio::sync::Mutex::default(),
-            by_hand: Semaphore::new(ASKED_BY_HAND_MAX),
-            keeping: tokio::sync::Mutex::default(),
-            standing: Mutex::new(standing),
-            reloaded: Notify::new(),
+            running: tokio::sync::Mutex::default(),
+            requested: Semaphore::new(REQUESTED_MAX),
+            storing: tokio::sync::Mutex::default(),
+            record: Mutex::new(record),
+            due: Notify::new(),
         }
     }
 
-    pub(crate) fn standing(&self) -> MutexGuard<'_, FetchRecord> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn record(&self) -> MutexGuard<'_, CrlFetchRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For the operator.
+    /// The state as the admin API shows it.
     pub(crate) fn status(&self) -> CrlFetchStatus {
-        let standing = self.standing();
+        let record = self.record();
         CrlFetchStatus {
-            last_attempt: standing.asked.map(Into::into),
-            last_answer: standing.answered.map(Into::into),
-            member: standing.member.as_ref().map(ToString::to_string),
-            failing: standing.failing.as_ref().map(|(since, why)| FailingFetch {
+            last_attempt: record.last_attempt.map(Into::into),
+            last_answer: record.last_response.map(Into::into),
+            member: record.member.as_ref().map(ToString::to_string),
+            failing: record.failing.as_ref().map(|(since, why)| FailingFetch {
                 since: (*since).into(),
                 why: why.clone(),
             }),
-            refused: standing.refused.values().map(|r| r.told.clone()).collect(),
+            refused: record.refused.values().map(|r| r.status.clone()).collect(),
         }
     }
 
-    /// What is wrong: the kind of alarm, which of several, and the sentence.
+    /// The alarms that are due: the kind, what the alarm is about, and the message.
     pub(crate) fn alarms(&self) -> Vec<(Alarm, String, String)> {
-        let standing = self.standing();
-        let failing = standing.failing.iter().map(|(since, why)| {
+        let record = self.record();
+        let failing = record.failing.iter().map(|(since, why)| {
             let since = admin::Timestamp::from(*since);
             let message = format!(
                 "no CRL could be fetched since {since}; the previous CRLs stay active: {why}"
             );
             (Alarm::CrlFetch, String::new(), message)
         });
-        let refused = standing.refused.values().map(|refused| {
-            let refused = &refused.told;
+        let refused = record.refused.values().map(|refused| {
+            let refused = &refused.status;
             let message = format!(
                 "refused a fetched CRL because it drops revocations: {refused}. To accept it, run proscenium crl accept \"{}\" --why TEXT",
                 refused.issuer
             );
             (Alarm::CrlRefused, refused.issuer.clone(), message)
         });
-        let unusable = standing.useless.iter().chain(&standing.unusable);
+        let unusable = record.unusable_parts.iter().chain(&record.unusable_files);
         let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
         failing.chain(refused).chain(unusable).collect()
     }
 
-    pub(crate) fn asks(&self, at: SystemTime) {
-        self.standing().asked = Some(at);
+    pub(crate) fn note_attempt(&self, at: SystemTime) {
+        self.record().last_attempt = Some(at);
     }
 
-    /// Notes a fetch that brought nothing of use; the same story is told once.
-    pub(crate) fn failed(&self, why: &str) {
-        let mut standing = self.standing();
-        let since = match &standing.failing {
-            Some((_, told)) if told == why => return,
+    /// Notes a fetch without a usable response. The same failure keeps the time of its first occurrence.
+    pub(crate) fn note_failure(&self, why: &str) {
+        let mut record = self.record();
+        let since = match &record.failing {
+            Some((_, known)) if known == why => return,
             Some((since, _)) => *since,
             None => SystemTime::now(),
         };
-        standing.failing = Some((since, why.to_owned()));
+        record.failing = Some((since, why.to_owned()));
     }
 
-    pub(crate) fn succeeded(&self, member: &Arc<str>, at: SystemTime) {
-        let mut standing = self.standing();
-        standing.answered = Some(at);
-        standing.member = Some(Arc::clone(member));
-        standing.failing = None;
+    pub(crate) fn note_success(&self, member: &Arc<str>, at: SystemTime) {
+        let mut record = self.record();
+        record.last_response = Some(at);
+        record.member = Some(Arc::clone(member));
+        record.failing = None;
     }
 
-    /// Forgets what was refused of CAs that have left the bundle.
-    pub(crate) fn forget_others(&self, trust: &TrustStore) {
+    /// Forgets the refused CRLs of CAs that have left the bundle.
+    pub(crate) fn forget_removed_cas(&self, trust: &TrustStore) {
         let issuers = trust.issuers();
-        let is_there = |key: &Fingerprint| issuers.iter().any(|(issuer, _)| issuer == key);
-        self.standing().refused.retain(|key, _| is_there(key));
+        let is_present = |key: &Fingerprint| issuers.iter().any(|(issuer, _)| issuer == key);
+        self.record().refused.retain(|key, _| is_present(key));
     }
 
-    /// Notes what became of an answer's lists. A refusal is told once, and that of a member asked before stays.
-    pub(crate) fn sorted(&self, sorted: &Sorted, before: &Before) {
-        let mut standing = self.standing();
-        standing.useless.clone_from(&before.useless);
-        if before.is_refused() {
+    /// Notes the CRLs of a response, and which parts of this and earlier responses could not be used. With
+    /// `keeps_refusals`, the refusals of an earlier response of the same fetch stay as they are.
+    pub(crate) fn note_compared(
+        &self,
+        compared: &ComparedCrls,
+        unusable_parts: &[String],
+        keeps_refusals: bool,
+    ) {
+        let mut record = self.record();
+        record.unusable_parts = unusable_parts.to_vec();
+        if keeps_refusals {
             return;
         }
-        for list in sorted.newer.iter().chain(&sorted.in_force) {
-            standing.refused.remove(&list.key());
+        for crl in compared.newer.iter().chain(&compared.active) {
+            record.refused.remove(&crl.key());
         }
-        for refused in &sorted.refused {
-            let known = standing.refused.get(&refused.list.key());
+        for refused in &compared.refused {
+            let known = record.refused.get(&refused.crl.key());
+            // The same refusal keeps its time.
             if known.is_some_and(|known| known.is_same(refused)) {
                 continue;
             }
-            standing.refused.insert(refused.list.key(), refused.clone());
+            record.refused.insert(refused.crl.key(), refused.clone());
         }
     }
 }
 
-impl Refused {
-    /// A list that compares so with what is in force; none: it takes nothing back.
-    pub(crate) fn of(list: &FetchedCrl, finding: CrlComparison) -> Option<Self> {
+impl RefusedFetchedCrl {
+    /// A CRL that compares with the active one like `comparison`. `None` if it drops no revocation.
+    pub(crate) fn of(crl: &FetchedCrl, comparison: CrlComparison) -> Option<Self> {
         let CrlComparison::DropsRevocations {
-            active_number: in_force,
+            active_number,
             is_older,
             lacking,
             of: _,
-        } = finding
+        } = comparison
         else {
             return None;
         };
         Some(Self {
-            told: RefusedCrl {
-                issuer: list.issuer().to_owned(),
-                number: list.number(),
-                entries: list.entries() as u64,
-                active_number: in_force,
+            status: RefusedCrl {
+                issuer: crl.issuer().to_owned(),
+                number: crl.number(),
+                entries: crl.entries() as u64,
+                active_number,
                 is_older,
                 missing: lacking as u64,
                 since: SystemTime::now().into(),
             },
-            list: list.clone(),
+            crl: crl.clone(),
         })
     }
 
-    /// Whether it is the same list, and takes the same back.
+    /// Whether it is the same CRL and drops the same revocations.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let of = |one: &Self| (one.told.active_number.clone(), one.told.missing);
-        self.list.fingerprint() == other.list.fingerprint() && of(self) == of(other)
+        let dropped = |one: &Self| (one.status.active_number.clone(), one.status.missing);
+        self.crl.fingerprint() == other.crl.fingerprint() && dropped(self) == dropped(other)
     }
 }

@@ -1,7 +1,8 @@
-//! Copies of the CA's documents, as requests are answered from: fetched, verified, confirmed, and dropped when the trust
-//! that they were verified by is no more.
+//! Copies of the CA's documents, from which the proxy answers clients: verified by the active trust store, confirmed by each
+//! fetch, and discarded when the trust store no longer verifies them.
 //!
-//! Lists come with the fetch that puts them in force; the CA's certificates are asked for beside it, as often.
+//! The copy of the CRLs comes from the fetch that activates them. The CA's certificates are fetched in addition, at the same
+//! interval.
 
 use std::{
     sync::Arc,
@@ -15,38 +16,31 @@ use proxy::EdgeCopy;
 use routing::Document;
 use telemetry::Alarm;
 use tokio::task::spawn_blocking;
+use upstream::FetchedDocument;
 
 use crate::{
-    app::App,
+    shared_state::App,
     trust::{
-        ca_requests::{Answered, Members, Wanted},
-        conditional_request::Validator,
-        crl_fetch::FetchScope,
+        ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
+        conditional_request::ConditionalRequest,
     },
 };
 
-/// Where a CA has its certificates.
+/// The path of a CA's certificates.
 const PATH: &str = "/puppet-ca/v1/certificate/ca";
-/// Most bytes of them: a hundred CAs have a tenth of that.
+/// Maximum size of the CA's certificates. A hundred CAs have a tenth of it.
 const BODY_BYTES_MAX: u64 = 1 << 20;
-/// Digits of a document's digest in its tag: enough that no two are alike.
+/// Digits of a document's digest in its `ETag`, enough to be unique.
 const DIGITS: usize = 32;
 
-/// How the copies stand.
-#[derive(Debug, Default)]
-pub(crate) struct Copies {
-    /// Held by the fetch that runs.
-    turn: tokio::sync::Mutex<Validator>,
-}
-
 impl App {
-    /// Whether requests are answered from copies.
+    /// Whether the proxy answers requests for CA documents from copies.
     pub(crate) fn answers_from_copies(&self) -> bool {
         self.generation().ca.edge_answers
     }
 
-    /// Drops what the trust in force would not let be answered with any more, and all of it where it is not wanted.
-    pub(crate) async fn judge_copies(&self) {
+    /// Discards copies that the active trust store does not verify, and all copies if they are turned off.
+    pub(crate) async fn verify_copies(&self) {
         let trust = Arc::clone(&self.generation().trust);
         for document in Document::ALL {
             let Some(copy) = self.shared.edge.copy(document) else {
@@ -69,32 +63,32 @@ impl App {
                         "discarded the copy of a CA document: the active trust store does not verify it"
                     );
                 }
-                // Unless a fetch has brought another meanwhile.
+                // A copy that a fetch has replaced meanwhile stays.
                 self.shared.edge.replace(document, &copy, kept);
             }
         }
     }
 
-    /// Asks the CA for its certificates and keeps them to answer with, if they are those that are trusted here.
-    pub(crate) async fn fetch_cas(&self, asked: FetchScope) {
-        let mut validator = self.copies.turn.lock().await;
+    /// Fetches the CA's certificates and keeps them as a copy if the proxy trusts the same CAs.
+    pub(crate) async fn fetch_ca_certificates(&self, scope: FetchScope) {
+        let mut condition = self.trust.ca_fetch.lock().await;
         let Some(fetch) = self
             .fetch_settings()
             .filter(|_| self.is_serving() && self.answers_from_copies())
         else {
-            validator.forget();
+            condition.forget();
             self.lasting.metrics.alarms.clear(Alarm::CaCopy, "");
             return;
         };
-        if asked == FetchScope::Whole || self.shared.edge.copy(Document::Ca).is_none() {
-            validator.forget();
+        if scope == FetchScope::Whole || self.shared.edge.copy(Document::Ca).is_none() {
+            condition.forget();
         }
-        let wanted = Wanted {
+        let request = CaRequest {
             path: PATH,
             bytes_max: BODY_BYTES_MAX,
             fetch,
         };
-        let outcome = self.fetch_cas_from_members(wanted, &mut validator).await;
+        let outcome = self.fetch_cas_from_members(request, &mut condition).await;
         let alarms = &self.lasting.metrics.alarms;
         match outcome {
             Ok(()) => alarms.clear(Alarm::CaCopy, ""),
@@ -106,34 +100,41 @@ impl App {
         }
     }
 
-    /// Takes the first answer that is of use; otherwise what is wrong with each.
+    /// Uses the first usable response.
+    ///
+    /// # Errors
+    /// No response is usable: what is wrong with each.
     async fn fetch_cas_from_members(
         &self,
-        wanted: Wanted,
-        validator: &mut Validator,
+        request: CaRequest,
+        condition: &mut ConditionalRequest,
     ) -> Result<(), String> {
-        let mut stories = Vec::new();
-        let mut members = Members::of(self)?;
-        while let Some(answered) = members.ask_next(wanted, validator).await {
-            match answered.and_then(|answered| self.judge_cas(answered, validator)) {
+        let mut failures = Vec::new();
+        let mut members = CaMembers::of(self)?;
+        while let Some(response) = members.request_next(request, condition).await {
+            match response.and_then(|response| self.use_ca_certificates(response, condition)) {
                 Ok(()) => return Ok(()),
-                Err(why) => stories.push(why),
+                Err(why) => failures.push(why),
             }
         }
-        validator.forget();
-        Err(stories.join("; "))
+        condition.forget();
+        Err(failures.join("; "))
     }
 
-    fn judge_cas(&self, answered: Answered, validator: &mut Validator) -> Result<(), String> {
-        let Answered {
+    fn use_ca_certificates(
+        &self,
+        response: CaResponse,
+        condition: &mut ConditionalRequest,
+    ) -> Result<(), String> {
+        let CaResponse {
             member,
-            asked,
-            asked_at,
-            mut answer,
-        } = answered;
-        let Some(body) = answer.body.take() else {
-            validator.stays(&answer, asked);
-            self.shared.edge.confirm(Document::Ca, asked_at);
+            requested,
+            requested_at,
+            mut document,
+        } = response;
+        let Some(body) = document.body.take() else {
+            condition.not_modified(&document, requested);
+            self.shared.edge.confirm(Document::Ca, requested_at);
             return Ok(());
         };
         let trust = Arc::clone(&self.generation().trust);
@@ -143,17 +144,17 @@ impl App {
                 "the CA certificates from {member} cannot be used: {why}"
             ));
         }
-        validator.came(&member, &answer, asked, Instant::now());
-        self.keep_copy(Document::Ca, body.into(), (&answer, asked_at), &trust);
+        condition.fetched_whole(&member, &document, requested, Instant::now());
+        self.keep_copy(Document::Ca, body.into(), (&document, requested_at), &trust);
         Ok(())
     }
 
-    /// Keeps a document that was verified by this trust, to answer with.
+    /// Keeps a copy of a document that this trust store has verified.
     pub(crate) fn keep_copy(
         &self,
         document: Document,
         body: Bytes,
-        (answer, asked_at): (&upstream::FetchedDocument, Instant),
+        (fetched, requested_at): (&FetchedDocument, Instant),
         trust: &TrustStore,
     ) {
         let digest = Fingerprint::of([&*body]).to_string();
@@ -164,9 +165,9 @@ impl App {
         let copy = EdgeCopy {
             body,
             etag,
-            modified: answer.last_modified.clone(),
+            modified: fetched.last_modified.clone(),
             taken: same.map_or_else(SystemTime::now, |same| same.taken),
-            confirmed: asked_at,
+            confirmed: requested_at,
             verified_by: identity_of(trust),
             is_current: true,
         };
@@ -178,19 +179,22 @@ fn identity_of(trust: &TrustStore) -> (u64, Fingerprint) {
     (trust.generation(), trust.cas())
 }
 
-/// Whether a document may be answered with by this trust. Long lists take their time.
+/// Whether this trust store verifies a document. It blocks, and a long CRL takes a second.
 fn is_good(trust: &TrustStore, document: Document, body: &Bytes) -> bool {
     match document {
         Document::Ca => trust.check_cas(body).is_ok(),
         Document::Crl => {
             let examined = trust.examine(Named::new("copy", body.to_vec()));
             examined.is_ok_and(|examined| {
-                let holds = |finding: &CrlComparison| {
-                    matches!(finding, CrlComparison::Active | CrlComparison::Newer)
+                let is_usable = |comparison: &CrlComparison| {
+                    matches!(comparison, CrlComparison::Active | CrlComparison::Newer)
                 };
                 examined.unusable.is_empty()
                     && !examined.crls.is_empty()
-                    && examined.crls.iter().all(|(_, finding)| holds(finding))
+                    && examined
+                        .crls
+                        .iter()
+                        .all(|(_, comparison)| is_usable(comparison))
             })
         }
     }

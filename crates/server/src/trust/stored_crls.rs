@@ -1,8 +1,8 @@
-//! Lists that were fetched, in the state directory: what a start finds when no CA answers.
+//! Fetched CRLs in the state directory, which a start uses until a CA answers.
 //!
-//! Each issuer's list is a file of its own, as its CA signed it. Nothing here is believed for where it lies: a list
-//! counts by its signature, and one with a lower number than a file of the configuration has does not count, unless that
-//! file is the agent's copy and lacks some of it.
+//! Each issuer's CRL is a file of its own, as its CA signed it. A stored CRL is trusted only for its signature. If a file of
+//! the configuration has a CRL with a higher number, that one is used, unless the file is the agent's copy and lacks some of
+//! the stored revocations.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::state_directory::{StateDirectory, StateError};
 
-/// Name of what operators have accepted.
+/// Name of the file with what operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
-/// Most bytes of it: an entry for each issuer, with its reason.
+/// Maximum size of that file: an entry with its reason for each issuer.
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
-/// Digits of an issuer's digest in a file's name: enough that no two are alike.
+/// Digits of an issuer's digest in a file name, enough to be unique.
 const DIGITS: usize = 32;
 
-/// A list that takes something back, accepted by an operator.
+/// A CRL that drops revocations and that an operator has accepted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Accepted {
-    /// What no longer counts since.
+pub(crate) struct AcceptedCrl {
+    /// Which CRLs are no longer used because of it.
     pub(crate) rule: String,
     pub(crate) issuer: String,
     pub(crate) number: String,
@@ -32,28 +32,30 @@ pub(crate) struct Accepted {
     pub(crate) at: Timestamp,
 }
 
-/// What a start has found.
+/// The CRLs of the state directory, applied to a trust store.
 #[derive(Debug, Default)]
-pub(crate) struct Restored {
-    /// The trust store with what was kept; none: nothing was.
+pub(crate) struct RestoredCrls {
+    /// The trust store with the stored CRLs, until it is applied. `None` if they change nothing.
     pub(crate) trust: Option<TrustStore>,
-    pub(crate) accepted: Vec<Accepted>,
-    /// The list of each issuer that there is.
-    pub(crate) kept: BTreeMap<Fingerprint, Fingerprint>,
-    /// What cannot be used, and why: sentences.
+    /// Whether that trust store was applied to a generation.
+    pub(crate) is_applied: bool,
+    pub(crate) accepted: Vec<AcceptedCrl>,
+    /// The digest of the stored CRL of each issuer.
+    pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
+    /// Sentences about stored files that cannot be used.
     pub(crate) unusable: Vec<String>,
-    /// What of the files does not count beside what was kept, and why: sentences.
+    /// Sentences about configured CRLs that are not used because of stored ones.
     pub(crate) overruled: Vec<String>,
 }
 
-/// Puts what was kept into the store that the files make.
+/// Applies the stored CRLs to the trust store that the configured files make.
 pub(crate) fn restore(
     store: &TrustStore,
     directory: &StateDirectory,
-    list_bytes_max: u64,
-) -> Restored {
-    let mut restored = Restored::default();
-    match accepted(directory) {
+    crl_bytes_max: u64,
+) -> RestoredCrls {
+    let mut restored = RestoredCrls::default();
+    match read_accepted(directory) {
         Ok((accepted, rules)) if !rules.is_empty() => {
             restored.accepted = accepted;
             restored.trust = Some(store.with_set_aside_rules(rules));
@@ -63,13 +65,13 @@ pub(crate) fn restore(
             "cannot read which CRLs operators have accepted: {why}"
         )),
     }
-    let mut kept = Vec::new();
+    let mut crls = Vec::new();
     for (key, issuer) in store.issuers() {
         let base = restored.trust.as_ref().unwrap_or(store);
-        match list(base, directory, key, list_bytes_max) {
-            Ok(Some(list)) => {
-                restored.kept.insert(key, list.fingerprint());
-                kept.push(list);
+        match read_crl(base, directory, key, crl_bytes_max) {
+            Ok(Some(crl)) => {
+                restored.stored.insert(key, crl.fingerprint());
+                crls.push(crl);
             }
             Ok(None) => {}
             Err(why) => restored
@@ -78,22 +80,22 @@ pub(crate) fn restore(
         }
     }
     let base = restored.trust.as_ref().unwrap_or(store);
-    if let Some(trust) = base.with_restored_crls(&kept) {
-        let told = trust.warnings().iter();
-        let new = told.filter(|warning| !store.warnings().contains(warning));
+    if let Some(trust) = base.with_restored_crls(&crls) {
+        let warnings = trust.warnings().iter();
+        let new = warnings.filter(|warning| !store.warnings().contains(warning));
         restored.overruled = new.cloned().collect();
         restored.trust = Some(trust);
     }
     restored
 }
 
-/// Keeps a list for the next start.
-pub(crate) fn keep(directory: &StateDirectory, list: &FetchedCrl) -> Result<(), StateError> {
-    directory.write(&file_of(list.key()), &list.der())
+/// Stores a CRL.
+pub(crate) fn write(directory: &StateDirectory, crl: &FetchedCrl) -> Result<(), StateError> {
+    directory.write(&file_of(crl.key()), &crl.der())
 }
 
-/// What was kept of the CAs of this name.
-pub(crate) fn kept_of(
+/// The stored CRLs of all CAs with this name, as DER.
+pub(crate) fn read_of(
     store: &TrustStore,
     directory: &StateDirectory,
     issuer: &str,
@@ -105,30 +107,32 @@ pub(crate) fn kept_of(
     named.filter_map(read).collect()
 }
 
-/// Keeps what operators have accepted.
-pub(crate) fn keep_accepted(
+/// Stores what operators have accepted.
+pub(crate) fn write_accepted(
     directory: &StateDirectory,
-    accepted: &[Accepted],
+    accepted: &[AcceptedCrl],
 ) -> Result<(), StateError> {
-    // A handful of strings: there is nothing in them that JSON cannot say.
+    // Strings alone: serializing them cannot fail.
     let text = serde_json::to_vec_pretty(accepted).unwrap_or_default();
     directory.write(ACCEPTED_FILE, &text)
 }
 
-fn accepted(directory: &StateDirectory) -> Result<(Vec<Accepted>, Vec<SetAsideRule>), String> {
+fn read_accepted(
+    directory: &StateDirectory,
+) -> Result<(Vec<AcceptedCrl>, Vec<SetAsideRule>), String> {
     let read = directory.read(ACCEPTED_FILE, ACCEPTED_BYTES_MAX);
     let Some(bytes) = read.map_err(|error| error.to_string())? else {
         return Ok((Vec::new(), Vec::new()));
     };
-    let accepted: Vec<Accepted> =
+    let accepted: Vec<AcceptedCrl> =
         serde_json::from_slice(&bytes).map_err(|error| format!("{ACCEPTED_FILE}: {error}"))?;
     let rules: Result<Vec<SetAsideRule>, _> = accepted.iter().map(|one| one.rule.parse()).collect();
     let rules = rules.map_err(|error: pki::SetAsideError| format!("{ACCEPTED_FILE}: {error}"))?;
     Ok((accepted, rules))
 }
 
-/// The list of one issuer, if one was kept.
-fn list(
+/// The stored CRL of one issuer. `None` if there is no file.
+fn read_crl(
     store: &TrustStore,
     directory: &StateDirectory,
     key: Fingerprint,
@@ -142,9 +146,9 @@ fn list(
     let path = directory.path().join(&name).display().to_string();
     let examined = store.examine_der(Named::new(path, bytes));
     let examined = examined.map_err(|error| error.to_string())?;
-    let mut lists = examined.crls.into_iter();
-    match lists.find(|(list, _)| list.key() == key) {
-        Some((list, _)) => Ok(Some(list)),
+    let mut crls = examined.crls.into_iter();
+    match crls.find(|(crl, _)| crl.key() == key) {
+        Some((crl, _)) => Ok(Some(crl)),
         None => Err(match examined.unusable.is_empty() {
             true => format!("{name} contains the CRL of another CA"),
             false => examined.unusable.join("; "),

@@ -1,0 +1,280 @@
+//! A commit: makes a prepared generation the active one. A start commits its first generation the same way as a reload, with
+//! nothing active before it.
+//!
+//! New things come first: log outputs and sockets are opened, then the generation is stored, then what is no longer
+//! configured is closed.
+
+use std::{io, sync::Arc, time::Duration};
+
+use config::Config;
+use listener::BindError;
+use proxy::Generation;
+use telemetry::{AccessLogs, Daemon, Metrics};
+use tokio::time::timeout;
+
+use crate::{
+    listening::{self, BoundSockets, NamedEndpoint},
+    log_outputs::{self, OpenedAccessLogs},
+    members::probes::{self, AnsweredProbe, Probes},
+    prepare::{Foundation, inherit_states},
+    shared_state::{App, GenerationWriter},
+};
+
+/// How long the first commit waits for the first answers of members.
+const START_PROBES_MAX: Duration = Duration::from_secs(1);
+/// How long a reload waits for the first answers of members, even if their pools allow more: blocks and fetched CRLs wait for
+/// the reload.
+const RELOAD_PROBES_MAX: Duration = Duration::from_secs(5);
+
+/// Everything that a commit activates.
+pub(crate) struct Commit {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) foundation: Foundation,
+    /// `None` for the first commit of a process.
+    pub(crate) previous: Option<Previous>,
+    pub(crate) opened: Opened,
+}
+
+/// What is active before a commit.
+pub(crate) struct Previous {
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) config: Config,
+    endpoints: Vec<NamedEndpoint>,
+}
+
+/// What a commit opens before it changes anything, so that a failure leaves everything as it is.
+pub(crate) struct Opened {
+    /// `None` if the logs stay as they are.
+    access_logs: Option<OpenedAccessLogs>,
+    /// `None` if events stay where they are sent. Within, `None` is standard error.
+    events: Option<Option<Daemon>>,
+    sockets: Vec<BoundSockets>,
+}
+
+/// Why nothing was committed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommitError {
+    #[error(transparent)]
+    AccessLog(io::Error),
+    #[error(transparent)]
+    Events(io::Error),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("the process is stopping")]
+    Stopping,
+}
+
+impl Previous {
+    pub(crate) fn of(app: &App) -> Self {
+        let state = app.state();
+        Self {
+            generation: app.generation(),
+            config: state.foundation.config.clone(),
+            endpoints: state.listeners.endpoints(),
+        }
+    }
+}
+
+impl Opened {
+    /// Opens the access logs, and whatever else differs from `previous`.
+    ///
+    /// # Errors
+    /// A log or an address cannot be opened. Everything that was opened is closed again.
+    pub(crate) fn open(
+        config: &Config,
+        previous: Option<&Previous>,
+        workers: usize,
+    ) -> Result<Self, CommitError> {
+        // Logs before sockets: closing a socket again would reset clients that have connected meanwhile.
+        let access_logs = OpenedAccessLogs::open(config).map_err(CommitError::AccessLog)?;
+        Ok(Self {
+            access_logs: Some(access_logs),
+            ..Self::open_without_logs(config, previous, workers)?
+        })
+    }
+
+    /// As [`open`](Self::open), with the access logs as they are: a revocation must not wait for a log.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub(crate) fn open_without_logs(
+        config: &Config,
+        previous: Option<&Previous>,
+        workers: usize,
+    ) -> Result<Self, CommitError> {
+        // A start has redirected its events already.
+        let is_moved = previous.is_some_and(|previous| previous.config.events != config.events);
+        let events = is_moved.then(|| log_outputs::open_events(&config.events));
+        Ok(Self {
+            access_logs: None,
+            events: events.transpose().map_err(CommitError::Events)?,
+            sockets: new_sockets(config, previous, workers)?,
+        })
+    }
+
+    /// Starts the access logs of the process with the opened outputs.
+    ///
+    /// # Errors
+    /// The operating system provides no thread.
+    pub(crate) fn start_access_logs(
+        &mut self,
+        config: &Config,
+        metrics: &Arc<Metrics>,
+    ) -> Result<AccessLogs, CommitError> {
+        let opened = match self.access_logs.take() {
+            Some(opened) => Ok(opened),
+            None => OpenedAccessLogs::open(config),
+        };
+        let started = opened.and_then(|opened| opened.start(metrics));
+        started.map_err(CommitError::AccessLog)
+    }
+}
+
+/// Binds the configured endpoints that are not open yet.
+fn new_sockets(
+    config: &Config,
+    previous: Option<&Previous>,
+    workers: usize,
+) -> Result<Vec<BoundSockets>, BindError> {
+    let open = previous.map_or(&[][..], |previous| &previous.endpoints);
+    let mut new = Vec::new();
+    for settings in &config.listeners {
+        for endpoint in settings.endpoints() {
+            let is_open = |open: &NamedEndpoint| {
+                open.endpoint == endpoint && *open.listener == *settings.name
+            };
+            if open.iter().any(is_open) {
+                continue;
+            }
+            // Another address may cover this one: what counts is that the process has the port open.
+            let is_port_ours = open
+                .iter()
+                .any(|open| open.endpoint.port() == endpoint.port());
+            new.push(listening::bind(settings, &endpoint, workers, is_port_ours)?);
+        }
+    }
+    Ok(new)
+}
+
+impl GenerationWriter<'_> {
+    /// Makes a generation the active one.
+    ///
+    /// # Errors
+    /// [`CommitError::Stopping`]: a stop was requested meanwhile. Nothing has changed.
+    pub(crate) async fn commit(&self, commit: Commit) -> Result<(), CommitError> {
+        let Commit {
+            generation,
+            foundation,
+            previous,
+            opened,
+        } = commit;
+        let app = self.app;
+        let answered = first_probes(&generation, previous.as_ref()).await;
+        // A stop has closed the listeners. A commit would open new ones.
+        if !app.is_serving() {
+            return Err(CommitError::Stopping);
+        }
+        let are_states_moved = inherit_states(&app.lasting.registry, &generation);
+        probes::adopt(&generation, &app.shared, &answered);
+        self.activate(&generation);
+        self.listen(opened.sockets, previous.is_none()).await;
+        if let Some(previous) = previous {
+            self.close_removed(&previous.endpoints, &foundation.config)
+                .await;
+        }
+        if are_states_moved {
+            app.store_member_states().await;
+        }
+        {
+            let mut state = app.state();
+            for open in &state.listeners.open {
+                // Connections that wait at a limit check the new one.
+                open.listener.connections.limit_changed();
+                open.listener.handshakes.limit_changed();
+            }
+            if let (Some(logs), Some(opened)) = (&state.access_logs, opened.access_logs)
+                && let Err(error) = opened.reopen(logs)
+            {
+                tracing::error!(%error, "cannot start a thread for an access log");
+            }
+            if let Some(events) = opened.events {
+                app.events.redirect(events, &app.lasting.metrics);
+            }
+            app.shared.assess_pools();
+            app.lasting.forget_listeners(&foundation.config);
+            app.forget_removed_members(&generation);
+            app.assess_ca_writer(&generation, &foundation);
+            state.foundation = foundation;
+            state.loaded_at = std::time::SystemTime::now();
+            state.probes = Probes::start(&generation, &app.shared, &answered);
+        }
+        app.update_crl_fetch_alarms();
+        app.update_certificate_alarms();
+        Ok(())
+    }
+
+    /// Accepts connections on new sockets.
+    async fn listen(&self, sockets: Vec<BoundSockets>, is_first: bool) {
+        let app = self.app;
+        for BoundSockets {
+            listener: name,
+            endpoint: bound,
+            sockets,
+        } in sockets
+        {
+            if !app.is_serving() {
+                break;
+            }
+            let endpoint = bound.endpoint.clone();
+            if is_first {
+                let address = &bound.address;
+                tracing::info!(listener = %name, %address, "listening");
+            }
+            // Added before it listens, so that a stop at this moment closes it too.
+            let listener = app.state().listeners.add(&name, bound);
+            app.workers.listen(&listener, &endpoint, sockets).await;
+        }
+    }
+
+    /// Closes the endpoints that are no longer configured. The others get the configured permissions.
+    async fn close_removed(&self, open: &[NamedEndpoint], config: &Config) {
+        let app = self.app;
+        for open in open {
+            let mut listeners = config.listeners.iter();
+            let configured = listeners.find(|settings| {
+                *settings.name == *open.listener
+                    && settings.endpoints().any(|stays| stays == open.endpoint)
+            });
+            match configured {
+                Some(settings) => app.state().listeners.set_access(settings, &open.endpoint),
+                None => {
+                    app.workers
+                        .close(&open.listener, Some(&open.endpoint))
+                        .await;
+                    app.state().listeners.remove(open);
+                }
+            }
+        }
+    }
+}
+
+/// Probes the members of pools that would otherwise start without a member that is known to be up.
+async fn first_probes(next: &Generation, previous: Option<&Previous>) -> Vec<AnsweredProbe> {
+    let (current, wait) = match previous {
+        Some(previous) => (Some(&*previous.generation), RELOAD_PROBES_MAX),
+        None => (None, START_PROBES_MAX),
+    };
+    let mut answered = Vec::new();
+    let _ = timeout(wait, probes::first(next, current, &mut answered)).await;
+    answered
+}
+
+impl App {
+    /// Forgets what is known about members that the active generation does not name.
+    pub(crate) fn forget_removed_members(&self, generation: &Generation) {
+        self.lasting.forget(generation);
+        let named = |pool: &str, address: &str| generation.names_member(pool, address);
+        self.shared.members.retain(named);
+        self.shared.assess_clocks();
+    }
+}

@@ -1,0 +1,73 @@
+//! Draining: the process finishes what is open and accepts nothing new.
+
+use std::{sync::Arc, time::Duration};
+
+use proxy::LifecyclePhase;
+use tokio::time::{Instant, interval, sleep_until, timeout};
+
+use crate::{shared_state::App, signals::Stop};
+
+/// How often a stopping process checks whether a connection is open.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for connections to close once they are cut, and for records to be written.
+pub(crate) const CUT_GRACE: Duration = Duration::from_secs(2);
+
+/// Finishes what is open within `drain_grace`, accepts nothing new, and logs the result. A second signal ends the grace.
+pub(crate) async fn drain(app: &App, stop: &mut Stop) {
+    let began = Instant::now();
+    let grace = app.state().foundation.config.drain_grace;
+    let open = connections(app);
+    tracing::info!(connections = open, ?grace, "draining");
+    app.shared.signals.send_modify(|signals| {
+        signals.phase = LifecyclePhase::Draining;
+        signals.cut_at = Some(began + grace);
+    });
+    close_listeners(app).await;
+    // Connections that waited in the accept queues count too.
+    let open = connections(app).max(open);
+    tokio::select! {
+        () = no_connection_open(app) => {}
+        () = sleep_until(began + grace) => {}
+        () = stop.recv() => {}
+    }
+    let cut = connections(app);
+    if cut > 0 {
+        app.shared
+            .signals
+            .send_modify(|signals| signals.phase = LifecyclePhase::Cutting);
+        let _ = timeout(CUT_GRACE, no_connection_open(app)).await;
+    }
+    tracing::info!(finished = open.saturating_sub(cut), cut, took = ?began.elapsed(), "drained");
+}
+
+/// Closes the listening sockets. New clients find no socket, and clients in the accept queues are served.
+async fn close_listeners(app: &App) {
+    let names: Vec<_> = {
+        let mut state = app.state();
+        let open = state.listeners.open.iter_mut();
+        open.map(|open| {
+            for endpoint in &mut open.endpoints {
+                endpoint.file = None;
+            }
+            Arc::clone(&open.listener.name)
+        })
+        .collect()
+    };
+    for name in &names {
+        app.workers.close(name, None).await;
+    }
+}
+
+fn connections(app: &App) -> u32 {
+    app.state().listeners.connections()
+}
+
+async fn no_connection_open(app: &App) {
+    let mut check = interval(CHECK_INTERVAL);
+    loop {
+        check.tick().await;
+        if connections(app) == 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Administrative states of members in the state directory, and their forms in the admin API and in the registry.
+
+use admin::{AdministrativeState, AdministrativeStatus, Timestamp};
+use balancing::{Administrative, Instruction, MemberName};
+use serde::{Deserialize, Serialize};
+
+use crate::{state_directory::StateDirectory, times::system_time};
+
+/// Name of the file in the state directory.
+pub(crate) const FILE: &str = "members.json";
+/// Maximum size of the file: 10,000 members with the longest reasons.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    members: Vec<StoredMember>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredMember {
+    pool: String,
+    member: String,
+    state: AdministrativeState,
+    since: Timestamp,
+    by: String,
+    why: Option<String>,
+    until: Option<Timestamp>,
+    absent_since: Option<Timestamp>,
+}
+
+/// Reads the stored states. There are none if there is no file.
+///
+/// # Errors
+/// Why the file cannot be read.
+pub(crate) fn read(directory: &StateDirectory) -> Result<Vec<(MemberName, Instruction)>, String> {
+    let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(Vec::new()),
+        // The fault is one of the directory, which has an alarm of its own.
+        Err(_) if directory.is_absent(FILE) => return Ok(Vec::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    if stored.version != 1 {
+        return Err(format!("its format is version {}", stored.version));
+    }
+    let members = stored.members.into_iter();
+    members.map(StoredMember::instruction).collect()
+}
+
+/// Writes the states. It blocks.
+///
+/// # Errors
+/// Why they are not stored.
+pub(crate) fn write(
+    directory: &StateDirectory,
+    instructions: Vec<(MemberName, Instruction)>,
+) -> Result<(), String> {
+    let stored = Stored {
+        version: 1,
+        members: instructions.into_iter().map(StoredMember::new).collect(),
+    };
+    let text = serde_json::to_vec_pretty(&stored).map_err(|error| error.to_string())?;
+    let written = directory.write(FILE, &text);
+    written.map_err(|error| error.to_string())
+}
+
+impl StoredMember {
+    fn new(((pool, member), instruction): (MemberName, Instruction)) -> Self {
+        Self {
+            pool,
+            member,
+            state: state_status(instruction.state),
+            since: instruction.since.into(),
+            by: instruction.by,
+            why: instruction.why,
+            until: instruction.until.map(Timestamp::from),
+            absent_since: instruction.absent_since.map(Timestamp::from),
+        }
+    }
+
+    fn instruction(self) -> Result<(MemberName, Instruction), String> {
+        let time =
+            |time: &Timestamp| system_time(time).ok_or_else(|| format!("\"{time}\" is not a time"));
+        let instruction = Instruction {
+            state: administrative(self.state),
+            by: self.by,
+            why: self.why,
+            since: time(&self.since)?,
+            until: self.until.as_ref().map(time).transpose()?,
+            absent_since: self.absent_since.as_ref().map(time).transpose()?,
+        };
+        match instruction.state {
+            Administrative::Ready => Err(format!("{} is ready", self.member)),
+            _ => Ok(((self.pool, self.member), instruction)),
+        }
+    }
+}
+
+/// The instruction on a member as the admin API shows it.
+pub(crate) fn instruction_status(instruction: Instruction) -> AdministrativeStatus {
+    AdministrativeStatus {
+        since: instruction.since.into(),
+        by: instruction.by,
+        why: instruction.why,
+        until: instruction.until.map(Timestamp::from),
+    }
+}
+
+/// An administrative state as the admin API shows it.
+pub(crate) fn state_status(state: Administrative) -> AdministrativeState {
+    match state {
+        Administrative::Ready => AdministrativeState::Ready,
+        Administrative::Drain => AdministrativeState::Drain,
+        Administrative::Maintenance => AdministrativeState::Maintenance,
+    }
+}
+
+/// An administrative state of the admin API as the registry has it.
+pub(crate) fn administrative(state: AdministrativeState) -> Administrative {
+    match state {
+        AdministrativeState::Ready => Administrative::Ready,
+        AdministrativeState::Drain => Administrative::Drain,
+        AdministrativeState::Maintenance => Administrative::Maintenance,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use telemetry::Alarms;
+
+    use super::*;
+
+    #[test]
+    fn stored_states_are_read_back_and_a_damaged_file_is_an_error() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::open(place.path(), &Arc::new(Alarms::default()));
+        let write_text = |text: &str| directory.write(FILE, text.as_bytes()).unwrap();
+        assert!(read(&directory).unwrap().is_empty(), "no file is no fault");
+        let one = r#"{"pool":"p","member":"c1:8140","state":"drain","since":"2026-01-01T00:00:00Z","by":"uid 0","why":"disk","until":null,"absent_since":null}"#;
+        write_text(&format!("{{\"version\":1,\"members\":[{one}]}}"));
+        let known = read(&directory).unwrap();
+        assert_eq!(known[0].0, ("p".to_owned(), "c1:8140".to_owned()));
+        assert_eq!(known[0].1.why.as_deref(), Some("disk"));
+        let again = known.into_iter().map(StoredMember::new).next().unwrap();
+        assert_eq!(serde_json::to_string(&again).unwrap(), one);
+        for wrong in [
+            "{".to_owned(),
+            "{\"version\":2,\"members\":[]}".to_owned(),
+            format!(
+                "{{\"version\":1,\"members\":[{}]}}",
+                one.replace("drain", "ready")
+            ),
+            format!(
+                "{{\"version\":1,\"members\":[{}]}}",
+                one.replace("2026", "then")
+            ),
+        ] {
+            write_text(&wrong);
+            assert!(read(&directory).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What the tasks of the running process share, and [`GenerationWriter`], the right to replace what is active.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use config::{Fetch, Watch};
+use pki::TrustStore;
+use proxy::{Generation, LifecyclePhase, Shared};
+use rustls_pki_types::UnixTime;
+use telemetry::{AccessLogs, Events};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::{
+    Options, alarms,
+    listening::Listeners,
+    members::{StateChanges, passthrough, probes::Probes},
+    prepare::{Foundation, Lasting},
+    state_directory::StateDirectory,
+    trust::TrustKeeping,
+    worker_threads::WorkerThreads,
+};
+
+/// The running process as its tasks see it.
+pub(crate) struct App {
+    pub(crate) options: Options,
+    pub(crate) events: Arc<Events>,
+    pub(crate) lasting: Lasting,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) workers: WorkerThreads,
+    pub(crate) state_directory: Arc<StateDirectory>,
+    /// When the process started, on the monotonic clock and on the clock of the host at that time.
+    pub(crate) started: (Instant, UnixTime),
+    /// Changes of the administrative states of members.
+    pub(crate) member_states: StateChanges,
+    /// Blocks, CRLs and copies of the CA's documents.
+    pub(crate) trust: TrustKeeping,
+    /// Notified after each reload, because the configuration may name other materials.
+    pub(crate) reloaded: Notify,
+    state: Mutex<ActiveState>,
+    /// Locked by [`GenerationWriter`] alone.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// What changes with a commit, in addition to the generation that requests read.
+pub(crate) struct ActiveState {
+    pub(crate) foundation: Foundation,
+    pub(crate) loaded_at: SystemTime,
+    pub(crate) listeners: Listeners,
+    /// The last reload that an operator has requested. Materials that change by themselves have an alarm of their own, and
+    /// say nothing about the configuration on disk.
+    pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
+    /// How the proxy notices changes of materials.
+    pub(crate) watched_by: Watch,
+    /// Since when changed materials are refused, and why.
+    pub(crate) refused_materials: Option<(SystemTime, String)>,
+    /// `None` once a stop has closed them.
+    pub(crate) access_logs: Option<AccessLogs>,
+    pub(crate) probes: Probes,
+}
+
+/// What an [`App`] is made of before anything is active.
+pub(crate) struct AppParts {
+    pub(crate) options: Options,
+    pub(crate) events: Arc<Events>,
+    pub(crate) lasting: Lasting,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) workers: WorkerThreads,
+    pub(crate) state_directory: Arc<StateDirectory>,
+    pub(crate) trust: TrustKeeping,
+    pub(crate) access_logs: AccessLogs,
+    pub(crate) foundation: Foundation,
+}
+
+impl App {
+    /// A process with nothing active: no listener, no probe. The first commit follows.
+    pub(crate) fn new(parts: AppParts) -> Self {
+        let AppParts {
+            options,
+            events,
+            lasting,
+            shared,
+            workers,
+            state_directory,
+            trust,
+            access_logs,
+            foundation,
+        } = parts;
+        Self {
+            options,
+            events,
+            lasting,
+            shared,
+            workers,
+            state_directory,
+            started: (Instant::now(), UnixTime::now()),
+            member_states: StateChanges::default(),
+            trust,
+            reloaded: Notify::new(),
+            state: Mutex::new(ActiveState {
+                foundation,
+                loaded_at: SystemTime::now(),
+                listeners: Listeners::default(),
+                last_reload: None,
+                watched_by: Watch::Off,
+                refused_materials: None,
+                access_logs: Some(access_logs),
+                probes: Probes::default(),
+            }),
+            writing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, ActiveState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn generation(&self) -> Arc<Generation> {
+        self.shared.current.load_full()
+    }
+
+    /// Whether the process serves: no stop has been requested.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.shared.signals.borrow().phase == LifecyclePhase::Serving
+    }
+
+    /// How CRLs are fetched, if they are.
+    pub(crate) fn fetch_settings(&self) -> Option<Fetch> {
+        self.state().foundation.config.trust.fetch
+    }
+
+    /// Compares the alarms about the trust store with its dates now.
+    pub(crate) fn update_trust_alarms(&self) {
+        alarms::update_trust(&self.lasting.metrics.alarms, &self.generation().trust);
+    }
+
+    /// Compares the alarms about fetching CRLs with its state now. Without fetching there is no such alarm.
+    pub(crate) fn update_crl_fetch_alarms(&self) {
+        let fetch = self.fetch_settings().map(|_| &self.trust.crl_fetch);
+        alarms::update_crl_fetch(&self.lasting.metrics.alarms, fetch);
+    }
+
+    /// Compares the alarms about the proxy's own certificates with their dates now.
+    pub(crate) fn update_certificate_alarms(&self) {
+        // Locked to the end, so that a reload meanwhile does not leave the alarms of the old certificates.
+        let state = self.state();
+        let alarms = &self.lasting.metrics.alarms;
+        alarms::update_certificates(alarms, &state.foundation.certificates);
+    }
+
+    /// Waits for the right to replace what is active.
+    pub(crate) async fn writer(self: &Arc<Self>) -> GenerationWriter<'_> {
+        GenerationWriter {
+            app: self,
+            _only_one: self.writing.lock().await,
+        }
+    }
+
+    /// Waits for the right to replace what is active. `None` if the process is stopping by then.
+    pub(crate) async fn writer_while_serving(self: &Arc<Self>) -> Option<GenerationWriter<'_>> {
+        let writer = self.writer().await;
+        self.is_serving().then_some(writer)
+    }
+}
+
+/// The right to replace what is active: the generation, its trust store, pools and blocks, and the outputs of the logs.
+///
+/// One task has it at a time. A change that is prepared from the active generation can therefore not undo another one.
+/// Functions that replace something active are methods of this type.
+pub(crate) struct GenerationWriter<'a> {
+    pub(crate) app: &'a Arc<App>,
+    _only_one: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl GenerationWriter<'_> {
+    /// Replaces the trust store of the active generation.
+    pub(crate) fn replace_trust(&self, trust: TrustStore) {
+        let generation = Arc::new(self.app.generation().with_trust(Arc::new(trust)));
+        self.activate(&generation);
+        self.app.state().loaded_at = SystemTime::now();
+    }
+
+    /// Makes a generation the active one, and has open connections verified by its trust store.
+    pub(crate) fn activate(&self, generation: &Arc<Generation>) {
+        let app = self.app;
+        self.store(generation);
+        app.lasting.metrics.generation(generation.number);
+        app.shared
+            .signals
+            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
+        passthrough::assess(&app.lasting.metrics.alarms, generation);
+        app.update_trust_alarms();
+    }
+
+    /// Has requests read this generation from now on. Its trust store is the active one.
+    pub(crate) fn store(&self, generation: &Arc<Generation>) {
+        self.app.shared.current.store(Arc::clone(generation));
+    }
+}

@@ -1,0 +1,84 @@
+//! Restoring what earlier processes stored in the state directory: one function for `run`, `check`, `explain`, `doctor` and
+//! reload.
+
+use std::sync::Arc;
+
+use balancing::{Instruction, MemberName};
+use pki::PersistenceKey;
+use rustls_pki_types::UnixTime;
+
+use crate::{
+    dns::StoredAnswers,
+    members::{persistence_key, stored_states},
+    prepare::{Lasting, Prepared},
+    state_directory::StateDirectory,
+    trust::{
+        cas_seen,
+        stored_blocks::{self, StoredBlocksError},
+        stored_crls::{self, RestoredCrls},
+    },
+};
+
+/// What was restored to a prepared generation, and what could not be read.
+pub(crate) struct RestoredState {
+    /// The number of restored blocks. An error is a reason not to start, because blocked clients would be accepted.
+    pub(crate) blocks: Result<usize, StoredBlocksError>,
+    pub(crate) crls: RestoredCrls,
+    /// Why it is not known which CAs agents used before the restart.
+    pub(crate) cas_seen: Result<(), String>,
+    /// Administrative states of members, which only the running proxy applies.
+    pub(crate) member_states: Result<Vec<(MemberName, Instruction)>, String>,
+    /// The key of persistence cookies. `None` if no key is stored.
+    pub(crate) persistence_key: Result<Option<PersistenceKey>, String>,
+}
+
+/// Restores the answers of DNS. This comes before [`prepare`](crate::prepare::prepare), which builds pools from them.
+///
+/// # Errors
+/// Why the answers cannot be read.
+pub(crate) fn restore_answers(lasting: &Lasting, directory: &StateDirectory) -> Result<(), String> {
+    let stored = StoredAnswers::read(directory)?;
+    lasting.answers.restore(stored);
+    Ok(())
+}
+
+/// Restores everything else to the first generation of a process, before it is used.
+pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredState {
+    let blocks = stored_blocks::read(directory).map(|deny_list| {
+        let count = deny_list.blocks().len();
+        if count > 0 {
+            let trust = &mut prepared.generation.trust;
+            *trust = Arc::new(trust.with_deny_list(deny_list));
+        }
+        count
+    });
+    let cas_seen = cas_seen::read(directory).map(|text| {
+        let trust = &prepared.generation.trust;
+        trust.restore_cas_seen(&text, UnixTime::now());
+    });
+    RestoredState {
+        blocks,
+        crls: restore_crls(prepared, directory),
+        cas_seen,
+        member_states: stored_states::read(directory),
+        persistence_key: persistence_key::read(directory),
+    }
+}
+
+/// Restores the stored CRLs to a prepared generation, if CRLs are fetched. A reload needs this alone, where the bundle has
+/// other CAs than before: everything else is in memory.
+pub(crate) fn restore_crls(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredCrls {
+    let Some(fetch) = prepared.config.trust.fetch else {
+        return RestoredCrls::default();
+    };
+    let trust = &mut prepared.generation.trust;
+    let mut restored = stored_crls::restore(trust, directory, fetch.body_bytes_max);
+    restored.is_applied = match restored.trust.take() {
+        Some(with_crls) => {
+            *trust = Arc::new(with_crls);
+            true
+        }
+        None => false,
+    };
+    restored
+}

@@ -1,0 +1,85 @@
+//! Writing fetched and accepted CRLs to the state directory while the process runs.
+
+use std::sync::Arc;
+
+use pki::FetchedCrl;
+use tokio::task::spawn_blocking;
+
+use crate::{shared_state::App, trust::stored_crls};
+
+impl App {
+    /// Stores CRLs that are not stored yet, and those that could not be stored before. Returns why one is not stored, if so.
+    pub(crate) async fn store_crls(&self, crls: Vec<FetchedCrl>) -> Option<String> {
+        let is_damaged = {
+            let mut record = self.trust.crl_fetch.record();
+            for crl in crls {
+                match record.stored.get(&crl.key()) == Some(&crl.fingerprint()) {
+                    true => record.unstored.remove(&crl.key()),
+                    false => record.unstored.insert(crl.key(), crl),
+                };
+            }
+            !record.unusable_files.is_empty()
+        };
+        // What operators have accepted comes first: without it, the next start would refuse an accepted CRL.
+        let is_acceptance_unstored =
+            is_damaged || self.state_directory.lacks(stored_crls::ACCEPTED_FILE);
+        let mut not_persisted = match is_acceptance_unstored {
+            true => self.store_accepted_crls().await,
+            false => None,
+        };
+        let _one_at_a_time = self.trust.crl_fetch.storing.lock().await;
+        // Read under this lock: of two concurrent writes, the later one stores the latest CRLs.
+        let unstored: Vec<_> = self
+            .trust
+            .crl_fetch
+            .record()
+            .unstored
+            .values()
+            .cloned()
+            .collect();
+        let directory = Arc::clone(&self.state_directory);
+        let written = spawn_blocking(move || {
+            let write = |crl: FetchedCrl| {
+                let written =
+                    stored_crls::write(&directory, &crl).map_err(|error| error.to_string());
+                (crl.key(), crl.fingerprint(), written)
+            };
+            unstored.into_iter().map(write).collect::<Vec<_>>()
+        });
+        let written = match written.await {
+            Ok(written) => written,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut record = self.trust.crl_fetch.record();
+        for (key, crl, written) in written {
+            if let Err(why) = written {
+                record.stored.remove(&key);
+                not_persisted.get_or_insert(why);
+                continue;
+            }
+            record.stored.insert(key, crl);
+            let latest = record.unstored.get(&key);
+            if latest.is_some_and(|latest| latest.fingerprint() == crl) {
+                record.unstored.remove(&key);
+            }
+        }
+        if not_persisted.is_none() {
+            record.unusable_files.clear();
+        }
+        drop(record);
+        self.update_crl_fetch_alarms();
+        not_persisted
+    }
+
+    /// Stores what operators have accepted. Returns why it is not stored, if so.
+    pub(crate) async fn store_accepted_crls(&self) -> Option<String> {
+        let _one_at_a_time = self.trust.crl_fetch.storing.lock().await;
+        let accepted = self.trust.crl_fetch.record().accepted.clone();
+        let directory = Arc::clone(&self.state_directory);
+        let written = spawn_blocking(move || stored_crls::write_accepted(&directory, &accepted));
+        match written.await {
+            Ok(written) => written.err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
