@@ -31,10 +31,10 @@ use testkit::{
 
 /// The built program.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
-/// Ends a test here where clients speak HTTP/2, and says why: what it does can be done in HTTP/1.1 alone.
+/// Ends a test here if clients use HTTP/2, and prints why: it needs HTTP/1.1.
 macro_rules! http1_alone {
     ($why:literal) => {
-        if crate::SPOKEN == testkit::Protocol::Http2 {
+        if crate::PROTOCOL == testkit::Protocol::Http2 {
             eprintln!("over HTTP/1.1 alone: {}", $why);
             return;
         }
@@ -42,7 +42,7 @@ macro_rules! http1_alone {
 }
 pub(crate) use http1_alone;
 
-/// As `openssl x509 -fingerprint -sha256` writes it.
+/// The fingerprint as `openssl x509 -fingerprint -sha256` prints it.
 pub(crate) fn fingerprint(credential: &Credential) -> String {
     let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
         unreachable!("it is one of TLS 1.3")
@@ -52,29 +52,30 @@ pub(crate) fn fingerprint(credential: &Credential) -> String {
     pairs.join(":")
 }
 
-/// What records and answers call what is spoken.
-pub(crate) const VERSION: &str = match crate::SPOKEN {
+/// The name of the protocol in records and responses.
+pub(crate) const VERSION: &str = match crate::PROTOCOL {
     Protocol::Http1 => "HTTP/1.1",
     Protocol::Http2 => "HTTP/2",
 };
 
-/// Those of the fields that can be said in what clients speak: HTTP/2 has no Connection, and what has one is no request
+/// The fields that can be sent over the protocol of this run: in HTTP/2 a request with `Connection` is malformed
 /// (`http2.rs`).
-pub(crate) fn sayable<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let alone = crate::SPOKEN == Protocol::Http1;
-    let sayable = |(name, _): &(&str, &str)| alone || !name.eq_ignore_ascii_case("connection");
-    fields.iter().copied().filter(sayable).collect()
+pub(crate) fn allowed_fields<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let alone = crate::PROTOCOL == Protocol::Http1;
+    let allowed_fields =
+        |(name, _): &(&str, &str)| alone || !name.eq_ignore_ascii_case("connection");
+    fields.iter().copied().filter(allowed_fields).collect()
 }
 
-/// A proxy in the making, whose clients speak what this run is about. Nobody else begins one.
+/// A builder of a proxy whose clients use the protocol of this run. All tests start from here.
 pub(crate) fn proxy(ca: &Ca) -> ProxyBuilder {
-    Proxy::new(ca, BINARY).speaking(crate::SPOKEN)
+    Proxy::new(ca, BINARY).speaking(crate::PROTOCOL)
 }
 
-/// Longer than anything takes that is not stuck.
+/// Longer than any operation takes that is not stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// A line of a pool whose members are probed all the time, and are up or down after one probe.
+/// A line of a pool whose members are probed continuously, and are up or down after one probe.
 pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
 /// The built program, whose clients speak the protocol of this run.
@@ -89,15 +90,15 @@ impl Program for BuiltProgram {
 /// A Puppet estate with the built program in front.
 pub(crate) type Estate = testkit::Estate<BuiltProgram>;
 
-/// An estate in the making.
+/// A builder of an estate.
 pub(crate) type EstateBuilder = testkit::EstateBuilder<BuiltProgram>;
 
-/// A certificate request of this name, as an agent sends it.
+/// A certificate request for this name, as an agent sends it.
 pub(crate) fn certificate_request(certname: &str) -> Vec<u8> {
     Enrolment::new(certname).request_pem().as_bytes().to_vec()
 }
 
-/// Sets the administrative state of a member, whatever is left of its pool; yields what the command printed.
+/// Sets the administrative state of a member, whatever remains of its pool; returns the printed output.
 #[track_caller]
 pub(crate) fn set_state(proxy: &Proxy, verb: &str, pool: &str, member: &str) -> String {
     let force: &[&str] = match verb {
@@ -125,7 +126,7 @@ pub(crate) fn assert_unavailable(response: &Response) {
     assert!((10..=30).contains(&seconds), "{seconds}");
 }
 
-/// What a verb of the program says that must do without a complaint.
+/// Runs a verb that must succeed without a message on standard error; returns its output.
 #[track_caller]
 pub(crate) fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {
     let outcome = proxy.command(words, arguments);
@@ -137,25 +138,25 @@ pub(crate) fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String 
     outcome.stdout
 }
 
-/// Asserts what a far end was told of its client: one verdict, always; a subject beside SUCCESS alone.
+/// Asserts the identity that a member got: always one verdict, and a subject only with SUCCESS.
 #[track_caller]
-pub(crate) fn assert_told(request: &Recorded, verify: &str, dn: Option<&str>) {
+pub(crate) fn assert_identity(request: &Recorded, verify: &str, dn: Option<&str>) {
     assert_eq!(
         request.only("x-client-verify"),
         verify,
         "{}",
         request.raw_text()
     );
-    let told = request.headers.all("x-client-dn");
+    let subjects = request.headers.all("x-client-dn");
     assert_eq!(
-        told,
+        subjects,
         dn.into_iter().collect::<Vec<_>>(),
         "{}",
         request.raw_text()
     );
 }
 
-/// Asserts a refusal of ours: its status, and every one of these words in its text.
+/// Asserts a refusal by the proxy: its status, and that its text contains each of these words.
 #[track_caller]
 pub(crate) fn assert_refused(response: &Response, status: u16, words: &[&str]) {
     assert_eq!(response.status, status, "{response:?}");
