@@ -229,12 +229,12 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
         (
             "no head",
             Reply::ok(&whole).gate(&never),
-            "no whole answer within",
+            "no complete response within",
         ),
         (
             "slow",
             Reply::ok(&whole).dribble(1, Duration::from_millis(50)),
-            "no whole answer within",
+            "no complete response within",
         ),
         ("404", Reply::status(404), "answered 404"),
         ("500", Reply::status(500), "answered 500"),

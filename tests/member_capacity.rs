@@ -97,7 +97,7 @@ fn a_truncated_or_too_long_reply_to_an_agent_check_changes_nothing() {
     agent.say(&LONG);
     let shown = compiler(&estate, |member| {
         let failure = member["agent_check"]["failure"].as_str();
-        failure.is_some_and(|why| why.contains("no end of a line within 256 bytes"))
+        failure.is_some_and(|why| why.contains("no end of line within 256 bytes"))
     });
     assert_eq!(shown["agent_check"]["state"], "ready", "{shown}");
     assert_eq!(get(&estate).status, 200);

@@ -43,7 +43,7 @@ pub enum WireError {
     #[error("the member sent interim responses without end")]
     Interim,
     /// The body of the request ended early, or differs from the length in its head.
-    #[error("the request was not sent whole")]
+    #[error("the request was not sent completely")]
     Request,
     /// The proxy does not send such a request head.
     #[error(transparent)]

@@ -44,7 +44,7 @@ pub enum FetchError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// The fetch exceeded its time.
-    #[error("{address}: no whole answer within {limit:?}")]
+    #[error("{address}: no complete response within {limit:?}")]
     Late {
         /// The member.
         address: Arc<str>,
@@ -52,7 +52,7 @@ pub enum FetchError {
         limit: Duration,
     },
     /// The response was malformed or incomplete.
-    #[error("{address}: the answer broke off: {}", cause(&**source))]
+    #[error("{address}: the response broke off: {}", cause(&**source))]
     Broken {
         /// The member.
         address: Arc<str>,
@@ -68,7 +68,7 @@ pub enum FetchError {
         status: StatusCode,
     },
     /// The body exceeds the limit.
-    #[error("{address}: the answer is larger than {max} bytes")]
+    #[error("{address}: the response is larger than {max} bytes")]
     TooLarge {
         /// The member.
         address: Arc<str>,

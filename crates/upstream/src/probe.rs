@@ -173,10 +173,10 @@ pub enum ProbeError {
         wanted: String,
     },
     /// The line of an agent check is too long.
-    #[error("the answer has no end of a line within {AGENT_ANSWER_BYTES_MAX} bytes")]
+    #[error("the response has no end of line within {AGENT_ANSWER_BYTES_MAX} bytes")]
     LongLine,
     /// The connection broke before the line of an agent check was complete.
-    #[error("no whole line: {}", cause(_0))]
+    #[error("no complete line: {}", cause(_0))]
     CutLine(#[source] std::io::Error),
     /// The port of the check sent an unexpected response.
     #[error("port {port} answered `{line}`, wanted a status line with {wanted}")]

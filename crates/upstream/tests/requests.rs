@@ -149,7 +149,7 @@ fn a_body_that_differs_from_its_declared_length_closes_the_connection() {
             format!("{HEAD}content-length: 3\r\n\r\n{sent_of_it}").starts_with(&sent),
             "{sent}"
         );
-        assert_eq!(seen, Err("the request was not sent whole".to_owned()));
+        assert_eq!(seen, Err("the request was not sent completely".to_owned()));
     }
 }
 
