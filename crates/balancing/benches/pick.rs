@@ -94,7 +94,7 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
         .collect();
     let pool = Pool::new(&settings, 128, &Registry::default());
     // Made before any pick is counted: a request has its hashes already.
-    let leads: Vec<PickCriteria> = (0..LEADS).map(lead).collect();
+    let leads: Vec<PickCriteria> = (0..LEADS).map(criteria).collect();
     let pick = |n: u64| pool.pick(&[], leads[(n % LEADS) as usize], Duration::from_secs(1));
     let in_flight = if busy { members as u64 * 3 } else { 0 };
     let held: Vec<_> = (0..in_flight).map(pick).collect();
@@ -104,7 +104,7 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
     drop(held);
 }
 
-fn lead(n: u64) -> PickCriteria {
+fn criteria(n: u64) -> PickCriteria {
     PickCriteria {
         source: Some(key_hash(&n.to_le_bytes())),
         certname: Some(key_hash(&n.to_le_bytes())),

@@ -1,16 +1,16 @@
-//! What the operator wants of a member.
+//! The administrative state of a member.
 
 use std::fmt;
 
-/// What the operator wants of a member.
+/// The state that the operator wants a member to have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Administrative {
     /// Takes requests. The default.
     #[default]
     Ready,
-    /// Finishes what it has and takes no more; probes go on.
+    /// Finishes its requests and takes no more. Probes continue.
     Drain,
-    /// Takes no requests; probes go on, and `rise` good ones after it bring the member back.
+    /// Takes no requests. Probes continue. When maintenance ends, `rise` successful probes bring the member up.
     Maintenance,
 }
 

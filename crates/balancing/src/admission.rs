@@ -1,10 +1,10 @@
 //! One pool's admission: a request runs, waits in the pool's queue, or is refused.
 //!
-//! The queue is a state machine without a clock and without IO. A member is found by a [`Picker`], so the machine does
-//! not know how members are chosen. It lasts over generations: requests that wait are given to the newest configuration's
-//! members.
+//! The queue is a state machine without a clock and without IO. A [`Picker`] finds the member, so the queue does not
+//! depend on how members are picked. The queue lasts over generations: waiting requests get the members of the newest
+//! configuration.
 //!
-//! A request without a queue before it takes no lock: its client's account and its member are atomic counts.
+//! A request that meets no queue takes no lock: its client's account and its member are atomic counters.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -27,10 +27,10 @@ mod lanes;
 
 use lanes::{Lanes, Order, QueuePosition};
 
-/// Finds a member for a request and takes a place on it.
+/// Finds a member for a request and takes a slot on it.
 pub trait Picker<L>: Send + Sync {
     /// # Errors
-    /// Says why no member can be asked now.
+    /// No member can get the request now.
     fn pick(&self, request: &Offer) -> Result<L, PickError>;
 
     /// How many catalogs the members are expected to compile in this time.
@@ -39,18 +39,19 @@ pub trait Picker<L>: Send + Sync {
     }
 }
 
-/// QueueLimits of the queue and of one client's part of it, from the configuration.
+/// Configured limits of the queue and of one client's part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Requests that wait at once.
+    /// Requests that may wait at once.
     pub queue_max: u32,
-    /// Requests of one client that run at once; the rest of its requests wait.
+    /// Requests of one client that may run at once. The rest of its requests wait.
     pub client_max: u32,
-    /// Requests of one client that wait beside those it may run; the next is refused. None: no limit but the queue's.
+    /// Requests of one client that may wait, in addition to those that may run. The next one is refused. None: no
+    /// limit but the queue's.
     pub client_queue_max: Option<u32>,
 }
 
-/// What becomes of an offered request.
+/// The decision on a request.
 #[derive(Debug)]
 pub enum AdmissionDecision<L> {
     /// It runs.
@@ -73,10 +74,10 @@ pub enum AdmissionRefusal {
     /// The queue is full.
     #[error("the queue is full")]
     QueueFull,
-    /// The queue is full, and an agent that would fail its run needs the place.
+    /// The queue is full, and an agent that cannot retry needs the slot.
     #[error("gave its place in the queue to an agent that cannot come back")]
     MadeRoom,
-    /// As many requests of this client wait as may.
+    /// The client has as many waiting requests as it may have.
     #[error("too many requests of this client are waiting")]
     ClientQueueFull,
 }
@@ -86,41 +87,41 @@ pub enum AdmissionRefusal {
 pub struct QueueState {
     /// Requests by kind of work, in the order of [`Work::ALL`](crate::Work::ALL).
     pub waiting: [u32; 4],
-    /// When the one that has waited longest came, as time since start.
+    /// When the oldest waiting request arrived, as time since start.
     pub oldest: Option<Duration>,
 }
 
-/// One pool's admission. `L` is what a request holds of a member while it runs.
+/// One pool's admission. `L` is what a request holds of its member while it runs.
 pub struct Admission<L> {
-    /// Requests that wait, to be read without the lock.
+    /// Number of waiting requests, readable without the lock.
     waiting: AtomicU32,
-    /// When members were looked for last without a known change, in milliseconds since start.
+    /// When members were last looked for without a known change, in milliseconds since start.
     looked_ms: AtomicU64,
     queue: Mutex<Queue<L>>,
 }
 
-/// A request is in `waiters` until its ticket has its outcome or is dropped; while it has none, it is counted in `waiting`
-/// and in one of `lanes` and `blocked`.
+/// A request is in `waiters` until its ticket has taken its outcome or is dropped. While it has no outcome, it counts
+/// in `waiting` and is in either `lanes` or `blocked`.
 struct Queue<L> {
     next: u64,
     waiters: HashMap<u64, Waiter<L>>,
     waiting: u32,
     lanes: Lanes,
-    /// More requests than this crowd the queue.
+    /// The queue is crowded when more requests than this wait.
     crowded_from: u32,
-    /// Requests that wait behind their own client's limit, by account.
+    /// Requests that wait because their client runs as many as it may, by account.
     blocked: HashMap<usize, BTreeSet<u64>>,
-    /// Requests whose agents come back after a 503.
+    /// Requests of agents that retry after a 503.
     comes_back: BTreeSet<u64>,
     picker: Option<Arc<dyn Picker<L>>>,
-    /// Of requests that were decided on since the lock was taken.
+    /// Wakers of the requests that were decided while the lock is held.
     woken: Vec<Waker>,
 }
 
 struct Waiter<L> {
     offer: Offer,
     place: QueuePosition,
-    /// In its lane; none: it is at the front.
+    /// Its order in its lane. None: it is at the front.
     order: Option<Order>,
     client_max: u32,
     since: Duration,
@@ -155,9 +156,9 @@ impl<L> std::fmt::Debug for Admission<L> {
 }
 
 impl<L> Admission<L> {
-    /// Decides on a request that came at `now` (time since start). `picker` finds its member if it need not wait.
+    /// Decides on a request that arrived at `now` (time since start). `picker` finds its member if it need not wait.
     ///
-    /// `limits` are asked for where they count: a client that runs one request at a time is within any.
+    /// `limits` is called only where limits matter. A client that runs one request at a time never exceeds one.
     pub fn offer(
         self: &Arc<Self>,
         offer: Offer,
@@ -165,7 +166,7 @@ impl<L> Admission<L> {
         picker: &dyn Picker<L>,
         now: Duration,
     ) -> AdmissionDecision<L> {
-        let work = offer.lead.task.work;
+        let work = offer.criteria.task.work;
         let run_began = offer.account.run_began(now, work == Work::Catalog);
         let raise = || {
             let account = &offer.account;
@@ -176,7 +177,7 @@ impl<L> Admission<L> {
                 Ok(lease) => return AdmissionDecision::Run(self.admitted(offer.account, lease)),
                 Err(PickError::Full) => offer.account.lower(1),
                 Err(error) => {
-                    // Another request of this client may have begun to wait behind this one.
+                    // Another request of this client may have started to wait for this one.
                     self.finished(&offer.account);
                     return AdmissionDecision::Refuse(error.into());
                 }
@@ -186,23 +187,23 @@ impl<L> Admission<L> {
         self.enqueue(offer, Some(order), &limits(), picker, now)
     }
 
-    /// Gives requests that wait to the members of another configuration from now on.
+    /// Waiting requests get the members of another configuration from now on.
     pub fn adopt(&self, picker: Arc<dyn Picker<L>>) {
         self.queue().picker = Some(picker);
         self.members_changed();
     }
 
-    /// Gives requests that wait to members that have become available, and refuses those that have no member left.
+    /// Gives members that have become available to waiting requests, and refuses those that have no member left.
     pub fn members_changed(&self) {
-        // After what the caller has changed: a request that queues from here on sees it.
+        // Ordered after the caller's change: a request that joins the queue from here on sees it.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.change(Queue::drain);
         }
     }
 
-    /// As [`members_changed`](Self::members_changed), for changes that nothing announces. Each request that waits calls it from
-    /// time to time, and all together look at most twice a second.
+    /// Like [`members_changed`](Self::members_changed), for changes that nothing reports. Each waiting request calls
+    /// it from time to time, and together they look at most twice a second.
     pub fn look(&self, now: Duration) {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let due = |last: u64| {
@@ -228,13 +229,13 @@ impl<L> Admission<L> {
             .values()
             .filter(|waiter| waiter.outcome.is_none())
         {
-            state.waiting[waiter.offer.lead.task.work.index()] += 1;
+            state.waiting[waiter.offer.criteria.task.work.index()] += 1;
             state.oldest = state.oldest.into_iter().chain([waiter.since]).min();
         }
         state
     }
 
-    /// `order`: in its lane; none: the request's client has a place for it already.
+    /// `order`: its order in its lane. None: the request already holds a slot of its client.
     fn enqueue(
         self: &Arc<Self>,
         offer: Offer,
@@ -247,7 +248,8 @@ impl<L> Admission<L> {
             let account = Arc::clone(&offer.account);
             let order = order.map(|order| queue.order(&offer, order, picker));
             let id = queue.join(offer, order, limits, now);
-            // Counted first, looked at then: what is given back after these looks finds this request.
+            // The request is counted before members are looked at, so that a slot given back after these looks is
+            // offered to it.
             self.waiting.store(queue.waiting, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             queue.unblock(&account);
@@ -272,7 +274,7 @@ impl<L> Admission<L> {
         Admitted { lease, hold }
     }
 
-    /// Notes that one of this client's requests has ended.
+    /// Records that one of this client's requests has ended.
     fn finished(&self, account: &Arc<Holding>) {
         account.lower(1);
         fence(Ordering::SeqCst);
@@ -284,7 +286,7 @@ impl<L> Admission<L> {
         }
     }
 
-    /// Changes the queue, and wakes those that it has decided on.
+    /// Changes the queue, then wakes the requests that were decided.
     fn change<R>(&self, change: impl FnOnce(&mut Queue<L>) -> R) -> R {
         let mut queue = self.queue();
         let result = change(&mut queue);
@@ -295,13 +297,13 @@ impl<L> Admission<L> {
         result
     }
 
-    /// A panic elsewhere leaves a whole queue behind: a picker that panics has taken nothing.
+    /// A panic leaves the queue consistent: a picker that panics has taken nothing.
     fn queue(&self) -> MutexGuard<'_, Queue<L>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What became of a request that joined the queue.
+/// The outcome for a request that joined the queue.
 enum Settled<L> {
     Runs(Arc<Holding>, L),
     Waits(u64),
@@ -309,13 +311,14 @@ enum Settled<L> {
 }
 
 impl<L> Queue<L> {
-    /// The order of a request: while more catalogs wait than can be compiled in [`CATALOGS_WAIT`], what comes before a
-    /// catalog waits its turn with them.
+    /// The order of a request. While more catalogs wait than can be compiled in [`CATALOGS_WAIT`], requests that
+    /// precede an agent's catalog wait with the catalogs.
     ///
-    /// An agent waits for each answer for as long. If all of a herd that is too large were led to its catalogs at once, these
-    /// would wait for too long; so an agent waits a part of that time for each of its requests.
+    /// An agent limits its wait for each response separately. If a herd that is too large reached its catalogs all at
+    /// once, the catalogs would wait too long. So each agent spends a part of its wait on each of its earlier
+    /// requests.
     fn order(&self, offer: &Offer, order: Order, picker: &dyn Picker<L>) -> Order {
-        let task = offer.lead.task;
+        let task = offer.criteria.task;
         let may_wait = matches!(task.work, Work::File | Work::Other)
             && !task.without_jruby
             && !offer.account.has_catalog();
@@ -355,7 +358,7 @@ impl<L> Queue<L> {
         }
         self.waiting += 1;
         self.crowded_from = limits.queue_max / 2;
-        // What has run already may be half-way through its agent's run: it is not sent away.
+        // A request that has run before may be in the middle of its agent's run, so it is not refused.
         if offer.comes_back && order.is_some() {
             self.comes_back.insert(id);
         }
@@ -372,7 +375,7 @@ impl<L> Queue<L> {
         id
     }
 
-    /// What becomes of a request that has just joined and was not given to a member by that.
+    /// The outcome for a request that has just joined and did not get a member by that.
     fn settle(&mut self, id: u64, limits: &QueueLimits, picker: &dyn Picker<L>) -> Settled<L> {
         let waiter = &self.waiters[&id];
         if waiter.outcome.is_none() && waiter.place != QueuePosition::Blocked {
@@ -397,7 +400,7 @@ impl<L> Queue<L> {
         }
     }
 
-    /// Keeps the limits, with the request that has just joined counted.
+    /// Enforces the limits. The request that has just joined is counted.
     fn make_room(&mut self, id: u64, limits: &QueueLimits) -> Result<(), AdmissionRefusal> {
         let Waiter { offer, place, .. } = &self.waiters[&id];
         if let (QueuePosition::Blocked, Some(max)) = (place, limits.client_queue_max)
@@ -407,8 +410,8 @@ impl<L> Queue<L> {
         }
         let comes_back = offer.comes_back;
         if self.waiting > limits.queue_max {
-            // One for one: where a reload has lowered the limit, all others keep their places. The newest of those that
-            // come back has waited least.
+            // One new request replaces one waiting request. If a reload has lowered the limit, the other waiting
+            // requests keep their slots. The newest of those that retry has waited least.
             match self.comes_back.last() {
                 Some(last) if !comes_back => self.decide(*last, Err(AdmissionRefusal::MadeRoom)),
                 _ => return Err(AdmissionRefusal::QueueFull),
@@ -417,7 +420,7 @@ impl<L> Queue<L> {
         Ok(())
     }
 
-    /// Gives members to all requests that can run now, and refuses those that no member is left for.
+    /// Gives members to all requests that can run now, and refuses those that have no member left.
     fn drain(&mut self) {
         let Some(picker) = self.picker.clone() else {
             return;
@@ -425,7 +428,7 @@ impl<L> Queue<L> {
         while self.waiting > 0 && self.serve_one(&*picker) {}
     }
 
-    /// Gives a member to the first request that one has room for, or refuses the first that no member is left for.
+    /// Gives a member to the first request that one has room for, or refuses the first one that has no member left.
     fn serve_one(&mut self, picker: &dyn Picker<L>) -> bool {
         self.lanes.crowded = self.waiting > self.crowded_from;
         let front = self
@@ -433,7 +436,7 @@ impl<L> Queue<L> {
             .front
             .iter()
             .map(|id| (QueuePosition::Front, *id));
-        // After a member has failed, hundreds may be at the front: each kind of them is tried once.
+        // After a member has failed, hundreds of requests may be at the front. Each kind of request is tried once.
         let mut without_room: Vec<&Offer> = Vec::new();
         let found = front.chain(self.lanes.heads()).find_map(|(place, id)| {
             let offer = &self.waiters[&id].offer;
@@ -443,7 +446,7 @@ impl<L> Queue<L> {
             match picker.pick(offer) {
                 Ok(lease) => Some((place, id, Ok(lease))),
                 Err(PickError::AllTried) => Some((place, id, Err(AdmissionRefusal::AllTried))),
-                // A member may come back before the request has waited for too long.
+                // A member may become available before the request has waited too long.
                 Err(PickError::Full | PickError::NoneAvailable) => {
                     without_room.push(offer);
                     None
@@ -476,20 +479,20 @@ impl<L> Queue<L> {
         }
     }
 
-    /// Takes a request off the counts and the place where it waits.
+    /// Removes a request from the counts and from the queue.
     fn leave(&mut self, id: u64, place: QueuePosition) {
         self.waiting -= 1;
         self.comes_back.remove(&id);
         self.take_off(id, place);
     }
 
-    /// Gives back one of what a client may run.
+    /// Gives back one of the client's slots.
     fn finish(&mut self, account: &Arc<Holding>) {
         account.lower(1);
         self.unblock(account);
     }
 
-    /// Lets requests of a client join their lanes, as many as it may run.
+    /// Moves requests of a client to their lanes, as many as it may run.
     fn unblock(&mut self, account: &Arc<Holding>) {
         let first = |queue: &Self| queue.blocked.get(&key(account))?.first().copied();
         while let Some(id) = first(self) {
@@ -506,7 +509,7 @@ impl<L> Queue<L> {
         }
     }
 
-    /// Takes a request off the place where it waits.
+    /// Removes a request from the queue.
     fn take_off(&mut self, id: u64, place: QueuePosition) {
         if place != QueuePosition::Blocked {
             return self.lanes.remove(place, id);
@@ -520,7 +523,7 @@ impl<L> Queue<L> {
         }
     }
 
-    /// Forgets a request whose client is gone; what it was given, if anything.
+    /// Removes a request whose client has gone. Returns the lease that it was given, if any.
     fn withdraw(&mut self, id: u64) -> Option<L> {
         let waiter = self.waiters.get(&id)?;
         let (place, account) = (waiter.place, Arc::clone(&waiter.offer.account));
@@ -529,7 +532,7 @@ impl<L> Queue<L> {
             self.leave(id, place);
         }
         let given = self.waiters.remove(&id)?.outcome.and_then(Result::ok);
-        // Of those that were refused the client's place was given back at once.
+        // A refused request has given its client's slot back already.
         if given.is_some() || (waits && place != QueuePosition::Blocked) {
             self.finish(&account);
         }
@@ -538,7 +541,7 @@ impl<L> Queue<L> {
     }
 }
 
-/// An account by its identity. Requests that wait hold it, so it is no other's.
+/// The address of an account identifies it: waiting requests hold the account, so the address is not reused.
 fn key(account: &Arc<Holding>) -> usize {
     Arc::as_ptr(account) as usize
 }
@@ -546,14 +549,14 @@ fn key(account: &Arc<Holding>) -> usize {
 /// A request that may run.
 #[derive(Debug)]
 pub struct Admitted<L> {
-    /// What it holds of its member. Whatever gives a member's place back must call
-    /// [`members_changed`](Admission::members_changed) then.
+    /// What it holds of its member. Code that gives the member's slot back must then call
+    /// [`members_changed`](Admission::members_changed).
     pub lease: L,
-    /// Its place among those that its client may run.
+    /// The slot of its client.
     pub hold: ClientSlot<L>,
 }
 
-/// A request's place among those that its client may run, for all its attempts. Dropping it gives it back.
+/// One of the slots of a client, held by a request over all its attempts. Dropping it gives the slot back.
 #[derive(Debug)]
 pub struct ClientSlot<L> {
     admission: Arc<Admission<L>>,
@@ -562,8 +565,8 @@ pub struct ClientSlot<L> {
 }
 
 impl<L> ClientSlot<L> {
-    /// Looks for a member for another attempt of a request that has given up its member. It goes before requests that have
-    /// not run. The offer's account is not looked at.
+    /// Looks for a member for another attempt of a request that has given up its member. It comes before requests
+    /// that have not run. The account in the offer is ignored.
     pub fn again(
         mut self,
         offer: Offer,
@@ -592,8 +595,8 @@ impl<L> Drop for ClientSlot<L> {
     }
 }
 
-/// A request's place in the queue. It resolves when the request may run or is refused; dropped, the request leaves the
-/// queue.
+/// A request's position in the queue. It resolves when the request may run or is refused. Dropping it removes the
+/// request from the queue.
 #[derive(Debug)]
 pub struct Ticket<L> {
     admission: Arc<Admission<L>>,
@@ -601,7 +604,7 @@ pub struct Ticket<L> {
 }
 
 impl<L> Ticket<L> {
-    /// Whether the request waits behind others of its own client, and not for a member.
+    /// Whether the request waits for other requests of its own client, and not for a member.
     pub fn is_behind_its_client(&self) -> bool {
         let queue = self.admission.queue();
         let waiter = queue.waiters.get(&self.id);
@@ -641,9 +644,9 @@ impl<L> Drop for Ticket<L> {
     }
 }
 
-/// How long catalogs may be expected to wait before other requests do.
+/// If catalogs are expected to wait longer than this, requests that precede a catalog wait with them.
 const CATALOGS_WAIT: Duration = Duration::from_secs(240);
-/// How often members are looked for while requests wait and nothing announces a change.
+/// How often members are looked for while requests wait and nothing reports a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl From<PickError> for AdmissionRefusal {

@@ -1,14 +1,14 @@
-//! What a member's agent check answers, and what that takes away from the member.
+//! The answer of a member's agent check, and how it reduces the member's capacity.
 
 use crate::administrative::Administrative;
 
-/// Bytes of an answer that are read.
+/// Maximum number of bytes of an answer that are read.
 pub const ANSWER_BYTES_MAX: usize = 256;
 
-/// What the answers of an agent check have said so far.
+/// The state after the answers of an agent check so far.
 ///
-/// They come in plain text, so they can only take capacity away: the state that the operator has set, the check and the
-/// configured weight apply beside them, and the stricter one wins.
+/// The answers are plain text, so they can only reduce capacity. The operator's state, the check and the configured
+/// weight apply as well, and the strictest one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentState {
     /// `ready`, `drain` or `maint`.
@@ -30,12 +30,13 @@ impl Default for AgentState {
 }
 
 impl AgentState {
-    /// The state after an answer: one line of words, separated by blanks or commas, as HAProxy's `agent-check` reads it.
-    /// What a line does not mention stays. None: the answer is unreadable, and all stays.
+    /// The state after an answer. An answer is one line of words, separated by blanks or commas, like the answers
+    /// that HAProxy's `agent-check` reads. What a line does not mention stays the same. None: the answer is
+    /// unreadable and the state stays the same.
     pub fn after(self, answer: &[u8]) -> Option<Self> {
         let line = answer.split(|byte| matches!(byte, b'\n' | b'\r')).next()?;
         let line = std::str::from_utf8(line).ok()?;
-        // What follows `#` is a text for people.
+        // Text after `#` is a comment.
         let line = line.split('#').next().unwrap_or_default();
         let words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
         let mut state = self;
@@ -54,7 +55,7 @@ impl AgentState {
         any.then_some(state)
     }
 
-    /// What it does to the member beside the weight.
+    /// Its effect on the member's administrative state.
     pub fn effect(&self) -> Administrative {
         match self.is_down {
             true => Administrative::Maintenance,
@@ -63,7 +64,7 @@ impl AgentState {
     }
 }
 
-/// `N%`; more than 100 is 100, since an answer cannot add capacity.
+/// `N%`. More than 100 counts as 100, because an answer cannot add capacity.
 fn percent(word: &str) -> Option<u32> {
     let digits = word.strip_suffix('%')?;
     let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

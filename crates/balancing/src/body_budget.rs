@@ -1,4 +1,4 @@
-//! Memory for request bodies that wait to be complete: so much in all, and an eighth of it for one client.
+//! Memory for request bodies that are buffered until they are complete: a total, and an eighth of it for one client.
 
 use std::sync::{
     Arc,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::share::Holding;
 
-/// One client may hold one part in so many of the whole budget.
+/// One client may hold this fraction (one eighth) of the budget.
 const CLIENT_PART: u64 = 8;
 
 /// Bytes of request bodies that are held, over all workers and generations.
@@ -31,8 +31,8 @@ impl BodyBudget {
     }
 }
 
-/// What one request has taken of the budget: the bytes it has received, never those it has only declared. Dropping it
-/// gives them back.
+/// The part of the budget that one request holds: the bytes that it has received, not those that it has declared.
+/// Dropping it gives them back.
 #[derive(Debug)]
 pub struct BodyCharge {
     budget: Arc<BodyBudget>,
@@ -41,7 +41,7 @@ pub struct BodyCharge {
 }
 
 impl BodyCharge {
-    /// A request of this client that has taken nothing yet.
+    /// A request of this client that holds nothing yet.
     pub fn new(budget: &Arc<BodyBudget>, client: Arc<Holding>) -> Self {
         Self {
             budget: Arc::clone(budget),
@@ -50,7 +50,7 @@ impl BodyCharge {
         }
     }
 
-    /// Takes `bytes` more, of `max` for all clients. False: there is no room, and nothing was taken.
+    /// Takes `bytes` more out of `max` for all clients. False: there is no room, and nothing was taken.
     pub fn grow(&mut self, bytes: u64, max: u64) -> bool {
         if !self.client.raise(bytes, max / CLIENT_PART) {
             return false;
@@ -63,12 +63,12 @@ impl BodyCharge {
         true
     }
 
-    /// Whether more than half of `max` is taken by all clients together.
+    /// Whether all clients together hold more than half of `max`.
     pub fn is_scarce(&self, max: u64) -> bool {
         self.budget.held() > max / 2
     }
 
-    /// Gives back up to `bytes`, which have left the buffer.
+    /// Gives back up to `bytes` that have left the buffer.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

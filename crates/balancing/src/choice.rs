@@ -1,4 +1,4 @@
-//! How one of several members is chosen: each algorithm a function of the members and of what leads the choice.
+//! The algorithms: each picks one of several members.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::slots::{Occupancy, Tally};
 use crate::turns::Turns;
 use crate::work::Task;
 
-/// The members to choose from: those in turn that may be asked. They are walked more than once, and what other workers
-/// do in between may change who is among them.
+/// The members to pick from: those of the active priority that may get the request. They are walked more than once,
+/// and other workers may change the set in between.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
     pub(crate) entries: &'a [PoolEntry],
     pub(crate) factors: &'a PoolFactors,
     pub(crate) tally: &'a Tally,
-    /// Whether all have one priority and none was tried.
+    /// Whether all members have one priority and none was tried.
     pub(crate) any: bool,
     pub(crate) tier: u32,
     pub(crate) tried: &'a [u64],
@@ -48,8 +48,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// The candidate whose turn it is: smooth weighted rotation, under the pool's wheel. Each candidate gains its part, and
-    /// the richest pays what all have gained.
+    /// Smooth weighted rotation, under the pool's wheel. Each candidate gains its share. The one with the highest
+    /// credit is picked and pays what all have gained.
     #[inline(never)]
     fn rotate<'c>(&self, account: impl Fn(usize, &'a PoolEntry) -> &'c Credit) -> Option<usize> {
         let (mut total, mut most, mut richest) = (0, i64::MIN, None);
@@ -57,9 +57,9 @@ impl<'a> Candidates<'a> {
             if !self.has(entry) {
                 continue;
             }
-            let part = entry.factors.part() as i64;
-            let credit = account(index, entry).gain(part);
-            total += part;
+            let share = entry.factors.share() as i64;
+            let credit = account(index, entry).gain(share);
+            total += share;
             if credit > most {
                 (most, richest) = (credit, Some(index));
             }
@@ -81,7 +81,7 @@ impl<'a> Candidates<'a> {
         is_open && (self.any || (entry.tier == self.tier && !entry.is_among(self.tried)))
     }
 
-    /// The candidate that costs least. Those that tie share by their parts in turn.
+    /// The candidate with the lowest cost. Candidates with equal cost take turns by their shares.
     #[inline(never)]
     fn cheapest(
         &self,
@@ -104,35 +104,35 @@ impl<'a> Candidates<'a> {
                     (least, marked, first_block, tied) = (cost, 0, number, 0);
                 }
                 marked |= 1 << bit;
-                tied += entry.factors.part();
+                tied += entry.factors.share();
             }
             *marks = marked;
         }
         let first = first_block * BLOCK + ties[first_block].trailing_zeros() as usize;
         let entry = self.entries.get(first).filter(|_| tied > 0)?;
-        if entry.factors.part() == tied {
+        if entry.factors.share() == tied {
             return Some(first);
         }
         let mut point = point(turns.break_tie(), tied);
-        // Marks before the first are from members that cost more.
+        // Marks before the first block are of members that cost more.
         for (number, marks) in ties.iter().enumerate().skip(first_block) {
             let mut marked = *marks;
             while marked != 0 {
                 let index = number * BLOCK + marked.trailing_zeros() as usize;
-                match point.checked_sub(self.entries[index].factors.part()) {
+                match point.checked_sub(self.entries[index].factors.share()) {
                     Some(rest) => point = rest,
                     None => return Some(index),
                 }
                 marked &= marked - 1;
             }
         }
-        // Where the parts have changed between the walks the first found is as good as any.
+        // If shares have changed between the walks, the first one found is as good as any.
         Some(first)
     }
 
-    /// One drawn by its part, if it is idle and may be asked: no other costs less. If many are idle, no more members are
-    /// looked at, and those that are idle share by their parts as if all had been. Where there are more requests than
-    /// members, few are.
+    /// A member drawn by its share, if it is idle and may get the request: no other member costs less. While many
+    /// members are idle, this saves looking at the others, and idle members get requests by their shares. With more
+    /// requests than members, few members are idle, so the draw is skipped.
     fn idle(
         &self,
         is_idle: impl Fn(&PoolEntry, Occupancy) -> bool,
@@ -141,17 +141,17 @@ impl<'a> Candidates<'a> {
         if self.tally.in_flight() as usize > self.entries.len() {
             return None;
         }
-        let index = self.at(point(turns.draw(), self.factors.parts()))?;
+        let index = self.at(point(turns.draw(), self.factors.shares()))?;
         let entry = &self.entries[index];
         let occupancy = entry.member.slots.get();
         (is_idle(entry, occupancy) && self.has_at(entry, occupancy)).then_some(index)
     }
 
-    /// The member at a point of all parts.
+    /// The member at a point on the line of all shares.
     fn at(&self, point: u64) -> Option<usize> {
         let after = self
             .entries
-            .partition_point(|entry| entry.factors.parts_before() <= point);
+            .partition_point(|entry| entry.factors.shares_before() <= point);
         after.checked_sub(1)
     }
 
@@ -165,23 +165,23 @@ impl<'a> Candidates<'a> {
             .or_else(|| self.cheapest(cost, turns))
     }
 
-    /// The candidate where the request is expected to be done first: its own time after the work in flight, spread over
-    /// the JRubies.
+    /// The candidate where the request is expected to finish first: its own time after the work in flight, spread
+    /// over the JRubies.
     pub(crate) fn least_load(&self, own_ms: u64, turns: &mut Turns<'_>) -> Option<usize> {
         let work = |entry: &PoolEntry| entry.member.expected_ms() * entry.factors.unit_cost();
         if self.factors.is_uneven() {
             let cost = |entry: &PoolEntry, _| work(entry) + own_ms * entry.factors.own_cost();
             return self.cheapest(cost, turns);
         }
-        // Its own time is the same everywhere.
+        // The request's own time is the same on every member.
         self.idle(|entry, _| entry.member.expected_ms() == 0, turns)
             .or_else(|| self.cheapest(|entry, _| work(entry), turns))
     }
 
-    /// Two drawn by weight, and of them the less loaded.
+    /// Draws two members by weight and picks the less loaded one.
     ///
-    /// One draw alone gives a slow member its full share. Two keep requests away from it, and proxies that do not know of
-    /// each other do not all run to the same member, as they do to the least loaded of all.
+    /// A single draw would give a slow member its full share. Two draws keep requests away from it. Several proxies
+    /// that do not know of each other do not all pick the same member, as they would with the least loaded of all.
     pub(crate) fn drawn(&self, random: u64) -> Option<usize> {
         let mut random = random;
         let first = self.draw(&mut random, None)?;
@@ -193,12 +193,12 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// One drawn by weight, and not `without`. Points of members that are no candidates are drawn again; after some such
-    /// draws the candidates are walked.
+    /// Draws one member by weight, other than `without`. A draw of a member that is not a candidate is repeated.
+    /// After [`DRAWS_MAX`] draws the candidates are walked.
     fn draw(&self, random: &mut u64, without: Option<usize>) -> Option<usize> {
         let is_drawn = |index: usize| Some(index) != without && self.has(&self.entries[index]);
         for _ in 0..DRAWS_MAX {
-            let index = self.at(below(*random, self.factors.parts()))?;
+            let index = self.at(below(*random, self.factors.shares()))?;
             *random = mix(*random ^ DRAW_SALT);
             if is_drawn(index) {
                 return Some(index);
@@ -212,12 +212,12 @@ impl<'a> Candidates<'a> {
         let candidates = || self.iter().filter(|(index, _)| Some(*index) != without);
         let mut point = below(
             random,
-            candidates().map(|(_, entry)| entry.factors.part()).sum(),
+            candidates().map(|(_, entry)| entry.factors.share()).sum(),
         );
         let mut last = None;
         for (index, entry) in candidates() {
             last = Some(index);
-            match point.checked_sub(entry.factors.part()) {
+            match point.checked_sub(entry.factors.share()) {
                 Some(rest) => point = rest,
                 None => break,
             }
@@ -225,7 +225,7 @@ impl<'a> Candidates<'a> {
         last
     }
 
-    /// The candidate that wants the key most.
+    /// The candidate with the highest rendezvous score for the key.
     pub(crate) fn most_wanted(&self, key: u64, weight_max: u64) -> Option<usize> {
         if !self.factors.by_load(self.tier)
             && let Some(index) = self.surely_most_wanted(key, |_| true)
@@ -238,8 +238,8 @@ impl<'a> Candidates<'a> {
         most_wanted(self.entries, key, weight, |entry| self.has(entry))
     }
 
-    /// The member that wants the key most by its part, of those that are `open`, if all are in question and it is not a
-    /// close run.
+    /// The member with the highest score among the `open` ones, weighted by its share. None: not all members are
+    /// candidates, or the scores are too close for the fast comparison.
     #[inline]
     fn surely_most_wanted(&self, key: u64, open: impl Fn(&PoolEntry) -> bool) -> Option<usize> {
         let inverse_min = self.factors.inverse_min();
@@ -255,11 +255,12 @@ impl<'a> Candidates<'a> {
         most_wanted(self.entries, hash, weight, |entry| self.has(entry))
     }
 
-    /// The candidate that wants the key most among those whose load is within [`LOAD_BOUND`] of the mean, both for their
-    /// JRubies and weights.
+    /// The candidate with the highest score for the key among those whose load is within [`LOAD_BOUND`] of the mean,
+    /// relative to their JRubies and weights.
     ///
-    /// The mean is that of all members that nothing closes. What runs on the others counts too while it lasts, which widens
-    /// the bound. If no member is within it, or if not all members are in question, it is the mean of the candidates.
+    /// The mean is that of all members that may get requests. Work in flight on the other members also counts while
+    /// it lasts, which widens the bound. If no member is within the bound, or not all members are candidates, the
+    /// mean of the candidates counts.
     pub(crate) fn most_wanted_within_bound(&self, key: u64) -> Option<usize> {
         let by_load = self.factors.by_load(self.tier);
         let load = |occupancy: Occupancy| match by_load {
@@ -271,25 +272,25 @@ impl<'a> Candidates<'a> {
                 true => self.tally.working(),
                 false => self.tally.in_flight(),
             };
-            let parts = self.factors.open_parts();
-            let index = self.most_wanted_below(key, loads.into(), parts, load);
+            let shares = self.factors.open_shares();
+            let index = self.most_wanted_below(key, loads.into(), shares, load);
             if index.is_some() {
                 return index;
             }
         }
-        let sum = |(parts, loads): (u64, u64), (_, entry): (usize, &PoolEntry)| {
+        let sum = |(shares, loads): (u64, u64), (_, entry): (usize, &PoolEntry)| {
             let load = load(entry.member.slots.get());
-            (parts + entry.factors.part(), loads + u64::from(load))
+            (shares + entry.factors.share(), loads + u64::from(load))
         };
-        let (parts, loads) = self.iter().fold((0, 0), sum);
-        self.most_wanted_below(key, loads, parts, load)
+        let (shares, loads) = self.iter().fold((0, 0), sum);
+        self.most_wanted_below(key, loads, shares, load)
     }
 
     fn most_wanted_below(
         &self,
         key: u64,
         loads: u64,
-        parts: u64,
+        shares: u64,
         load: impl Fn(Occupancy) -> u32,
     ) -> Option<usize> {
         let (numerator, denominator) = LOAD_BOUND;
@@ -297,11 +298,11 @@ impl<'a> Candidates<'a> {
         let open = |entry: &PoolEntry| {
             let occupancy = entry.member.slots.get();
             let ours = u64::from(load(occupancy)) * denominator;
-            u128::from(ours) * u128::from(parts)
-                < u128::from(most) * u128::from(entry.factors.part())
+            u128::from(ours) * u128::from(shares)
+                < u128::from(most) * u128::from(entry.factors.share())
                 && self.has_at(entry, occupancy)
         };
-        // While members are idle, it is enough to look at the one that is found.
+        // While members are idle, it is enough to check the one that is found.
         let surely = match loads < self.entries.len() as u64 {
             true => self.surely_most_wanted(key, |_| true),
             false => self.surely_most_wanted(key, open),
@@ -311,23 +312,23 @@ impl<'a> Candidates<'a> {
         {
             return Some(index);
         }
-        let weight = (self.factors.part_max(), |entry: &PoolEntry| {
-            entry.factors.part()
+        let weight = (self.factors.share_max(), |entry: &PoolEntry| {
+            entry.factors.share()
         });
         most_wanted(self.entries, key, weight, open)
     }
 }
 
-/// Brings a number that is even over `u64` below `bound`, without a division.
+/// Maps a number that is uniform over `u64` to a number below `bound`, without a division.
 fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// Members whose marks are in one word.
+/// Members whose marks fit into one word.
 const BLOCK: usize = 64;
-/// Draws before all candidates are walked.
+/// Draws before the candidates are walked.
 const DRAWS_MAX: usize = 8;
-/// Makes a draw differ from the one before, whatever that was.
+/// Makes a draw differ from the previous one.
 const DRAW_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
-/// How far over the mean a member's load may be before a certname goes to its next choice: 1.25 times.
+/// How far above the mean a member's load may be before a certname goes to its next choice: 1.25 times.
 const LOAD_BOUND: (u64, u64) = (5, 4);

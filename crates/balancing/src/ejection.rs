@@ -1,4 +1,4 @@
-//! Passive ejection: a member at which requests fail is left out for a while. Pure, with time as an argument.
+//! Passive ejection: a member whose requests fail gets no requests for a while. Pure: time is an argument.
 
 use std::{
     sync::{
@@ -10,10 +10,10 @@ use std::{
 
 use crate::{settings::EjectionSettings, share::ClientKey};
 
-/// Attempts in a window below which their rate of failures means nothing.
+/// Minimum number of attempts in a window before the error rate counts.
 const ATTEMPTS_MIN: u32 = 20;
 
-/// What attempts have shown of one member. An attempt that succeeds takes no lock.
+/// Results of the attempts on one member. A successful attempt takes no lock.
 #[derive(Debug, Default)]
 pub(crate) struct Ejection {
     /// Milliseconds since start until which it is ejected; 0: it is not.
@@ -30,40 +30,40 @@ struct History {
     window_began: Duration,
     /// Attempts of the window that failed.
     failed: u32,
-    /// Whose request failed last, where a client could be the cause.
+    /// Client of the last failed request, if the client could be the cause.
     client: Option<ClientKey>,
-    /// Ejections that lengthen the next one.
+    /// Recent ejections, each of which doubles the length of the next one.
     recent: u32,
-    /// When the last one ends or ended.
+    /// When the last ejection ends or ended.
     ends: Duration,
     /// All ejections.
     total: u64,
 }
 
 impl Ejection {
-    /// Whether it is left out at `now`.
+    /// Whether the member is ejected at `now`.
     pub(crate) fn is_active(&self, now: Duration) -> bool {
         let until = self.until_ms.load(Ordering::Relaxed);
         until != 0 && u128::from(until) > now.as_millis()
     }
 
-    /// Whether it was left out and not taken back in, though its time may be over.
+    /// Whether an ejection has begun that was not ended yet, though its time may have expired.
     pub(crate) fn is_noted(&self) -> bool {
         self.until_ms.load(Ordering::Relaxed) != 0
     }
 
-    /// Time that is left of it at `now`.
+    /// Remaining time of the ejection at `now`.
     pub(crate) fn remaining(&self, now: Duration) -> Option<Duration> {
         let until = Duration::from_millis(self.until_ms.load(Ordering::Relaxed));
         until.checked_sub(now).filter(|left| !left.is_zero())
     }
 
-    /// Ejections since the member is known.
+    /// Number of ejections since the member was created.
     pub(crate) fn total(&self) -> u64 {
         self.history().total
     }
 
-    /// Notes an attempt that brought an answer, whatever its status.
+    /// Records an attempt that got a response, whatever its status code.
     pub(crate) fn succeeded(&self) {
         if self.consecutive.load(Ordering::Relaxed) != 0 {
             self.consecutive.store(0, Ordering::Relaxed);
@@ -71,10 +71,11 @@ impl Ejection {
         self.succeeded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes an attempt that failed. True: the member is to be ejected.
+    /// Records a failed attempt. True: the member must be ejected.
     ///
-    /// `client`: whose request the member did not answer; none: the failure came before the request. What a client sends can
-    /// make a member close the connection, so failures of one client in a row count once: no client ejects a member alone.
+    /// `client`: the client whose request the member did not answer. None: the failure came before the request was
+    /// sent. A client can send something that makes a member close the connection, so consecutive failures of one
+    /// client count once. No client can eject a member alone.
     pub(crate) fn failed(
         &self,
         client: Option<ClientKey>,
@@ -102,7 +103,7 @@ impl Ejection {
         !self.is_active(now) && (consecutive >= settings.consecutive_failures || too_many)
     }
 
-    /// Leaves the member out from `now` on. Yields for how long: twice as long as the last time, up to the limit.
+    /// Ejects the member at `now`. Returns for how long: twice as long as the last time, up to the limit.
     pub(crate) fn eject(&self, settings: &EjectionSettings, now: Duration) -> Duration {
         let mut history = self.history();
         if now.saturating_sub(history.ends) > settings.eject_time_max {
@@ -124,12 +125,12 @@ impl Ejection {
         time
     }
 
-    /// Takes it back in.
+    /// Ends the ejection.
     pub(crate) fn end(&self) {
         self.until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// A panic elsewhere leaves whole numbers behind.
+    /// A panic elsewhere leaves consistent numbers behind.
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ejection_is_longer_up_to_the_limit_and_a_long_quiet_time_forgives() {
+    fn each_ejection_is_longer_up_to_the_limit_and_a_long_quiet_time_resets_it() {
         let settings = settings();
         let ejection = Ejection::default();
         let mut now = at(1);

@@ -1,10 +1,11 @@
-//! The hashes that members are picked by. They never change.
+//! Hashes that choose members. They must never change.
 
 use std::net::IpAddr;
 
 /// Hash of a routing key, such as a file's checksum or a client's address.
 ///
-/// Fixed for ever (FNV-1a, then mixed), since two proxies and two versions of one must send a key to the same member.
+/// The function is fixed (FNV-1a, then mixed): two proxies, and two versions of one proxy, must send a key to the
+/// same member.
 pub fn key_hash(bytes: &[u8]) -> u64 {
     let hash = bytes.iter().fold(FNV_OFFSET, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
@@ -12,7 +13,7 @@ pub fn key_hash(bytes: &[u8]) -> u64 {
     mix(hash)
 }
 
-/// Hash of a client's address, an IPv4 one being the same over an IPv6 socket.
+/// Hash of a client's address. An IPv4 address has the same hash over an IPv6 socket.
 pub fn source_hash(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(address) => key_hash(&address.octets()),
@@ -20,8 +21,8 @@ pub fn source_hash(client: IpAddr) -> u64 {
     }
 }
 
-/// Hash of a client by which it is within a share of all clients or not. It says nothing of the member that the same client
-/// hashes to.
+/// Hash that decides whether a client is within a share of all clients. It is independent of the member that the
+/// client hashes to.
 pub fn share_hash(client: u64) -> u64 {
     mix(client ^ SHARE_SALT)
 }
@@ -33,7 +34,7 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The same but for its last step.
+/// The same without its last step.
 #[inline]
 pub(crate) fn mix_nearly(mut value: u64) -> u64 {
     value ^= value >> 30;
@@ -42,7 +43,7 @@ pub(crate) fn mix_nearly(mut value: u64) -> u64 {
     value.wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-/// Fixed for ever, as the hash of a key is.
+/// Fixed, like the hash of a key.
 const SHARE_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,14 +1,14 @@
-//! Whether a member answers: the state machine behind up and down.
+//! The health of a member: the state machine behind up and down.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::settings::{CheckKind, CheckSettings};
 
-/// What is known of a member.
+/// The health of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Health {
-    /// Never probed: not picked before its first good probe.
+    /// Never probed. The member is not picked before its first successful probe.
     #[default]
     Unknown,
     /// Picked.
@@ -17,7 +17,7 @@ pub enum Health {
     Down,
 }
 
-/// Health that has just become another; worth an event and a metric.
+/// A change of a member's health, to be logged and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthChange {
     /// What it was.
@@ -31,25 +31,26 @@ pub struct HealthChange {
 /// What made health change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthCause {
-    /// Enough good probes, or the first.
+    /// Enough probes succeeded, or the first one did.
     ProbesSucceeded,
-    /// Enough bad probes.
+    /// Enough probes failed.
     ProbesFailed,
-    /// A request found nobody listening.
+    /// A connection for a request was refused.
     ConnectRefused,
-    /// An unprobed member that was down has answered a request.
+    /// A member without probes that was down has answered a request.
     Answered,
-    /// Nothing was asked: the check says that it counts as up.
+    /// No probe was made: the check says that the member counts as up.
     Assumed,
-    /// The operator ended its maintenance: what was known before may no longer be true.
+    /// The operator ended its maintenance. What was known before may no longer be true.
     MaintenanceEnded,
-    /// A pool's check changed, and what the old one had found no longer counts.
+    /// The pool's check changed, so the results of the old check no longer count.
     CheckChanged,
 }
 
-/// How long an unprobed member stays down after a refused connect before one request may try it again.
+/// How long a member without probes stays down after a refused connect, before one request may try it again.
 ///
-/// Long enough that a dead member costs one failed dial a second, short enough that a restarted one is not missed.
+/// Long enough that a dead member costs at most one failed connect a second, and short enough that a restarted one is
+/// used soon.
 pub const REFUSED_RETRY: Duration = Duration::from_secs(1);
 
 /// What probes and requests have shown about one member under one check.
@@ -57,16 +58,16 @@ pub const REFUSED_RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Evidence {
     check: Option<CheckSettings>,
     health: Health,
-    /// Good probes in a row that end the present `Down` or `Unknown`.
+    /// Consecutive successful probes that end the present `Down` or `Unknown`.
     good_needed: u32,
-    /// Good probes in a row while not up, bad ones in a row while up.
+    /// Consecutive successful probes while not up; consecutive failed probes while up.
     streak: u32,
     /// Whether it is down because its maintenance ended.
     after_maintenance: bool,
 }
 
 impl Evidence {
-    /// Puts a check in force if none is; what a check already in force has shown stays.
+    /// Applies a check if the member has none. The results of a check that the member already has stay.
     pub(crate) fn begin(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.is_some() {
             return None;
@@ -79,8 +80,8 @@ impl Evidence {
         }
     }
 
-    /// Replaces the check. A member that was up stays so on trust, since taking every member of a pool down until its
-    /// next probe would refuse the requests of that time; one that was down needs but one good probe of the new kind. After
+    /// Replaces the check. A member that was up stays up: taking every member of a pool down until its next probe
+    /// would refuse all requests of that time. One that was down needs one successful probe of the new check. After
     /// maintenance a probed member still needs `rise` of them.
     pub(crate) fn replace(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.is_none() {
@@ -105,7 +106,7 @@ impl Evidence {
         }
     }
 
-    /// A good probe made by `check`; ignored if another is in force by now.
+    /// A successful probe made by `check`. It is ignored if the member has another check now.
     pub(crate) fn probe_succeeded(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.as_ref() != Some(check) {
             return None;
@@ -121,7 +122,7 @@ impl Evidence {
         }
     }
 
-    /// A bad probe made by `check`; ignored if another is in force by now.
+    /// A failed probe made by `check`. It is ignored if the member has another check now.
     pub(crate) fn probe_failed(&mut self, check: &CheckSettings) -> Option<HealthChange> {
         if self.check.as_ref() != Some(check) {
             return None;
@@ -135,7 +136,8 @@ impl Evidence {
                 self.good_needed = check.rise.max(1);
                 self.turn(Health::Down, HealthCause::ProbesFailed)
             }
-            // Already unavailable; `good_needed` stays, so that one never seen up still comes up on its first good probe.
+            // Already unavailable. `good_needed` stays the same, so a member that was never up still comes up on its
+            // first successful probe.
             Health::Unknown => self.turn(Health::Down, HealthCause::ProbesFailed),
             Health::Down => {
                 self.streak = 0;
@@ -144,14 +146,14 @@ impl Evidence {
         }
     }
 
-    /// Nobody listened: down until the next good probe.
+    /// A connect was refused: the member is down until the next successful probe.
     pub(crate) fn connect_refused(&mut self) -> Option<HealthChange> {
         match self.health {
             Health::Up => {
                 self.good_needed = 1;
                 self.turn(Health::Down, HealthCause::ConnectRefused)
             }
-            // What it takes to come up stays: the end of a maintenance asks for more than one good probe.
+            // `good_needed` stays the same: after maintenance more than one successful probe is needed.
             Health::Unknown | Health::Down => {
                 self.streak = 0;
                 None
@@ -159,8 +161,8 @@ impl Evidence {
         }
     }
 
-    /// Maintenance ended: a probed member is down until `rise` probes in a row were good, whatever was known before. Down
-    /// and not unknown, so that a backup keeps its writes until then.
+    /// Maintenance ended: a probed member is down until `rise` consecutive probes succeed, whatever was known before.
+    /// Its health is `Down` and not `Unknown`, so that a backup keeps getting its writes until then.
     pub(crate) fn end_maintenance(&mut self) -> Option<HealthChange> {
         let check = self.check.as_ref()?;
         if check.kind == CheckKind::None {
@@ -171,7 +173,7 @@ impl Evidence {
         self.turn(Health::Down, HealthCause::MaintenanceEnded)
     }
 
-    /// It answered a request; only where no probes are made does that bring a member up.
+    /// The member answered a request. This brings a member up only if no probes are made.
     pub(crate) fn answered(&mut self) -> Option<HealthChange> {
         match self.health != Health::Up && self.is_unprobed() {
             true => self.turn(Health::Up, HealthCause::Answered),
@@ -179,7 +181,7 @@ impl Evidence {
         }
     }
 
-    /// Whether probes have begun to change health: some in a row disagree with it, fewer than it takes.
+    /// Whether the last probes disagree with the health, but too few of them to change it.
     pub(crate) fn is_changing(&self) -> bool {
         self.streak > 0
     }

@@ -1,4 +1,4 @@
-//! One server of a pool, for as long as anybody knows it: counts, health and what the operator wants of it.
+//! One server of a pool: its counters, its health and its administrative state.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,58 +16,59 @@ use crate::slots::{Closures, SlotLimits, Slots, Tally};
 use crate::warmup::Warmup;
 use crate::work::{Task, Work};
 
-/// A member's run time state, shared by all workers and by every generation that names it.
+/// A member's run-time state, shared by all workers and by every generation that names it.
 ///
-/// What a configuration says about it (weight, limits, server name) stands in the pool's [`PoolEntry`](crate::Entry), so
-/// that a reload does not alter a generation that still runs.
+/// What a configuration says about the member (weight, limits, server name) is in the pool's
+/// [`PoolEntry`](crate::PoolEntry), so that a reload does not change a generation that still runs.
 #[derive(Debug)]
 pub struct Member {
     id: u64,
     pool: Arc<str>,
     address: Arc<str>,
-    /// Attempts in flight, those of them that hold a JRuby, and whether anything below keeps requests away.
+    /// Attempts in flight, those of them that hold a JRuby, and what closes the member.
     pub(crate) slots: Slots,
-    /// What its pool's members hold together.
+    /// The counts of all members of its pool.
     tally: Arc<Tally>,
-    /// Attempts in flight, by kind of work: those that hold a JRuby, and those that do not.
+    /// Attempts in flight by kind of work, with and without a JRuby.
     holding_jruby: [AtomicU32; Work::ALL.len()],
     without_jruby: [AtomicU32; Work::ALL.len()],
-    /// Milliseconds of work that those that hold a JRuby are expected to be.
+    /// Expected milliseconds of work of the attempts in flight that hold a JRuby.
     expected_ms: AtomicU64,
     pub(crate) pace: Pace,
-    /// Learned from the status service; 0: unknown.
+    /// Shown by the status service. 0: unknown.
     jrubies: AtomicU32,
-    /// Percent of the configured weight, by source, and their product.
+    /// Percent of the configured weight by source, and the product of all sources.
     percents: [AtomicU32; WeightSource::ALL.len()],
     percent: AtomicU32,
     pub(crate) credit: Credit,
     health: AtomicU8,
     administrative: AtomicU8,
-    /// What its agent check takes away, as a state.
+    /// The agent check's effect, as an administrative state.
     agent_administrative: AtomicU8,
     agent: Mutex<AgentState>,
     pub(crate) ejection: Ejection,
     warmup: Warmup,
-    /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
+    /// Milliseconds since start at which one request may try a member that is down without probes. 0: no request may
+    /// try it.
     retry_at_ms: AtomicU64,
     overload: Overload,
     evidence: Mutex<Evidence>,
 }
 
-/// What a request takes of a member.
+/// What a request takes of a member while it runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Need {
     pub(crate) task: Task,
-    /// How long it is expected to keep a JRuby busy.
+    /// How long it is expected to keep a JRuby busy, in milliseconds.
     pub(crate) expected_ms: u32,
 }
 
-/// What lowers a member's weight while it runs. The percentages of all sources are multiplied.
+/// A reason for a lower weight at run time. The percentages of all sources are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightSource {
     /// The member's own answer to the agent check.
     AgentCheck,
-    /// It was restarted and is not warm yet.
+    /// Slow start: it was restarted and is not warm yet.
     SlowStart,
 }
 
@@ -76,7 +77,7 @@ impl WeightSource {
     pub const ALL: [Self; 2] = [Self::AgentCheck, Self::SlowStart];
 }
 
-/// Largest number of JRubies that is believed.
+/// Largest number of JRubies that is accepted from a member.
 pub const JRUBIES_MAX: u32 = 1_000;
 
 impl Member {
@@ -107,7 +108,7 @@ impl Member {
         }
     }
 
-    /// Its number, which no other member of its registry has, ever.
+    /// Its number. No other member of its registry ever has it.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -122,7 +123,7 @@ impl Member {
         &self.address
     }
 
-    /// Attempts leased and not finished, over all workers.
+    /// Attempts that are leased and not finished, over all workers.
     pub fn in_flight(&self) -> u32 {
         self.slots.get().in_flight()
     }
@@ -143,13 +144,13 @@ impl Member {
         self.expected_ms.load(Ordering::Relaxed)
     }
 
-    /// JRubies that its status service has shown; none: unknown.
+    /// JRubies that its status service has shown. None: unknown.
     pub fn jrubies(&self) -> Option<u32> {
         Some(self.jrubies.load(Ordering::Relaxed)).filter(|count| *count > 0)
     }
 
-    /// Sets how many JRubies its status service has shown. False, and unknown from now on: the count is not 1 to
-    /// [`JRUBIES_MAX`].
+    /// Sets how many JRubies its status service has shown. False: the count is not 1 to [`JRUBIES_MAX`], so the
+    /// number is unknown from now on.
     pub fn learn_jrubies(&self, count: Option<u32>) -> bool {
         let believed = count.filter(|count| (1..=JRUBIES_MAX).contains(count));
         let count_now = believed.unwrap_or(0);
@@ -159,22 +160,22 @@ impl Member {
         believed == count
     }
 
-    /// Percent of the configured weight that it has now, over all sources; 0: it gets no new requests.
+    /// Percent of the configured weight that it has now, over all sources. 0: it gets no new requests.
     pub fn weight_percent(&self) -> u32 {
         self.percent.load(Ordering::Relaxed)
     }
 
-    /// What one source leaves it.
+    /// Percent that one source allows.
     pub fn source_percent(&self, source: WeightSource) -> u32 {
         self.percents[source as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets one source's percentage, at most 100. More than 0 of each source leaves at least 1.
+    /// Sets one source's percentage, at most 100. If no source says 0, at least 1 percent remains.
     pub fn set_weight_percent(&self, source: WeightSource, percent: u32) {
         self.note(|evidence| self.weigh(evidence, source, percent));
     }
 
-    /// Under the lock, so that of two sources at once the product holds both.
+    /// Called under the lock, so that the product holds both sources if two change at once.
     fn weigh(&self, _evidence: &Evidence, source: WeightSource, percent: u32) {
         self.percents[source as usize].store(percent.min(100), Ordering::Relaxed);
         let product = self.percents.iter().fold(100, |product, percent| {
@@ -195,37 +196,37 @@ impl Member {
         }
     }
 
-    /// What the operator and its agent check want of it: the stricter of both.
+    /// The stricter of the operator's state and the agent check's.
     pub fn administrative(&self) -> Administrative {
         let operator = self.administrative.load(Ordering::Acquire);
         let agent = self.agent_administrative.load(Ordering::Acquire);
         Administrative::of(operator.max(agent))
     }
 
-    /// What the operator wants of it.
+    /// The operator's state.
     pub fn operator_state(&self) -> Administrative {
         Administrative::of(self.administrative.load(Ordering::Acquire))
     }
 
-    /// What its agent check has said.
+    /// The state from its agent check.
     pub fn agent_state(&self) -> AgentState {
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is up and ready, and its weight is not 0 for now.
+    /// Whether it is up and ready, and its weight is not 0.
     pub fn is_available(&self) -> bool {
         self.health() == Health::Up
             && self.administrative() == Administrative::Ready
             && self.weight_percent() > 0
     }
 
-    /// Sets what the operator wants; requests in flight are left to finish. A probed member that leaves maintenance is
-    /// down until `rise` good probes in a row.
+    /// Sets the operator's state. Requests in flight may finish. A probed member that leaves maintenance is down
+    /// until `rise` consecutive probes succeed.
     pub fn administer(&self, state: Administrative) -> Option<HealthChange> {
         self.set_state(&self.administrative, state)
     }
 
-    /// Sets what its agent check has said; requests in flight are left to finish.
+    /// Sets the state from its agent check. Requests in flight may finish.
     pub fn set_agent_state(&self, state: AgentState) {
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = state;
         self.set_weight_percent(WeightSource::AgentCheck, state.weight_percent);
@@ -234,20 +235,20 @@ impl Member {
 
     fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<HealthChange> {
         self.note(|evidence| {
-            // Probes go on under an agent check, so what they have found holds when its maintenance ends.
+            // Probes continue under an agent check, so their results are still true when its maintenance ends.
             let ends = std::ptr::eq(source, &self.administrative)
                 && self.operator_state() == Administrative::Maintenance
                 && state != Administrative::Maintenance;
             source.store(state as u8, Ordering::Release);
             if ends && evidence.is_unprobed() {
-                // Probes would show it down first. It may have been restarted.
-                self.cool(evidence);
+                // A member with probes would first be seen down. This one may have been restarted.
+                self.start_cold(evidence);
             }
             ends.then(|| evidence.end_maintenance()).flatten()
         })
     }
 
-    /// Takes over what is known of the same server under another name.
+    /// Copies the state of the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         self.learn_jrubies(other.jrubies());
         self.warmup.take_over(&other.warmup);
@@ -255,13 +256,13 @@ impl Member {
         let known = other.evidence().clone();
         let retry_at = other.retry_at_ms.load(Ordering::Acquire);
         self.note(|evidence| {
-            // Where no probes are made, nothing else would bring it up again.
+            // Without probes, nothing else would bring it up again.
             self.retry_at_ms.store(retry_at, Ordering::Release);
             *evidence = known;
         });
     }
 
-    /// Notes an answer to a request that held a JRuby: a member that is not warm yet comes nearer to it.
+    /// Records an answer to a request that held a JRuby. It brings a member that is not warm closer to being warm.
     pub(crate) fn served(&self, now: Duration) {
         if self.warmup.is_active() {
             self.warmup.count();
@@ -269,14 +270,14 @@ impl Member {
         }
     }
 
-    /// Applies what time alone changes. To be called from time to time, as with each probe.
+    /// Applies changes that come with time alone. Call it from time to time, such as with each probe.
     pub fn refresh(&self, now: Duration) {
         self.teach(|overload| overload.expire(now));
         self.warm_up(now);
     }
 
-    /// Gives it the weight that slow start allows at `now` (time since start). Yields how warm it is, in percent; none: it is
-    /// warm.
+    /// Sets the weight that slow start allows at `now` (time since start). Returns how warm it is, in percent. None:
+    /// it is warm.
     pub fn warm_up(&self, now: Duration) -> Option<u32> {
         if !self.warmup.is_active() {
             return None;
@@ -292,32 +293,32 @@ impl Member {
         (progress < 100).then_some(progress)
     }
 
-    /// Notes that it answered as a server that is starting. Such an answer alone does not keep a member cold for ever, because
-    /// a client may be able to provoke it.
+    /// Records that it answered like a server that is starting. Such answers alone must not keep a member cold for
+    /// ever, because a client may be able to provoke them.
     pub fn noted_starting(&self) {
         if !self.warmup.is_active() {
             self.restarted();
         }
     }
 
-    /// Notes that it was restarted although its probes have not failed.
+    /// Records that it was restarted although its probes have not failed.
     pub fn restarted(&self) {
-        self.note(|evidence| self.cool(evidence));
+        self.note(|evidence| self.start_cold(evidence));
     }
 
-    /// Puts a pool's slow start in force. `jrubies`: as configured.
+    /// Applies a pool's slow start. `jrubies`: as configured.
     pub(crate) fn configure_slow_start(&self, settings: &SlowStartSettings, jrubies: Option<u32>) {
         self.warmup.configure(settings, jrubies);
     }
 
-    fn cool(&self, evidence: &Evidence) {
-        // Its queue is empty now, whatever it answered while it stopped.
+    fn start_cold(&self, evidence: &Evidence) {
+        // Its queue is empty now, whatever it answered while it was stopping.
         self.teach(Overload::forget);
         self.warmup.begin();
         self.weigh(evidence, WeightSource::SlowStart, self.warmup.weight(0));
     }
 
-    /// Time for which it is still ejected; none: it is not.
+    /// Remaining time of its ejection. None: it is not ejected.
     pub fn ejected_for(&self, now: Duration) -> Option<Duration> {
         self.ejection.remaining(now)
     }
@@ -327,35 +328,36 @@ impl Member {
         self.ejection.total()
     }
 
-    /// Leaves it out from `now` on, and yields for how long.
+    /// Ejects it at `now`. Returns for how long.
     pub(crate) fn eject(&self, settings: &EjectionSettings, now: Duration) -> Duration {
         self.note(|_| self.ejection.eject(settings, now))
     }
 
-    /// Takes it back in.
+    /// Ends its ejection.
     pub(crate) fn end_ejection(&self) {
         self.note(|_| self.ejection.end());
     }
 
-    /// Notes an attempt that brought an answer.
+    /// Records an attempt that got a response.
     pub fn attempt_succeeded(&self) {
         self.ejection.succeeded();
     }
 
-    /// Notes a good probe made by `check`; one made by a check no longer in force is ignored.
+    /// Records a successful probe made by `check`. It is ignored if the member has another check now.
     pub fn probe_succeeded(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.probe_succeeded(check))
     }
 
-    /// Notes a bad probe made by `check`; one made by a check no longer in force is ignored.
+    /// Records a failed probe made by `check`. It is ignored if the member has another check now.
     pub fn probe_failed(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.probe_failed(check))
     }
 
-    /// Notes that nobody listens (refused, or a name that does not resolve): down until its next good probe.
+    /// Records a refused connect, or a name that does not resolve: the member is down until its next successful
+    /// probe.
     ///
-    /// Where no probes are made, one request may try it again [`REFUSED_RETRY`] after `now` (time since start), and its
-    /// answer brings it up.
+    /// If no probes are made, one request may try it again [`REFUSED_RETRY`] after `now` (time since start). A
+    /// response brings it up.
     pub fn connect_refused(&self, now: Duration) -> Option<HealthChange> {
         self.note(|evidence| {
             if evidence.is_unprobed() {
@@ -365,7 +367,7 @@ impl Member {
         })
     }
 
-    /// Notes that it accepted a connection or answered; to be called on each, since one load is all it mostly costs.
+    /// Records that it accepted a connection or answered. Call it each time: it usually costs one load.
     pub fn answered(&self) -> Option<HealthChange> {
         match self.health() {
             Health::Up => None,
@@ -373,18 +375,20 @@ impl Member {
         }
     }
 
-    /// Notes that it refused a request, which still has its place, because its own queue is full. The number of requests in
-    /// flight is its limit then; if there is no other, it is not asked for a second. False: it was overloaded already.
+    /// Records that it refused a request, which still holds its slot, because its own queue is full. The number of
+    /// requests in flight becomes its limit. If there is no other request, it gets none for a second. False: it was
+    /// overloaded already.
     pub fn overloaded(&self, now: Duration) -> bool {
         self.note(|_| self.teach(|overload| overload.refused(self.working(), now)))
     }
 
-    /// Notes an answer that shows room in its queue, to a request that held a JRuby. Some of them raise its limit again.
+    /// Records an answer that shows room in its queue, to a request that held a JRuby. Several of them raise its
+    /// limit again.
     pub fn has_room(&self) {
         self.teach(Overload::answered);
     }
 
-    /// Changes what its refusals have taught.
+    /// Changes what was learned from its refusals.
     fn teach<R>(&self, change: impl FnOnce(&Overload) -> R) -> R {
         let before = self.overload.limit();
         let taught = change(&self.overload);
@@ -394,7 +398,7 @@ impl Member {
         taught
     }
 
-    /// Most attempts in flight that hold a JRuby, learned from its refusals; none: it has not refused any.
+    /// Maximum attempts in flight that hold a JRuby, learned from its refusals. None: it has not refused any.
     pub fn learned_limit(&self) -> Option<u32> {
         Some(self.overload.limit()).filter(|limit| *limit > 0)
     }
@@ -404,17 +408,17 @@ impl Member {
         self.overload.cause(now)
     }
 
-    /// Sets what its status service shows of an overload. True: it is a cause that was not shown before.
+    /// Sets the overload that its status service shows. True: this cause was not shown before.
     pub fn show_overload(&self, cause: Option<OverloadCause>) -> bool {
         self.overload.show(cause)
     }
 
-    /// Whether it is not asked for now, because its own queue was full.
+    /// Whether it gets no requests for now, because its own queue was full.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
         self.overload.is_paused(now)
     }
 
-    /// Whether its last probes disagree with its health, but too few of them to change it yet.
+    /// Whether its last probes disagree with its health, but too few of them to change it.
     pub fn is_changing(&self) -> bool {
         self.evidence().is_changing()
     }
@@ -427,13 +431,13 @@ impl Member {
         self.note(|evidence| evidence.replace(check))
     }
 
-    /// Whether it is up, or down without probes and due to be tried.
-    pub(crate) fn may_be_asked(&self, now: Duration) -> bool {
+    /// Whether it is up, or is down without probes and may be tried now.
+    pub(crate) fn may_get_requests(&self, now: Duration) -> bool {
         self.health() == Health::Up || self.retry_due(now).is_some()
     }
 
-    /// Takes one place, unless as many are taken as may be, another request is trying a member that is down, or the
-    /// operator has taken it out of service: a drain that has seen no request left must see none afterwards.
+    /// Takes one slot. It fails if no slot is free, if another request is trying a member that is down, or if the
+    /// operator has taken it out of service: after a drain has seen no request in flight, none may start.
     pub(crate) fn take(&self, need: Need, limits: SlotLimits, now: Duration) -> bool {
         let is_trial = self.slots.get().has(Closures::HEALTH);
         let heeded = Closures::OPERATOR.and(Closures::HEALTH, !is_trial);
@@ -485,8 +489,8 @@ impl Member {
         (at != 0 && at <= millis(now)).then_some(at)
     }
 
-    /// Ends a pause and an ejection whose time is over. Nothing does so earlier: what closes a member only makes a pick look
-    /// closer.
+    /// Ends a pause and an ejection that have expired. Nothing ends them earlier: a closed member only gets a closer
+    /// look from each pick.
     #[cold]
     fn end_elapsed(&self, now: Duration) {
         self.note(|_| {
@@ -499,17 +503,17 @@ impl Member {
         });
     }
 
-    /// Makes a change under the lock, and then shows requests all that it means for them in one step. Whatever closes or
-    /// opens a member goes through here.
+    /// Makes a change under the lock, then publishes all its effects on requests in one step. Every change that
+    /// closes or opens a member goes through here.
     fn note<R>(&self, change: impl FnOnce(&mut Evidence) -> R) -> R {
         let mut evidence = self.evidence();
         let noted = change(&mut evidence);
         if !evidence.is_unprobed() || evidence.health() == Health::Up {
             self.retry_at_ms.store(0, Ordering::Release);
         }
-        // Not at the proxy's own start, when it is seen for the first time.
+        // Not at the start of the proxy, when the member is seen for the first time.
         if self.health() == Health::Down && evidence.health() == Health::Up {
-            self.cool(&evidence);
+            self.start_cold(&evidence);
         }
         self.health
             .store(evidence.health() as u8, Ordering::Release);
@@ -531,20 +535,20 @@ impl Member {
             .and(Closures::EJECTION, self.ejection.is_noted())
     }
 
-    /// A panic elsewhere leaves whole evidence behind: each step is a few plain stores.
+    /// A panic elsewhere leaves consistent evidence behind: each step is a few plain stores.
     fn evidence(&self) -> MutexGuard<'_, Evidence> {
         self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What ends with time.
+/// Closures that expire.
 const TIMED: Closures = Closures::PAUSE.or(Closures::EJECTION);
 
 fn retry_after(now: Duration) -> u64 {
     millis(now + REFUSED_RETRY)
 }
 
-/// Never 0, which means "not to be tried".
+/// Never 0, which means that no request may try it.
 fn millis(since_start: Duration) -> u64 {
     u64::try_from(since_start.as_millis())
         .unwrap_or(u64::MAX)

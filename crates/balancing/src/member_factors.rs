@@ -1,24 +1,25 @@
-//! What picks go by for one member of a pool, computed when something changes.
+//! Values of one member for picks, computed when something changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::slots::{AtomicSlotLimits, Occupancy, SlotLimits};
 use crate::work::Task;
 
-/// What a pick goes by for one member. While it is worked out again, other workers may read some of it as it was before.
+/// Precomputed values of one member. While they are computed again, other workers may read some old and some new
+/// ones.
 #[derive(Debug, Default)]
 pub(crate) struct MemberFactors {
-    /// For requests that hold a JRuby, and for those that do not.
+    /// For requests with and without a JRuby.
     pub(crate) limits: [AtomicSlotLimits; 2],
-    /// Its part of the pool's work, at least 1.
-    pub(crate) part: AtomicU64,
-    /// The parts of all members before it.
-    pub(crate) parts_before: AtomicU64,
-    /// What one unit of work costs here: the more, the smaller its part and the slower it is.
+    /// Its share of the pool's work, at least 1.
+    pub(crate) share: AtomicU64,
+    /// The sum of the shares of all members before it.
+    pub(crate) shares_before: AtomicU64,
+    /// The cost of one unit of work here. It is higher for a smaller share and a slower member.
     pub(crate) unit_cost: AtomicU64,
-    /// The inverse of its part, up to [`INVERSE_MAX`] for the smallest.
+    /// The inverse of its share, up to `INVERSE_MAX` for the smallest share.
     pub(crate) inverse: AtomicU64,
-    /// What a millisecond of a request's own work costs here beside that.
+    /// The cost of a millisecond of a request's own work here, to be added.
     pub(crate) own_cost: AtomicU64,
 }
 
@@ -35,12 +36,12 @@ impl MemberFactors {
     }
 
     #[inline]
-    pub(crate) fn part(&self) -> u64 {
-        self.part.load(Ordering::Relaxed)
+    pub(crate) fn share(&self) -> u64 {
+        self.share.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn parts_before(&self) -> u64 {
-        self.parts_before.load(Ordering::Relaxed)
+    pub(crate) fn shares_before(&self) -> u64 {
+        self.shares_before.load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -1,10 +1,10 @@
-//! How many waiting requests may leave a failed member; pure, with time as an argument.
+//! How many waiting requests may leave a failed member. Pure: time is an argument.
 
 use std::time::Duration;
 
 use crate::rate::{Rate, SharedBucket};
 
-/// Requests that may move from the failed members of one pool to the others: 20 at once and 10 a second after that.
+/// Requests that may move from the failed members of one pool to other members: 20 at once and then 10 a second.
 ///
 /// A member that fails because its pool is overloaded may hold a hundred waiting requests. Sent to the other members
 /// all at once, they could overload the next member, and then the one after it.
@@ -13,13 +13,13 @@ pub const MOVE_RATE: Rate = Rate {
     burst: 20,
 };
 
-/// Limits what one pool may do by [`MOVE_RATE`].
+/// Enforces [`MOVE_RATE`] for one pool.
 #[derive(Debug, Default)]
 pub struct MoveLimiter(SharedBucket);
 
 impl MoveLimiter {
-    /// Counts a move at `now` (time since start). False: the limit is reached and nothing was counted; the request waits
-    /// where it is and may try again later.
+    /// Counts a move at `now` (time since start). False: the limit is reached and nothing was counted. The request
+    /// stays where it is and may try again later.
     pub fn admit(&self, now: Duration) -> bool {
         self.0.admit(MOVE_RATE, now)
     }

@@ -1,58 +1,58 @@
-//! A request that looks for a member, and why it gets none.
+//! A request that needs a member, and the reasons why it gets none.
 
 use std::sync::Arc;
 
 use crate::{pick_criteria::PickCriteria, share::Holding};
 
-/// What the admission needs to know of a request.
+/// A request as the admission sees it.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// What its client holds of the pool.
+    /// The account of its client in this pool.
     pub account: Arc<Holding>,
-    /// Which members may be asked.
-    pub target: EligibleMembers,
-    /// What leads the choice among them, and what kind of work it is.
-    pub lead: PickCriteria,
-    /// Members that were asked before, by [`Member::id`](crate::Member::id).
+    /// Which members may get it.
+    pub eligible: EligibleMembers,
+    /// The criteria of the pick, and the kind of work.
+    pub criteria: PickCriteria,
+    /// Members that were tried before, by [`Member::id`](crate::Member::id).
     pub tried: Vec<u64>,
-    /// Whether the attempt before failed on a connection that was used before. The member may then be asked again.
+    /// Whether the previous attempt failed on a reused connection. The same member may then be tried again.
     pub after_reuse: bool,
-    /// Whether the agent comes back after a 503. Those that do not fail their run on it (PUP-11853).
+    /// Whether the agent retries after a 503. Other agents fail their run (PUP-11853).
     pub comes_back: bool,
 }
 
 impl Offer {
-    /// Whether the same members have room for both.
+    /// Whether members that have no room for one of them have none for the other.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let members = |offer: &Self| (offer.target, offer.after_reuse, offer.lead.task);
+        let members = |offer: &Self| (offer.eligible, offer.after_reuse, offer.criteria.task);
         members(self) == members(other)
-            && self.lead.key == other.lead.key
+            && self.criteria.key == other.criteria.key
             && self.tried == other.tried
     }
 }
 
-/// Which members of a pool may be asked.
+/// Which members of a pool may get a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EligibleMembers {
     /// Any.
     #[default]
     Any,
-    /// The one that gets writes, or a backup while that one is down.
-    Write,
-    /// The one that gets writes, and no other.
-    WriterAlone,
+    /// The member that gets writes, or a backup while that one is down.
+    WriterOrBackup,
+    /// Only the member that gets writes.
+    WriterOnly,
 }
 
 /// Why no member was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
-    /// None is up and ready.
+    /// No member is up and ready.
     #[error("no member is available")]
     NoneAvailable,
-    /// Those that are up and ready have been tried.
+    /// All members that are up and ready have been tried.
     #[error("every available member has been tried")]
     AllTried,
-    /// Those that are up and ready and were not tried are at their limit.
+    /// All members that are up and ready and were not tried are at their limits.
     #[error("every available member is at its limit")]
     Full,
 }

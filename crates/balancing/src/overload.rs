@@ -1,4 +1,4 @@
-//! What a member's own full queue teaches: how many requests it can have at once. Pure, with time as an argument.
+//! A member's limit on requests, learned from refusals that say its own queue is full. Pure: time is an argument.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-/// What a member has shown of being overloaded.
+/// Signs of overload that a member has shown.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     /// Most attempts in flight that hold a JRuby; 0: not learned.
@@ -15,9 +15,9 @@ pub(crate) struct Overload {
     answers: AtomicU32,
     /// Milliseconds since start at which it last refused a request; 0: never.
     refused_at_ms: AtomicU64,
-    /// Milliseconds since start until which it is not asked; 0: it may be asked.
+    /// Milliseconds since start until which it gets no requests. 0: it may get requests.
     paused_until_ms: AtomicU64,
-    /// What its status service shows, as the number of an [`OverloadCause`] and 1; 0: nothing.
+    /// The cause that its status service shows, as the number of an [`OverloadCause`] plus 1. 0: none.
     shown: AtomicU8,
 }
 
@@ -35,11 +35,12 @@ pub enum OverloadCause {
 }
 
 impl Overload {
-    /// Notes that it refused a request because its own queue is full. `working`: attempts in flight that hold a JRuby, with
-    /// the one refused. False: it was overloaded already.
+    /// Records that it refused a request because its own queue is full. `working`: attempts in flight that hold a
+    /// JRuby, including the refused one. False: it was overloaded already.
     ///
-    /// The others were accepted, or will be refused and lower the limit further. So it gets no other request before one of
-    /// them ends. If there are none, the load comes from elsewhere, and only time can end it.
+    /// The other attempts were accepted, or will be refused and lower the limit further. So the member gets no
+    /// request before one of them ends. If there are no other attempts, the load comes from elsewhere, and the member
+    /// gets no request for a second.
     pub(crate) fn refused(&self, working: u32, now: Duration) -> bool {
         let is_new = !self.is_recent(now);
         let others = working.saturating_sub(1);
@@ -65,7 +66,7 @@ impl Overload {
         is_new
     }
 
-    /// Notes an answer that shows room in its queue. Some of them raise the limit by one.
+    /// Records an answer that shows room in its queue. Several of them raise the limit by one.
     pub(crate) fn answered(&self) {
         let limit = self.limit();
         if limit == 0 {
@@ -74,14 +75,14 @@ impl Overload {
         let answers = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
         if answers >= limit.saturating_mul(GROWTH_ANSWERS) {
             self.answers.store(0, Ordering::Relaxed);
-            // A refusal may have lowered it meanwhile, which counts.
+            // If a refusal has lowered the limit meanwhile, the lower limit stays.
             let (relaxed, raised) = (Ordering::Relaxed, limit.saturating_add(1));
             let _ = self.limit.compare_exchange(limit, raised, relaxed, relaxed);
         }
     }
 
-    /// Forgets a limit that no refusal has confirmed for long: what is in flight may be tunnels, whose end makes no room and
-    /// whose traffic raises no limit.
+    /// Removes a limit that no refusal has confirmed for a long time. What is in flight may be tunnels: their traffic
+    /// raises no limit.
     pub(crate) fn expire(&self, now: Duration) {
         let refused_at = self.refused_at_ms.load(Ordering::Relaxed);
         if self.limit() != 0 && millis(now).saturating_sub(refused_at) >= LIMIT_LASTS_MS {
@@ -89,7 +90,7 @@ impl Overload {
         }
     }
 
-    /// Takes over what is known of the same server under another name.
+    /// Copies the state of the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         self.limit.store(other.limit(), Ordering::Relaxed);
         let refused_at = other.refused_at_ms.load(Ordering::Relaxed);
@@ -102,12 +103,12 @@ impl Overload {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether it is not asked now.
+    /// Whether it gets no requests now.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
         self.has_paused() && millis(now) < self.paused_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Whether a pause has begun whose end was not noted.
+    /// Whether a pause has begun that was not ended yet.
     pub(crate) fn has_paused(&self) -> bool {
         self.paused_until_ms.load(Ordering::Relaxed) != 0
     }
@@ -116,7 +117,7 @@ impl Overload {
         self.paused_until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Sets what its status service shows. True: it is a cause that was not shown before.
+    /// Sets the cause that its status service shows. True: this cause was not shown before.
     pub(crate) fn show(&self, cause: Option<OverloadCause>) -> bool {
         let shown = cause.map_or(0, |cause| cause as u8 + 1);
         self.shown.swap(shown, Ordering::Relaxed) != shown && cause.is_some()
@@ -132,7 +133,7 @@ impl Overload {
         causes.find(|cause| *cause as u8 + 1 == shown)
     }
 
-    /// Forgets everything, because the server was restarted.
+    /// Resets everything, because the server was restarted.
     pub(crate) fn forget(&self) {
         self.limit.store(0, Ordering::Relaxed);
         self.refused_at_ms.store(0, Ordering::Relaxed);
@@ -173,13 +174,13 @@ fn millis(since_start: Duration) -> u64 {
         .max(1)
 }
 
-/// How long a member is not asked that refused its only request.
+/// How long a member that refused its only request gets no requests.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Answers for each request of the limit that raise it by one. At worst one request in so many is refused.
+/// Answers for each request of the limit that raise it by one. At worst one request in this many is refused.
 const GROWTH_ANSWERS: u32 = 8;
-/// For how long after the last refusal the limit holds.
+/// How long the limit applies after the last refusal.
 const LIMIT_LASTS_MS: u64 = 600_000;
-/// For how long after a refusal a member counts as overloaded.
+/// How long a member counts as overloaded after a refusal.
 const RECENT_MS: u64 = 30_000;
 
 #[cfg(test)]
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_no_refusal_confirms_ends() {
+    fn a_limit_expires_without_further_refusals() {
         let overload = Overload::default();
         overload.refused(3, at(1));
         overload.refused(3, at(500));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_refuses_its_only_request_is_left_alone_for_a_second() {
+    fn a_member_that_refuses_its_only_request_gets_none_for_a_second() {
         let overload = Overload::default();
         for round in 0..10 {
             overload.refused(1, at(round));
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_for_half_a_minute_and_goes_before_what_the_status_shows() {
+    fn a_refusal_counts_for_30_seconds_and_overrides_the_shown_cause() {
         let overload = Overload::default();
         for cause in OverloadCause::SHOWN {
             assert!(overload.show(Some(cause)));

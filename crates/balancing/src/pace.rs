@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::work::{Task, Work};
 
-/// How long each kind of work keeps a JRuby busy in a pool, over all members: a moving mean.
+/// Moving mean, over all members of a pool, of how long each kind of work keeps a JRuby busy.
 #[derive(Debug)]
 pub(crate) struct ServiceTimes {
     /// Microseconds, in the order of [`Work::ALL`].
     means: [AtomicU32; Work::ALL.len()],
-    /// Milliseconds since start at which the members' paces were last eased.
+    /// Milliseconds since start at which the members' paces were last moved towards the mean.
     eased_at_ms: AtomicU64,
 }
 
@@ -24,7 +24,7 @@ impl Default for ServiceTimes {
 }
 
 impl ServiceTimes {
-    /// How long a request is expected to keep a JRuby busy, in milliseconds: at least 1 where it needs one.
+    /// How long a request is expected to keep a JRuby busy, in milliseconds. At least 1 if it needs a JRuby.
     pub(crate) fn expected_ms(&self, task: Task) -> u32 {
         match task.without_jruby {
             true => 0,
@@ -36,8 +36,8 @@ impl ServiceTimes {
         self.means[work.index()].load(Ordering::Relaxed)
     }
 
-    /// Learns from a request of this kind that `pace`'s member has answered. Short times that are `doubtful`, as those of
-    /// errors, teach nothing: a member that fails at once must not seem fast.
+    /// Learns from a request of this kind that the member with this `pace` has answered. Short times that are
+    /// `doubtful`, such as those of errors, are ignored: a member that fails at once must not seem fast.
     pub(crate) fn learn(&self, work: Work, took: Duration, doubtful: bool, pace: &Pace) {
         let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         let mean = self.mean(work);
@@ -51,7 +51,7 @@ impl ServiceTimes {
         pace.learn(took, mean);
     }
 
-    /// Whether the paces are to be eased now: one caller in so long.
+    /// Whether to move the paces towards the mean now. True for one caller in each [`EASE_INTERVAL_MS`].
     pub(crate) fn ease_is_due(&self, now: Duration) -> bool {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let last = self.eased_at_ms.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl ServiceTimes {
     }
 }
 
-/// How long a member takes for its requests, as a multiple of what its pool takes for such ones: a moving mean.
+/// Moving mean of a member's service times, as a multiple of the pool's mean for the same kind of work.
 #[derive(Debug)]
 pub(crate) struct Pace(AtomicU32);
 
@@ -76,13 +76,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How slow the member is, in halves of the pool's pace: 2 to 16. A member less than half slower than the pool counts as
-    /// equally fast, since chance does as much, and a faster one gains nothing by it.
+    /// How slow the member is, in halves of the pool's pace: 2 to 16. A member that is less than half slower than the
+    /// pool counts as equally fast, because chance alone causes such differences. A faster member gains nothing.
     pub(crate) fn slowness(&self) -> u64 {
         u64::from(self.0.load(Ordering::Relaxed) / (AVERAGE / 2)).max(2)
     }
 
-    /// Races lose a sample at most.
+    /// A race between workers loses at most one sample.
     fn learn(&self, took: u32, mean: u32) {
         let multiple = u64::from(took) * u64::from(AVERAGE) / u64::from(mean.max(1));
         let multiple = multiple.clamp(u64::from(AVERAGE / 4), u64::from(SLOWEST)) as u32;
@@ -91,7 +91,7 @@ impl Pace {
             .store(towards(pace, multiple, PACE_SHARE), Ordering::Relaxed);
     }
 
-    /// Brings it nearer to the pool's pace: a member that was slow gets few requests that could show it faster.
+    /// Moves the pace towards the pool's. A slow member gets few requests that could show that it is faster now.
     pub(crate) fn ease(&self) {
         let pace = self.0.load(Ordering::Relaxed);
         self.0
@@ -99,7 +99,7 @@ impl Pace {
     }
 }
 
-/// A step from `value` to `target`, one in `share` of the way.
+/// `value` moved towards `target` by one part in `share` of the difference.
 fn towards(value: u32, target: u32, share: u32) -> u32 {
     match value <= target {
         true => value + (target - value) / share,
@@ -107,7 +107,7 @@ fn towards(value: u32, target: u32, share: u32) -> u32 {
     }
 }
 
-/// Microseconds that a kind of work is taken to need before any was seen.
+/// Assumed duration of a kind of work before any was measured, in microseconds.
 fn prior(work: Work) -> u32 {
     match work {
         Work::Catalog => 4_000_000,
@@ -119,7 +119,7 @@ fn prior(work: Work) -> u32 {
 
 const AVERAGE: u32 = 1 << 16;
 const SLOWEST: u32 = 8 * AVERAGE;
-/// A pool's mean is over about so many requests, since catalogs differ by a factor of a hundred.
+/// A pool's mean is over about this many requests, because catalogs differ by a factor of a hundred.
 const MEAN_SHARE: u32 = 64;
 const PACE_SHARE: u32 = 16;
 const EASE_SHARE: u32 = 8;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_catalog_changes_little_and_quick_errors_nothing() {
+    fn one_slow_catalog_changes_little_and_quick_errors_change_nothing() {
         let (times, pace) = (ServiceTimes::default(), Pace::default());
         taught(&pace, &times, Duration::from_secs(90), 1, false);
         assert_eq!(pace.slowness(), 2);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_member_seems_slow_and_is_eased_when_it_gets_nothing() {
+    fn a_slow_member_is_measured_as_slow_and_recovers_without_requests() {
         let (times, slow, fast) = (ServiceTimes::default(), Pace::default(), Pace::default());
         for _ in 0..100 {
             times.learn(Work::Catalog, Duration::from_secs(20), false, &slow);

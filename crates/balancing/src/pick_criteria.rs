@@ -1,32 +1,32 @@
-//! What a request brings to the choice of its member.
+//! The criteria by which a request's member is picked.
 
 use crate::work::Task;
 
-/// What leads a choice beside the state of the members.
+/// What a pick depends on, apart from the state of the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PickCriteria {
-    /// Hash of the key that a request is about, such as a file's checksum; it goes before every algorithm.
+    /// Hash of the key of a request, such as a file's checksum. It overrides every algorithm.
     pub key: Option<u64>,
-    /// Hash of the client's address, which `source-hash` goes by; without it that is `least-connections`.
+    /// Hash of the client's address, for `source-hash`. Without it, that algorithm picks like `least-connections`.
     pub source: Option<u64>,
-    /// Hash of the verified certname, which `certname-hash` goes by; without it that is `least-load`.
+    /// Hash of the verified certname, for `certname-hash`. Without it, that algorithm picks like `least-load`.
     pub certname: Option<u64>,
-    /// A number drawn anew for each request, even over all of `u64`, which `random` goes by.
+    /// A random number for each request, uniform over `u64`, for the algorithm `random`.
     pub random: u64,
-    /// What the request is for the member.
+    /// The kind of work.
     pub task: Task,
-    /// Which member the client stays with; it overrides all of the above.
-    pub stay: MemberPersistence,
+    /// The member that the client stays with. It overrides all of the above.
+    pub persistence: MemberPersistence,
 }
 
 /// Which member a client stays with while that member is available and below its limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemberPersistence {
-    /// None: each request may go to another.
+    /// No persistence: each request may go to another member.
     #[default]
     No,
-    /// The one that this hash leads to.
+    /// The member that this hash selects.
     Hash(u64),
-    /// The one of this number ([`Member::id`](crate::Member::id)).
+    /// The member with this [`Member::id`](crate::Member::id).
     Member(u64),
 }

@@ -1,4 +1,4 @@
-//! A set of members that do the same work, and which of them an attempt goes to.
+//! A set of members that do the same work, and the choice of the member for an attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::health::{Health, HealthChange};
 use crate::member::{Member, Need};
 use crate::offer::{EligibleMembers, Offer, PickError};
 use crate::pick_criteria::{MemberPersistence, PickCriteria};
-use crate::pool_entry::{MEMBERS_MAX, PoolEntry, Way};
+use crate::pool_entry::{MEMBERS_MAX, PickRule, PoolEntry};
 use crate::pool_factors::PoolFactors;
 use crate::pool_state::PoolState;
 use crate::rank::{RankReason, RankedMember};
@@ -28,7 +28,7 @@ use crate::work::{Task, Work};
 pub struct Pool {
     name: Arc<str>,
     entries: Box<[PoolEntry]>,
-    /// How many priorities there are; the backups are one.
+    /// Number of priorities. The backups count as one.
     tiers: u32,
     has_backup: bool,
     algorithm: Algorithm,
@@ -40,7 +40,7 @@ pub struct Pool {
     state: Arc<PoolState>,
 }
 
-/// A member held for one attempt; dropping it gives the place back.
+/// A slot on a member, held for one attempt. Dropping it gives the slot back.
 #[derive(Debug)]
 pub struct Lease {
     member: Arc<Member>,
@@ -49,12 +49,11 @@ pub struct Lease {
 }
 
 impl Pool {
-    /// Builds a pool; members that the registry knows keep their counts, health and administrative state.
+    /// Builds a pool. Members that the registry already knows keep their counters, health and administrative state.
     ///
-    /// Nothing that a running generation sees changes before [`adopt`](Self::adopt), so a pool may be built and thrown
-    /// away.
+    /// A running generation sees no change before [`adopt`](Self::adopt), so a pool may be built and thrown away.
     ///
-    /// `connections_max`: connections to one member. Each request in flight holds one.
+    /// `connections_max`: maximum connections to one member. Each request in flight holds one.
     pub fn new(settings: &PoolSettings, connections_max: u32, registry: &Registry) -> Self {
         let tiers = tiers(settings);
         let members = settings.members.iter().take(MEMBERS_MAX);
@@ -87,9 +86,9 @@ impl Pool {
         }
     }
 
-    /// Puts this pool's check and slow start in force on its members, when its generation is committed.
+    /// Applies this pool's check and slow start to its members, when its generation is committed.
     ///
-    /// A check that differs from the one in force resets what probes have shown, and that only.
+    /// A changed check resets the members' probe results and nothing else.
     pub fn adopt(&self) -> Vec<(usize, HealthChange)> {
         for entry in &self.entries {
             let member = &entry.member;
@@ -105,99 +104,100 @@ impl Pool {
             .collect()
     }
 
-    /// Picks a member for a request, and takes a place on it.
+    /// Picks a member for a request and takes a slot on it.
     ///
     /// # Errors
-    /// Says why no member can be asked.
+    /// No member can get the request.
     pub fn pick_for(&self, request: &Offer, now: Duration) -> Result<Lease, PickError> {
-        let task = request.lead.task;
-        let pick = |tried: &[u64]| match request.target {
-            EligibleMembers::Any => self.pick_led(tried, &request.lead, now),
-            EligibleMembers::Write => self.pick_for_write(tried, task, now),
-            EligibleMembers::WriterAlone => self.pick_writer(task, now),
+        let task = request.criteria.task;
+        let pick = |tried: &[u64]| match request.eligible {
+            EligibleMembers::Any => self.pick_led(tried, &request.criteria, now),
+            EligibleMembers::WriterOrBackup => self.pick_for_write(tried, task, now),
+            EligibleMembers::WriterOnly => self.pick_writer(task, now),
         };
         let tried = match request.tried.split_last() {
-            // A client that stays with a member asks it again on a new connection before another member.
+            // A client with persistence tries its member again on a new connection before another member.
             Some((_, before))
-                if request.after_reuse && request.lead.stay != MemberPersistence::No =>
+                if request.after_reuse && request.criteria.persistence != MemberPersistence::No =>
             {
                 before
             }
             _ => &request.tried,
         };
         match pick(tried) {
-            // A kept connection that breaks says little about its member: if no other can be asked now, a new one shows.
+            // A broken reused connection says little about its member. If no other member can be used now, the same
+            // one is tried on a new connection.
             Err(PickError::AllTried | PickError::Full) if request.after_reuse => pick(&[]),
             picked => picked,
         }
     }
 
-    /// Picks a member that is available and not among `tried` (by [`Member::id`]), and takes a place on it.
+    /// Picks a member that is available and not among `tried` (by [`Member::id`]), and takes a slot on it.
     ///
-    /// Where a hash leads (see [`key_hash`]), the next best member is taken while the best is not available. `now` is the
-    /// time since start.
+    /// If a hash leads the pick (see [`key_hash`](crate::key_hash)), the next best member is picked while the best
+    /// one is not available. `now` is the time since start.
     ///
     /// # Errors
-    /// Says why nobody can be picked.
+    /// No member can be picked.
     pub fn pick(
         &self,
         tried: &[u64],
-        lead: PickCriteria,
+        criteria: PickCriteria,
         now: Duration,
     ) -> Result<Lease, PickError> {
-        self.pick_led(tried, &lead, now)
+        self.pick_led(tried, &criteria, now)
     }
 
     fn pick_led(
         &self,
         tried: &[u64],
-        lead: &PickCriteria,
+        criteria: &PickCriteria,
         now: Duration,
     ) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
-            if let Some(outcome) = self.pick_once(tried, lead, now) {
+            if let Some(outcome) = self.pick_once(tried, criteria, now) {
                 return outcome;
             }
         }
         Err(PickError::Full)
     }
 
-    /// None: it is worth another try. Apart from the loop, which the compiler would else prepare for what a pick seldom
-    /// needs; so is [`choose`](Self::choose).
+    /// None: try again. A function of its own, so that the compiler does not prepare the loop for what a pick seldom
+    /// needs. The same is true of [`choose`](Self::choose).
     #[inline(never)]
     fn pick_once(
         &self,
         tried: &[u64],
-        lead: &PickCriteria,
+        criteria: &PickCriteria,
         now: Duration,
     ) -> Option<Result<Lease, PickError>> {
-        let tier = self.tier_in_turn(now);
-        let among = self.candidates(tier, tried, lead.task, now);
-        let home = self.home(tried, lead, now);
-        let others = || self.choose(&among, lead, &mut Turns::Shared(&self.state));
+        let tier = self.active_tier(now);
+        let among = self.candidates(tier, tried, criteria.task, now);
+        let home = self.home(tried, criteria, now);
+        let others = || self.choose(&among, criteria, &mut Turns::Shared(&self.state));
         let Some(index) = home.or_else(|| Some(others()?.0)) else {
             return match self.refusal(tier, tried, now) {
-                // Better one at which requests failed than none.
+                // A member whose requests failed is better than no member.
                 PickError::NoneAvailable if self.end_ejections(tier, now) => None,
                 refusal => Some(Err(refusal)),
             };
         };
-        self.lease(index, lead.task, now).map(Ok)
+        self.lease(index, criteria.task, now).map(Ok)
     }
 
-    /// The member that a client stays with, if it can be asked now. A client does not wait for it: while it is at its
-    /// limit, another member gets the request.
-    fn home(&self, tried: &[u64], lead: &PickCriteria, now: Duration) -> Option<usize> {
-        let MemberPersistence::Member(id) = lead.stay else {
+    /// The member that a client stays with, if it can get the request now. A client does not wait for it: while that
+    /// member is at its limit, another one gets the request.
+    fn home(&self, tried: &[u64], criteria: &PickCriteria, now: Duration) -> Option<usize> {
+        let MemberPersistence::Member(id) = criteria.persistence else {
             return None;
         };
         let mut entries = self.entries.iter();
         let index = entries.position(|entry| entry.member.id() == id)?;
         let entry = &self.entries[index];
-        (!entry.is_among(tried) && entry.is_open(lead.task, now)).then_some(index)
+        (!entry.is_among(tried) && entry.is_open(criteria.task, now)).then_some(index)
     }
 
-    /// Whether the clients of this member stay with it: it is up, ready and not ejected, at its limit or not.
+    /// Whether clients stay with this member: it is up, ready and not ejected. It may be at its limit.
     pub fn keeps_clients(&self, index: usize, now: Duration) -> bool {
         let entry = &self.entries[index];
         entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now)
@@ -209,12 +209,12 @@ impl Pool {
         most_wanted(&self.entries, hash, weight, |entry| entry.tier == 0)
     }
 
-    /// Takes a place for a write that must not be made in two places, as a CA's: on the first ordinary member and on no
-    /// other of them, since such writes are never balanced. Only while that one is known to be down, or is taken out by
-    /// the operator, does a backup get them: one that is at its limit or was never probed may be at work.
+    /// Takes a slot for a write that must not be made twice, such as a CA's. Such writes are never balanced: they go
+    /// only to the first ordinary member. A backup gets them only while that member is known to be down or is taken
+    /// out by the operator. A member that is at its limit or was never probed may still be at work.
     ///
     /// # Errors
-    /// Says why nobody can be asked.
+    /// No member can get the write.
     pub fn pick_for_write(
         &self,
         tried: &[u64],
@@ -231,14 +231,14 @@ impl Pool {
                 return Ok(lease);
             }
         }
-        // A place may be lost to another worker between the look and the grab: the second look says to what.
+        // Another worker may have taken the slot since the first look. The second look finds out what is in the rule.
         match first.obstacle(task, now) {
             None
             | Some(RankReason::Full { .. } | RankReason::Working { .. } | RankReason::Overloaded) => {
                 Err(PickError::Full)
             }
             Some(RankReason::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
-            // What an agent check says comes in plain text, and must not move writes to another CA.
+            // The answers of agent checks are plain text, so they must not move writes to another CA.
             Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),
             Some(_) => self
                 .backup(tried, task, now)
@@ -246,11 +246,11 @@ impl Pool {
         }
     }
 
-    /// Takes a place on the member that gets the writes, and on nobody else while that one is down: for a write that a
-    /// backup could only make wrong.
+    /// Takes a slot on the member that gets the writes, and on no other member. For a write that must not go to a
+    /// backup.
     ///
     /// # Errors
-    /// Says why it cannot be asked.
+    /// That member cannot get the write.
     pub fn pick_writer(&self, task: Task, now: Duration) -> Result<Lease, PickError> {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         match self.entries[index].obstacle(task, now) {
@@ -262,11 +262,11 @@ impl Pool {
         }
     }
 
-    /// Notes that an attempt at a member failed through the member's fault: no connection, no TLS, or no response. Yields
-    /// for how long the member is ejected, if it is from now on. `client`: whose request got no response; none: the
-    /// request was not sent.
+    /// Records that an attempt failed through the member's fault: no connection, no TLS, or no response. Returns for
+    /// how long the member is ejected, if it is ejected now. `client`: the client whose request got no response.
+    /// None: the request was not sent.
     ///
-    /// Ejections leave at least one member of the same priority available, and do not concern writes to a CA.
+    /// Ejections leave at least one member of the same priority available, and do not affect writes to a CA.
     pub fn attempt_failed(
         &self,
         index: usize,
@@ -291,8 +291,8 @@ impl Pool {
         (ejected < allowed && enough).then(|| entry.member.eject(settings, now))
     }
 
-    /// Takes ejected members back in where fewer than `panic_threshold` of their priority are available. To be called when
-    /// members have changed. True: there were some.
+    /// Ends ejections in priorities of which fewer than `panic_threshold` percent of the members are available. Call
+    /// it when members have changed. True: it ended some.
     pub fn end_ejections_in_panic(&self, settings: &EjectionSettings, now: Duration) -> bool {
         let _one_at_a_time = self.state.ejecting.lock();
         let mut any = false;
@@ -322,23 +322,23 @@ impl Pool {
         u32::try_from(catalogs).unwrap_or(u32::MAX)
     }
 
-    /// Counts a request, which allows so many percent of a retry.
+    /// Counts a request, which adds this many percent of a retry to the budget.
     pub fn count_request(&self, retry_budget: u32) {
         self.state.retries.save(retry_budget);
     }
 
-    /// Counts the search of a filebucket's file on a further member. False: the pool has made as many as it may. Searches
-    /// are counted apart from retries: a client that asks for files that are nowhere must not use up those of all others.
+    /// Counts a search for a filebucket's file on a further member. False: the pool's limit is reached. Searches have
+    /// their own limit: a client that requests missing files must not use up the retries of all clients.
     pub fn admit_search(&self, now: Duration) -> bool {
         self.state.searches.admit(now)
     }
 
-    /// Counts a retry. False: the pool has made as many as it may.
+    /// Counts a retry. False: the pool's retry budget is used up.
     pub fn admit_retry(&self, now: Duration) -> bool {
         self.state.retries.admit(now)
     }
 
-    /// Takes members that are up and ready back in. False: there are none.
+    /// Ends the ejections of members that are up and ready. False: there were none.
     fn end_ejections(&self, tier: u32, now: Duration) -> bool {
         let mut any = false;
         for entry in self.entries.iter().filter(|entry| entry.tier == tier) {
@@ -350,19 +350,19 @@ impl Pool {
         any
     }
 
-    /// Picks another member for a safe request that waits at the member `from`, if that member has failed: its probes have
-    /// taken it down, or the operator has put it into maintenance. None: the request waits on, because the member has
-    /// not failed, no other member is available, the pool's limit on moves is reached ([`MOVE_RATE`]), or it has made as many
-    /// retries as it may.
+    /// Picks another member for a safe request that waits at the member `from`, if that member has failed: its probes
+    /// have failed, or the operator has put it into maintenance. None: the request keeps waiting, because the member
+    /// has not failed, no other member is available, the limit on moves ([`MOVE_RATE`]) is reached, or the retry
+    /// budget is used up.
     ///
-    /// A member without probes that is down is tried with single requests. Such a request is the trial and stays.
+    /// A member that is down without probes is tried by one request at a time. Such a request stays where it is.
     ///
     /// [`MOVE_RATE`]: crate::moves::MOVE_RATE
     pub fn pick_elsewhere(
         &self,
         from: usize,
         tried: &[u64],
-        lead: PickCriteria,
+        criteria: PickCriteria,
         now: Duration,
     ) -> Option<Lease> {
         let member = &self.entries[from].member;
@@ -371,12 +371,12 @@ impl Pool {
             return None;
         }
         let tried: Vec<_> = tried.iter().copied().chain([member.id()]).collect();
-        let lease = self.pick(&tried, lead, now).ok()?;
+        let lease = self.pick(&tried, criteria, now).ok()?;
         let admitted = self.state.moves.admit(now) && self.admit_retry(now);
         admitted.then_some(lease)
     }
 
-    /// The member that gets the writes while it can: the first ordinary one.
+    /// The member that gets the writes: the first ordinary one.
     pub fn writer(&self) -> Option<usize> {
         let mut entries = self.entries.iter();
         entries.position(|entry| entry.role == Role::Ordinary)
@@ -387,35 +387,36 @@ impl Pool {
         self.has_backup
     }
 
-    /// The order in which members would be asked, one failing after the other, and why; those not asked come last.
+    /// The order in which members would get a request if one after the other failed, with the reasons. Members that
+    /// would not get it come last.
     ///
-    /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
-    pub fn order(&self, lead: PickCriteria, now: Duration) -> Vec<RankedMember> {
+    /// It uses the same code as [`pick`](Self::pick), and takes neither slots nor turns.
+    pub fn order(&self, criteria: PickCriteria, now: Duration) -> Vec<RankedMember> {
         let mut rehearsal = Rehearsal::new(&self.state, &self.entries);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
-        if let Some(index) = self.home(&asked, &lead, now) {
+        if let Some(index) = self.home(&asked, &criteria, now) {
             asked.push(self.entries[index].member.id());
             let why = RankReason::Persistence;
             places.push(RankedMember { index, why });
         }
         for tier in 0..self.tiers {
             loop {
-                let among = self.candidates(tier, &asked, lead.task, now);
-                let Some((index, way)) =
-                    self.choose(&among, &lead, &mut Turns::Rehearsed(&mut rehearsal))
+                let among = self.candidates(tier, &asked, criteria.task, now);
+                let Some((index, rule)) =
+                    self.choose(&among, &criteria, &mut Turns::Rehearsed(&mut rehearsal))
                 else {
                     break;
                 };
                 asked.push(self.entries[index].member.id());
-                let why = self.entries[index].reason(way);
+                let why = self.entries[index].reason(rule);
                 places.push(RankedMember { index, why });
             }
         }
         let left_out = |(index, entry): (usize, &PoolEntry)| {
             Some(RankedMember {
                 index,
-                why: entry.obstacle(lead.task, now).or_else(|| {
+                why: entry.obstacle(criteria.task, now).or_else(|| {
                     let ejected = entry.member.ejection.is_active(now);
                     ejected.then_some(RankReason::Ejected)
                 })?,
@@ -430,13 +431,13 @@ impl Pool {
         places
     }
 
-    /// How many members are available: up and ready, at their limit or not.
+    /// How many members are available: up and ready. They may be at their limits.
     pub fn available(&self) -> usize {
         let entries = self.entries.iter();
         entries.filter(|entry| entry.member.is_available()).count()
     }
 
-    /// Whether members are available now and none would be without these.
+    /// Whether members are available now, but none would be without these.
     pub fn depends_on(&self, members: &[usize]) -> bool {
         let (mut asked, mut others) = (0, 0);
         for (index, entry) in self.entries.iter().enumerate() {
@@ -449,8 +450,8 @@ impl Pool {
         asked > 0 && others == 0
     }
 
-    /// Whether a request may be sent now: as [`available`](Self::available), or a member without probes is due to be
-    /// tried again.
+    /// Whether a request may be sent now: a member is [`available`](Self::available), or one without probes may be
+    /// tried.
     pub fn is_available(&self, now: Duration) -> bool {
         self.entries.iter().any(|entry| entry.is_up_and_ready(now))
     }
@@ -460,7 +461,7 @@ impl Pool {
         &self.name
     }
 
-    /// Members in the order configured; a lease's index counts in it.
+    /// Members in the configured order, which is the order of a lease's index.
     pub fn entries(&self) -> &[PoolEntry] {
         &self.entries
     }
@@ -475,8 +476,8 @@ impl Pool {
         self.algorithm
     }
 
-    /// Learns from a member's answer how long such work takes, and that it is a request nearer to being warm. `doubtful`:
-    /// short times teach nothing, as those of errors. `now` is the time since start.
+    /// Learns from a member's answer how long such work takes, and counts it for slow start. `doubtful`: a short time
+    /// teaches nothing, as with errors. `now` is the time since start.
     pub fn learn(&self, lease: &Lease, took: Duration, doubtful: bool, now: Duration) {
         let task = lease.need.task;
         if !task.without_jruby && !doubtful {
@@ -499,11 +500,12 @@ impl Pool {
         )
     }
 
-    /// Which members are asked now: backups only while no ordinary member is available, tried or not. One that broke off a
-    /// request is still there for the next, and a backup may know less than it does. Of the role in turn, those of the
-    /// lowest priority of which one is up and ready. Members that are merely full keep their turn: requests wait for
-    /// them, and do not go to another site. Members whose JRubies are all busy are available.
-    pub fn tier_in_turn(&self, now: Duration) -> u32 {
+    /// The priority whose members get requests now. Backups get requests only while no ordinary member is available,
+    /// tried or not: an ordinary member that failed one request may serve the next, and a backup may have less data.
+    /// Within the role, it is the lowest priority of which a member is up and ready. Members that are merely full
+    /// keep their priority: requests wait for them and do not go to another site. Members whose JRubies are all busy
+    /// are available.
+    pub fn active_tier(&self, now: Duration) -> u32 {
         if self.tiers == 1 {
             return 0;
         }
@@ -513,18 +515,19 @@ impl Pool {
             true => Role::Backup,
             false => Role::Ordinary,
         };
-        let in_role = || self.entries.iter().filter(|entry| entry.role == role);
-        let up = in_role().filter(|entry| entry.is_up_and_ready(now));
+        let of_role = || self.entries.iter().filter(|entry| entry.role == role);
+        let up = of_role().filter(|entry| entry.is_up_and_ready(now));
         let lowest = up.map(|entry| entry.tier).min();
         lowest
-            .or_else(|| in_role().map(|entry| entry.tier).min())
+            .or_else(|| of_role().map(|entry| entry.tier).min())
             .unwrap_or(0)
     }
 
-    /// Requests for such work that the pool's members may have in flight now: those of the members in turn that are up and
-    /// ready, or of all members while none is. For work that holds JRubies it is what these can run.
+    /// How many requests for such work the pool's members may have in flight now. The members that count are those of
+    /// the active priority that are up and ready, or all members while there are none. For work that holds JRubies,
+    /// the JRubies limit the number.
     pub fn capacity(&self, task: Task, now: Duration) -> u32 {
-        let tier = self.tier_in_turn(now);
+        let tier = self.active_tier(now);
         let most = |entry: &PoolEntry| match task.without_jruby {
             true => entry.in_flight_max,
             false => entry.working_max(),
@@ -575,38 +578,38 @@ impl Pool {
     fn choose(
         &self,
         among: &Candidates<'_>,
-        lead: &PickCriteria,
+        criteria: &PickCriteria,
         turns: &mut Turns<'_>,
-    ) -> Option<(usize, Way)> {
+    ) -> Option<(usize, PickRule)> {
         use Algorithm::{
             CertnameHash, First, LeastConnections, LeastLoad, Random, RoundRobin, SourceHash,
         };
-        if let MemberPersistence::Hash(hash) = lead.stay {
-            return Some((among.stays(hash, self.weight_max)?, Way::Persistence));
+        if let MemberPersistence::Hash(hash) = criteria.persistence {
+            return Some((among.stays(hash, self.weight_max)?, PickRule::Persistence));
         }
-        let (index, way) = match (lead.key, self.algorithm) {
-            (Some(key), _) => (among.most_wanted(key, self.weight_max), Way::Key),
-            (None, SourceHash) if let Some(source) = lead.source => {
-                (among.most_wanted(source, self.weight_max), Way::Source)
+        let (index, rule) = match (criteria.key, self.algorithm) {
+            (Some(key), _) => (among.most_wanted(key, self.weight_max), PickRule::Key),
+            (None, SourceHash) if let Some(source) = criteria.source => {
+                (among.most_wanted(source, self.weight_max), PickRule::Source)
             }
-            (None, CertnameHash) if let Some(certname) = lead.certname => {
+            (None, CertnameHash) if let Some(certname) = criteria.certname => {
                 let index = among.most_wanted_within_bound(certname);
-                (index, Way::Certname)
+                (index, PickRule::Certname)
             }
             (None, LeastLoad | CertnameHash) if self.factors.by_load(among.tier) => {
-                (self.least_load(among, turns), Way::LeastLoad)
+                (self.least_load(among, turns), PickRule::LeastLoad)
             }
             (None, LeastLoad | CertnameHash | LeastConnections | SourceHash) => {
-                (among.least_connections(turns), Way::LeastConnections)
+                (among.least_connections(turns), PickRule::LeastConnections)
             }
-            (None, RoundRobin) => (among.in_rotation(turns), Way::Rotation),
-            (None, Random) => (among.drawn(lead.random), Way::Drawn),
-            (None, First) => (among.first(), Way::First),
+            (None, RoundRobin) => (among.in_rotation(turns), PickRule::Rotation),
+            (None, Random) => (among.drawn(criteria.random), PickRule::Drawn),
+            (None, First) => (among.first(), PickRule::First),
         };
-        Some((index?, way))
+        Some((index?, rule))
     }
 
-    /// By the expected wait.
+    /// Picks by the expected wait.
     fn least_load(&self, among: &Candidates<'_>, turns: &mut Turns<'_>) -> Option<usize> {
         let times = &self.state.times;
         if times.ease_is_due(among.now) {
@@ -633,7 +636,7 @@ impl Pool {
         })
     }
 
-    /// The first backup that is available.
+    /// Takes a slot on the first backup that is available.
     fn backup(&self, tried: &[u64], task: Task, now: Duration) -> Option<Lease> {
         let free = |(_, entry): &(usize, &PoolEntry)| {
             entry.role == Role::Backup && !entry.is_among(tried) && entry.is_open(task, now)
@@ -646,7 +649,7 @@ impl Pool {
 
     fn refusal(&self, tier: u32, tried: &[u64], now: Duration) -> PickError {
         let mut refusal = PickError::NoneAvailable;
-        // Where others have their turn, members of a better priority count as well: they may be full.
+        // Members of a better priority count as well: they may be full.
         for entry in self.entries.iter().filter(|entry| entry.tier <= tier) {
             match entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now) {
                 true if !entry.is_among(tried) => return PickError::Full,
@@ -658,12 +661,12 @@ impl Pool {
     }
 }
 
-/// Whether so few of so many members are available that the rest is worth a try.
+/// Whether so few members are available that ejected ones are better than none.
 fn is_panic(settings: &EjectionSettings, available: usize, members: usize) -> bool {
     available * 100 < members * settings.panic_threshold as usize
 }
 
-/// The priorities of a pool's members in the order in which they are asked; those of backups are the last.
+/// The priorities of a pool's members in the order in which they get requests. Backups come last.
 fn tiers(settings: &PoolSettings) -> Vec<(bool, u16)> {
     let mut tiers: Vec<_> = settings.members.iter().map(tier_of).collect();
     tiers.sort_unstable();
@@ -676,12 +679,12 @@ fn tier_of(member: &MemberSettings) -> (bool, u16) {
 }
 
 impl Lease {
-    /// Whose place it is.
+    /// The member.
     pub fn member(&self) -> &Arc<Member> {
         &self.member
     }
 
-    /// Which entry of its pool.
+    /// The index of its entry in the pool.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -693,7 +696,8 @@ impl Drop for Lease {
     }
 }
 
-/// Slots lost to other workers before a pick calls the pool full; each loss means that somebody else got one.
+/// How often a pick may lose a slot to another worker before it reports the pool as full. Each loss means that
+/// another request got a slot.
 const RACES_MAX: usize = 64;
 
 #[cfg(test)]

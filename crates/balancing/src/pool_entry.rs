@@ -1,4 +1,4 @@
-//! A member as one generation's configuration sees it.
+//! A member with the settings of one generation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,27 +15,27 @@ use crate::{
     work::Task,
 };
 
-/// Most members of a pool that are chosen among.
+/// Maximum number of members of a pool. Further ones are ignored.
 pub const MEMBERS_MAX: usize = 1_024;
 
-/// A member, and what this generation's configuration says about it.
+/// A member with the settings of this generation.
 #[derive(Debug)]
 pub struct PoolEntry {
-    /// Its run time state, shared with other generations.
+    /// Its run-time state, shared with other generations.
     pub member: Arc<Member>,
     /// Share of the load, at least 1.
     pub weight: u32,
     /// Most attempts in flight at once.
     pub in_flight_max: u32,
-    /// Name its certificate must carry; none: the host of its address.
+    /// Name that its certificate must have. None: the host of its address.
     pub server_name: Option<Arc<str>>,
-    /// Whether it is asked only while no ordinary member is available.
+    /// Whether it gets requests only while no ordinary member is available.
     pub role: Role,
     /// As configured.
     pub priority: u16,
-    /// The place of its priority among those of the pool; members of the first are asked while one is available.
+    /// The rank of its priority in the pool. Members of the first rank get requests while one of them is available.
     pub tier: u32,
-    /// JRubies as configured, which override those that its status service shows.
+    /// Configured number of JRubies. It overrides the number that its status service shows.
     pub(crate) jrubies: Option<u32>,
     pub(crate) jruby_load_max: u32,
     pub(crate) index: u32,
@@ -43,9 +43,9 @@ pub struct PoolEntry {
     pub(crate) factors: MemberFactors,
 }
 
-/// What decided a choice.
+/// The rule that picked a member.
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
+pub(crate) enum PickRule {
     Key,
     Source,
     Certname,
@@ -87,7 +87,7 @@ impl PoolEntry {
         self.jrubies.or_else(|| self.member.jrubies())
     }
 
-    /// Most attempts in flight that hold a JRuby: by its JRubies, and by what its own full queue has taught.
+    /// Maximum attempts in flight that hold a JRuby. The JRubies and the limit learned from its full queue bound it.
     pub fn working_max(&self) -> u32 {
         let share = |jrubies: u32| jrubies.saturating_mul(self.jruby_load_max).div_ceil(100);
         self.jrubies()
@@ -96,7 +96,7 @@ impl PoolEntry {
             .min(self.member.learned_limit().unwrap_or(u32::MAX))
     }
 
-    /// What keeps it from being asked, if anything does.
+    /// The reason why it gets no requests, if there is one.
     pub(crate) fn obstacle(&self, task: Task, now: Duration) -> Option<RankReason> {
         match self.member.administrative() {
             Administrative::Ready => {}
@@ -107,7 +107,7 @@ impl PoolEntry {
         if self.member.weight_percent() == 0 {
             return Some(RankReason::NoWeight);
         }
-        if !self.member.may_be_asked(now) {
+        if !self.member.may_get_requests(now) {
             return Some(RankReason::Health(self.member.health()));
         }
         if self.member.is_paused(now) {
@@ -121,7 +121,7 @@ impl PoolEntry {
         (!task.without_jruby && working >= max).then_some(RankReason::Working { working, max })
     }
 
-    /// Whether its check or the operator keeps requests from it, whatever its agent check says.
+    /// Whether its check or the operator keeps requests away from it. The agent check does not count.
     pub(crate) fn is_down_or_taken_out(&self) -> bool {
         self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
     }
@@ -134,13 +134,13 @@ impl PoolEntry {
         }
     }
 
-    /// Whether nothing keeps it from being asked.
+    /// Whether it may get requests.
     pub(crate) fn is_open(&self, task: Task, now: Duration) -> bool {
         let occupancy = self.member.slots.get();
         self.limits(task).admit(occupancy) || self.is_open_now(occupancy, task, now)
     }
 
-    /// The same by a closer look at a member that is closed, since what closes it may end with time.
+    /// The same with a closer look at a closed member, because what closes it may have expired.
     #[cold]
     pub(crate) fn is_open_now(&self, occupancy: Occupancy, task: Task, now: Duration) -> bool {
         occupancy.is_closed()
@@ -148,7 +148,7 @@ impl PoolEntry {
             && !self.member.ejection.is_active(now)
     }
 
-    /// Whether it is up, ready and below its `max`.
+    /// Whether it is up, ready and below `in_flight_max`.
     pub(crate) fn is_available(&self, now: Duration) -> bool {
         matches!(
             self.obstacle(Task::default(), now),
@@ -170,19 +170,19 @@ impl PoolEntry {
         )
     }
 
-    /// Its weight without what lowers it for now: a client that stays does not move because of that.
+    /// Its configured weight. A client with persistence does not move because the weight is lowered for a while.
     pub(crate) fn lasting_weight(&self) -> u64 {
         self.weight.into()
     }
 
-    /// Its weight with what lowers it for now, in hundredths.
+    /// Its present weight, in hundredths.
     pub(crate) fn weight_now(&self) -> u32 {
         self.weight.saturating_mul(self.member.weight_percent())
     }
 
-    /// Its part of the pool's work, in hundredths: its weight, and `by_load` times its JRubies, of which a member that shows
-    /// none is taken to have one.
-    pub(crate) fn part_now(&self, by_load: bool) -> u64 {
+    /// Its share of the pool's work, in hundredths: its weight, and `by_load` also times its JRubies. A member that
+    /// shows no JRubies counts as having one.
+    pub(crate) fn share_now(&self, by_load: bool) -> u64 {
         let jrubies = self.jrubies().filter(|_| by_load).unwrap_or(1);
         u64::from(jrubies) * u64::from(self.weight_now())
     }
@@ -194,22 +194,22 @@ impl PoolEntry {
         times(self, other) < times(other, self)
     }
 
-    pub(crate) fn reason(&self, way: Way) -> RankReason {
+    pub(crate) fn reason(&self, rule: PickRule) -> RankReason {
         let (in_flight, weight) = (self.member.in_flight(), self.weight);
-        match way {
-            Way::Key => RankReason::Hash,
-            Way::Source => RankReason::SourceHash,
-            Way::Certname => RankReason::CertnameHash,
-            Way::LeastLoad => RankReason::LeastLoad {
+        match rule {
+            PickRule::Key => RankReason::Hash,
+            PickRule::Source => RankReason::SourceHash,
+            PickRule::Certname => RankReason::CertnameHash,
+            PickRule::LeastLoad => RankReason::LeastLoad {
                 expected: Duration::from_millis(self.member.expected_ms()),
                 jrubies: self.jrubies().unwrap_or(0),
                 weight,
             },
-            Way::LeastConnections => RankReason::LeastConnections { in_flight, weight },
-            Way::Rotation => RankReason::Rotation { weight },
-            Way::Drawn => RankReason::Drawn { in_flight, weight },
-            Way::First => RankReason::First,
-            Way::Persistence => RankReason::Persistence,
+            PickRule::LeastConnections => RankReason::LeastConnections { in_flight, weight },
+            PickRule::Rotation => RankReason::Rotation { weight },
+            PickRule::Drawn => RankReason::Drawn { in_flight, weight },
+            PickRule::First => RankReason::First,
+            PickRule::Persistence => RankReason::Persistence,
         }
     }
 }

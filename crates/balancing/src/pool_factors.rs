@@ -1,5 +1,5 @@
-//! What picks go by for each member of a pool, worked out when something changes and not at each pick: weights, JRubies
-//! and limits change seldom, requests come often.
+//! Values for picks that are computed when something changes and not at each pick: weights, JRubies and limits change
+//! seldom, requests come often.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,26 +7,27 @@ use std::sync::{Mutex, PoisonError};
 use crate::pool_entry::{MEMBERS_MAX, PoolEntry};
 use crate::slots::{SlotLimits, Tally};
 
-/// What picks go by that is of the whole pool.
+/// Precomputed values of the whole pool.
 #[derive(Debug, Default)]
 pub(crate) struct PoolFactors {
-    /// The number of changes that is known.
+    /// The number of changes at the last computation, plus 1. 0: nothing was computed yet.
     changes: AtomicU64,
     refreshing: Mutex<()>,
-    /// Priorities, by bit, whose members all have a count of JRubies, where the algorithm goes by it.
+    /// Priorities, as bits, whose members are compared by the load of their JRubies: all of them have a count of
+    /// JRubies, and the algorithm uses it.
     by_load: AtomicU64,
     /// Whether some members are slower than others.
     uneven: AtomicBool,
-    parts: AtomicU64,
-    /// Of the members that nothing closes.
-    open_parts: AtomicU64,
-    part_max: AtomicU64,
-    /// Smallest inverse of a part; 0: parts are so far apart that inverses are too rough.
+    shares: AtomicU64,
+    /// The shares of the members that are not closed.
+    open_shares: AtomicU64,
+    share_max: AtomicU64,
+    /// Smallest inverse of a share. 0: the shares differ so much that the inverses are too rough.
     inverse_min: AtomicU64,
 }
 
 impl PoolFactors {
-    /// Whether members of this priority are compared by the work of their JRubies.
+    /// Whether members of this priority are compared by the load of their JRubies.
     pub(crate) fn by_load(&self, tier: u32) -> bool {
         self.by_load.load(Ordering::Relaxed) & tier_bit(tier) != 0
     }
@@ -35,26 +36,26 @@ impl PoolFactors {
         self.uneven.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn parts(&self) -> u64 {
-        self.parts.load(Ordering::Relaxed)
+    pub(crate) fn shares(&self) -> u64 {
+        self.shares.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn open_parts(&self) -> u64 {
-        self.open_parts.load(Ordering::Relaxed)
+    pub(crate) fn open_shares(&self) -> u64 {
+        self.open_shares.load(Ordering::Relaxed)
     }
 
     pub(crate) fn inverse_min(&self) -> u64 {
         self.inverse_min.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn part_max(&self) -> u64 {
-        self.part_max.load(Ordering::Relaxed)
+    pub(crate) fn share_max(&self) -> u64 {
+        self.share_max.load(Ordering::Relaxed)
     }
 
-    /// Works everything out again if anything has changed.
+    /// Computes everything again if anything has changed.
     #[inline]
     pub(crate) fn refresh(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
-        // One more than the changes, so that 0 means that nothing is known yet.
+        // One more than the number of changes, so that 0 means that nothing was computed yet.
         if self.changes.load(Ordering::Acquire) != tally.changes() + 1 {
             self.work_out(entries, tally, goes_by_load);
         }
@@ -62,55 +63,55 @@ impl PoolFactors {
 
     #[cold]
     fn work_out(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
-        // One at a time, or what was worked out from older values could be stored last.
+        // One worker at a time, so that values computed from an older state are never stored last.
         let _one = self
             .refreshing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Read before the values: what changes from here on is worked out by the next pick.
+        // Read before the values: a later change makes the next pick compute again.
         let changes = tally.changes() + 1;
         let by_load = if goes_by_load { counted(entries) } else { 0 };
         self.by_load.store(by_load, Ordering::Relaxed);
-        let (mut parts, mut open_parts) = (0, 0);
-        let (mut part_min, mut part_max) = (u64::MAX, 1);
+        let (mut shares, mut open_shares) = (0, 0);
+        let (mut share_min, mut share_max) = (u64::MAX, 1);
         let mut uneven = false;
         for entry in entries {
             let factors = &entry.factors;
             let limits = SlotLimits::new(entry.in_flight_max, entry.working_max());
             factors.limits[0].set(limits);
             factors.limits[1].set(limits.without_jruby());
-            let part = entry.part_now(by_load & tier_bit(entry.tier) != 0).max(1);
-            factors.part.store(part, Ordering::Relaxed);
-            factors.parts_before.store(parts, Ordering::Relaxed);
-            parts += part;
+            let share = entry.share_now(by_load & tier_bit(entry.tier) != 0).max(1);
+            factors.share.store(share, Ordering::Relaxed);
+            factors.shares_before.store(shares, Ordering::Relaxed);
+            shares += share;
             if !entry.member.slots.get().is_closed() {
-                open_parts += part;
+                open_shares += share;
             }
-            part_min = part_min.min(part);
-            part_max = part_max.max(part);
+            share_min = share_min.min(share);
+            share_max = share_max.max(share);
             uneven |= entry.member.pace.slowness() != entries[0].member.pace.slowness();
         }
-        self.parts.store(parts, Ordering::Relaxed);
-        self.open_parts.store(open_parts, Ordering::Relaxed);
-        self.part_max.store(part_max, Ordering::Relaxed);
+        self.shares.store(shares, Ordering::Relaxed);
+        self.open_shares.store(open_shares, Ordering::Relaxed);
+        self.share_max.store(share_max, Ordering::Relaxed);
         self.uneven.store(uneven, Ordering::Relaxed);
-        let inverse = |part: u64| part_min.saturating_mul(INVERSE_MAX) / part;
-        let inverse_min = Some(inverse(part_max)).filter(|inverse| *inverse >= INVERSE_ROUGH);
+        let inverse = |share: u64| share_min.saturating_mul(INVERSE_MAX) / share;
+        let inverse_min = Some(inverse(share_max)).filter(|inverse| *inverse >= INVERSE_ROUGH);
         self.inverse_min
             .store(inverse_min.unwrap_or(0), Ordering::Relaxed);
-        let base = base(entries, part_min);
+        let base = base(entries, share_min);
         for entry in entries {
             let factors = &entry.factors;
             factors
                 .inverse
-                .store(inverse(factors.part()), Ordering::Relaxed);
+                .store(inverse(factors.share()), Ordering::Relaxed);
             let slowness = match by_load & tier_bit(entry.tier) {
                 0 => 1,
                 _ => entry.member.pace.slowness(),
             };
-            let unit_cost = slowness * base / factors.part();
+            let unit_cost = slowness * base / factors.share();
             factors.unit_cost.store(unit_cost, Ordering::Relaxed);
-            // A part is in hundredths.
+            // A share is in hundredths.
             let own_cost = slowness * (base / 100);
             factors.own_cost.store(own_cost, Ordering::Relaxed);
         }
@@ -118,7 +119,7 @@ impl PoolFactors {
     }
 }
 
-/// The priorities, by bit, of whose members that nothing closes all have a count of JRubies.
+/// The priorities, as bits, whose members that are not closed all have a count of JRubies.
 fn counted(entries: &[PoolEntry]) -> u64 {
     let uncounted = entries
         .iter()
@@ -126,19 +127,20 @@ fn counted(entries: &[PoolEntry]) -> u64 {
     !uncounted.fold(0, |tiers, entry| tiers | tier_bit(entry.tier))
 }
 
-/// Those after the last bit share it: they are compared by load while all of them can be.
+/// Priorities after the last bit share it: they are compared by load only if all of them can be.
 const fn tier_bit(tier: u32) -> u64 {
     1 << if tier < 63 { tier } else { 63 }
 }
 
-/// What costs are counted in: a multiple of all parts, so that costs that are equal compare so. Where that is too large to
-/// be multiplied, the largest number that is not; costs of members whose weights are far apart are then a little rough.
-fn base(entries: &[PoolEntry], part_min: u64) -> u64 {
-    let most = part_min.saturating_mul(UNIT_COST_MAX).min(BASE_MAX);
+/// The unit of costs: a multiple of all shares, so that equal costs compare as equal. If the multiple is too large
+/// for the multiplications, the largest possible number is used. Costs of members whose weights differ widely are
+/// then slightly inexact.
+fn base(entries: &[PoolEntry], share_min: u64) -> u64 {
+    let most = share_min.saturating_mul(UNIT_COST_MAX).min(BASE_MAX);
     let mut base = 100;
     for entry in entries.iter().take(MEMBERS_MAX) {
-        let part = entry.factors.part();
-        base = base / greatest_common_divisor(base, part) * part;
+        let share = entry.factors.share();
+        base = base / greatest_common_divisor(base, share) * share;
         if base > most {
             return most;
         }
@@ -153,14 +155,14 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Times 31 bits of a hash this is below 2^64.
+/// Multiplied by 31 bits of a hash this is below 2^64.
 const INVERSE_MAX: u64 = 1 << 32;
-/// An inverse from which on its rounding is below the margin of [`surely_most_wanted`].
+/// From this inverse on, its rounding is below the margin of [`surely_most_wanted`].
 ///
 /// [`surely_most_wanted`]: crate::rendezvous::surely_most_wanted
 const INVERSE_ROUGH: u64 = 1 << 12;
-/// Times the slowest pace (2^4) and all the work that a member can hold (100,000 requests of 64 s, below 2^33 ms) this is
-/// below 2^64.
+/// Multiplied by the slowest pace (2^4) and all the work that a member can hold (100,000 requests of 64 s, below 2^33
+/// ms) this is below 2^64.
 const UNIT_COST_MAX: u64 = 1 << 26;
-/// Times the slowest pace and the longest work of a request (64 s, 2^16 ms) this is below 2^64.
+/// Multiplied by the slowest pace and the longest work of a request (64 s, 2^16 ms) this is below 2^64.
 const BASE_MAX: u64 = 1 << 43;

@@ -1,4 +1,4 @@
-//! What a pool keeps over generations.
+//! The state of a pool that outlasts generations.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,8 +10,8 @@ use crate::{
     slots::Tally,
 };
 
-/// What a pool keeps over generations: whose turn it is, how many requests may leave a failed member, and how long work
-/// takes.
+/// The state of a pool that outlasts generations: whose turn it is, how many requests may leave a failed member, and
+/// how long work takes.
 #[derive(Debug, Default)]
 pub struct PoolState {
     pub(crate) tally: Arc<Tally>,
@@ -19,9 +19,9 @@ pub struct PoolState {
     pub(crate) ties: Ties,
     pub(crate) wheel: Wheel,
     pub(crate) moves: MoveLimiter,
-    /// Requests that look for a filebucket's file on a further member.
+    /// Limits searches for a filebucket's file on further members.
     pub(crate) searches: MoveLimiter,
-    /// Held while a member is ejected, so that two workers cannot eject more than may be.
+    /// Locked while a member is ejected, so that two workers cannot eject more members than allowed.
     pub(crate) ejecting: Mutex<()>,
     pub(crate) retries: RetryBudget,
     pub(crate) times: ServiceTimes,

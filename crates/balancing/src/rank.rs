@@ -1,22 +1,22 @@
-//! The order in which members would get a request, and why each has its position.
+//! The order in which members would get a request, with the reason for each position.
 
 use std::{fmt, time::Duration};
 
 use crate::{administrative::Administrative, health::Health};
 
-/// A member's place in the order in which it would be asked.
+/// A member's position in the order in which members would get a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankedMember {
     /// Which entry of the pool.
     pub index: usize,
-    /// Why it stands there.
+    /// The reason for its position.
     pub why: RankReason,
 }
 
-/// Why a member stands where it does.
+/// The reason for a member's position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankReason {
-    /// Shortest expected wait among those left.
+    /// Shortest expected wait among the remaining members.
     LeastLoad {
         /// How long its work in flight is expected to keep one JRuby busy.
         expected: Duration,
@@ -25,58 +25,58 @@ pub enum RankReason {
         /// Its weight.
         weight: u32,
     },
-    /// Fewest in flight for its weight among those left.
+    /// Fewest requests in flight for its weight among the remaining members.
     LeastConnections {
         /// Attempts in flight.
         in_flight: u32,
         /// Its weight.
         weight: u32,
     },
-    /// Next in the rotation among those left.
+    /// Next in the rotation among the remaining members.
     Rotation {
         /// Its weight.
         weight: u32,
     },
-    /// The less loaded of two drawn by weight among those left.
+    /// The less loaded of two remaining members, drawn by weight.
     Drawn {
         /// Attempts in flight.
         in_flight: u32,
         /// Its weight.
         weight: u32,
     },
-    /// The request's key hashes to it before those left.
+    /// The request's key hashes to it rather than to the remaining members.
     Hash,
-    /// The client's address hashes to it before those left.
+    /// The client's address hashes to it rather than to the remaining members.
     SourceHash,
-    /// The certname hashes to it before those left whose load is within the bound.
+    /// The certname hashes to it rather than to the remaining members whose load is within the bound.
     CertnameHash,
-    /// First in the order configured among those left.
+    /// First of the remaining members in the configured order.
     First,
-    /// The client stays with it before those left.
+    /// The client stays with it by persistence.
     Persistence,
-    /// Not asked: at its limit.
+    /// Not used: at its limit.
     Full {
         /// Attempts in flight.
         in_flight: u32,
         /// Its limit.
         max: u32,
     },
-    /// Not asked for a moment: it refused a request because its own queue is full.
+    /// Not used for a moment: it refused a request because its own queue is full.
     Overloaded,
-    /// Not asked: as many requests hold its JRubies as may.
+    /// Not used: its JRubies are all busy.
     Working {
         /// Attempts in flight that hold a JRuby.
         working: u32,
-        /// Most of them.
+        /// Maximum number of such attempts.
         max: u32,
     },
-    /// Not asked: not up.
+    /// Not used: not up.
     Health(Health),
-    /// Not asked for now: attempts failed there.
+    /// Not used for now: ejected because attempts failed.
     Ejected,
-    /// Not asked: the operator said so.
+    /// Not used: taken out by the operator or the agent check.
     Administrative(Administrative),
-    /// Not asked: its weight is 0 for now.
+    /// Not used: its weight is 0 for now.
     NoWeight,
 }
 

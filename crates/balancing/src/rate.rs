@@ -1,6 +1,6 @@
-//! How often something may be asked, by one address and by all together; pure, with time and chance as arguments.
+//! Rate limits for one address and for all addresses together. Pure: time and random numbers are arguments.
 //!
-//! It says when to come again, each time something else: what a herd is told must spread it.
+//! A refusal says when to come again. The times differ, so that a herd of clients is spread.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::hash::mix;
 
-/// How often: in the long run, and at once after a quiet time.
+/// A rate: sustained, and in a burst after a quiet time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Requests a second.
@@ -17,19 +17,20 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// The two rates that a request has to keep.
+/// The two rates that apply to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Of one address; of IPv6 the /64 that it is in, since whoever has one address there has them all.
+    /// Of one address. An IPv6 address counts as its /64, because a client that has one address there has all of
+    /// them.
     pub address: Rate,
     /// Of all addresses together.
     pub total: Rate,
 }
 
 impl Default for Rates {
-    /// Those of clients without a verified certificate at the CA. An agent that enrols asks for four things (CA
-    /// certificate, CRL, its request, its certificate), and then twice every two minutes until it is signed: 500 behind
-    /// one address ask 2,000 times at once, and 8 times a second after that.
+    /// The rates of clients without a verified certificate at the CA. An agent that enrols makes four requests (CA
+    /// certificate, CRL, certificate request, certificate), then two every two minutes until its certificate is
+    /// signed. So 500 agents behind one address make 2,000 requests at once and 8 a second after that.
     fn default() -> Self {
         Self {
             address: Rate {
@@ -44,25 +45,25 @@ impl Default for Rates {
     }
 }
 
-/// A request that came too soon.
+/// A request that exceeds a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateExceeded {
-    /// Whose rate it is.
+    /// Which rate it exceeds.
     pub of: RateScope,
     /// When to come again: never zero.
     pub retry_after: Duration,
 }
 
-/// Whose rate was exceeded.
+/// The scope of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateScope {
-    /// That of the client's address.
+    /// The client's address.
     Address,
-    /// That of all.
+    /// All addresses.
     Total,
 }
 
-/// Remembers who asked when. It outlasts configurations: the rates are an argument.
+/// The memory of recent requests. It outlasts configurations: the rates are an argument.
 #[derive(Debug)]
 pub struct RateLimiter {
     seed: u64,
@@ -72,23 +73,23 @@ pub struct RateLimiter {
 #[derive(Debug, Default)]
 struct Memory {
     total: Bucket,
-    /// [`SOURCES_MAX`] places in sets of [`WAYS`]; empty until somebody asks.
+    /// [`SOURCES_MAX`] slots in sets of [`WAYS`]. Empty until the first request.
     sources: Vec<Source>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Source {
-    /// 0: nobody's place.
+    /// 0: the slot is free.
     key: u64,
     bucket: Bucket,
 }
 
-/// The generic cell rate algorithm, in microseconds since start: full while `due` is not in the future.
+/// The generic cell rate algorithm, in microseconds since start. The bucket is full while `due` is not in the future.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bucket {
-    /// When it would be full again.
+    /// When the bucket will be full again.
     due: u64,
-    /// The last turn that was given to somebody who came too soon.
+    /// The last turn that was given to a client that exceeded the rate.
     turn: u64,
 }
 
@@ -97,10 +98,10 @@ pub(crate) struct Bucket {
 pub(crate) struct SharedBucket(Mutex<Bucket>);
 
 impl SharedBucket {
-    /// Counts one at `now` (time since start). False: the rate is reached, and nothing was counted.
+    /// Counts one at `now` (time since start). False: the rate is exceeded and nothing was counted.
     pub(crate) fn admit(&self, rate: Rate, now: Duration) -> bool {
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
-        // A panic elsewhere leaves a whole number behind.
+        // A panic elsewhere leaves a consistent number behind.
         let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let admitted = bucket.has_room(rate, now);
         if admitted {
@@ -111,7 +112,7 @@ impl SharedBucket {
 }
 
 impl RateLimiter {
-    /// One that has seen nobody. `seed` is a secret: who knew it could choose addresses that share a place.
+    /// An empty limiter. `seed` must be secret: a client that knows it could choose addresses that share a slot.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -119,11 +120,11 @@ impl RateLimiter {
         }
     }
 
-    /// Counts a request of `source` at `now` (time since start), unless it comes too soon. `random` spreads those who
-    /// are told to come again.
+    /// Counts a request of `source` at `now` (time since start), unless it exceeds a rate. `random` spreads the
+    /// clients that are refused.
     ///
     /// # Errors
-    /// It comes too soon; nothing is counted then.
+    /// It exceeds a rate. Nothing is counted then.
     pub fn count(
         &self,
         rates: &Rates,
@@ -137,7 +138,7 @@ impl RateLimiter {
         if sources.is_empty() {
             sources.resize(SOURCES_MAX, Source::default());
         }
-        let bucket = place_of(sources, key_of(source, self.seed));
+        let bucket = bucket_of(sources, key_of(source, self.seed));
         let too_soon = |of, bucket: &mut Bucket, rate| RateExceeded {
             of,
             retry_after: bucket.turn(rate, now, random),
@@ -153,7 +154,7 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// A panic elsewhere leaves whole numbers behind.
+    /// A panic elsewhere leaves consistent numbers behind.
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,8 +168,8 @@ impl Rate {
 }
 
 impl Bucket {
-    /// What a slower rate or a deeper burst of an earlier configuration has left behind counts as no more than empty: a
-    /// rate that is raised would else hold only once the old one has been paid.
+    /// A debt from a slower rate or a larger burst of an earlier configuration is cut to an empty bucket. Otherwise a
+    /// raised rate would apply only after the old debt is paid.
     pub(crate) fn has_room(&mut self, rate: Rate, now: u64) -> bool {
         let depth = rate.gap() * u64::from(rate.burst.max(1));
         self.due = self.due.min(now + depth);
@@ -179,8 +180,8 @@ impl Bucket {
         self.due = self.due.max(now) + rate.gap();
     }
 
-    /// When whoever came too soon may come again: each a gap after the one before, so that a herd comes back at the rate
-    /// that is kept. Those whom no turn is left for within [`TURNS_MAX`] are spread over all of it.
+    /// When a refused client may come again. Each gets a turn one gap after the one before, so that a herd returns at
+    /// the allowed rate. If no turn is left within [`TURNS_MAX`], the client gets a random time within it.
     fn turn(&mut self, rate: Rate, now: u64, random: u64) -> Duration {
         let next = self.turn.max(now) + rate.gap();
         let wait = if next - now <= TURNS_MAX {
@@ -193,9 +194,9 @@ impl Bucket {
     }
 }
 
-/// The place of a source: its own; else that of whoever in its set has the most room, who is forgotten. Whoever exceeds
-/// a rate is so the last to be forgotten.
-fn place_of(sources: &mut [Source], key: u64) -> &mut Bucket {
+/// The bucket of a source. A new source replaces the one with the most room in its set, so a source that exceeds a
+/// rate is the last to be forgotten.
+fn bucket_of(sources: &mut [Source], key: u64) -> &mut Bucket {
     let sets = SOURCES_MAX / WAYS;
     let begin = ((key >> 32) as usize % sets) * WAYS;
     let set = &mut sources[begin..begin + WAYS];
@@ -212,8 +213,8 @@ fn place_of(sources: &mut [Source], key: u64) -> &mut Bucket {
     &mut set[index].bucket
 }
 
-/// Whose a request is where addresses are counted: an IPv4 address however it came; of IPv6 the /64, since whoever has one
-/// address there has them all.
+/// The address that a request is counted under. An IPv4 address counts as itself, also over an IPv6 socket. An IPv6
+/// address counts as its /64, because a client that has one address there has all of them.
 pub fn counted_as(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => {
@@ -224,26 +225,27 @@ pub fn counted_as(source: IpAddr) -> IpAddr {
     }
 }
 
-/// An address, or a /64, as a number that nobody outside can foresee; never 0.
+/// An address, or a /64, as a number that no client can predict. Never 0.
 fn key_of(source: IpAddr, seed: u64) -> u64 {
     let (number, family) = match counted_as(source) {
         IpAddr::V4(address) => (u64::from(address.to_bits()), 4),
         IpAddr::V6(address) => ((address.to_bits() >> 64) as u64, 6),
     };
-    // Two rounds keyed by a secret: a bijection of the number, so that no two of a family share a key.
+    // Two rounds keyed by a secret. They are a bijection, so no two addresses of a family share a key.
     mix(mix(number ^ seed).wrapping_add(seed.rotate_left(family))).max(1)
 }
 
-/// Addresses that are remembered, 32 bytes each: a site's agents behind as many addresses of their own enrol in one
-/// night. Of more, those who ask least are forgotten, and may ask their burst anew; the total holds for all.
+/// Addresses that are remembered, 32 bytes each: enough for a site whose agents enrol in one night, each behind its
+/// own address. Beyond that, the addresses with the fewest requests are forgotten and get a new burst. The total rate
+/// still applies.
 pub const SOURCES_MAX: usize = 8192;
-/// Places among which one of an address is: so many whose numbers collide are told apart.
+/// Slots in a set. This many addresses whose numbers collide are counted separately.
 const WAYS: usize = 8;
-/// Most time that somebody is told to wait for a turn.
+/// Longest wait for a turn, in microseconds.
 const TURNS_MAX: u64 = 120_000_000;
-/// Least time: an agent sleeps whole seconds.
+/// Shortest wait, in microseconds: an agent sleeps whole seconds.
 const TURN_MIN: u64 = 1_000_000;
-/// What is added by chance.
+/// Maximum random addition to a wait, in microseconds.
 const SPREAD: u64 = 10_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Every member and pool that any generation names, kept across reloads, and the operator's instructions on members.
+//! Every member and pool that any generation names, and the operator's instructions on members. They outlast reloads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::health::HealthChange;
 use crate::member::Member;
 use crate::pool_state::PoolState;
 
-/// Members by pool name and address, and what each pool keeps.
+/// Members by pool name and address, and the state of each pool.
 #[derive(Debug, Default)]
 pub struct Registry(Mutex<Known>);
 
@@ -19,14 +19,15 @@ struct Known {
     members: Vec<Arc<Member>>,
     pools: BTreeMap<String, Arc<PoolState>>,
     next_id: u64,
-    /// Of members that are not ready, configured or not: one that is configured again keeps its state.
+    /// Instructions on members that are not ready, configured or not. A member that is configured again gets its
+    /// state back.
     instructions: BTreeMap<MemberName, Instruction>,
 }
 
 /// The pool and the address of a member.
 pub type MemberName = (String, String);
 
-/// The operator took a member out of service.
+/// The operator's instruction that takes a member out of service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
     /// Drain or maintenance.
@@ -37,13 +38,13 @@ pub struct Instruction {
     pub why: Option<String>,
     /// When the member got this state.
     pub since: SystemTime,
-    /// When the member becomes ready by itself; none: never.
+    /// When the member becomes ready without another instruction. None: never.
     pub until: Option<SystemTime>,
-    /// Since when no configuration has the member; none: the active one has it.
+    /// Since when no configuration names the member. None: the active one does.
     pub absent_since: Option<SystemTime>,
 }
 
-/// An instruction whose end has come, and what that changed of the member's health.
+/// An expired instruction, and how its end changed the member's health.
 pub type EndedInstruction = (MemberName, Instruction, Option<HealthChange>);
 
 /// There are [`INSTRUCTIONS_MAX`] instructions already.
@@ -51,19 +52,17 @@ pub type EndedInstruction = (MemberName, Instruction, Option<HealthChange>);
 #[error("{INSTRUCTIONS_MAX} members are drained or in maintenance, which is the maximum")]
 pub struct TooManyInstructions;
 
-/// Most members out of service at once, over all pools, with those that are no longer configured.
+/// Maximum number of members out of service, over all pools, including members that are no longer configured.
 pub const INSTRUCTIONS_MAX: usize = 10_000;
 
 impl Registry {
-    /// The member of that pool at that address: the one already known, else a new one.
+    /// The member of that pool at that address. It is created if it does not exist.
     pub fn member(&self, pool: &str, address: &str) -> Arc<Member> {
         self.lock().member(pool, address)
     }
 
-    /// Takes members out of service: all of them or none. A member that has that state already keeps the time since when.
-    ///
-    /// # Errors
-    /// There would be too many instructions.
+    /// Takes members out of service: all of them or none. A member that already has that state keeps the time since
+    /// it has it.
     pub fn instruct(
         &self,
         members: &[(&str, &str)],
@@ -102,13 +101,13 @@ impl Registry {
             .administer(Administrative::Ready)
     }
 
-    /// Gives `heirs` the state of a member that they replace, because DNS names the same server otherwise: what the operator
-    /// wants of it, and to those that are at its address (true) its health. One that is known already keeps its own health.
-    /// Yields whether there was an instruction.
+    /// Gives `heirs` the state of the member that they replace, because DNS now names the same server differently.
+    /// All heirs get its administrative state. Those at its address (true) also get its health, unless the registry
+    /// knows them already. Returns whether there was an instruction.
     pub fn inherit(&self, pool: &str, from: &str, heirs: &[(&str, bool)]) -> bool {
         let mut known = self.lock();
         let found = known.find(pool, from);
-        let before = found.ok().map(|place| Arc::clone(&known.members[place]));
+        let before = found.ok().map(|index| Arc::clone(&known.members[index]));
         let name = (pool.to_owned(), from.to_owned());
         let instruction = known.instructions.remove(&name);
         for (heir, is_there) in heirs {
@@ -144,7 +143,7 @@ impl Registry {
             .collect()
     }
 
-    /// Gives the instructions of an earlier process, at most [`INSTRUCTIONS_MAX`] of them, to members known and to come.
+    /// Restores the instructions of an earlier process, at most [`INSTRUCTIONS_MAX`], on existing and future members.
     pub fn restore(&self, instructions: Vec<(MemberName, Instruction)>) {
         let mut known = self.lock();
         known.instructions = instructions.into_iter().take(INSTRUCTIONS_MAX).collect();
@@ -155,7 +154,7 @@ impl Registry {
         }
     }
 
-    /// What the pool of that name keeps.
+    /// The state of the pool with that name.
     pub fn pool(&self, name: &str) -> Arc<PoolState> {
         let mut known = self.lock();
         match known.pools.get(name) {
@@ -164,13 +163,13 @@ impl Registry {
         }
     }
 
-    /// When the next instruction ends by itself.
+    /// When the next instruction expires.
     pub fn next_end(&self) -> Option<SystemTime> {
         let known = self.lock();
         known.instructions.values().filter_map(|i| i.until).min()
     }
 
-    /// Makes the members ready whose time has come.
+    /// Ends expired instructions and makes their members ready.
     pub fn end_due(&self, now: SystemTime) -> Vec<EndedInstruction> {
         let mut known = self.lock();
         let is_due = |instruction: &Instruction| instruction.until.is_some_and(|end| end <= now);
@@ -182,14 +181,14 @@ impl Registry {
             let change = known
                 .find(&name.0, &name.1)
                 .ok()
-                .and_then(|place| known.members[place].administer(Administrative::Ready));
+                .and_then(|index| known.members[index].administer(Administrative::Ready));
             (name, instruction, change)
         });
         ended.collect()
     }
 
-    /// Notes which members are configured, and forgets the instructions on those that have not been for
-    /// [`ABSENCE_MAX`]. Yields whether anything changed, and what was forgotten.
+    /// Records which members are configured, and removes the instructions on members that have been absent for
+    /// [`ABSENCE_MAX`]. Returns whether anything changed, and what was removed.
     pub fn note_absent(
         &self,
         named: impl Fn(&str, &str) -> bool,
@@ -218,12 +217,13 @@ impl Registry {
         (changed || !forgotten.is_empty(), forgotten)
     }
 
-    /// Forgets the members that `named(pool, address)` does not want and that nobody holds, and the pools
-    /// that have no member left.
+    /// Removes the members that `named(pool, address)` rejects and that have no holder, and the pools that have no
+    /// member left.
     ///
-    /// One that an older generation or a request still holds stays, with its counts, until a later call.
+    /// A member that an older generation or a request still holds stays, with its counters, until a later call.
     pub fn retain(&self, mut named: impl FnMut(&str, &str) -> bool) {
-        // A member is only ever cloned from the registry, under this lock, or by a holder: alone means unheld.
+        // A member is cloned only from the registry, under this lock, or by a holder. So a count of one means that it
+        // has no other holder.
         let mut known = self.lock();
         known.members.retain(|member| {
             named(member.pool(), member.address()) || Arc::strong_count(member) > 1
@@ -239,7 +239,7 @@ impl Registry {
         self.lock().members.clone()
     }
 
-    /// What is known is whole after any panic: every change to it is one call.
+    /// A panic leaves the contents consistent: every change to them is one call.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -248,8 +248,8 @@ impl Registry {
 impl Known {
     fn member(&mut self, pool: &str, address: &str) -> Arc<Member> {
         match self.find(pool, address) {
-            Ok(place) => Arc::clone(&self.members[place]),
-            Err(place) => {
+            Ok(index) => Arc::clone(&self.members[index]),
+            Err(index) => {
                 let state = self.pools.entry(pool.to_owned()).or_default();
                 let member = Member::new(self.next_id, pool, address, &state.tally);
                 let member = Arc::new(member);
@@ -257,13 +257,13 @@ impl Known {
                 if let Some(instruction) = self.instruction_on(&member) {
                     member.administer(instruction.state);
                 }
-                self.members.insert(place, Arc::clone(&member));
+                self.members.insert(index, Arc::clone(&member));
                 member
             }
         }
     }
 
-    /// Where the member is, or where it would be.
+    /// The index of the member, or the index at which to insert it.
     fn find(&self, pool: &str, address: &str) -> Result<usize, usize> {
         self.members
             .binary_search_by(|member| key(member).cmp(&(pool, address)))
@@ -280,7 +280,7 @@ fn key(member: &Member) -> (&str, &str) {
     (member.pool(), member.address())
 }
 
-/// How long the instruction on a member is kept that no configuration has.
+/// How long an instruction is stored for a member that no configuration names.
 pub const ABSENCE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
     use crate::settings::{CheckKind, CheckSettings};
 
     #[test]
-    fn a_member_is_one_across_lookups_and_apart_between_pools() {
+    fn lookups_return_the_same_member_and_pools_do_not_share_members() {
         let registry = Registry::default();
         let first = registry.member("compilers", "c1:8140");
         assert!(Arc::ptr_eq(
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unnamed_member_stays_until_nobody_holds_it() {
+    fn an_unnamed_member_stays_while_it_is_held() {
         let registry = Registry::default();
         let held = registry.member("compilers", "c1:8140");
         registry.member("compilers", "c2:8140");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pool_keeps_lasts_as_long_as_it_has_members() {
+    fn the_state_of_a_pool_lasts_as_long_as_it_has_members() {
         let registry = Registry::default();
         registry.member("compilers", "c1:8140");
         registry.pool("compilers").ties.next();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_member_stays_though_nobody_holds_it() {
+    fn a_named_member_stays_without_a_holder() {
         let registry = Registry::default();
         registry.member("compilers", "c1:8140");
         registry.retain(|pool, address| pool == "compilers" && address == "c1:8140");
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(learned(one), (Some(0), Some(1)));
         assert_eq!(learned(other), (None, None));
 
-        // And back: what holds is what the operator said last.
+        // And back: the operator's last instruction counts.
         registry.release(C1.0, one);
         registry.retain(|_, address| address != C1.1);
         drop(name);
@@ -444,12 +444,12 @@ mod tests {
         registry.inherit(C1.0, C1.1, &[(one, true)]);
         let heir = registry.member(C1.0, one);
         assert_eq!(heir.health(), Health::Down);
-        assert!(!heir.may_be_asked(Duration::from_secs(1)));
-        assert!(heir.may_be_asked(Duration::from_secs(3600)));
+        assert!(!heir.may_get_requests(Duration::from_secs(1)));
+        assert!(heir.may_get_requests(Duration::from_secs(3600)));
     }
 
     #[test]
-    fn a_member_becomes_ready_when_its_time_has_come() {
+    fn a_member_becomes_ready_when_its_instruction_expires() {
         let registry = Registry::default();
         let member = registry.member(C1.0, C1.1);
         let until = |end| Instruction {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_is_forgotten_thirty_days_after_its_member_has_gone() {
+    fn an_instruction_is_removed_thirty_days_after_its_member_was_last_configured() {
         let registry = Registry::default();
         let drain = instruction(Administrative::Drain, 1);
         registry.instruct(&[C1], &drain).unwrap();

@@ -1,40 +1,42 @@
-//! Weighted rendezvous hashing: each key ranks the members, and losing one moves only its own keys.
+//! Weighted rendezvous hashing: each key ranks the members, and losing a member moves only the keys of that member.
 
 use crate::hash::mix_nearly;
 use crate::pool_entry::PoolEntry;
 
-/// The member that wants the key most, of those that are `open`. `weight`: its largest value, and that of a member.
+/// The member with the highest score for the key, among those that are `open`. `weight`: the largest weight, and the
+/// weight of a member.
 ///
-/// Each wants it by `weight / -ln(u)` with `u` even over (0, 1): a member wins with a chance in proportion to its weight.
-/// Most members are passed over by a comparison of hashes, and few logarithms are taken: members of one weight stand in
-/// the order of `u`, and `-ln(u)` is between `2 (1 - u) / (1 + u)` and `(1 - u) (1 + u) / 2u`, which is near.
+/// The score is `weight / -ln(u)` with `u` uniform over (0, 1), so a member wins with a chance in proportion to its
+/// weight. Most members are ruled out by comparing hashes, and few logarithms are computed: members of equal weight
+/// are in the order of `u`, and `-ln(u)` is between `2 (1 - u) / (1 + u)` and `(1 - u) (1 + u) / 2u`, which are
+/// close.
 pub(crate) fn most_wanted(
     entries: &[PoolEntry],
     key: u64,
     (weight_max, weight): (u64, impl Fn(&PoolEntry) -> u64),
     open: impl Fn(&PoolEntry) -> bool,
 ) -> Option<usize> {
-    let mut best: Option<(usize, Wish)> = None;
+    let mut best: Option<(usize, Score)> = None;
     let mut floor = 0;
     for (index, entry) in entries.iter().enumerate() {
         let mixed = mix_nearly(key ^ entry.address_hash);
         if mixed < floor {
             continue;
         }
-        let wish = Wish::new(mixed ^ (mixed >> 31), weight(entry));
-        let loses = best.as_ref().is_some_and(|(_, best)| !wish.is_above(best));
+        let score = Score::new(mixed ^ (mixed >> 31), weight(entry));
+        let loses = best.as_ref().is_some_and(|(_, best)| !score.is_above(best));
         if !loses && open(entry) {
-            floor = wish.floor(weight_max);
-            best = Some((index, wish));
+            floor = score.floor(weight_max);
+            best = Some((index, score));
         }
     }
     best.map(|(index, _)| index)
 }
 
-/// The member that [`most_wanted`] yields if weights are the parts of the members' terms; none: the first two are so close
-/// that a closer look must decide, or none is open. `inverse_min`: the smallest inverse of a part.
+/// The member that [`most_wanted`] returns if the weights are the members' shares. None: the first two are so close
+/// that only [`most_wanted`] can decide, or none is open. `inverse_min`: the smallest inverse of a share.
 ///
-/// The first has the smallest `-ln(u) / part`, for which `(1 - u) / part` stands here, in whole numbers.
+/// The winner has the smallest `-ln(u) / share`. This function compares `(1 - u) / share` instead, in integers.
 #[inline]
 pub(crate) fn surely_most_wanted(
     entries: &[PoolEntry],
@@ -45,7 +47,8 @@ pub(crate) fn surely_most_wanted(
     let (mut index, mut first, mut second) = (0, u64::MAX, u64::MAX);
     let mut rest = REST_MAX;
     for chunk in entries.chunks(CHUNK) {
-        // Below this even the largest part is not among the first two. Worked out now and then only: it is a division.
+        // Below this even the member with the largest share is not among the first two. It is computed once per
+        // chunk, because it is a division.
         let floor = match second / inverse_min {
             most if most < REST_MAX => !(most << REST_SHIFT | ((1 << REST_SHIFT) - 1)),
             _ => 0,
@@ -56,31 +59,31 @@ pub(crate) fn surely_most_wanted(
                 continue;
             }
             // 1 - u, rounded down.
-            let wished = (!mixed >> REST_SHIFT) * entry.factors.inverse();
-            if wished < second && open(entry) {
-                second = wished.max(first);
-                if wished < first {
-                    (index, first, rest) = (entry.index, wished, !mixed >> REST_SHIFT);
+            let scoreed = (!mixed >> REST_SHIFT) * entry.factors.inverse();
+            if scoreed < second && open(entry) {
+                second = scoreed.max(first);
+                if scoreed < first {
+                    (index, first, rest) = (entry.index, scoreed, !mixed >> REST_SHIFT);
                 }
             }
         }
     }
-    // With x for 1 - u, -ln(u) is at most x (2 - x) / (2 - 2x), and that is at most x + 3/4 x² for an x of up to 1/3. The last
-    // term is a margin for what is rounded.
+    // With x for 1 - u, -ln(u) is at most x (2 - x) / (2 - 2x), and that is at most x + 3/4 x² for an x of up to 1/3.
+    // The last term is a margin for rounding.
     let is_small = (REST_ROUGH..REST_MAX / 3).contains(&rest);
     let most = || first + (first >> REST_BITS) * (rest - rest / 4) + (first >> 10);
     (is_small && most() < second).then_some(index as usize)
 }
 
-/// How much a member wants a key.
+/// A member's score for a key.
 #[derive(Clone, Copy)]
-struct Wish {
+struct Score {
     drawn: u64,
     weight: f64,
     unit: f64,
 }
 
-impl Wish {
+impl Score {
     #[inline]
     fn new(hash: u64, weight: u64) -> Self {
         let drawn = hash >> (64 - DRAWN_BITS);
@@ -96,7 +99,7 @@ impl Wish {
         if self.weight == other.weight {
             return self.drawn > other.drawn;
         }
-        // Both strengths times the same, at their bounds.
+        // Both scores multiplied by the same factor, at their bounds.
         let ours = self.weight * (1.0 - other.unit);
         let theirs = other.weight * (1.0 - self.unit);
         let bound = (1.0 + self.unit) * (1.0 + other.unit);
@@ -106,17 +109,18 @@ impl Wish {
         4.0 * self.unit * ours >= theirs * bound || self.strength() > other.strength()
     }
 
-    /// What a hash before the last step of its mixing is not below if a member of at most this weight is above this one.
-    /// The step leaves the 31 highest bits as they are; the others do not count here.
+    /// A lower bound for hashes, before the last mixing step, that can still win: a member of at most `weight_max`
+    /// with a smaller hash has a lower score. The last step leaves the 31 highest bits unchanged, and only these
+    /// count here.
     #[inline]
     fn floor(&self, weight_max: u64) -> u64 {
-        let lead = 2.0 * self.weight * self.unit;
+        let criteria = 2.0 * self.weight * self.unit;
         let behind = weight_max as i64 as f64 * (1.0 - self.unit) * (1.0 + self.unit);
-        if behind >= lead {
+        if behind >= criteria {
             return 0;
         }
-        // Of 31 bits, and one less for what rounding may have added.
-        let highest = (1.0 - behind / lead) * (1_i64 << 31) as f64;
+        // 31 bits, minus one for rounding.
+        let highest = (1.0 - behind / criteria) * (1_i64 << 31) as f64;
         ((highest as i64 as u64) << 33).saturating_sub(1 << 33)
     }
 
@@ -125,15 +129,15 @@ impl Wish {
     }
 }
 
-/// Members between two looks at what the next must exceed.
+/// Members between two computations of the floor.
 const CHUNK: usize = 16;
-/// Of a hash before the last step of its mixing so many of the highest bits are those of the hash.
+/// This many of the highest bits of a hash are the same before the last mixing step.
 const REST_BITS: u32 = 31;
 const REST_SHIFT: u32 = 64 - REST_BITS;
 const REST_MAX: u64 = 1 << REST_BITS;
-/// From here on the rounding of `1 - u` is below the margin.
+/// From this value on, the rounding of `1 - u` is below the margin.
 const REST_ROUGH: u64 = 1 << 12;
-/// One bit fewer than an `f64` holds, so that adding a half is exact and `u` is never 0 or 1.
+/// One bit fewer than an `f64` holds, so that adding one half is exact and `u` is never 0 or 1.
 const DRAWN_BITS: u32 = f64::MANTISSA_DIGITS - 1;
 #[cfg(test)]
 mod tests {
@@ -143,9 +147,9 @@ mod tests {
     use crate::registry::Registry;
     use crate::settings::{Algorithm, MemberSettings, PoolSettings};
 
-    /// The quick way and the floor leave out no member that the definition chooses.
+    /// Neither the fast comparison nor the floor leaves out the member that the definition selects.
     #[test]
-    fn the_quick_way_yields_what_the_definition_yields_or_nothing() {
+    fn the_fast_comparison_agrees_with_the_definition_or_gives_no_result() {
         for (members, weight_max) in [(1, 1), (2, 3), (10, 3), (40, 1_000), (100, 2), (300, 7)] {
             let mut settings = PoolSettings::new("p");
             settings.algorithm = Algorithm::SourceHash;
@@ -157,7 +161,7 @@ mod tests {
                 })
                 .collect();
             let pool = Pool::new(&settings, 128, &Registry::default());
-            let lead = |n: u64| crate::PickCriteria {
+            let criteria = |n: u64| crate::PickCriteria {
                 source: Some(key_hash(&n.to_le_bytes())),
                 ..crate::PickCriteria::default()
             };
@@ -166,7 +170,7 @@ mod tests {
             for n in 0..5_000_u64 {
                 let key = key_hash(&n.to_le_bytes());
                 let strength = |entry: &PoolEntry| {
-                    Wish::new(mix(key ^ entry.address_hash), entry.weight.into()).strength()
+                    Score::new(mix(key ^ entry.address_hash), entry.weight.into()).strength()
                 };
                 let best = pool
                     .entries()
@@ -181,7 +185,7 @@ mod tests {
                     "{members} {weight_max} {n}"
                 );
                 sure += u32::from(quick.is_some());
-                let picked = pool.pick(&[], lead(n), std::time::Duration::ZERO);
+                let picked = pool.pick(&[], criteria(n), std::time::Duration::ZERO);
                 assert_eq!(picked.ok().map(|lease| lease.index()), best);
             }
             assert!(members < 10 || sure > 4_000, "{members}: {sure}");

@@ -1,6 +1,6 @@
-//! What goes to a member again after an attempt has failed, and what never does.
+//! Which requests are sent again after an attempt has failed.
 
-/// How far an attempt had come when it failed.
+/// The stage at which an attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptStage {
     /// The member's name has no address.
@@ -20,28 +20,28 @@ pub enum AttemptStage {
 /// An attempt that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptFailure {
-    /// How far it had come.
+    /// The stage at which it failed.
     pub stage: AttemptStage,
-    /// Whether the connection had carried a request before.
+    /// Whether the connection was reused.
     pub reused: bool,
-    /// Whether the client connection handed the message back, none of it written.
+    /// Whether the message came back with no byte of it written.
     pub unsent: bool,
 }
 
-/// Where the request stands.
+/// The state of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Attempts made, the failed one among them.
+    /// Attempts so far, including the failed one.
     pub attempts: u32,
-    /// Whether a byte of a response has come.
+    /// Whether a byte of a response has arrived.
     pub response_started: bool,
     /// Whether it is a GET or HEAD of an endpoint marked safe.
     pub safe: bool,
     /// Whether there is no body, or nothing has been read from it yet.
     pub body_replayable: bool,
-    /// Whether there is only one member that it may be sent to, as with the writes of a CA that has no backup.
+    /// Whether only one member may get it, as with writes to a CA that has no backup.
     pub single_member: bool,
-    /// Whether the time allowed for attempts has run out.
+    /// Whether the time allowed for attempts has expired.
     pub late: bool,
 }
 
@@ -54,18 +54,18 @@ pub enum RetryVerdict {
     GiveUp,
 }
 
-/// When a request may go again.
+/// The policy for sending a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Most attempts for one request, at least 1.
+    /// Maximum attempts for one request, at least 1.
     pub attempts_max: u32,
 }
 
 impl RetryPolicy {
-    /// Whether a request may be sent again after `failure`.
+    /// Whether a request is sent again after `failure`.
     ///
-    /// What a member cannot have seen goes again, whatever it is. What it may have acted on goes again only if acting
-    /// twice does no harm.
+    /// A request that the member cannot have seen is sent again, whatever it is. A request that the member may have
+    /// acted on is sent again only if repeating it does no harm.
     pub fn decide(&self, failure: &AttemptFailure, progress: &Progress) -> RetryVerdict {
         let possible = progress.attempts < self.attempts_max
             && !progress.late
@@ -75,7 +75,7 @@ impl RetryPolicy {
             return RetryVerdict::GiveUp;
         }
         match failure.certainty() {
-            // The only member that may be asked has just failed to be reached: asking again at once finds the same.
+            // The only possible member was just unreachable, so another attempt would fail as well.
             Certainty::NotReached if progress.single_member => RetryVerdict::GiveUp,
             Certainty::NotReached | Certainty::NotSent => RetryVerdict::Again,
             Certainty::MayHaveActed if progress.safe => RetryVerdict::Again,
@@ -85,10 +85,10 @@ impl RetryPolicy {
 }
 
 impl AttemptFailure {
-    /// Whether the member is to blame, so that the next attempt should go to another one.
+    /// Whether the member is at fault, so that the next attempt should go to another one.
     ///
-    /// A message that came back unsent met a kept connection that the member was closing, which is its right: the same
-    /// member may be asked again on a fresh one.
+    /// If a message came back unsent, the member was closing an idle connection, which it may do. The same member may
+    /// be tried again on a new connection.
     pub fn blames_member(&self) -> bool {
         !(self.unsent && self.reused)
     }
@@ -110,7 +110,7 @@ impl AttemptFailure {
     }
 }
 
-/// What the member can know of the request.
+/// What the member can have received of the request.
 enum Certainty {
     NotReached,
     NotSent,

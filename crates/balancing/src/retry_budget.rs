@@ -1,4 +1,4 @@
-//! How many retries a pool's requests may cause together; pure, with time as an argument.
+//! How many retries a pool's requests may cause together. Pure: time is an argument.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -7,16 +7,16 @@ use std::{
 
 use crate::rate::{Rate, SharedBucket};
 
-/// Retries that every pool may make, however few requests it gets.
+/// Retries that every pool may make, regardless of its number of requests.
 const RETRIES_FLOOR: Rate = Rate {
     per_second: 2,
     burst: 20,
 };
-/// Retries that a pool can save up.
+/// Maximum number of saved retries.
 const SAVED_MAX: u32 = 100;
 
-/// Each request saves a part of a retry, and each retry uses up a whole one. Without it, a pool whose members fail would get
-/// several times its load in retries.
+/// Each request adds a fraction of a retry, and each retry uses up a whole one. Without a budget, a pool whose
+/// members fail would get several times its load in retries.
 #[derive(Debug, Default)]
 pub(crate) struct RetryBudget {
     /// Hundredths of a retry.
@@ -25,15 +25,15 @@ pub(crate) struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Counts a request, which saves so many percent of a retry.
+    /// Counts a request, which adds this many percent of a retry.
     pub(crate) fn save(&self, percent: u32) {
-        // Two workers at once may save one request's part too much, which does no harm.
+        // Two workers at once may exceed the maximum by one request's part, which does no harm.
         if self.saved.load(Ordering::Relaxed) < SAVED_MAX * 100 {
             self.saved.fetch_add(percent, Ordering::Relaxed);
         }
     }
 
-    /// Counts a retry at `now`. False: there is none left, and nothing was counted.
+    /// Counts a retry at `now`. False: none is left, and nothing was counted.
     pub(crate) fn admit(&self, now: Duration) -> bool {
         let used = |saved: u32| saved.checked_sub(100);
         if self

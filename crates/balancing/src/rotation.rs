@@ -1,9 +1,9 @@
-//! Turns among members: which of several equals is next.
+//! Turns among members that are equally good.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Turns among members that tie, by weight and without a lock.
+/// Turns among members with equal cost, by weight and without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Ties(AtomicU64);
 
@@ -13,33 +13,33 @@ impl Ties {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The turn that would be taken next.
+    /// The next turn, without taking it.
     pub(crate) fn peek(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A point in `0..total` for each turn, neighbours far apart: over any run of turns each part of `0..total` is met within
-/// a few of its share.
+/// A point in `0..total` for each turn. Neighbouring turns are far apart: over any run of turns, each part of
+/// `0..total` is hit in proportion to its size, within a few hits.
 pub(crate) fn point(turn: u64, total: u64) -> u64 {
-    // The bits of turns reversed, as fractions of 2^64 (van der Corput): two or four equals have their turns one by one.
+    // The turn's bits reversed, as a fraction of 2^64 (van der Corput): two or four equal members alternate.
     let fraction = turn.reverse_bits();
     ((u128::from(fraction) * u128::from(total)) >> 64) as u64
 }
 
-/// Smooth weighted rotation, as nginx does it: each turn every candidate gains its weight, the richest is picked and
-/// pays what all have gained. The credits are the members' own, so that they last over reloads.
+/// Smooth weighted rotation like nginx: in each turn every candidate gains its weight, and the one with the highest
+/// credit is picked and pays what all have gained. The credits belong to the members, so they outlast reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Wheel(Mutex<()>);
 
 impl Wheel {
-    /// Held for one turn: a few additions, shared over workers.
+    /// Locked for one turn, which is a few additions.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a member has gained and not paid yet. It changes under its pool's [`Wheel`] only.
+/// A member's credit. It changes only while its pool's [`Wheel`] is locked.
 #[derive(Debug, Default)]
 pub(crate) struct Credit(AtomicI64);
 
@@ -52,7 +52,7 @@ impl Credit {
         self.0.store(credit, Ordering::Relaxed);
     }
 
-    /// Adds to it, and yields what it is then.
+    /// Adds to the credit and returns the new value.
     #[inline]
     pub(crate) fn gain(&self, part: i64) -> i64 {
         let credit = self.get() + part;
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_is_met_within_six_of_its_share_whenever_one_counts() {
+    fn each_part_gets_its_share_of_turns_within_six() {
         for total in [2, 3, 7, 100, 1_000] {
             for part in [1, total / 2, total - 1] {
-                let mut met = 0;
+                let mut hits = 0;
                 for turn in 0..5_000 {
-                    met += u64::from(point(turn, total) < part);
-                    assert!((met * total).abs_diff((turn + 1) * part) <= 6 * total);
+                    hits += u64::from(point(turn, total) < part);
+                    assert!((hits * total).abs_diff((turn + 1) * part) <= 6 * total);
                 }
             }
         }

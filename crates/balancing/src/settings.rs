@@ -1,4 +1,4 @@
-//! What a configuration says about a pool.
+//! The settings of a pool.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -7,8 +7,8 @@ use crate::hash::mix;
 /// How a member is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Shortest expected wait, by the work in flight and the JRubies. Without counts of JRubies as `LeastConnections`.
-    /// The default.
+    /// Shortest expected wait, by the work in flight and the JRubies. Without counts of JRubies like
+    /// `LeastConnections`. The default.
     #[default]
     LeastLoad,
     /// Fewest requests in flight by weight, over all workers.
@@ -17,11 +17,11 @@ pub enum Algorithm {
     RoundRobin,
     /// The less loaded of two members drawn by weight.
     Random,
-    /// By the client's address: a member that leaves moves its own clients and no others.
+    /// By the client's address. When a member leaves, only its own clients move.
     SourceHash,
-    /// By the verified certname: an agent stays on its member, unless that has far more work than the others.
+    /// By the verified certname. An agent stays on its member, unless that member has far more work than the others.
     CertnameHash,
-    /// The first member that is available, in the order configured.
+    /// The first available member in the configured order.
     First,
 }
 
@@ -40,52 +40,53 @@ impl Algorithm {
     }
 }
 
-/// What a probe asks.
+/// What a probe requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckKind {
-    /// `GET /status/v1/simple`, wanting 200 and `running`; on a port of its own `GET /`, wanting 200. The default.
+    /// `GET /status/v1/simple`, expecting 200 and `running`. On a port of its own `GET /`, expecting 200. The
+    /// default.
     #[default]
     Http,
-    /// `GET /production/status/no_key`, wanting 200 and `"is_alive":true`: what Puppet 0.25 to 3 answer.
+    /// `GET /production/status/no_key`, expecting 200 and `"is_alive":true`, as Puppet 0.25 to 3 answer.
     Legacy,
-    /// A connection that opens.
+    /// Only a TCP connection.
     Tcp,
-    /// No probes: members are up until a connect is refused.
+    /// No probes. Members are up until a connect is refused.
     None,
 }
 
 /// `[pools.NAME.check]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckSettings {
-    /// What a probe asks. Default `http`.
+    /// What a probe requests. Default `http`.
     pub kind: CheckKind,
-    /// Port that probes go to; none: that of the member, as requests do. With `http` and `tcp` only.
+    /// Port for probes. None: the member's port. Only with `http` and `tcp`.
     pub port: Option<u16>,
     /// Whether probes to `port` use the TLS of the pool. Default false: plain text.
     pub tls: bool,
-    /// Path and query that a probe by HTTP requests; none: that of its kind.
+    /// Path and query of an HTTP probe. None: those of its kind.
     pub path: Option<String>,
-    /// Status codes that pass; empty: 200. With `http` only.
+    /// Status codes that count as success. Empty: 200. Only with `http`.
     pub expect_status: Vec<StatusRange>,
-    /// What the body must contain; none: what the kind and the path expect. With `http` only.
+    /// Text that the body must contain. None: what the kind and the path expect. Only with `http`.
     pub expect_body: Option<String>,
     /// Time between probes of one member. Default 5 s.
     pub interval: Duration,
-    /// Time between probes while their results are changing a member's health; none: `interval`.
+    /// Time between probes while their results disagree with the member's health. None: `interval`.
     pub fast_interval: Option<Duration>,
     /// Time allowed for one probe. Default 3 s.
     pub timeout: Duration,
-    /// Good probes that bring a member up; one that was never probed comes up on its first. Default 2.
+    /// Successful probes that bring a member up. A member that was never probed comes up on its first one. Default 2.
     pub rise: u32,
-    /// Bad probes that take a member down. Default 3.
+    /// Failed probes that take a member down. Default 3.
     pub fall: u32,
     /// Whether a member counts as up before its first probe. Default false.
     pub assume_up: bool,
-    /// Whether the proxy reads how many JRubies the members have; none: where probes request a Puppet server's status.
+    /// Whether the proxy reads how many JRubies the members have. None: if probes request a Puppet server's status.
     pub read_jrubies: Option<bool>,
 }
 
-/// Status codes from the first to the last, both included.
+/// A range of status codes, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusRange {
     first: u16,
@@ -129,8 +130,8 @@ impl fmt::Display for StatusRange {
 impl CheckSettings {
     /// Time from the end of one probe to the next. `is_changing`: the last probes disagree with the member's health.
     ///
-    /// The interval is up to 10 % longer, by member and turn: probes that met once, as after a pause of the machine, drift
-    /// apart again.
+    /// The interval is up to 10 % longer, by member and turn. So probes that coincide once, as after a pause of the
+    /// machine, drift apart again.
     pub fn wait(&self, is_changing: bool, member: u64, turn: u64) -> Duration {
         let interval = match self.fast_interval {
             Some(fast) if is_changing => fast.min(self.interval),
@@ -139,7 +140,7 @@ impl CheckSettings {
         longer(interval, member, turn)
     }
 
-    /// Whether the answer to a probe may show the member's clock: an HTTP response of the member itself.
+    /// Whether the answer to a probe shows the member's clock: it is an HTTP response of the member itself.
     pub fn shows_clock(&self) -> bool {
         match self.kind {
             CheckKind::Http => self.port.is_none() || self.tls,
@@ -169,17 +170,17 @@ impl Default for CheckSettings {
     }
 }
 
-/// Steps in which the jitter of an interval is drawn.
+/// Number of steps of the jitter of an interval.
 const JITTER_STEPS: u64 = 1024;
 
-/// What protects a pool beside the check of its members.
+/// Protection of a pool beyond the check of its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardSettings {
-    /// `[pools.NAME.agent_check]`; none: members are not asked.
+    /// `[pools.NAME.agent_check]`. None: no agent checks.
     pub agent_check: Option<AgentCheckSettings>,
     /// `[pools.NAME.ejection]`.
     pub ejection: EjectionSettings,
-    /// Percent of the pool's requests that may be sent a further time. Default 20.
+    /// Retries that are allowed, in percent of the pool's requests. Default 20.
     pub retry_budget: u32,
 }
 
@@ -198,12 +199,12 @@ impl Default for GuardSettings {
 pub struct AgentCheckSettings {
     /// Port on the member's host.
     pub port: u16,
-    /// Time between two questions. Default 5 s.
+    /// Time between two checks. Default 5 s.
     pub interval: Duration,
 }
 
 impl AgentCheckSettings {
-    /// Time from the end of one question to the next, up to 10 % longer than the interval, as with probes.
+    /// Time from the end of one check to the next. Up to 10 % longer than the interval, as with probes.
     pub fn wait(&self, member: u64, turn: u64) -> Duration {
         longer(self.interval, member ^ AGENT_SPREAD, turn)
     }
@@ -215,7 +216,7 @@ fn longer(interval: Duration, member: u64, turn: u64) -> Duration {
     interval + interval / 10 * (drawn as u32) / (JITTER_STEPS as u32)
 }
 
-/// Apart from the member's probes, which are drawn by its number too.
+/// Separates the jitter from that of the member's probes, which also depends on its number.
 const AGENT_SPREAD: u64 = 0x6167_656e;
 
 impl Default for AgentCheckSettings {
@@ -232,9 +233,9 @@ impl Default for AgentCheckSettings {
 pub struct EjectionSettings {
     /// Whether members are ejected at all. Default true.
     pub enabled: bool,
-    /// Failures in a row that eject a member. Default 5.
+    /// Consecutive failures that eject a member. Default 5.
     pub consecutive_failures: u32,
-    /// Percent of the attempts of a window whose failure ejects a member. Default 50.
+    /// Percent of failed attempts in a window that ejects a member. Default 50.
     pub error_rate: u32,
     /// Length of that window. Default 30 s.
     pub window: Duration,
@@ -244,7 +245,8 @@ pub struct EjectionSettings {
     pub eject_time_max: Duration,
     /// Percent of a pool's members that may be ejected at once. Default 50.
     pub ejected_max: u32,
-    /// Percent of the members of a priority below which that are available, ejections end. Default 0: when none is.
+    /// If fewer percent of the members of a priority are available, ejections end. Default 0: only when none is
+    /// available.
     pub panic_threshold: u32,
 }
 
@@ -270,27 +272,27 @@ pub struct MemberSettings {
     pub address: String,
     /// Share of the load within the pool. Default 1.
     pub weight: u32,
-    /// Most requests in flight at once; none: no limit.
+    /// Maximum requests in flight. None: no limit.
     pub in_flight_max: Option<u32>,
-    /// JRubies of this server; none: those of the pool, or what its status service shows.
+    /// JRubies of this server. None: those of the pool, or what its status service shows.
     pub jrubies: Option<u32>,
-    /// Name its certificate must carry; none: the host of `address`.
+    /// Name that its certificate must have. None: the host of `address`.
     pub server_name: Option<String>,
-    /// Whether it is asked only while no ordinary member is available. Default no.
+    /// Whether it gets requests only while no ordinary member is available. Default no.
     pub role: Role,
-    /// Members of a lower number are asked first. Default 0.
+    /// Members of a lower number get requests first. Default 0.
     pub priority: u16,
-    /// What several addresses of its name mean. Default by their families.
+    /// What several addresses of its name mean. Default: by their families.
     pub addresses: AddressExpansion,
 }
 
 /// What several addresses of a member's name mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressExpansion {
-    /// Several of one family are several members; one of each family is one host. The default.
+    /// Several addresses of one family are several members. One address of each family is one host. The default.
     #[default]
     Auto,
-    /// Each is a member.
+    /// Each address is a member.
     All,
     /// All belong to one member and are tried in turn.
     First,
@@ -311,19 +313,19 @@ impl MemberSettings {
         }
     }
 
-    /// The service whose SRV records name members in its place, if it is one.
+    /// The service whose SRV records name the members, if this entry is one.
     pub fn service(&self) -> Option<&str> {
         self.address.strip_prefix("srv:")
     }
 }
 
-/// What a member is there for.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// To be asked. The default.
+    /// It gets requests. The default.
     #[default]
     Ordinary,
-    /// To be asked while no ordinary member is available.
+    /// It gets requests while no ordinary member is available.
     Backup,
 }
 
@@ -336,22 +338,22 @@ pub struct PoolSettings {
     pub members: Vec<MemberSettings>,
     /// How a member is picked. Default least-load.
     pub algorithm: Algorithm,
-    /// JRubies of each server; none: what its status service shows.
+    /// JRubies of each server. None: what its status service shows.
     pub jrubies: Option<u32>,
-    /// Most requests in flight that hold a JRuby, as percent of a member's JRubies. Default 100.
+    /// Maximum requests in flight that hold a JRuby, in percent of a member's JRubies. Default 100.
     pub jruby_load_max: u32,
     /// How members are probed.
     pub check: CheckSettings,
-    /// How a member that was restarted gets its load back.
+    /// How a restarted member gets its load back.
     pub slow_start: SlowStartSettings,
 }
 
 /// Slow start of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowStartSettings {
-    /// Time after which a member has its whole weight again; zero: at once. Default zero.
+    /// Time after which a member has its whole weight again. Zero: at once. Default zero.
     pub duration: Duration,
-    /// Requests of each JRuby after which it has it sooner; 0: time alone counts. Default 300.
+    /// Requests of each JRuby after which it has its whole weight sooner. 0: only time counts. Default 300.
     pub requests: u32,
 }
 

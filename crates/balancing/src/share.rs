@@ -1,7 +1,7 @@
-//! How much of a shared resource one client may hold: the share of a pool's connections, and what is counted for it.
+//! How much of a shared resource one client may hold: its share of a pool's connections, and the accounts of clients.
 //!
-//! A client is an agent with a verified certificate, or an address without one. Many agents behind one address are
-//! told apart by their certificates.
+//! A client is an agent with a verified certificate, or an address without one. Agents behind one address are counted
+//! separately by their certificates.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ pub struct ClientShare {
 }
 
 impl ClientShare {
-    /// How many of `connections` one client may hold: at least one.
+    /// How many of `connections` one client may hold. At least one.
     pub fn of(self, connections: u32) -> u32 {
         let share = u64::from(connections) * u64::from(self.percent.min(100)) / 100;
         u32::try_from(share).unwrap_or(u32::MAX).max(1)
@@ -37,17 +37,17 @@ impl Default for ClientShare {
     }
 }
 
-/// To which client a request is counted.
+/// The client that a request counts for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClientKey {
     /// An agent with a verified certificate, by its certname.
     Agent(Arc<str>),
-    /// A client without a verified certificate, by its address; an IPv6 address by its /64 network.
+    /// A client without a verified certificate, by its address. An IPv6 address counts as its /64 network.
     Address(IpAddr),
 }
 
 impl ClientKey {
-    /// The client at `address`, with the certname that was verified, if there is one.
+    /// The client at `address`. `certname`: the verified certname, if there is one.
     pub fn new(certname: Option<&Arc<str>>, address: IpAddr) -> Self {
         match certname {
             Some(certname) => Self::Agent(Arc::clone(certname)),
@@ -58,13 +58,14 @@ impl ClientKey {
 
 type Key = (Arc<str>, ClientKey);
 
-/// What clients hold, by resource (a pool's name) and client, over all workers and generations. An entry exists as long
-/// as a connection of its client does, so the listeners' `connections_max` limits their number.
+/// The accounts of clients by resource (a pool's name), over all workers and generations. An account exists as long
+/// as a connection of its client, so the listeners' `connections_max` limits their number.
 #[derive(Debug, Default)]
 pub struct Holdings(Mutex<HashMap<Key, Weak<Holding>>>);
 
 impl Holdings {
-    /// The count of this client for this resource. Look it up once for each connection and resource: this takes a lock.
+    /// The account of this client for this resource. Look it up once for each connection and resource, because it
+    /// takes a lock.
     pub fn of(self: &Arc<Self>, resource: &Arc<str>, client: ClientKey) -> Arc<Holding> {
         let key = (Arc::clone(resource), client);
         let mut entries = self.entries();
@@ -92,26 +93,26 @@ impl Holdings {
         self.len() == 0
     }
 
-    /// A panic elsewhere leaves a whole map behind.
+    /// A panic elsewhere leaves a consistent map behind.
     fn entries(&self) -> MutexGuard<'_, HashMap<Key, Weak<Holding>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How much of one resource one client holds.
+/// The account of one client for one resource.
 #[derive(Debug)]
 pub struct Holding {
     home: Arc<Holdings>,
     key: Key,
     held: AtomicU64,
-    /// Microseconds since start at which the client's run began; 0: it has not.
+    /// Microseconds since start at which the client's run began. 0: no run has begun.
     run_began_us: AtomicU64,
     /// Whether it has requested a catalog.
     has_catalog: AtomicBool,
 }
 
 impl Holding {
-    /// The resource that it counts.
+    /// The resource.
     pub fn resource(&self) -> &str {
         &self.key.0
     }
@@ -121,8 +122,8 @@ impl Holding {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Notes a request that comes at `now`, as time since start. Yields when the client's run began: with the first request
-    /// since its last catalog, or since it was last without a connection.
+    /// Records a request that arrives at `now`, as time since start. Returns when the client's run began: with its
+    /// first request since its last catalog, or since its first connection.
     pub(crate) fn run_began(&self, now: Duration, is_catalog: bool) -> Duration {
         let noted = self.run_began_us.load(Ordering::Relaxed);
         let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX).max(1);
@@ -137,12 +138,12 @@ impl Holding {
         Duration::from_micros(began)
     }
 
-    /// Whether the client has requested a catalog since it was last without a connection.
+    /// Whether the client has requested a catalog since this account exists.
     pub(crate) fn has_catalog(&self) -> bool {
         self.has_catalog.load(Ordering::Relaxed)
     }
 
-    /// Adds `amount`, unless the client would hold more than `max` then.
+    /// Adds `amount`, unless the client would then hold more than `max`.
     pub fn raise(&self, amount: u64, max: u64) -> bool {
         self.held
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| {
@@ -151,7 +152,7 @@ impl Holding {
             .is_ok()
     }
 
-    /// Gives back `amount`, which was added before.
+    /// Gives back `amount`.
     pub fn lower(&self, amount: u64) {
         self.held.fetch_sub(amount, Ordering::SeqCst);
     }
@@ -160,7 +161,7 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         let mut entries = self.home.entries();
-        // The client may have come back meanwhile, with a new entry under the same key.
+        // The client may have returned meanwhile, with a new account under the same key.
         if entries
             .get(&self.key)
             .is_some_and(|entry| entry.strong_count() == 0)

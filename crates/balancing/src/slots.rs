@@ -1,23 +1,23 @@
-//! A member's counts and what keeps requests away from it, in one word: a place is looked for, taken or refused in one
-//! step, so that no race exceeds a limit or sends a request to a member that has been drained.
+//! A member's counts and the reasons that close it, in one word. A slot is checked and taken in one step, so no race
+//! exceeds a limit or sends a request to a member that has been drained.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// From the lowest bit: what closes the member, 13 bits and a spare one; how many hold a JRuby, 24 and a spare one; how
-/// many are in flight, the same.
+/// From the lowest bit: the closures, 13 bits and a spare one; how many attempts hold a JRuby, 24 bits and a spare
+/// one; how many attempts are in flight, 24 bits and a spare one.
 #[derive(Debug)]
 pub(crate) struct Slots(AtomicU64);
 
-/// What the word was at one moment.
+/// The word at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupancy(u64);
 
-/// What a member may hold: for each part of its word what it takes for the spare bit to be reached, which no value that
-/// leaves a place does.
+/// The limits of a member. Each part holds what must be added to the same part of the word to reach its spare bit. A
+/// value below the limit does not reach it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotLimits(u64);
 
-/// Reasons why a member is not asked, or is asked only after a closer look: some of them end with time.
+/// Reasons why a member gets no requests, or gets one only after a closer look because some reasons expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Closures(u64);
 
@@ -70,7 +70,7 @@ impl Occupancy {
     }
 }
 
-/// SlotLimits that change while picks read them.
+/// Limits that may change while picks read them.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicSlotLimits(AtomicU64);
 
@@ -85,7 +85,7 @@ impl AtomicSlotLimits {
     }
 }
 
-/// What all members of a pool hold together, and how often anything has changed by which a pick knows them.
+/// Counts over all members of a pool, and the number of changes that picks must know.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     in_flight: AtomicU32,
@@ -108,7 +108,7 @@ impl Tally {
         }
     }
 
-    /// Attempts in flight. As the next, it may miss what other workers have just taken or given back.
+    /// Attempts in flight. Like `working`, it may lag behind changes of other workers.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl Tally {
         self.working.load(Ordering::Relaxed)
     }
 
-    /// To be called after each change, so that a pick that has read the new number knows all of the change.
+    /// Call it after each change, so that a pick that reads the new number sees all of the change.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -130,7 +130,7 @@ impl Tally {
 }
 
 impl SlotLimits {
-    /// At least one place of either sort.
+    /// Limits of at least one slot each.
     pub(crate) fn new(in_flight_max: u32, working_max: u32) -> Self {
         let missing = |max: u32| COUNT_MAX + 1 - u64::from(max).clamp(1, COUNT_MAX);
         Self(
@@ -140,12 +140,12 @@ impl SlotLimits {
         )
     }
 
-    /// The same for a request that needs no JRuby.
+    /// The limits for a request that needs no JRuby.
     pub(crate) fn without_jruby(self) -> Self {
         Self(self.0 & !(COUNT_MAX << WORKING_SHIFT))
     }
 
-    /// Whether nothing closes the member and a place is left: one addition compares all parts.
+    /// Whether the member is open and a slot is free. One addition compares all parts.
     #[inline]
     pub(crate) fn admit(self, occupancy: Occupancy) -> bool {
         (self.0 + occupancy.0) & SPARE == 0
@@ -162,7 +162,7 @@ impl Slots {
         Occupancy(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes a place, unless none is left or one of the closures that are `heeded` holds. Yields what the word was.
+    /// Takes a slot, unless none is free or one of the closures in `heeded` applies. Returns the word before.
     pub(crate) fn take(
         &self,
         holds_jruby: bool,
@@ -172,7 +172,7 @@ impl Slots {
         let heeded = heeded.0 | !CLOSURES;
         let taken = |word: u64| {
             let free = limits.admit(Occupancy(word & heeded));
-            free.then(|| word + place(holds_jruby))
+            free.then(|| word + slot(holds_jruby))
         };
         let taken = self
             .0
@@ -181,11 +181,11 @@ impl Slots {
     }
 
     pub(crate) fn give_back(&self, holds_jruby: bool) {
-        self.0.fetch_sub(place(holds_jruby), Ordering::AcqRel);
+        self.0.fetch_sub(slot(holds_jruby), Ordering::AcqRel);
     }
 
-    /// Replaces all closures. A place is taken before that or not at all: a later look at the counts shows it. Yields
-    /// whether anything changed.
+    /// Replaces all closures. A slot is taken before that or not at all, so a later look at the counts sees it.
+    /// Returns whether anything changed.
     pub(crate) fn close(&self, closures: Closures) -> bool {
         let closed = |word: u64| Some(word & !CLOSURES | closures.0);
         let before = self
@@ -196,7 +196,7 @@ impl Slots {
 }
 
 /// What one request adds.
-const fn place(holds_jruby: bool) -> u64 {
+const fn slot(holds_jruby: bool) -> u64 {
     1 << IN_FLIGHT_SHIFT | (holds_jruby as u64) << WORKING_SHIFT
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn each_limit_and_each_closure_alone_keeps_a_request_away() {
-        let places = Slots::new(Closures::default());
+        let slots = Slots::new(Closures::default());
         let limits = SlotLimits::new(3, 2);
         let take = |holds_jruby: bool| {
             let limits = if holds_jruby {
@@ -220,7 +220,7 @@ mod tests {
             } else {
                 limits.without_jruby()
             };
-            places
+            slots
                 .take(holds_jruby, limits, Closures(CLOSURES))
                 .is_some()
         };
@@ -228,26 +228,26 @@ mod tests {
         assert!(!take(true), "its JRubies are busy");
         assert!(take(false));
         assert!(!take(false), "it is at its limit");
-        assert_eq!((places.get().in_flight(), places.get().working()), (3, 2));
-        places.give_back(true);
-        assert!(limits.admit(places.get()));
+        assert_eq!((slots.get().in_flight(), slots.get().working()), (3, 2));
+        slots.give_back(true);
+        assert!(limits.admit(slots.get()));
         for bit in 0..13 {
-            places.close(Closures(1 << bit));
-            assert!(!limits.admit(places.get()) && !take(true) && places.get().is_closed());
+            slots.close(Closures(1 << bit));
+            assert!(!limits.admit(slots.get()) && !take(true) && slots.get().is_closed());
             let others = Closures(CLOSURES & !(1 << bit));
-            assert!(places.take(true, limits, others).is_some());
-            places.give_back(true);
+            assert!(slots.take(true, limits, others).is_some());
+            slots.give_back(true);
         }
-        places.close(Closures::default());
+        slots.close(Closures::default());
         assert!(take(true));
     }
 
     #[test]
     fn limits_larger_than_the_word_counts_to_hold_as_its_largest() {
         let counts = (COUNT_MAX - 1) << IN_FLIGHT_SHIFT | (COUNT_MAX - 1) << WORKING_SHIFT;
-        let places = Slots(AtomicU64::new(counts));
+        let slots = Slots(AtomicU64::new(counts));
         let limits = SlotLimits::new(u32::MAX, u32::MAX);
-        assert!(places.take(true, limits, Closures::default()).is_some());
-        assert!(places.take(true, limits, Closures::default()).is_none());
+        assert!(slots.take(true, limits, Closures::default()).is_some());
+        assert!(slots.take(true, limits, Closures::default()).is_none());
     }
 }

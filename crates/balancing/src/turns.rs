@@ -2,7 +2,7 @@
 
 use crate::{pool_entry::PoolEntry, pool_state::PoolState, rotation::Credit};
 
-/// Where turns come from: a pick takes them, a rehearsal only looks.
+/// The source of turns: a pick takes them, a rehearsal only reads them.
 pub(crate) enum Turns<'a> {
     Shared(&'a PoolState),
     Rehearsed(&'a mut Rehearsal),
@@ -32,7 +32,7 @@ impl Rehearsal {
 }
 
 impl Turns<'_> {
-    /// Whose turn it is where all are idle.
+    /// The next turn among idle members.
     pub(crate) fn draw(&mut self) -> u64 {
         match self {
             Self::Shared(state) => state.draws.next(),
@@ -40,7 +40,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Whose turn it is among those that tie.
+    /// The next turn among members with equal cost.
     pub(crate) fn break_tie(&mut self) -> u64 {
         match self {
             Self::Shared(state) => state.ties.next(),

@@ -1,5 +1,4 @@
-//! How warm a member is that was restarted, and with slow start its smaller weight until then. Pure, with time as an
-//! argument.
+//! How warm a restarted member is, and its smaller weight during slow start. Pure: time is an argument.
 
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -8,16 +7,16 @@ use std::{
 
 use crate::settings::SlowStartSettings;
 
-/// How far one member is on its way from cold to warm. It has no timer: answers, probes and the status ask for it.
+/// The progress of one member from cold to warm. It has no timer: answers, probes and the status request it.
 #[derive(Debug, Default)]
 pub(crate) struct Warmup {
-    /// Milliseconds that slow start lasts; 0: there is none, and [`WARM_MS`] make it warm.
+    /// Length of slow start in milliseconds. 0: no slow start, and [`WARM_MS`] make the member warm.
     duration_ms: AtomicU64,
-    /// Requests of each JRuby that make it warm; 0: time alone does.
+    /// Requests of each JRuby that make it warm. 0: only time makes it warm.
     requests: AtomicU32,
-    /// JRubies as configured; 0: not configured.
+    /// Configured JRubies. 0: not configured.
     jrubies: AtomicU32,
-    /// Milliseconds since start at which it became cold, 0 if it is warm, or [`PENDING`].
+    /// Milliseconds since start at which it became cold. 0: it is warm. [`PENDING`]: not known yet.
     since_ms: AtomicU64,
     /// Requests that it has answered since then.
     served: AtomicU32,
@@ -37,14 +36,14 @@ impl Warmup {
         self.since_ms.store(PENDING, Ordering::Relaxed);
     }
 
-    /// Time counts from now on, because the member got no requests until now. What it has answered before still counts.
+    /// Starts the time again, because the member got no requests until now. Its earlier answers still count.
     pub(crate) fn restart_clock(&self) {
         if self.is_active() {
             self.since_ms.store(PENDING, Ordering::Relaxed);
         }
     }
 
-    /// Takes over what is known of the same server under another name.
+    /// Copies the state of the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         let copy = |to: &AtomicU64, from: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -66,7 +65,7 @@ impl Warmup {
         self.served.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Percent of its weight that a member has after `progress` percent of its way.
+    /// Percent of its weight at `progress` percent of the warm-up.
     pub(crate) fn weight(&self, progress: u32) -> u32 {
         match self.duration_ms.load(Ordering::Relaxed) {
             0 => 100,
@@ -74,7 +73,8 @@ impl Warmup {
         }
     }
 
-    /// Percent of its way at `now` (time since start): 100, and warm from now on, if either time or requests are enough.
+    /// Progress in percent at `now` (time since start). At 100 the member is warm from now on. Either enough time or
+    /// enough requests are sufficient.
     pub(crate) fn progress(&self, jrubies: Option<u32>, now: Duration) -> u32 {
         let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
         let since_ms = match self.since_ms.load(Ordering::Relaxed) {
@@ -100,7 +100,7 @@ impl Warmup {
         let by_requests = parts(self.served.load(Ordering::Relaxed).into(), requests);
         let done = by_time.max(by_requests) as u32;
         if done >= 100 {
-            // It may have been restarted meanwhile: it is cold then.
+            // If it was restarted meanwhile, it stays cold.
             let (warm, relaxed) = (0, Ordering::Relaxed);
             let _ = (self.since_ms).compare_exchange(since_ms, warm, relaxed, relaxed);
         }
@@ -108,14 +108,14 @@ impl Warmup {
     }
 }
 
-/// As `since_ms`: time counts from the next event that knows the time.
+/// Value of `since_ms`: the time starts with the next event that knows the time.
 const PENDING: u64 = u64::MAX;
-/// Percent of its weight that a member has when it is cold.
+/// Percent of its weight that a cold member has.
 const START_PERCENT: u32 = 10;
 /// Time that makes a member warm without slow start.
 const WARM_MS: u64 = 300_000;
-/// JRubies of a member that neither the configuration nor the member tells: the default of Puppet Server on five cores
-/// and more.
+/// Assumed JRubies if neither the configuration nor the member says how many: the default of Puppet Server on five or
+/// more cores.
 const JRUBIES_ASSUMED: u32 = 4;
 
 #[cfg(test)]

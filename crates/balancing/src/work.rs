@@ -1,15 +1,15 @@
-//! What kind of work a request is for a Puppet server.
+//! Kinds of work for a Puppet server.
 
 use std::fmt;
 
-/// A kind of work. Service times differ by orders of magnitude between them, and so does what a refusal costs the agent.
+/// A kind of work. Service times and the cost of a refusal to the agent differ between them by orders of magnitude.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Work {
     /// A catalog: 1 to 90 s of a JRuby.
     Catalog,
-    /// Content and metadata of files. An agent asks for these while it applies its catalog.
+    /// Content and metadata of files. An agent requests them while it applies its catalog.
     File,
-    /// A report: the end of a run that has done its work.
+    /// A report: the end of a run whose work is done.
     Report,
     /// Everything else. The default.
     #[default]
@@ -30,17 +30,18 @@ impl Work {
         }
     }
 
-    /// Its place in [`ALL`](Self::ALL).
+    /// Its index in [`ALL`](Self::ALL).
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// How far each request of this kind moves its lane of the queue back, so that every kind gets its part: while all of
-    /// them wait, each catalog lets 32 files and 8 others go first.
+    /// How far each request of this kind moves its lane of the queue back, so that every kind gets its part. While
+    /// all kinds wait, 32 files and 8 other requests leave the queue for each catalog.
     ///
-    /// Files belong to runs that have begun, take milliseconds, and an agent asks for one after the other. After its report
-    /// an agent has no more to do: of those that came after a catalog one in 32 catalogs goes first, or, if the queue is
-    /// `crowded`, 32 before each. Where no catalog waits, a report costs no more than other work.
+    /// Files belong to runs that have begun, take milliseconds, and an agent requests them one after the other. An
+    /// agent has no more to do after its report. So of the reports that arrived after a catalog, one leaves the queue
+    /// for every 32 catalogs. In a `crowded` queue, 32 reports leave before each catalog. While no catalog waits, a
+    /// report costs no more than other work.
     pub(crate) const fn queue_cost(self, crowded: bool) -> u64 {
         match self {
             Self::File => 1,
@@ -52,7 +53,7 @@ impl Work {
     }
 }
 
-/// What a request is for a member: its kind of work, and whether a JRuby does it. The default is other work in a JRuby.
+/// A request's kind of work, and whether it needs a JRuby. The default is other work in a JRuby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Task {
     /// Its kind of work.

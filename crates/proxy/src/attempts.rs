@@ -361,9 +361,9 @@ impl Attempts<'_> {
     /// What the admission must know. Writes to the CA go to one member, or to a backup while that member is down.
     /// Renewals go to that one member only. All other requests are balanced.
     fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
-        let target = match self.plan.endpoint.ca_write {
-            _ if self.plan.is_renewal() => EligibleMembers::WriterAlone,
-            true => EligibleMembers::Write,
+        let eligible = match self.plan.endpoint.ca_write {
+            _ if self.plan.is_renewal() => EligibleMembers::WriterOnly,
+            true => EligibleMembers::WriterOrBackup,
             false => EligibleMembers::Any,
         };
         let context = self.context;
@@ -376,8 +376,8 @@ impl Attempts<'_> {
         );
         Offer {
             account,
-            target,
-            lead: self.lead(),
+            eligible,
+            criteria: self.criteria(),
             tried: tried.to_vec(),
             after_reuse,
             comes_back: false,
@@ -407,7 +407,7 @@ impl Attempts<'_> {
     }
 
     /// The criteria for picking a member. Each is computed only where the algorithm or the route needs it.
-    fn lead(&self) -> PickCriteria {
+    fn criteria(&self) -> PickCriteria {
         let algorithm = self.pool.pool.algorithm();
         let source = || source_hash(self.context.conn.downstream.client.ip());
         PickCriteria {
@@ -422,7 +422,7 @@ impl Attempts<'_> {
                 _ => None,
             },
             task: self.task(),
-            stay: self.stay,
+            persistence: self.stay,
         }
     }
 

@@ -56,7 +56,7 @@ fn is_strangers(plan: &ForwardPlan<'_>, verdict: &ClientVerdict) -> bool {
 /// The configured maximum, but no more than three quarters of the limit of any member in the active tier, because a
 /// write goes to one of them.
 fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32 {
-    let tier = pool.pool.tier_in_turn(now);
+    let tier = pool.pool.active_tier(now);
     let entries = pool.pool.entries().iter();
     let entries_in_turn = entries.filter(|entry| entry.tier == tier);
     let least = entries_in_turn

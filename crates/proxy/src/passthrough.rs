@@ -226,7 +226,7 @@ fn pick(
     client: SocketAddr,
 ) -> Result<PoolLease, LogReason> {
     let algorithm = pool.pool.algorithm();
-    let lead = PickCriteria {
+    let criteria = PickCriteria {
         source: (algorithm == Algorithm::SourceHash).then(|| source_hash(client.ip())),
         random: match algorithm {
             Algorithm::Random => worker.random(),
@@ -238,7 +238,7 @@ fn pick(
         },
         ..PickCriteria::default()
     };
-    match pool.pool.pick(tried, lead, worker.shared.now()) {
+    match pool.pool.pick(tried, criteria, worker.shared.now()) {
         Ok(lease) => Ok(PoolLease::new(pool, lease)),
         Err(PickError::Full) => Err(LogReason::MembersFull),
         Err(PickError::NoneAvailable | PickError::AllTried) => Err(LogReason::NoMemberAvailable),

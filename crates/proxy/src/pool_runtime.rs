@@ -145,7 +145,7 @@ impl PoolLease {
         let from = self.lease.index();
         let lease = pool
             .pool
-            .pick_elsewhere(from, &request.tried, request.lead, now)?;
+            .pick_elsewhere(from, &request.tried, request.criteria, now)?;
         Some(Self::new(pool, lease))
     }
 }

@@ -277,40 +277,41 @@ impl Explainer {
                     }
                 } else {
                     let agent = identity.agent();
-                    let lead = PickCriteria {
+                    let criteria = PickCriteria {
                         certname: agent.map(|agent| key_hash(agent.certname().as_str().as_bytes())),
                         key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
                         source: asked.source.map(source_hash),
                         random: 0,
                         task: plan.endpoint.task,
-                        stay: plan
-                            .persistence()
-                            .map_or(MemberPersistence::No, |persistence| {
+                        persistence: plan.persistence().map_or(
+                            MemberPersistence::No,
+                            |persistence| {
                                 let sent = (scrubbed.headers(), asked.source);
                                 let key = self.persistence.as_ref().ok();
                                 runtime.stay(persistence, sent, key)
-                            }),
+                            },
+                        ),
                     };
                     if let Some(persistence) = plan.persistence() {
-                        let applies = lead.stay != MemberPersistence::No;
+                        let applies = criteria.persistence != MemberPersistence::No;
                         let kept = self.kept_by(persistence, scrubbed.headers(), applies);
                         say(format_args!("persist  {kept}"));
                     }
                     if runtime.pool.algorithm() == Algorithm::SourceHash
-                        && lead.key.or(lead.source).is_none()
+                        && criteria.key.or(criteria.source).is_none()
                     {
                         say(format_args!(
                             "members  picked by the client's address (--source is not set); without an address, the order is:"
                         ));
                     }
                     if runtime.pool.algorithm() == Algorithm::CertnameHash
-                        && lead.key.or(lead.certname).is_none()
+                        && criteria.key.or(criteria.certname).is_none()
                     {
                         say(format_args!(
                             "members  picked by the certname; without a verified certname, the order is:"
                         ));
                     }
-                    for place in runtime.pool.order(lead, Duration::ZERO) {
+                    for place in runtime.pool.order(criteria, Duration::ZERO) {
                         let entry = &runtime.pool.entries()[place.index];
                         let backup = match (entry.role, entry.priority) {
                             (Role::Backup, _) => " (backup)".to_owned(),

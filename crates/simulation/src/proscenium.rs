@@ -250,8 +250,8 @@ impl Proscenium {
         });
         Offer {
             account: Arc::clone(account),
-            target: EligibleMembers::Any,
-            lead: PickCriteria {
+            eligible: EligibleMembers::Any,
+            criteria: PickCriteria {
                 task: Task {
                     work: ask.work,
                     without_jruby: false,

@@ -10,28 +10,29 @@ use crate::{
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueuePosition {
-    /// Before all lanes: it has run already, and looks for another member.
+    /// Before all lanes: the request has run already and needs another member.
     Front,
-    /// In a lane, in this order.
+    /// In this lane, at this position in its order.
     Lane(usize, Duration),
-    /// Behind its client's limit.
+    /// Until its client runs fewer requests than it may.
     Blocked,
 }
 
 /// Requests that may run as soon as a member has room, by their numbers.
 ///
-/// A lane holds requests that the same members can serve, so that only its first one need be tried. Lanes take turns by
-/// the cost of their work (stride scheduling): each request served moves its lane back by its cost.
+/// A lane holds requests that the same members can serve, so only its first request need be tried. Lanes take turns
+/// by the cost of their work (stride scheduling): each request that is served moves its lane back by its cost.
 ///
-/// A report that came before all catalogs has their turn. If the queue is crowded, reports cost as little as files: they
-/// are short, and each of them makes room. Without catalogs they take turns as other work does.
+/// A report that arrived before all catalogs gets the turn of the catalogs. In a crowded queue reports cost as little
+/// as files, because they are short and each of them frees a slot. Without catalogs, reports take turns like other
+/// work.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) front: BTreeSet<u64>,
     lanes: [Lane; LANES],
-    /// The turn that was served last. A lane that was empty begins there, and gains nothing by having been empty.
+    /// The turn that was served last. A lane that was empty starts there, so being empty earns it nothing.
     served: u64,
-    /// Whether more than half of the queue's places are taken.
+    /// Whether more than half of the queue is taken.
     pub(super) crowded: bool,
 }
 
@@ -43,25 +44,25 @@ struct Lane {
 
 /// A lane for each kind of work and each [`EligibleMembers`].
 const LANES: usize = 3 * Work::ALL.len();
-/// What a report costs that has the turn of the catalogs.
+/// Cost of a report that gets the turn of the catalogs.
 const SHORT: u64 = 1;
-/// What a report costs at most while no catalog waits: files alone are not to keep reports waiting.
+/// Maximum cost of a report while no catalog waits, so that files alone do not delay reports.
 const ALONE: u64 = Work::Other.queue_cost(false);
-/// How much earlier than it came a catalog counts at most, if its agent's run began before. The requests before a
-/// catalog, and an agent's own work between them, take about as long.
+/// A catalog counts as arrived when its agent's run began, but at most this much earlier. The requests before a
+/// catalog, and the agent's own work between them, take about as long.
 const HEAD_START_MAX: Duration = Duration::from_secs(15);
 
 /// The order of a request in its lane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
-    /// That of arrival, and for catalogs that in which runs began.
+    /// Time of arrival; for catalogs, the time at which the run began.
     pub(super) time: Duration,
-    /// Whether it waits its turn with the catalogs.
+    /// Whether it waits with the catalogs.
     pub(super) with_catalogs: bool,
 }
 
 impl Order {
-    /// The order of a request that came at `came`.
+    /// The order of a request that arrived at `came`.
     pub(super) fn new(work: Work, came: Duration, run_began: Duration) -> Self {
         let time = match work {
             Work::Catalog => run_began.clamp(came.saturating_sub(HEAD_START_MAX), came),
@@ -77,19 +78,19 @@ impl Order {
 impl Lanes {
     /// The lane of a request, and its order there.
     pub(super) fn place_of(offer: &Offer, order: Order) -> QueuePosition {
-        let target = match offer.target {
+        let target = match offer.eligible {
             EligibleMembers::Any => 0,
-            EligibleMembers::Write => 1,
-            EligibleMembers::WriterAlone => 2,
+            EligibleMembers::WriterOrBackup => 1,
+            EligibleMembers::WriterOnly => 2,
         };
         let work = match order.with_catalogs {
             true => Work::Catalog,
-            false => offer.lead.task.work,
+            false => offer.criteria.task.work,
         };
         QueuePosition::Lane(work.index() + target * Work::ALL.len(), order.time)
     }
 
-    /// How many requests wait in the turn of catalogs.
+    /// How many requests wait in the lanes of catalogs.
     pub(super) fn catalogs(&self) -> u32 {
         let lanes = (0..LANES).filter(|index| work_of(*index) == Work::Catalog);
         lanes
@@ -122,7 +123,7 @@ impl Lanes {
         }
     }
 
-    /// The first request of each lane, in the order of their turns. Of two at the same turn, the catalog is last.
+    /// The first request of each lane, by turn. If two lanes have the same turn, the catalog comes last.
     pub(super) fn heads(&self) -> impl Iterator<Item = (QueuePosition, u64)> + use<> {
         let mut heads: Vec<_> = (0..LANES)
             .filter_map(|index| {
@@ -136,7 +137,7 @@ impl Lanes {
             .map(|(_, Reverse(index), order, id)| (QueuePosition::Lane(index, order), id))
     }
 
-    /// Notes that the first request of a lane has left it to run.
+    /// Records that the first request of a lane has left it to run.
     pub(super) fn served(&mut self, place: QueuePosition) {
         if let QueuePosition::Lane(index, _) = place {
             let turn = self.turn(index);
@@ -157,7 +158,7 @@ impl Lanes {
         }
     }
 
-    /// Once the last catalog has left, what reports have cost because of catalogs counts no longer.
+    /// When the last catalog has left, reports no longer pay for the time when catalogs waited.
     fn forget_catalogs(&mut self, index: usize) {
         let reports = catalogs_of(index) - Work::Catalog.index() + Work::Report.index();
         if work_of(index) == Work::Catalog && !self.has_catalogs(index) {
@@ -166,7 +167,7 @@ impl Lanes {
         }
     }
 
-    /// Whether catalogs wait that the members of a lane can serve.
+    /// Whether catalogs wait that the members of this lane can serve.
     fn has_catalogs(&self, index: usize) -> bool {
         !self.lanes[catalogs_of(index)].requests.is_empty()
     }
@@ -175,7 +176,7 @@ impl Lanes {
     fn turn(&self, index: usize) -> u64 {
         let turn = self.lanes[index].turn;
         let catalogs = self.lanes[catalogs_of(index)].turn;
-        // A crowded queue forgets what reports before have cost.
+        // A crowded queue ignores the cost of earlier reports.
         let is_forgotten = work_of(index) == Work::Report
             && self.crowded
             && self.has_catalogs(index)
@@ -186,7 +187,8 @@ impl Lanes {
         }
     }
 
-    /// Whether the lane's first request is a report that came before all catalogs, whose turn is earlier.
+    /// Whether the lane's first request is a report that arrived before all catalogs, and the catalogs have the
+    /// earlier turn.
     fn has_turn_of_catalogs(&self, index: usize) -> bool {
         let (lane, catalogs) = (&self.lanes[index], &self.lanes[catalogs_of(index)]);
         let came_before = match (lane.requests.first(), catalogs.requests.first()) {

@@ -33,9 +33,9 @@ fn an_unprobed_member_that_refused_is_tried_by_one_request_a_second() {
     let member = unprobed();
     let later = |millis| Duration::from_millis(millis);
     member.connect_refused(START);
-    assert!(!member.may_be_asked(later(999)));
+    assert!(!member.may_get_requests(later(999)));
     assert!(!member.take(need(Task::default()), limits(u32::MAX), later(999)));
-    assert!(member.may_be_asked(later(1_000)));
+    assert!(member.may_get_requests(later(1_000)));
     assert!(member.take(need(Task::default()), limits(u32::MAX), later(1_000)));
     assert!(
         !member.take(need(Task::default()), limits(u32::MAX), later(1_000)),
@@ -56,9 +56,9 @@ fn a_probed_member_that_refused_waits_for_its_probe_however_long() {
     member.probe_succeeded(&check);
     member.connect_refused(START);
     assert_eq!(member.answered(), None);
-    assert!(!member.may_be_asked(Duration::from_secs(3_600)));
+    assert!(!member.may_get_requests(Duration::from_secs(3_600)));
     assert!(member.probe_succeeded(&check).is_some());
-    assert!(member.may_be_asked(START));
+    assert!(member.may_get_requests(START));
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_check_put_on_a_refusing_member_ends_its_second_chances() {
     let member = unprobed();
     member.connect_refused(START);
     member.replace_check(&CheckSettings::default());
-    assert!(!member.may_be_asked(Duration::from_secs(10)));
+    assert!(!member.may_get_requests(Duration::from_secs(10)));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
         let member = Member::new(0, "compilers", "c1:8140", &Arc::default());
         member.begin_check(&check);
         member.probe_succeeded(&check);
-        assert!(member.may_be_asked(START));
+        assert!(member.may_get_requests(START));
         assert_eq!(member.administer(Administrative::Maintenance), None);
         member.probe_succeeded(&check);
         member.probe_succeeded(&check);
@@ -93,13 +93,13 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
         member.connect_refused(START);
         for _ in 0..2 {
             assert_eq!(member.probe_succeeded(&check), None);
-            assert!(!member.may_be_asked(START));
+            assert!(!member.may_get_requests(START));
         }
         assert_eq!(
             member.probe_succeeded(&check).map(|change| change.to),
             Some(Health::Up)
         );
-        assert!(member.may_be_asked(START));
+        assert!(member.may_get_requests(START));
     }
 }
 

@@ -136,8 +136,8 @@ impl Site {
     pub(super) fn request(&self, client: usize, work: Work) -> Offer {
         Offer {
             account: Arc::clone(&self.accounts[client]),
-            target: EligibleMembers::Any,
-            lead: PickCriteria {
+            eligible: EligibleMembers::Any,
+            criteria: PickCriteria {
                 task: Task::of(work),
                 ..PickCriteria::default()
             },

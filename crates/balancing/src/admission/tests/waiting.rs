@@ -205,17 +205,17 @@ fn a_write_for_one_member_only_does_not_delay_other_writes() {
     let _busy = [site.run(0), site.run(1)];
     // While the first member is down, the second one serves writes, except those that are for the first alone.
     let all = site.picker.clone();
-    let picker = PickWith(move |request: &Offer| match request.target {
-        EligibleMembers::WriterAlone => Err(PickError::NoneAvailable),
+    let picker = PickWith(move |request: &Offer| match request.eligible {
+        EligibleMembers::WriterOnly => Err(PickError::NoneAvailable),
         _ => all.pick(request),
     });
     site.admission.adopt(Arc::new(picker));
-    let write = |site: &Site, client, target| Offer {
-        target,
+    let write = |site: &Site, client, eligible| Offer {
+        eligible,
         ..site.request(client, Work::Other)
     };
-    let mut renewal = site.wait(write(&site, 2, EligibleMembers::WriterAlone));
-    let mut enrolment = site.wait(write(&site, 3, EligibleMembers::Write));
+    let mut renewal = site.wait(write(&site, 2, EligibleMembers::WriterOnly));
+    let mut enrolment = site.wait(write(&site, 3, EligibleMembers::WriterOrBackup));
     let [first, second] = _busy;
     drop(first);
     drop(granted(&mut enrolment));

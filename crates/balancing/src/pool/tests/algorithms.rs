@@ -75,8 +75,8 @@ fn a_random_draw_shares_by_weight_and_avoids_busy_members() {
     }
     // Two draws of three, of which the busy one is taken only where nobody else is among them: never.
     let busy = weights(Algorithm::Random, &[1, 1, 1]);
-    let lead = any();
-    let held = busy.pick(&[], lead, NOW).expect("up");
+    let criteria = any();
+    let held = busy.pick(&[], criteria, NOW).expect("up");
     let seen = shares(&sequence(&busy, 300));
     assert!(!seen.contains_key(&held.index()), "{seen:?}");
     assert_eq!(seen.len(), 2);
@@ -130,12 +130,12 @@ fn shares_are_within_two_percent_of_weights_over_ten_thousand_picks() {
         jrubies(Algorithm::LeastLoad, &[(1, 1), (1, 2), (3, 1), (5, 2)]),
     )]) {
         let pick = |n: u64| {
-            let lead = PickCriteria {
+            let criteria = PickCriteria {
                 source: Some(mix(n ^ 0xabcd)),
                 certname: Some(mix(n ^ 0xabcd)),
                 ..any()
             };
-            pool.pick(&[], lead, NOW).expect("up").index()
+            pool.pick(&[], criteria, NOW).expect("up").index()
         };
         let shares = shares(&(0..10_000).map(pick).collect::<Vec<_>>());
         for (index, weight) in weights.iter().enumerate() {

@@ -107,21 +107,21 @@ fn the_shown_order_is_the_order_of_the_next_picks() {
         for round in 0..200 {
             let hash = (round % 3 == 0).then(|| random.below(1 << 31));
             let held: Vec<Lease> = (0..random.below(6)).map(|_| picked(&pool)).collect();
-            let lead = keyed(hash);
+            let criteria = keyed(hash);
             let told: Vec<usize> = pool
-                .order(lead, NOW)
+                .order(criteria, NOW)
                 .iter()
                 .map(|place| place.index)
                 .collect();
             assert_eq!(
                 told,
-                pool.order(lead, NOW)
+                pool.order(criteria, NOW)
                     .iter()
                     .map(|place| place.index)
                     .collect::<Vec<_>>()
             );
             let (mut tried, mut order) = (Vec::new(), Vec::new());
-            while let Ok(lease) = pool.pick(&tried, lead, NOW) {
+            while let Ok(lease) = pool.pick(&tried, criteria, NOW) {
                 tried.push(lease.member().id());
                 order.push(lease.index());
             }

@@ -84,8 +84,8 @@ fn a_client_stays_with_its_member_and_losing_another_does_not_move_it() {
     let pool = weights(Algorithm::SourceHash, &[1, 1, 2]);
     let home = |n: u32| {
         let source = Some(key_hash(&n.to_be_bytes()));
-        let lead = PickCriteria { source, ..any() };
-        pool.pick(&[], lead, NOW).expect("up").index()
+        let criteria = PickCriteria { source, ..any() };
+        pool.pick(&[], criteria, NOW).expect("up").index()
     };
     let before: Vec<usize> = (0..4_000).map(home).collect();
     for (index, share) in shares(&before) {
@@ -103,7 +103,7 @@ fn a_client_stays_with_its_member_and_losing_another_does_not_move_it() {
 
 #[test]
 fn a_key_overrides_the_clients_address_which_only_source_hash_reads() {
-    let lead = |key, source| PickCriteria {
+    let criteria = |key, source| PickCriteria {
         key,
         source,
         ..any()
@@ -113,13 +113,17 @@ fn a_key_overrides_the_clients_address_which_only_source_hash_reads() {
         .filter(|algorithm| *algorithm != Algorithm::First);
     for algorithm in others {
         let pool = weights(algorithm, &[1, 1, 1, 1]);
-        let picks = |lead: &dyn Fn() -> PickCriteria| -> usize {
-            let pick = |_| pool.pick(&[], lead(), NOW).expect("up").index();
+        let picks = |criteria: &dyn Fn() -> PickCriteria| -> usize {
+            let pick = |_| pool.pick(&[], criteria(), NOW).expect("up").index();
             shares(&(0..60).map(pick).collect::<Vec<_>>()).len()
         };
-        assert_eq!(picks(&|| lead(Some(7), Some(any().random))), 1);
+        assert_eq!(picks(&|| criteria(Some(7), Some(any().random))), 1);
         let one = algorithm == Algorithm::SourceHash;
-        assert_eq!(picks(&|| lead(None, Some(7))) == 1, one, "{algorithm:?}");
+        assert_eq!(
+            picks(&|| criteria(None, Some(7))) == 1,
+            one,
+            "{algorithm:?}"
+        );
     }
 }
 
@@ -138,11 +142,11 @@ const KEY_HASH_OF_EMPTY_FILE: u64 = 16_160_422_974_487_284_033;
 #[test]
 fn a_certname_stays_on_its_member_while_that_is_within_the_bound() {
     let pool = jrubies(Algorithm::CertnameHash, &[(2, 1), (4, 1), (6, 2)]);
-    let lead = |certname: usize| PickCriteria {
+    let criteria = |certname: usize| PickCriteria {
         certname: Some(key_hash(format!("web{certname}").as_bytes())),
         ..any()
     };
-    let home = |certname| pool.pick(&[], lead(certname), NOW).expect("up").index();
+    let home = |certname| pool.pick(&[], criteria(certname), NOW).expect("up").index();
     let before: Vec<usize> = (0..10_000).map(home).collect();
     // By JRubies times weight: 2, 4 and 12 of 18.
     for (index, fair) in [(0, 1_111), (1, 2_222), (2, 6_667)] {
@@ -169,12 +173,12 @@ fn certname_hash_keeps_every_member_within_its_bound() {
     let total: u32 = members.iter().sum();
     let mut held = Vec::new();
     for certname in 0..u64::from(total) {
-        let lead = PickCriteria {
+        let criteria = PickCriteria {
             // Half of the requests are of one agent.
             certname: Some(mix(certname / 2 * (certname % 2))),
             ..any()
         };
-        let Ok(lease) = pool.pick(&[], lead, NOW) else {
+        let Ok(lease) = pool.pick(&[], criteria, NOW) else {
             break;
         };
         let (index, running) = (lease.index(), held.len() as f64 + 1.0);
@@ -189,14 +193,14 @@ fn certname_hash_keeps_every_member_within_its_bound() {
 #[test]
 fn an_added_member_gets_its_share_of_the_keys_and_no_other_key_moves() {
     for algorithm in [Algorithm::SourceHash, Algorithm::CertnameHash] {
-        let lead = |n: u64| PickCriteria {
+        let criteria = |n: u64| PickCriteria {
             source: Some(mix(n)),
             certname: Some(mix(n)),
             ..any()
         };
         let homes = |members: usize| {
             let pool = weights(algorithm, &vec![1; members]);
-            let home = |n| pool.pick(&[], lead(n), NOW).expect("up").index();
+            let home = |n| pool.pick(&[], criteria(n), NOW).expect("up").index();
             (0..10_000).map(home).collect::<Vec<_>>()
         };
         let (before, after) = (homes(9), homes(10));
@@ -220,8 +224,11 @@ fn a_client_stays_with_its_member_while_that_is_available_and_not_full() {
             MemberPersistence::Member(home.id()),
             MemberPersistence::Hash(hash.expect("a hash")),
         ] {
-            let lead = PickCriteria { stay, ..any() };
-            let pick = |tried: &[u64]| pool.pick(tried, lead, NOW);
+            let criteria = PickCriteria {
+                persistence: stay,
+                ..any()
+            };
+            let pick = |tried: &[u64]| pool.pick(tried, criteria, NOW);
             let held = pick(&[]).expect("free");
             assert_eq!(held.index(), 1, "{stay:?}");
             let other = pick(&[]).expect("the next request does not wait");
@@ -243,10 +250,27 @@ fn a_client_stays_with_its_member_while_that_is_available_and_not_full() {
         assert!(eject(&pool, 1, NOW));
         assert!(!pool.keeps_clients(1, NOW), "it is ejected");
         let stay = MemberPersistence::Member(home.id());
-        let moved = pool.pick(&[], PickCriteria { stay, ..any() }, NOW);
+        let moved = pool.pick(
+            &[],
+            PickCriteria {
+                persistence: stay,
+                ..any()
+            },
+            NOW,
+        );
         assert_ne!(moved.expect("another").index(), 1);
         let stay = MemberPersistence::Member(u64::MAX);
-        assert!(pool.pick(&[], PickCriteria { stay, ..any() }, NOW).is_ok());
+        assert!(
+            pool.pick(
+                &[],
+                PickCriteria {
+                    persistence: stay,
+                    ..any()
+                },
+                NOW
+            )
+            .is_ok()
+        );
     }
 }
 
@@ -257,9 +281,9 @@ fn a_persistent_client_returns_to_its_member_after_a_reused_connection_broke() {
     let client = ClientKey::Address("127.0.0.1".parse().expect("an address"));
     let offer = |tries: usize, after_reuse| Offer {
         account: Arc::new(Holdings::default()).of(&"p".into(), client.clone()),
-        target: EligibleMembers::Any,
-        lead: PickCriteria {
-            stay: MemberPersistence::Member(home),
+        eligible: EligibleMembers::Any,
+        criteria: PickCriteria {
+            persistence: MemberPersistence::Member(home),
             ..any()
         },
         tried: vec![home; tries],

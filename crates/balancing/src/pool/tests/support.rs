@@ -124,7 +124,7 @@ pub(super) const STATIC_FILE: PickCriteria = PickCriteria {
         work: Work::File,
         without_jruby: true,
     },
-    stay: MemberPersistence::No,
+    persistence: MemberPersistence::No,
 };
 
 /// Fails attempts at a member until it is ejected, or `false` after many.
