@@ -27,7 +27,7 @@ use crate::{
     long_requests::{LongRequest, REQUEST_CHARS_MAX},
     pool_runtime::{PickNow, PoolLease, PoolRuntime},
     reason::LogReason,
-    record::Exchanged,
+    record::ActiveExchange,
     respond,
     response_body::AnswerBody,
     retry_support::RetrySupport,
@@ -62,16 +62,16 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// A member's response.
-pub(crate) struct MemberAnswer {
+pub(crate) struct MemberResponse {
     pub(crate) head: response::Parts,
     pub(crate) body: AnswerBody,
 }
 
-impl From<Exchange<RequestBody>> for MemberAnswer {
-    fn from(exchange: Exchange<RequestBody>) -> Self {
+impl From<Exchange<RequestBody>> for MemberResponse {
+    fn from(response: Exchange<RequestBody>) -> Self {
         Self {
-            head: exchange.head,
-            body: AnswerBody::Streamed(exchange.body),
+            head: response.head,
+            body: AnswerBody::Streamed(response.body),
         }
     }
 }
@@ -88,8 +88,8 @@ impl Attempts<'_> {
     pub(crate) async fn run(
         &self,
         attempts_max: u32,
-        exchanged: &mut Exchanged,
-    ) -> Result<MemberAnswer, ProxyError> {
+        exchange: &mut ActiveExchange,
+    ) -> Result<MemberResponse, ProxyError> {
         // Each renewal uses up a serial of the CA and supersedes the previous certificate, so it gets one attempt only.
         let attempts_max = match self.plan.is_renewal() {
             true => 1,
@@ -106,35 +106,35 @@ impl Attempts<'_> {
         let mut moved = false;
         let mut next = None;
         // The clock is read rarely: several reads per request show in the cost of a request.
-        let mut now = exchanged.ready_at();
-        if exchanged.retry_support() != RetrySupport::Retries && self.holds_jruby() {
-            exchanged.upload.store_sent();
+        let mut now = exchange.ready_at();
+        if exchange.retry_support() != RetrySupport::Retries && self.holds_jruby() {
+            exchange.upload.store_sent();
         }
         loop {
             if attempts > 0 {
                 now = Instant::now();
             }
-            let waited = exchanged.upload.time_in_queue();
+            let waited = exchange.upload.time_in_queue();
             let lease = match next.take() {
                 Some(lease) => lease,
                 None => {
-                    let admission = self.admission_request(exchanged);
+                    let admission = self.admission_request(exchange);
                     let offer = Offer {
                         // An upgrade does not wait, so it does not displace a request from the queue.
                         comes_back: admission.comes_back || self.request.upgrade.is_some(),
                         ..self.offer(&tried, reused)
                     };
-                    let hold = exchanged.hold.take();
+                    let hold = exchange.hold.take();
                     let wait_policy = match self.request.upgrade {
-                        None => WaitPolicy::Waits(&exchanged.upload),
+                        None => WaitPolicy::Waits(&exchange.upload),
                         Some(_) => WaitPolicy::None,
                     };
                     match admit(admission, offer, hold, wait_policy, self.since_start(now)).await {
                         Ok(admitted) => {
-                            if exchanged.upload.time_in_queue() != waited {
-                                recheck_access(self.context, &self.request, exchanged)?;
+                            if exchange.upload.time_in_queue() != waited {
+                                recheck_access(self.context, &self.request, exchange)?;
                             }
-                            exchanged.hold = Some(admitted.hold);
+                            exchange.hold = Some(admitted.hold);
                             admitted.lease
                         }
                         Err(error) => return Err(last.unwrap_or(error)),
@@ -142,13 +142,13 @@ impl Attempts<'_> {
                 }
             };
             attempts += 1;
-            let waited = exchanged
+            let waited = exchange
                 .upload
                 .time_in_queue()
                 .map_or(Duration::ZERO, |all| {
                     all.saturating_sub(waited.unwrap_or_default())
                 });
-            let counted = self.begin_attempt(&lease, exchanged);
+            let counted = self.begin_attempt(&lease, exchange);
             // A tunnel takes its connection over for good, so a reused connection, which the member may be closing, is
             // not worth the risk. The same holds for a renewal, which is not sent again on another connection.
             let once = self.request.upgrade.is_some() || self.plan.is_renewal();
@@ -158,17 +158,17 @@ impl Attempts<'_> {
                 tried: &tried,
                 may_move: !moved && attempts < attempts_max && self.is_safe(),
             };
-            match self.attempt(&lease, &exchanged.upload, how).await {
-                Ok(exchange) => {
+            match self.attempt(&lease, &exchange.upload, how).await {
+                Ok(response) => {
                     self.note_answer(&lease, &counted);
-                    if self.waits_for_queue(&exchange.head, &lease, exchanged) {
+                    if self.waits_for_queue(&response.head, &lease, exchange) {
                         // The member did nothing, so this does not count as an attempt.
                         attempts -= 1;
                         continue;
                     }
-                    exchanged.upload.drop_sent();
-                    let again = attempts < attempts_max && exchanged.upload.replayable();
-                    if again && self.may_ask_another(&exchange.head) && self.admit_retry() {
+                    exchange.upload.drop_sent();
+                    let again = attempts < attempts_max && exchange.upload.replayable();
+                    if again && self.may_try_another(&response.head) && self.admit_retry() {
                         tried.push(lease.member().id());
                         match self.pick_at_once(&tried, Instant::now()) {
                             Ok(elsewhere) => {
@@ -181,12 +181,12 @@ impl Attempts<'_> {
                         }
                     }
                     let asked = lease.member().id();
-                    let answer = self.accept(exchange, (lease, now + waited), exchanged)?;
+                    let answer = self.accept(response, (lease, now + waited), exchange)?;
                     if attempts < attempts_max && self.is_bucket_miss(&answer) {
                         tried.push(asked);
                         let left = attempts_max - attempts;
                         // Boxed, so that requests without a search need no room for it.
-                        let search = self.search_buckets(answer, tried, left, exchanged);
+                        let search = self.search_buckets(answer, tried, left, exchange);
                         return Ok(Box::pin(search).await);
                     }
                     return Ok(answer.into());
@@ -202,13 +202,13 @@ impl Attempts<'_> {
                     next = Some(elsewhere);
                 }
                 Err(Unanswered::Failed(failure, error)) => {
-                    let upload = &exchanged.upload;
+                    let upload = &exchange.upload;
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
                     let progress = Progress {
                         attempts,
                         response_started: matches!(error, ProxyError::Broken { begun: true, .. }),
                         safe: self.is_safe(),
-                        body_replayable: exchanged.upload.replayable(),
+                        body_replayable: exchange.upload.replayable(),
                         single_member: self.plan.endpoint.ca_write && !self.pool.pool.has_backup(),
                         late: matches!(
                             error,
@@ -235,13 +235,13 @@ impl Attempts<'_> {
     }
 
     /// The request to the pool's admission.
-    fn admission_request(&self, exchanged: &Exchanged) -> AdmissionRequest<'_> {
+    fn admission_request(&self, exchange: &ActiveExchange) -> AdmissionRequest<'_> {
         AdmissionRequest {
             context: self.context,
             pool: self.pool,
             task: self.task(),
             jruby: self.holds_jruby(),
-            comes_back: exchanged.retry_support() == RetrySupport::Retries,
+            comes_back: exchange.retry_support() == RetrySupport::Retries,
         }
     }
 
@@ -251,7 +251,7 @@ impl Attempts<'_> {
         &self,
         head: &response::Parts,
         lease: &PoolLease,
-        exchanged: &Exchanged,
+        exchange: &ActiveExchange,
     ) -> bool {
         let class = self.plan.endpoint.class;
         if respond::is_unmounted(head, class, self.plan.route.unguarded) {
@@ -272,8 +272,8 @@ impl Attempts<'_> {
             return false;
         }
         self.note_overload(lease.member());
-        let admission = self.admission_request(exchanged);
-        let upload = &exchanged.upload;
+        let admission = self.admission_request(exchange);
+        let upload = &exchange.upload;
         let is_once = self.request.upgrade.is_some() || self.plan.is_renewal();
         !is_once && !admission.comes_back && admission.has_time_left(upload) && upload.rewind()
     }
@@ -291,13 +291,13 @@ impl Attempts<'_> {
     pub(crate) fn begin_attempt(
         &self,
         lease: &PoolLease,
-        exchanged: &mut Exchanged,
+        exchange: &mut ActiveExchange,
     ) -> CountedAttempt {
-        exchanged.attempted(lease.member().address(), &self.pool.metrics);
+        exchange.attempted(lease.member().address(), &self.pool.metrics);
         let tries_home = match self.stay {
             MemberPersistence::No => false,
             MemberPersistence::Member(id) => id == lease.member().id(),
-            MemberPersistence::Hash(_) => exchanged.attempts() > 1,
+            MemberPersistence::Hash(_) => exchange.attempts() > 1,
         };
         if tries_home {
             self.tried_home.set(true);
@@ -311,26 +311,26 @@ impl Attempts<'_> {
     /// Notes a member's response, which is passed on unless a check refuses it.
     fn accept(
         &self,
-        exchange: Exchange<RequestBody>,
+        response: Exchange<RequestBody>,
         (lease, attempted): (PoolLease, Instant),
-        exchanged: &mut Exchanged,
+        exchange: &mut ActiveExchange,
     ) -> Result<Exchange<RequestBody>, ProxyError> {
-        exchanged.connected(exchange.connect);
-        let status = exchange.head.status;
-        exchanged.answered(status);
-        if let Some(took) = exchanged.served_in(attempted) {
+        exchange.connected(response.connect);
+        let status = response.head.status;
+        exchange.answered(status);
+        if let Some(took) = exchange.served_in(attempted) {
             let is_error = status.is_client_error() || status.is_server_error();
             lease.learn(took, is_error, self.since_start(attempted + took));
         }
         respond::check_response(
-            &exchange.head,
+            &response.head,
             self.plan.endpoint.class,
             self.plan.route.unguarded,
             self.request.upgrade,
             lease.member().address(),
         )?;
-        exchanged.lease = Some(lease);
-        Ok(exchange)
+        exchange.lease = Some(lease);
+        Ok(response)
     }
 
     /// Whether the request may be sent twice. An upgrade may have opened a tunnel at the first member.
@@ -341,7 +341,7 @@ impl Attempts<'_> {
     /// Whether a member answered that it is starting or stopping, so that a safe request may go to another member.
     /// Agents of Puppet 7 do not handle a `Retry-After`: they close the connection, wait, and then fail to read the
     /// response that they already had (docs/decisions/starting-server-404.md).
-    fn may_ask_another(&self, head: &response::Parts) -> bool {
+    fn may_try_another(&self, head: &response::Parts) -> bool {
         let class = self.plan.endpoint.class;
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
@@ -554,7 +554,7 @@ impl Attempts<'_> {
             },
         };
         match answer {
-            Ok(exchange) => Ok(exchange),
+            Ok(response) => Ok(response),
             Err(AttemptError::Dial(error)) => {
                 let stage = match error.stage() {
                     DialStage::Resolve => AttemptStage::Resolve,

@@ -13,7 +13,7 @@ use upstream::Scrubbed;
 use crate::{
     context::RequestContext,
     error::ProxyError,
-    record::Exchanged,
+    record::ActiveExchange,
     sanitize::{InvalidRequest, host_of},
     upgrade::Upgrade,
 };
@@ -78,7 +78,7 @@ pub(crate) fn refused_anywhere(verdict: &ClientVerdict) -> Option<ProxyError> {
 pub(crate) fn recheck_access(
     context: &RequestContext,
     request: &UpstreamRequest<'_>,
-    exchanged: &mut Exchanged,
+    exchange: &mut ActiveExchange,
 ) -> Result<(), ProxyError> {
     let RequestContext {
         worker,
@@ -103,7 +103,7 @@ pub(crate) fn recheck_access(
     match current.routes.find(&question) {
         RouteDecision::Refuse(refusal) if matches!(refusal.reason, RefusalReason::Access(_)) => {
             // The rule that refuses the request belongs to the newer configuration.
-            exchanged.decided_by(current);
+            exchange.decided_by(current);
             Err(ProxyError::Refused(Box::new(refusal)))
         }
         _ => Ok(()),

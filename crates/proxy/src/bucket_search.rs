@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout_at};
 use upstream::{Exchange, MemberBody};
 
 use crate::{
-    attempts::{Attempt, Attempts, MemberAnswer, Unanswered},
+    attempts::{Attempt, Attempts, MemberResponse, Unanswered},
     error::ProxyError,
-    record::Exchanged,
+    record::ActiveExchange,
     respond,
     response_body::AnswerBody,
     upload::RequestBody,
@@ -51,42 +51,42 @@ impl Attempts<'_> {
         first: Exchange<RequestBody>,
         mut tried: Vec<u64>,
         attempts_left: u32,
-        exchanged: &mut Exchanged,
-    ) -> MemberAnswer {
-        let answered_by = exchanged.member();
+        exchange: &mut ActiveExchange,
+    ) -> MemberResponse {
+        let answered_by = exchange.member();
         let deadline = Instant::now() + SEARCH_TIME_MAX;
-        let first = read_miss(first, deadline, exchanged).await;
+        let first = read_miss(first, deadline, exchange).await;
         for _ in 0..attempts_left.min(FURTHER_BUCKETS_MAX) {
             let now = Instant::now();
-            if !exchanged.upload.replayable() || !self.admit_search() {
+            if !exchange.upload.replayable() || !self.admit_search() {
                 break;
             }
             let Ok(lease) = self.pick_at_once(&tried, now) else {
                 break;
             };
-            let counted = self.begin_attempt(&lease, exchanged);
+            let counted = self.begin_attempt(&lease, exchange);
             let how = Attempt {
                 fresh: true,
                 now,
                 tried: &tried,
                 may_move: true,
             };
-            let attempt = self.attempt(&lease, &exchanged.upload, how);
+            let attempt = self.attempt(&lease, &exchange.upload, how);
             match timeout_at(deadline, attempt).await {
                 Ok(Ok(found)) => {
                     self.note_answer(&lease, &counted);
                     if found.head.status.is_success() {
-                        exchanged.connected(found.connect);
-                        exchanged.answered(found.head.status);
-                        exchanged.lease = Some(lease);
+                        exchange.connected(found.connect);
+                        exchange.answered(found.head.status);
+                        exchange.lease = Some(lease);
                         return found.into();
                     }
                     if self.is_bucket_miss(&found) {
-                        read_miss(found, deadline, exchanged).await;
+                        read_miss(found, deadline, exchange).await;
                     }
                 }
                 Ok(Err(Unanswered::Failed(failure, error))) => {
-                    let upload = &exchanged.upload;
+                    let upload = &exchange.upload;
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
                 }
                 // The member is down or in maintenance and another one is available. The next pick finds it.
@@ -94,14 +94,14 @@ impl Attempts<'_> {
                 Err(_) => {
                     let member = Arc::clone(lease.member().address());
                     let error = late(member);
-                    let upload = &exchanged.upload;
+                    let upload = &exchange.upload;
                     self.note_failure(&lease, &LATE, &error, (&counted, upload));
                     break;
                 }
             }
             tried.push(lease.member().id());
         }
-        exchanged.answered_by(answered_by);
+        exchange.answered_by(answered_by);
         first
     }
 }
@@ -110,13 +110,13 @@ impl Attempts<'_> {
 async fn read_miss(
     answer: Exchange<RequestBody>,
     deadline: Instant,
-    exchanged: &mut Exchanged,
-) -> MemberAnswer {
+    exchange: &mut ActiveExchange,
+) -> MemberResponse {
     let Exchange {
         mut head, mut body, ..
     } = answer;
     let read = timeout_at(deadline, read_whole(&mut body)).await;
-    exchanged.lease = None;
+    exchange.lease = None;
     // A body that is too long, late or incomplete is left out: an agent reads only the status code.
     let whole = read.ok().flatten();
     if whole.is_some() {
@@ -125,7 +125,7 @@ async fn read_miss(
     if whole.is_none() {
         head.headers.remove(CONTENT_LENGTH);
     }
-    MemberAnswer {
+    MemberResponse {
         head,
         body: AnswerBody::Whole(whole.unwrap_or_default()),
     }

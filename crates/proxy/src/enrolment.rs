@@ -8,7 +8,7 @@ use pki::{CsrPolicy, CsrRefusal};
 use routing::ForwardPlan;
 
 use crate::{
-    context::RequestContext, error::ProxyError, pool_runtime::PoolRuntime, record::Exchanged,
+    context::RequestContext, error::ProxyError, pool_runtime::PoolRuntime, record::ActiveExchange,
     settings::CaSettings, strangers::StrangerSlot, upload::Upload,
 };
 
@@ -73,21 +73,21 @@ pub(crate) async fn check_certificate_request(
     policy: &CsrPolicy,
     certname: &str,
     upload: &Upload,
-    exchanged: &mut Exchanged,
+    exchange: &mut ActiveExchange,
 ) -> Result<(), ProxyError> {
     upload.read_whole().await.map_err(ProxyError::Body)?;
     match policy.check(certname, &upload.read_so_far()) {
         Ok(()) => Ok(()),
         Err(refusal) if policy.observes() => {
-            observed(&refusal, exchanged);
+            observed(&refusal, exchange);
             Ok(())
         }
         Err(refusal) => Err(ProxyError::Csr(Box::new(refusal))),
     }
 }
 
-fn observed(refusal: &CsrRefusal, exchanged: &mut Exchanged) {
+fn observed(refusal: &CsrRefusal, exchange: &mut ActiveExchange) {
     let (reason, what) = (refusal.rule.reason(), &refusal.what);
-    exchanged.csr_observed(reason);
-    exchanged.set_cause(format!("observed only: {reason}: {what}"));
+    exchange.csr_observed(reason);
+    exchange.set_cause(format!("observed only: {reason}: {what}"));
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use upstream::settings::HttpVersion;
 
 use crate::{
-    attempts::{Attempts, MemberAnswer},
+    attempts::{Attempts, MemberResponse},
     authorization::{UpstreamRequest, question, refused_anywhere},
     body_fault::BodyFault,
     client_body::ClientBody,
@@ -27,7 +27,7 @@ use crate::{
     persistence,
     pool_runtime::PoolRuntime,
     reason::LogReason,
-    record::Exchanged,
+    record::ActiveExchange,
     renewal,
     request_id::RequestId,
     respond,
@@ -53,7 +53,7 @@ pub(crate) async fn handle(
     let context = RequestContext::new(worker, conn, began);
     let (head, body) = request.into_parts();
     if renewal::outlasts_client(&context.generation, &head) {
-        let whole = spawn_local(exchange(context, head, body.into()));
+        let whole = spawn_local(run_exchange(context, head, body.into()));
         return match whole.await.map_err(JoinError::try_into_panic) {
             Ok(response) => response,
             Err(Ok(panic)) => resume_unwind(panic),
@@ -61,35 +61,35 @@ pub(crate) async fn handle(
             Err(Err(_)) => pending().await,
         };
     }
-    exchange(context, head, body.into()).await
+    run_exchange(context, head, body.into()).await
 }
 
-async fn exchange(
+async fn run_exchange(
     context: RequestContext,
     head: request::Parts,
     body: ClientBody,
 ) -> Response<ResponseBody> {
-    let mut exchanged = Exchanged::begin(&context, &head, body);
-    let mut response = match pass(&context, head, &mut exchanged).await {
+    let mut exchange = ActiveExchange::begin(&context, &head, body);
+    let mut response = match pass(&context, head, &mut exchange).await {
         Ok(Outcome::Answered {
             head,
             body: AnswerBody::Streamed(member),
             pool,
         }) if head.status == StatusCode::SWITCHING_PROTOCOLS => {
-            tunnel::open(&context, pool, head, member.into_tunnel(), exchanged)
+            tunnel::open(&context, pool, head, member.into_tunnel(), exchange)
         }
         Ok(Outcome::Answered { head, body, .. }) => {
-            let idle = exchanged.idle_timeout();
-            let close = exchanged.is_last();
-            let support = exchanged.retry_support();
-            let body = ResponseBody::member(body, idle, exchanged);
+            let idle = exchange.idle_timeout();
+            let close = exchange.is_last();
+            let support = exchange.retry_support();
+            let body = ResponseBody::member(body, idle, exchange);
             let own_names = &context.generation.own_names;
             respond::from_member(&context.worker, own_names, head, body, close, support)
         }
-        Ok(Outcome::Copy(answer)) => respond::from_copy(&answer, exchanged),
-        Ok(Outcome::Status { available }) => respond::status(available, exchanged),
-        Ok(Outcome::ServerWide) => respond::server_wide(exchanged),
-        Err(error) => respond::to_response(&context.worker, &error, exchanged),
+        Ok(Outcome::Copy(answer)) => respond::from_copy(&answer, exchange),
+        Ok(Outcome::Status { available }) => respond::status(available, exchange),
+        Ok(Outcome::ServerWide) => respond::server_wide(exchange),
+        Err(error) => respond::to_response(&context.worker, &error, exchange),
     };
     // The same id is in the access record and in the request to the member, so that an error that an agent shows leads
     // to both.
@@ -109,12 +109,12 @@ pub(crate) fn give_up(
 ) {
     let context = RequestContext::new(Rc::clone(worker), Rc::clone(conn), Instant::now());
     let (head, body) = request.into_parts();
-    let exchanged = Exchanged::begin(&context, &head, body.into());
+    let exchange = ActiveExchange::begin(&context, &head, body.into());
     if let Some(fault) = fault {
         drop(respond::to_response(
             worker,
             &ProxyError::Body(fault),
-            exchanged,
+            exchange,
         ));
     }
 }
@@ -143,7 +143,7 @@ enum Outcome<'g> {
 async fn pass<'g>(
     context: &'g RequestContext,
     mut head: request::Parts,
-    exchanged: &mut Exchanged,
+    exchange: &mut ActiveExchange,
 ) -> Result<Outcome<'g>, ProxyError> {
     let RequestContext {
         conn,
@@ -151,7 +151,7 @@ async fn pass<'g>(
         verdict,
         ..
     } = context;
-    if let Some(fault) = exchanged.head_fault().or_else(|| head.extensions.remove()) {
+    if let Some(fault) = exchange.head_fault().or_else(|| head.extensions.remove()) {
         return Err(ProxyError::InvalidRequest(InvalidRequest::Head(fault)));
     }
     if let Some(streams) = &conn.streams {
@@ -160,7 +160,7 @@ async fn pass<'g>(
     // hyper marks the requests that have an `Upgrade` field, so that other heads need not be searched for it.
     let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {
         *conn.upgrade.borrow_mut() = Some(marked);
-        Upgrade::requested_by(&mut head, exchanged.upload.finished().is_none())
+        Upgrade::requested_by(&mut head, exchange.upload.finished().is_none())
     });
     if is_server_wide(&head) {
         return refused_anywhere(verdict).map_or(Ok(Outcome::ServerWide), Err);
@@ -171,22 +171,22 @@ async fn pass<'g>(
         scrubbed,
         scrubbing,
     } = sanitize(head, &generation.own_names).map_err(ProxyError::InvalidRequest)?;
-    exchanged.scrubbed(scrubbing);
+    exchange.scrubbed(scrubbing);
     let question = question(context, (&method, &target), scrubbed.headers())?;
     let plan = match generation.routes.find(&question) {
         RouteDecision::Forward(plan) => plan,
         RouteDecision::Status(observed) => {
             if let Some(rule) = observed {
-                exchanged.observed(rule, Class::Status);
+                exchange.observed(rule, Class::Status);
             }
             let available = status_available(context);
             return Ok(Outcome::Status { available });
         }
         RouteDecision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
     };
-    exchanged.routed(&plan);
+    exchange.routed(&plan);
     if let Some(rule) = plan.observed {
-        exchanged.observed(rule, plan.endpoint.class);
+        exchange.observed(rule, plan.endpoint.class);
     }
     let pool = &generation.pools[plan.pool];
     if let Some(answer) = edge::answer(
@@ -200,7 +200,7 @@ async fn pass<'g>(
     renewal::admit(context, &plan, pool)?;
     let with_certificate = has_certificate(&plan, pool, verdict)?;
     count_stranger(context, &plan)?;
-    let upload = Rc::clone(&exchanged.upload);
+    let upload = Rc::clone(&exchange.upload);
     admit_body(&upload, &plan, (conn, pool))?;
     buffer_body(context, &upload).await?;
     let speaks_http10 = pool.settings.http_version == HttpVersion::Http10;
@@ -213,11 +213,11 @@ async fn pass<'g>(
             &generation.csr,
             certname,
             &upload,
-            exchanged,
+            exchange,
         ))
         .await?;
     }
-    exchanged.stranger_slot = stranger_slot(context, &plan, pool)?;
+    exchange.stranger_slot = stranger_slot(context, &plan, pool)?;
     let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = UpstreamRequest {
@@ -236,24 +236,24 @@ async fn pass<'g>(
         tried_home: Cell::new(false),
         request,
     };
-    let MemberAnswer { mut head, body } = attempts
-        .run(generation.settings.attempts_max, exchanged)
+    let MemberResponse { mut head, body } = attempts
+        .run(generation.settings.attempts_max, exchange)
         .await?;
-    let answered_by = (exchanged.lease.as_ref(), attempts.tried_home.get());
+    let answered_by = (exchange.lease.as_ref(), attempts.tried_home.get());
     persistence::note_answer(context, &plan, stay, answered_by, &mut head.headers);
     if pool.rules.proxy_pass_reverse {
         location::rewrite(pool, host_of(scrubbed.headers()), &mut head.headers);
     }
     let body = match body {
         AnswerBody::Streamed(body) if plan.is_renewal() => {
-            let member = exchanged.member();
+            let member = exchange.member();
             Box::pin(renewal::verify_response(
                 context, pool, &member, &head, body,
             ))
             .await?
         }
         AnswerBody::Streamed(body) => {
-            let rewriter = rewriter(&plan, pool, &mut head, exchanged)?;
+            let rewriter = rewriter(&plan, pool, &mut head, exchange)?;
             match rewriter {
                 Some(rewriter) => AnswerBody::Rewritten(body, rewriter),
                 None => AnswerBody::Streamed(body),
@@ -273,13 +273,13 @@ fn rewriter(
     plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
     head: &mut response::Parts,
-    exchanged: &Exchanged,
+    exchange: &ActiveExchange,
 ) -> Result<Option<Box<NameRewriter>>, ProxyError> {
     let Some(front) = plan.rewrite_member_names() else {
         return Ok(None);
     };
     member_names::rewrite(pool, front, head).map_err(|Unreadable| ProxyError::Answer {
-        member: exchanged.member(),
+        member: exchange.member(),
         reason: LogReason::EncodedText,
     })
 }

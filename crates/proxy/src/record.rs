@@ -56,7 +56,7 @@ pub(crate) enum EndedBy {
 
 /// One exchange from its head to its last byte. However it ends, the lease is released and one record is written.
 #[derive(Debug)]
-pub(crate) struct Exchanged {
+pub(crate) struct ActiveExchange {
     worker: Rc<Worker>,
     conn: Rc<Conn>,
     generation: LocalGeneration,
@@ -79,7 +79,7 @@ pub(crate) struct Exchanged {
     pub(crate) hold: Option<ClientSlot<PoolLease>>,
 }
 
-impl Exchanged {
+impl ActiveExchange {
     pub(crate) fn begin(
         context: &RequestContext,
         head: &request::Parts,
@@ -108,7 +108,7 @@ impl Exchanged {
         // Most requests have no body, so the lookup is skipped for them.
         let expects_continue = !body.is_end_stream() && head.headers.contains_key(EXPECT);
         // Boxed: it is large, and moves from the request's task to the response's body.
-        let mut exchanged = Box::new(Self {
+        let mut exchange = Box::new(Self {
             began: *began,
             record,
             is_recorded: false,
@@ -126,9 +126,9 @@ impl Exchanged {
             conn: Rc::clone(conn),
             generation: context.generation.clone(),
         });
-        exchanged.identified(&context.verdict);
-        exchanged.record.known_client = Some(conn.known_client(&context.verdict));
-        exchanged
+        exchange.identified(&context.verdict);
+        exchange.record.known_client = Some(conn.known_client(&context.verdict));
+        exchange
     }
 
     /// A fault of its head that hyper accepted.
@@ -576,12 +576,14 @@ impl Exchanged {
             agent.asked(record);
         }
         self.worker.sink.send(record);
-        self.worker.texts.put(record.request_fields.take_room());
+        self.worker
+            .spare_buffers
+            .put(record.request_fields.take_room());
         self.conn.activity.enter_at(ConnectionStage::Idle, now);
     }
 }
 
-impl Drop for Exchanged {
+impl Drop for ActiveExchange {
     fn drop(&mut self) {
         if self.is_recorded {
             return;
@@ -644,6 +646,6 @@ fn spoken(
         };
         field.get_or_insert(value.as_bytes());
     }
-    let copy = RequestFieldsCopy::with_room(worker.texts.take(), &spoken);
+    let copy = RequestFieldsCopy::with_room(worker.spare_buffers.take(), &spoken);
     (copy, support)
 }

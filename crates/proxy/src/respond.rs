@@ -18,7 +18,7 @@ use upstream::NotHttp10;
 
 use crate::{
     body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, reason::LogReason,
-    record::Exchanged, response_body::ResponseBody, retry_support::RetrySupport,
+    record::ActiveExchange, response_body::ResponseBody, retry_support::RetrySupport,
     sanitize::InvalidRequest, strangers::SlotsFull, upgrade::Upgrade, worker::Worker,
 };
 
@@ -52,7 +52,7 @@ enum RetryAdvice {
 pub(crate) fn to_response(
     worker: &Worker,
     error: &ProxyError,
-    mut exchanged: Box<Exchanged>,
+    mut exchange: Box<ActiveExchange>,
 ) -> Response<ResponseBody> {
     let ErrorResponse {
         status,
@@ -60,9 +60,9 @@ pub(crate) fn to_response(
         allow,
         retry_after,
     } = describe(error);
-    let support = exchanged.retry_support();
-    exchanged.failed(status, error);
-    let mut response = plain(status, Bytes::from(text), exchanged);
+    let support = exchange.retry_support();
+    exchange.failed(status, error);
+    let mut response = plain(status, Bytes::from(text), exchange);
     let headers = response.headers_mut();
     if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
         headers.insert(ALLOW, allow);
@@ -78,9 +78,9 @@ pub(crate) fn to_response(
 }
 
 /// The response to `OPTIONS *`.
-pub(crate) fn server_wide(mut exchanged: Box<Exchanged>) -> Response<ResponseBody> {
-    exchanged.answered_here(StatusCode::OK);
-    let mut response = plain(StatusCode::OK, Bytes::new(), exchanged);
+pub(crate) fn server_wide(mut exchange: Box<ActiveExchange>) -> Response<ResponseBody> {
+    exchange.answered_here(StatusCode::OK);
+    let mut response = plain(StatusCode::OK, Bytes::new(), exchange);
     let allow = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS");
     response.headers_mut().insert(ALLOW, allow);
     response
@@ -88,21 +88,21 @@ pub(crate) fn server_wide(mut exchanged: Box<Exchanged>) -> Response<ResponseBod
 
 /// The built-in status response, in the words of Puppet Server's own status service and without a line end, because
 /// agents and checks compare them.
-pub(crate) fn status(available: bool, mut exchanged: Box<Exchanged>) -> Response<ResponseBody> {
+pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> Response<ResponseBody> {
     let (status, text) = match available {
         true => (StatusCode::OK, "running"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
     };
-    exchanged.status_answered(status, available);
-    plain(status, Bytes::from_static(text.as_bytes()), exchanged)
+    exchange.status_answered(status, available);
+    plain(status, Bytes::from_static(text.as_bytes()), exchange)
 }
 
 /// A response with a text.
-fn plain(status: StatusCode, text: Bytes, exchanged: Box<Exchanged>) -> Response<ResponseBody> {
-    let head = exchanged.is_head();
-    let close = exchanged.is_last();
+fn plain(status: StatusCode, text: Bytes, exchange: Box<ActiveExchange>) -> Response<ResponseBody> {
+    let head = exchange.is_head();
+    let close = exchange.is_last();
     let length = text.len();
-    let body = ResponseBody::local(if head { Bytes::new() } else { text }, exchanged);
+    let body = ResponseBody::local(if head { Bytes::new() } else { text }, exchange);
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -120,20 +120,20 @@ fn plain(status: StatusCode, text: Bytes, exchanged: Box<Exchanged>) -> Response
 /// A document of the CA from its copy, with its age.
 pub(crate) fn from_copy(
     answer: &EdgeAnswer,
-    mut exchanged: Box<Exchanged>,
+    mut exchange: Box<ActiveExchange>,
 ) -> Response<ResponseBody> {
     let copy = &answer.copy;
     let status = match answer.unchanged {
         true => StatusCode::NOT_MODIFIED,
         false => StatusCode::OK,
     };
-    exchanged.answered_from_copy(status, answer);
-    let close = exchanged.is_last();
-    let sent = match answer.unchanged || exchanged.is_head() {
+    exchange.answered_from_copy(status, answer);
+    let close = exchange.is_last();
+    let sent = match answer.unchanged || exchange.is_head() {
         true => Bytes::new(),
         false => copy.body.clone(),
     };
-    let mut response = Response::new(ResponseBody::local(sent, exchanged));
+    let mut response = Response::new(ResponseBody::local(sent, exchange));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     if !answer.unchanged {

@@ -15,7 +15,7 @@ use crate::{
     idle_limit::IdleLimit,
     member_names::NameRewriter,
     pace::ReaderPace,
-    record::{EndedBy, Exchanged},
+    record::{ActiveExchange, EndedBy},
     tunnel_opening::TunnelOpening,
     upload::RequestBody,
 };
@@ -35,7 +35,7 @@ pub(crate) enum ResponseFault {
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: Source,
-    exchanged: Option<Box<Exchanged>>,
+    exchange: Option<Box<ActiveExchange>>,
 }
 
 /// The body of a member's response, as far as it was read.
@@ -75,15 +75,15 @@ impl Source {
 }
 
 impl ResponseBody {
-    pub(crate) fn local(text: Bytes, exchanged: Box<Exchanged>) -> Self {
-        Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
+    pub(crate) fn local(text: Bytes, exchange: Box<ActiveExchange>) -> Self {
+        Self::new(Source::Local((!text.is_empty()).then_some(text)), exchange)
     }
 
     /// No body, after a 101: the exchange continues as this tunnel.
     pub(crate) fn tunnel(opening: Box<TunnelOpening>) -> Self {
         Self {
             source: Source::Tunnel(opening),
-            exchanged: None,
+            exchange: None,
         }
     }
 
@@ -98,25 +98,29 @@ impl ResponseBody {
         }
     }
 
-    pub(crate) fn member(answer: AnswerBody, idle: Duration, exchanged: Box<Exchanged>) -> Self {
+    pub(crate) fn member(
+        answer: AnswerBody,
+        idle: Duration,
+        exchange: Box<ActiveExchange>,
+    ) -> Self {
         match answer {
             AnswerBody::Streamed(incoming) => {
-                exchanged.begin_reading();
-                Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
+                exchange.begin_reading();
+                Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchange)
             }
             AnswerBody::Rewritten(incoming, rewriter) => {
-                exchanged.begin_reading();
+                exchange.begin_reading();
                 let idle = IdleLimit::new(idle);
-                Self::new(Source::Rewritten(incoming, idle, rewriter), exchanged)
+                Self::new(Source::Rewritten(incoming, idle, rewriter), exchange)
             }
-            AnswerBody::Whole(bytes) => Self::local(bytes, exchanged),
+            AnswerBody::Whole(bytes) => Self::local(bytes, exchange),
         }
     }
 
-    fn new(source: Source, exchanged: Box<Exchanged>) -> Self {
+    fn new(source: Source, exchange: Box<ActiveExchange>) -> Self {
         let mut body = Self {
             source,
-            exchanged: Some(exchanged),
+            exchange: Some(exchange),
         };
         // hyper never polls a body that has ended.
         if body.is_end_stream() {
@@ -127,12 +131,12 @@ impl ResponseBody {
 
     /// The member's body has ended, and only the client is waited for. The member is released.
     pub(crate) fn member_is_done(&mut self) {
-        let Some(exchanged) = &mut self.exchanged else {
+        let Some(exchange) = &mut self.exchange else {
             return;
         };
         // The member is still held while it reads the request.
-        if exchanged.upload.finished().is_some() {
-            exchanged.member_is_done();
+        if exchange.upload.finished().is_some() {
+            exchange.member_is_done();
             if let Some(member) = self.source.take_member() {
                 member.give_back(Instant::now());
             }
@@ -141,8 +145,8 @@ impl ResponseBody {
 
     /// Ends the exchange, if it has not ended before.
     pub(crate) fn end(&mut self, by: EndedBy) {
-        if let Some(exchanged) = self.exchanged.take() {
-            exchanged.end(by, self.source.take_member());
+        if let Some(exchange) = self.exchange.take() {
+            exchange.end(by, self.source.take_member());
         }
     }
 
@@ -150,7 +154,7 @@ impl ResponseBody {
     fn reader(&self) -> Option<&ReaderPace> {
         match self.source {
             Source::Local(_) | Source::Tunnel(_) => None,
-            Source::Member(..) | Source::Rewritten(..) => self.exchanged.as_ref()?.reader(),
+            Source::Member(..) | Source::Rewritten(..) => self.exchange.as_ref()?.reader(),
         }
     }
 
@@ -173,8 +177,8 @@ impl ResponseBody {
         let Poll::Ready(data) = polled else {
             return Poll::Pending;
         };
-        if let (Ok(Some(data)), Some(exchanged)) = (&data, &mut self.exchanged) {
-            exchanged.sent(data.len());
+        if let (Ok(Some(data)), Some(exchange)) = (&data, &mut self.exchange) {
+            exchange.sent(data.len());
         }
         match &data {
             Ok(Some(_)) => {

@@ -32,7 +32,7 @@ use crate::{
     open_tunnels::{TunnelClient, TunnelEntry},
     pool_runtime::PoolRuntime,
     reason::LogReason,
-    record::{EndedBy, Exchanged},
+    record::{ActiveExchange, EndedBy},
     respond,
     response_body::ResponseBody,
     signals::{ConnectionSignals, LifecyclePhase, Signals},
@@ -54,10 +54,10 @@ pub(crate) fn open(
     pool: &PoolRuntime,
     head: response::Parts,
     member: (MemberIo, Bytes),
-    exchanged: Box<Exchanged>,
+    exchange: Box<ActiveExchange>,
 ) -> Response<ResponseBody> {
     let opening = Box::new(TunnelOpening {
-        exchanged,
+        exchange,
         member,
         idle_timeout: pool.settings.tunnel_idle_timeout,
         open: pool.metrics.tunnel(),
@@ -109,13 +109,13 @@ enum TunnelEnd {
 
 async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), opening: TunnelOpening) {
     let TunnelOpening {
-        mut exchanged,
+        mut exchange,
         member,
         idle_timeout,
         open,
     } = opening;
-    exchanged.tunnelled();
-    let entry = entry(worker, conn, &exchanged);
+    exchange.tunnelled();
+    let entry = entry(worker, conn, &exchange);
     let mut signals = worker.signals.subscribe();
     let mut copying = Copying::new(client, member);
     let mut monitor = TunnelMonitor {
@@ -124,7 +124,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         silence: Silence::new(idle_timeout),
         reverify_at: None,
     };
-    let mut ending = monitor.apply_signals(&signals.current(), &mut exchanged);
+    let mut ending = monitor.apply_signals(&signals.current(), &mut exchange);
     let mut timer = pin!(sleep_until(monitor.next_check()));
     let ending = loop {
         if let Some(ending) = ending {
@@ -134,7 +134,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
             biased;
             // Signals and the timer are checked even while both sides keep this task busy.
             changed = poll_fn(|cx| signals.poll_changed(cx)) => {
-                let ending = monitor.apply_signals(&changed, &mut exchanged);
+                let ending = monitor.apply_signals(&changed, &mut exchange);
                 timer.as_mut().reset(monitor.next_check());
                 ending
             }
@@ -151,7 +151,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         };
     };
     let (up, down) = copying.bytes();
-    exchanged.tunnel_ended(up, down);
+    exchange.tunnel_ended(up, down);
     if ending == TunnelEnd::Idle {
         let _ = timeout(FAREWELL_TIMEOUT, async {
             let _ = tokio::join!(copying.client.shutdown(), copying.member.shutdown());
@@ -162,12 +162,16 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         monitor.wait_for_turn(&mut signals).await;
     }
     drop((copying, open, entry));
-    monitor.end(ending, exchanged);
+    monitor.end(ending, exchange);
 }
 
 /// Lists the tunnel among those that are open to its member.
-fn entry<'a>(worker: &'a Worker, conn: &Conn, exchanged: &Exchanged) -> Option<TunnelEntry<'a>> {
-    let member = exchanged.lease.as_ref()?.member();
+fn entry<'a>(
+    worker: &'a Worker,
+    conn: &Conn,
+    exchange: &ActiveExchange,
+) -> Option<TunnelEntry<'a>> {
+    let member = exchange.lease.as_ref()?.member();
     let address = || conn.downstream.client.ip().to_canonical().to_string();
     let client = TunnelClient {
         client: match &conn.last_verdict().certname {
@@ -191,14 +195,18 @@ struct TunnelMonitor<'a> {
 
 impl TunnelMonitor<'_> {
     /// Applies the current signals and configuration. A tunnel outlives configurations and keeps only the current one.
-    fn apply_signals(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<TunnelEnd> {
+    fn apply_signals(
+        &mut self,
+        signals: &Signals,
+        exchange: &mut ActiveExchange,
+    ) -> Option<TunnelEnd> {
         if signals.phase == LifecyclePhase::Cutting {
             return Some(TunnelEnd::Cut);
         }
         let generation = self.worker.current();
         let changed = self.conn.trust_generation() != generation.trust.generation();
         let cheap = self.conn.confirms_by_serial(&generation.trust);
-        exchanged.decided_by(generation);
+        exchange.decided_by(generation);
         if changed && cheap {
             return self.reverify();
         }
@@ -264,7 +272,7 @@ impl TunnelMonitor<'_> {
         Some(past.saturating_sub(now.unwrap_or_default()))
     }
 
-    fn end(&self, ending: TunnelEnd, mut exchanged: Box<Exchanged>) {
+    fn end(&self, ending: TunnelEnd, mut exchange: Box<ActiveExchange>) {
         let by = match ending {
             TunnelEnd::Sides(End::Closed(Side::Client)) => {
                 EndedBy::Closed(telemetry::EndedBy::Client)
@@ -281,12 +289,12 @@ impl TunnelMonitor<'_> {
             TunnelEnd::Refused => {
                 self.worker.shared.metrics.connections_revoked.inc();
                 if let ClientIdentity::Refused(refusal) = self.conn.last_verdict().identity() {
-                    exchanged.set_cause(refusal.text());
+                    exchange.set_cause(refusal.text());
                 }
                 EndedBy::Us(LogReason::RefusedCertificate)
             }
             TunnelEnd::Cut => EndedBy::Us(LogReason::DrainGrace),
         };
-        exchanged.end(by, None);
+        exchange.end(by, None);
     }
 }

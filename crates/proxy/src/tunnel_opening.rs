@@ -6,12 +6,12 @@ use bytes::Bytes;
 use telemetry::OpenTunnel;
 use upstream::MemberIo;
 
-use crate::record::Exchanged;
+use crate::record::ActiveExchange;
 
 /// A tunnel whose 101 is on its way to the client.
 #[derive(Debug)]
 pub(crate) struct TunnelOpening {
-    pub(crate) exchanged: Box<Exchanged>,
+    pub(crate) exchange: Box<ActiveExchange>,
     pub(crate) member: (MemberIo, Bytes),
     pub(crate) idle_timeout: Duration,
     pub(crate) open: OpenTunnel,

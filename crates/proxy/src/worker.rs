@@ -32,9 +32,9 @@ struct GenerationMetrics {
 
 /// Buffers that are reused for one request after the other.
 #[derive(Debug, Default)]
-pub(crate) struct SpareTexts(RefCell<Vec<Vec<u8>>>);
+pub(crate) struct SpareBuffers(RefCell<Vec<Vec<u8>>>);
 
-impl SpareTexts {
+impl SpareBuffers {
     /// Maximum number of buffers: about as many requests as a worker handles at once.
     const BUFFERS_MAX: usize = 64;
     /// Maximum size of a stored buffer. Few requests need more.
@@ -76,7 +76,7 @@ pub struct Worker {
     pub(crate) date: ResponseDate,
     random: Cell<u64>,
     /// Buffers for the request fields of records.
-    pub(crate) texts: SpareTexts,
+    pub(crate) spare_buffers: SpareBuffers,
     /// The buffer that all tunnels of this thread read into; empty until there is a tunnel.
     piece: RefCell<Vec<u8>>,
 }
@@ -99,7 +99,7 @@ impl Worker {
             sink: shared.sink.another(),
             date: ResponseDate::default(),
             random: Cell::new(seed()),
-            texts: SpareTexts::default(),
+            spare_buffers: SpareBuffers::default(),
             piece: RefCell::default(),
         });
         let weak = Rc::downgrade(&worker);

@@ -1,11 +1,11 @@
 //! Requests and responses as they pass: the client's identity, and bodies in each framing.
 
-use crate::support::{Estate, FILE, REPORT, field, run, settle};
+use crate::support::{FILE, InMemoryEstate, REPORT, field, run, settle};
 
 #[test]
 fn an_agent_is_named_to_its_member_by_the_proxy_and_not_by_itself() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send(
@@ -26,7 +26,7 @@ fn an_agent_is_named_to_its_member_by_the_proxy_and_not_by_itself() {
 #[test]
 fn a_chunked_body_that_is_read_whole_is_sent_on_with_its_length() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send(&format!(
@@ -44,7 +44,7 @@ fn a_chunked_body_that_is_read_whole_is_sent_on_with_its_length() {
 #[test]
 fn a_member_gets_a_request_only_when_its_slow_body_is_complete() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.put(REPORT, 6).await;
         client.send("rep").await;
@@ -60,7 +60,7 @@ fn a_member_gets_a_request_only_when_its_slow_body_is_complete() {
 #[test]
 fn a_body_with_broken_framing_gets_400_and_reaches_no_member() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send(&format!(
@@ -76,7 +76,7 @@ fn a_body_with_broken_framing_gets_400_and_reaches_no_member() {
 #[test]
 fn a_client_that_waits_for_100_continue_gets_it() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send(&format!(
@@ -96,7 +96,7 @@ fn a_client_that_waits_for_100_continue_gets_it() {
 #[test]
 fn a_refused_client_gets_no_100_continue() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send("PUT /puppet/v3/report/web02 HTTP/1.1\r\nHost: puppet\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n")
@@ -109,7 +109,7 @@ fn a_refused_client_gets_no_100_continue() {
 #[test]
 fn an_early_answer_reaches_a_client_that_is_still_sending() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.exchange.body_buffer_bytes_max = 4);
+        let mut estate = InMemoryEstate::new(|setup| setup.exchange.body_buffer_bytes_max = 4);
         let mut client = estate.connect();
         client.put(REPORT, 1000).await;
         client.send(&"x".repeat(100)).await;
@@ -124,7 +124,7 @@ fn an_early_answer_reaches_a_client_that_is_still_sending() {
 #[test]
 fn the_answer_to_head_keeps_its_length_and_the_connection_goes_on() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send(&format!("HEAD {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n"))
@@ -147,7 +147,7 @@ fn the_answer_to_head_keeps_its_length_and_the_connection_goes_on() {
 #[test]
 fn a_chunked_answer_passes_in_chunks_as_it_comes() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
@@ -163,7 +163,7 @@ fn a_chunked_answer_passes_in_chunks_as_it_comes() {
 #[test]
 fn a_response_that_its_member_cuts_short_does_not_look_complete_to_the_client() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
@@ -182,7 +182,7 @@ fn a_response_that_its_member_cuts_short_does_not_look_complete_to_the_client() 
 #[test]
 fn requests_that_come_at_once_on_a_connection_are_answered_in_their_order() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.get(FILE).await;
         client.get("/puppet/v3/node/web01").await;

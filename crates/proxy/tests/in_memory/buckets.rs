@@ -5,14 +5,14 @@ use std::time::Duration;
 use balancing::Administrative;
 use tokio::time::Instant;
 
-use crate::support::{Estate, Wire, pass, run};
+use crate::support::{InMemoryEstate, Wire, pass, run};
 
 const FILE: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
 /// The response comes within this time, whatever further members do.
 const SEARCH_TIME_MAX: Duration = Duration::from_secs(6);
 
 /// The member that got the request for the file, and its connection.
-async fn asked(estate: &mut Estate) -> (usize, Wire) {
+async fn asked(estate: &mut InMemoryEstate) -> (usize, Wire) {
     let [first, second, third] = &mut estate.compilers[..] else {
         panic!("three compilers");
     };
@@ -25,7 +25,7 @@ async fn asked(estate: &mut Estate) -> (usize, Wire) {
     (index, wire)
 }
 
-fn in_flight(estate: &Estate) -> u32 {
+fn in_flight(estate: &InMemoryEstate) -> u32 {
     estate
         .compilers
         .iter()
@@ -36,7 +36,7 @@ fn in_flight(estate: &Estate) -> u32 {
 #[test]
 fn a_search_holds_one_connection_and_members_that_hang_delay_the_404_by_seconds() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 3);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 3);
         let mut client = estate.connect();
         client.get(FILE).await;
         let (first, mut member) = asked(&mut estate).await;
@@ -59,7 +59,7 @@ fn a_search_holds_one_connection_and_members_that_hang_delay_the_404_by_seconds(
 #[test]
 fn a_search_goes_on_where_its_member_is_taken_out_of_service() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 3);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 3);
         let mut client = estate.connect();
         client.get(FILE).await;
         let (_, mut member) = asked(&mut estate).await;
@@ -77,7 +77,7 @@ fn a_search_goes_on_where_its_member_is_taken_out_of_service() {
 #[test]
 fn a_404_too_large_to_be_read_whole_is_passed_on_without_a_search() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 3);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 3);
         let mut client = estate.connect();
         client.get(FILE).await;
         let (_, mut member) = asked(&mut estate).await;
@@ -92,7 +92,7 @@ fn a_404_too_large_to_be_read_whole_is_passed_on_without_a_search() {
 fn searches_are_limited_for_all_clients_of_a_pool() {
     const NOWHERE: &str = "HTTP/1.1 404 X\r\nX-Puppet-Version: 8.0\r\nConnection: close\r\nContent-Length: 7\r\n\r\nnowhere";
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 3);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 3);
         let mut client = estate.connect();
         // Each search tries two further members. A pool allows twenty searches at once and ten a second.
         for n in 0..12 {

@@ -7,12 +7,12 @@ use h2::client::SendRequest;
 use http::Request;
 use tokio::{task::spawn_local, time::timeout};
 
-use crate::support::{Estate, FILE, REPORT, TestMember, Wire, pass, run, settle, trusted};
+use crate::support::{FILE, InMemoryEstate, REPORT, TestMember, Wire, pass, run, settle, trusted};
 
 #[test]
 fn a_client_that_leaves_while_a_member_works_frees_the_member_and_is_recorded() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (client, mut member) = estate.ask_first().await;
         drop(client);
         assert!(member.is_ended().await, "the member is let go");
@@ -28,7 +28,7 @@ fn a_client_that_leaves_while_a_member_works_frees_the_member_and_is_recorded() 
 #[test]
 fn a_client_that_leaves_during_a_dial_leaves_nothing_behind() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         estate.compilers[0].hang();
         let mut client = estate.connect();
         client.get(FILE).await;
@@ -44,7 +44,7 @@ fn a_client_that_leaves_during_a_dial_leaves_nothing_behind() {
 #[test]
 fn a_client_that_leaves_the_queue_for_a_connection_is_passed_over() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 1);
         let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
@@ -67,7 +67,7 @@ fn a_client_that_leaves_the_queue_for_a_connection_is_passed_over() {
 #[test]
 fn a_client_that_leaves_in_the_middle_of_its_answer_frees_the_member() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1")
@@ -87,7 +87,7 @@ fn a_client_that_leaves_in_the_middle_of_its_answer_frees_the_member() {
 #[test]
 fn a_client_that_leaves_before_its_body_is_complete_never_reaches_a_member() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.put(REPORT, 10).await;
         client.send("12345").await;
@@ -104,7 +104,7 @@ fn a_client_that_leaves_before_its_body_is_complete_never_reaches_a_member() {
 #[test]
 fn a_member_never_sees_the_end_of_a_streamed_body_whose_client_has_left() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.exchange.body_buffer_bytes_max = 4);
+        let mut estate = InMemoryEstate::new(|setup| setup.exchange.body_buffer_bytes_max = 4);
         let mut client = estate.connect();
         client.put(REPORT, 100).await;
         client.send(&"x".repeat(50)).await;
@@ -185,8 +185,8 @@ async fn report_on(mut requests: SendRequest<Bytes>) -> Option<String> {
 
 /// An estate whose compiler works for another client. The client of the report has another connection, which keeps its
 /// account in the pool alive.
-async fn busy_estate() -> (Estate, [Wire; 2]) {
-    let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
+async fn busy_estate() -> (InMemoryEstate, [Wire; 2]) {
+    let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 1);
     spawn_local(serve(estate.compilers.remove(0)));
     let mut same = estate.connect();
     same.get(FILE).await;
@@ -199,7 +199,7 @@ async fn busy_estate() -> (Estate, [Wire; 2]) {
 
 /// Asserts that nothing is held for a client whose report was dropped after this many turns, or was answered.
 async fn assert_nothing_held(
-    estate: Estate,
+    estate: InMemoryEstate,
     [mut same, mut other]: [Wire; 2],
     turns: u32,
     answer: Option<&str>,

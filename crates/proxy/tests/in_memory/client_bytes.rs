@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::Request;
 
-use crate::support::{Estate, FILE, REPORT, pass, run, settle};
+use crate::support::{FILE, InMemoryEstate, REPORT, pass, run, settle};
 
 #[test]
 fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
@@ -40,7 +40,7 @@ fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
         // The second request of a connection, and the same in two pieces.
         for cut in [0, 1, 20, head.len() - 1] {
             run(async {
-                let mut estate = Estate::new(|_| {});
+                let mut estate = InMemoryEstate::new(|_| {});
                 let (mut client, mut member) = estate.ask_first().await;
                 member.answer(200, "").await;
                 client.response().await;
@@ -63,7 +63,7 @@ fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
 #[test]
 fn a_request_before_one_that_is_refused_is_answered() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
         client
@@ -88,7 +88,7 @@ fn chunks_that_break_the_grammar_end_a_request_before_a_member_has_all_of_it() {
         "3\nrep\r\n0\r\n\r\n",
     ] {
         run(async {
-            let estate = Estate::new(|_| {});
+            let estate = InMemoryEstate::new(|_| {});
             let mut client = estate.connect();
             let head = format!(
                 "PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -106,7 +106,7 @@ fn chunks_that_break_the_grammar_end_a_request_before_a_member_has_all_of_it() {
 #[test]
 fn trace_is_refused_for_every_target() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         for path in [FILE, REPORT, "/", "/elsewhere", "/status/v1/simple"] {
             let mut client = estate.connect();
             client
@@ -123,7 +123,7 @@ fn trace_is_refused_for_every_target() {
 #[test]
 fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, _connection) = estate.connect_http2(1 << 20).await;
         let request = |length: usize| {
             let uri = format!("https://puppet{REPORT}");
@@ -181,7 +181,7 @@ fn requests_on_one_connection_are_framed_alike_in_pieces_of_any_size() {
                 bytes.push('\n');
             }
             run(async {
-                let mut estate = Estate::new(|_| {});
+                let mut estate = InMemoryEstate::new(|_| {});
                 let mut client = estate.connect();
                 let (first, second) = bytes.split_at(cut);
                 let sends = async {
@@ -236,7 +236,7 @@ fn requests_on_one_connection_are_framed_alike_in_pieces_of_any_size() {
 fn a_fault_among_thousands_of_pipelined_requests_belongs_to_its_own_request() {
     const REQUESTS: usize = 3000;
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         let get = "GET /status/v1/simple HTTP/1.1\r\nHost: puppet\r\n\r\n";
         let bad = get.replace("puppet\r\n", "puppet\n");
@@ -265,7 +265,7 @@ fn the_maximum_size_of_a_head_is_exact_in_pieces_of_any_size() {
     for (length, end, status) in cases {
         for cut in [0, 1, MAX - 4, MAX - 3, MAX - 2, MAX - 1] {
             run(async {
-                let estate = Estate::new(|setup| setup.listener.head_bytes_max = MAX);
+                let estate = InMemoryEstate::new(|setup| setup.listener.head_bytes_max = MAX);
                 let mut client = estate.connect();
                 let head = head(length, end);
                 client.send(&head[..cut]).await;
@@ -291,7 +291,7 @@ fn a_body_that_was_not_requested_never_becomes_a_request() {
     ] {
         for expect in ["", "Expect: 100-continue\r\n"] {
             run(async {
-                let estate = Estate::new(|_| {});
+                let estate = InMemoryEstate::new(|_| {});
                 let mut client = estate.connect();
                 // Refused after its head: no route has this path.
                 client
@@ -320,7 +320,7 @@ fn a_body_that_was_not_requested_never_becomes_a_request() {
 #[test]
 fn chunks_that_break_the_grammar_after_100_continue_end_the_connection() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client
             .send(&format!(
@@ -340,7 +340,7 @@ fn chunks_that_break_the_grammar_after_100_continue_end_the_connection() {
 #[test]
 fn a_persistent_http_1_0_connection_is_inspected_like_any_other() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         let get = format!("GET {FILE} HTTP/1.0\r\nHost: puppet\r\nConnection: keep-alive\r\n\r\n");
         client.send(&get).await;
@@ -364,7 +364,7 @@ fn a_persistent_http_1_0_connection_is_inspected_like_any_other() {
 #[test]
 fn a_path_with_a_fragment_is_refused_over_http_2_and_the_next_request_is_not() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, _) = estate.connect_speaking(Some(&crate::support::trusted().web01), true);
         // Settings, then heads that insert their path, refer to it, and have another one.
         let get = |stream: u8, path: &[u8]| {
@@ -402,7 +402,7 @@ fn a_path_with_a_fragment_is_refused_over_http_2_and_the_next_request_is_not() {
 #[test]
 fn rules_on_heads_are_the_same_over_http_2() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let (mut client, _connection) = estate.connect_http2(1 << 20).await;
         for (method, fields, status) in [
             ("TRACE", &[][..], 405),
@@ -432,7 +432,7 @@ fn rules_on_heads_are_the_same_over_http_2() {
 #[test]
 fn a_stream_with_less_data_than_it_says_is_never_complete_for_a_member() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let (mut client, _connection) = estate.connect_http2(1 << 20).await;
         for data in ["", "repor"] {
             let request = Request::put(format!("https://puppet{REPORT}"))

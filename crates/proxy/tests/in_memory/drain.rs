@@ -5,12 +5,12 @@ use std::sync::Arc;
 use proxy::LifecyclePhase;
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, assert_took, pass, run, settle, trusted};
+use crate::support::{FILE, InMemoryEstate, assert_took, pass, run, settle, trusted};
 
 #[test]
 fn a_drain_closes_an_idle_connection_after_five_seconds_of_silence() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         pass(1).await;
         let began = Instant::now();
@@ -23,7 +23,7 @@ fn a_drain_closes_an_idle_connection_after_five_seconds_of_silence() {
 #[test]
 fn a_request_on_an_idle_connection_is_answered_during_a_drain_with_connection_close() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         estate.enter(LifecyclePhase::Draining);
         pass(2).await;
@@ -41,7 +41,7 @@ fn a_request_on_an_idle_connection_is_answered_during_a_drain_with_connection_cl
 #[test]
 fn a_drain_waits_for_an_answer_however_long_its_member_takes() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         estate.enter(LifecyclePhase::Draining);
         pass(400).await;
@@ -56,7 +56,7 @@ fn a_drain_waits_for_an_answer_however_long_its_member_takes() {
 #[test]
 fn the_end_of_the_grace_period_cuts_a_request_off_and_is_its_recorded_reason() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         estate.enter(LifecyclePhase::Draining);
         pass(10).await;
@@ -73,7 +73,7 @@ fn the_end_of_the_grace_period_cuts_a_request_off_and_is_its_recorded_reason() {
 #[test]
 fn the_end_of_the_grace_period_cuts_off_a_client_that_takes_nothing() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.client_buffer = 64);
+        let mut estate = InMemoryEstate::new(|setup| setup.client_buffer = 64);
         let (mut client, serving) = estate.connect_web01();
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
@@ -92,7 +92,7 @@ fn the_end_of_the_grace_period_cuts_off_a_client_that_takes_nothing() {
 #[test]
 fn a_connection_whose_listener_was_removed_is_drained() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         settle().await;
         estate.apply(|generation| generation.listeners.clear());
@@ -105,7 +105,7 @@ fn a_connection_whose_listener_was_removed_is_drained() {
 #[test]
 fn a_revoked_client_that_is_idle_is_closed_at_once_and_another_stays() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut revoked, _) = estate.connect_as(Some(&trusted().web02));
         let mut stays = estate.connect();
         settle().await;
@@ -124,7 +124,7 @@ fn a_revoked_client_that_is_idle_is_closed_at_once_and_another_stays() {
 #[test]
 fn a_client_revoked_during_a_request_gets_its_answer_and_then_one_403() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut revoked, _) = estate.connect_as(Some(&trusted().web02));
         revoked.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
@@ -146,7 +146,7 @@ fn a_client_revoked_during_a_request_gets_its_answer_and_then_one_403() {
 #[test]
 fn a_request_keeps_the_configuration_that_it_began_with() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let (mut client, member) = estate.ask_first().await;
         estate.apply(|generation| {
             generation.settings.attempts_max = 1;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::support::{
-    ENROLMENT, Estate, FILE, REPORT, assert_took, field, pass, run, settle, trusted,
+    ENROLMENT, FILE, InMemoryEstate, REPORT, assert_took, field, pass, run, settle, trusted,
 };
 
 #[test]
 fn a_head_larger_than_its_limit_gets_431_and_is_recorded() {
     run(async {
-        let estate = Estate::new(|setup| setup.listener.head_bytes_max = 8 << 10);
+        let estate = InMemoryEstate::new(|setup| setup.listener.head_bytes_max = 8 << 10);
         let mut client = estate.connect();
         let filler = "x".repeat(10 << 10);
         client
@@ -26,7 +26,7 @@ fn a_head_larger_than_its_limit_gets_431_and_is_recorded() {
 #[test]
 fn bytes_that_are_not_http_get_400_and_are_recorded() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.send("\u{1}\u{2}nonsense\r\n\r\n").await;
         assert_eq!(client.response().await.status, 400);
@@ -38,7 +38,7 @@ fn bytes_that_are_not_http_get_400_and_are_recorded() {
 #[test]
 fn a_body_whose_content_length_is_too_large_gets_413_and_reaches_no_member() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let (mut client, _) = estate.connect_as(None);
         client
             .put("/puppet-ca/v1/certificate_request/new", 17 << 10)
@@ -52,7 +52,7 @@ fn a_body_whose_content_length_is_too_large_gets_413_and_reaches_no_member() {
 #[test]
 fn a_chunked_body_that_grows_too_large_gets_413_and_reaches_no_member() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let (mut client, _) = estate.connect_as(None);
         client
             .send("PUT /puppet-ca/v1/certificate_request/new HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -69,7 +69,7 @@ fn a_chunked_body_that_grows_too_large_gets_413_and_reaches_no_member() {
 #[test]
 fn a_client_beyond_its_share_of_connections_waits_and_other_clients_do_not() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
+        let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 4);
         let (mut first, mut member) = estate.ask_first().await;
         let mut second = estate.connect();
         second.get(FILE).await;
@@ -90,7 +90,7 @@ fn a_client_beyond_its_share_of_connections_waits_and_other_clients_do_not() {
 #[test]
 fn a_client_that_waits_for_its_own_share_too_long_gets_503() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.upstream.connections_max = 4;
             setup.upstream.first_byte_timeout = Duration::from_secs(30);
         });
@@ -112,7 +112,7 @@ fn a_client_that_waits_for_its_own_share_too_long_gets_503() {
 #[test]
 fn the_wait_for_the_share_counts_towards_the_first_byte_timeout_of_a_streamed_body() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.upstream.connections_max = 4;
             setup.upstream.first_byte_timeout = Duration::from_secs(30);
             setup.exchange.body_buffer_bytes_max = 1 << 10;
@@ -135,7 +135,7 @@ fn the_wait_for_the_share_counts_towards_the_first_byte_timeout_of_a_streamed_bo
 #[test]
 fn requests_beyond_a_clients_share_take_a_part_of_the_queue_and_no_more() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.upstream.connections_max = 4;
             setup.upstream.queue_max = 8;
         });
@@ -159,7 +159,7 @@ fn requests_beyond_a_clients_share_take_a_part_of_the_queue_and_no_more() {
 #[test]
 fn the_share_of_a_client_that_leaves_is_free_at_once() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
+        let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 4);
         let (first, _member) = estate.ask_first().await;
         drop(first);
         settle().await;
@@ -172,7 +172,7 @@ fn the_share_of_a_client_that_leaves_is_free_at_once() {
 #[test]
 fn clients_without_a_certificate_hold_no_more_of_the_ca_than_their_limit() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.ca.anonymous_in_flight_max = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.ca.anonymous_in_flight_max = 1);
         let (mut first, _) = estate.connect_as(None);
         first.get(ENROLMENT).await;
         let mut ca = estate.ca.accept().await;
@@ -192,7 +192,7 @@ fn clients_without_a_certificate_hold_no_more_of_the_ca_than_their_limit() {
 #[test]
 fn interim_answers_without_end_become_502() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.put(REPORT, 1).await;
         client.send("r").await;
@@ -208,7 +208,7 @@ fn interim_answers_without_end_become_502() {
 #[test]
 fn an_answer_whose_head_is_too_large_becomes_502() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.put(REPORT, 1).await;
         client.send("r").await;
@@ -228,7 +228,7 @@ fn an_answer_whose_head_is_too_large_becomes_502() {
 #[test]
 fn a_body_is_streamed_when_the_memory_for_buffers_is_used_up() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.exchange.body_buffers_bytes_max = 0);
+        let mut estate = InMemoryEstate::new(|setup| setup.exchange.body_buffers_bytes_max = 0);
         let mut client = estate.connect();
         client.put(REPORT, 6).await;
         client.send("rep").await;
@@ -246,7 +246,8 @@ fn a_body_is_streamed_when_the_memory_for_buffers_is_used_up() {
 fn a_body_that_arrives_at_once_is_charged_too() {
     run(async {
         // One client may use an eighth of this.
-        let mut estate = Estate::new(|setup| setup.exchange.body_buffers_bytes_max = 64 << 10);
+        let mut estate =
+            InMemoryEstate::new(|setup| setup.exchange.body_buffers_bytes_max = 64 << 10);
         let mut client = estate.connect();
         let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
         client

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rustls_pki_types::UnixTime;
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, Wire, assert_took, pass, run, settle, trusted};
+use crate::support::{FILE, InMemoryEstate, Wire, assert_took, pass, run, settle, trusted};
 
 /// One request and its response.
 async fn exchange(client: &mut Wire, member: &mut Wire) {
@@ -18,7 +18,7 @@ async fn exchange(client: &mut Wire, member: &mut Wire) {
 #[test]
 fn requests_of_all_clients_reuse_an_idle_connection() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "x").await;
         client.response().await;
@@ -33,7 +33,7 @@ fn requests_of_all_clients_reuse_an_idle_connection() {
 #[test]
 fn a_request_on_a_reused_connection_carries_the_identity_of_its_own_client() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
@@ -51,7 +51,7 @@ fn a_request_on_a_reused_connection_carries_the_identity_of_its_own_client() {
 #[test]
 fn a_request_of_an_open_connection_keeps_the_ca_of_its_client_in_use() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         let seen = || trusted().unused.cas_seen(UnixTime::now());
         estate.apply(|generation| generation.trust = Arc::clone(&trusted().unused));
@@ -65,7 +65,7 @@ fn a_request_of_an_open_connection_keeps_the_ca_of_its_client_in_use() {
 #[test]
 fn a_connection_that_its_member_has_closed_is_not_used_again() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "x").await;
         client.response().await;
@@ -84,7 +84,7 @@ fn a_connection_that_its_member_has_closed_is_not_used_again() {
 #[test]
 fn a_connection_on_which_a_member_says_close_is_not_used_again() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
@@ -104,7 +104,7 @@ fn a_connection_on_which_a_member_says_close_is_not_used_again() {
 #[test]
 fn bytes_that_a_member_sends_after_its_response_reach_no_client() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
@@ -122,7 +122,7 @@ fn bytes_that_a_member_sends_after_its_response_reach_no_client() {
 #[test]
 fn a_member_at_its_limit_of_connections_makes_a_request_wait_until_one_is_free() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 1);
         let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
@@ -141,7 +141,7 @@ fn a_member_at_its_limit_of_connections_makes_a_request_wait_until_one_is_free()
 #[test]
 fn a_request_waits_while_the_member_is_at_its_limit_of_requests() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.in_flight_max = Some(1));
+        let mut estate = InMemoryEstate::new(|setup| setup.in_flight_max = Some(1));
         let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
@@ -160,7 +160,7 @@ fn a_request_waits_while_the_member_is_at_its_limit_of_requests() {
 #[test]
 fn a_request_beyond_the_queue_gets_503_at_once() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.in_flight_max = Some(1);
             setup.upstream.queue_max = 1;
         });
@@ -199,7 +199,7 @@ fn a_request_beyond_the_queue_gets_503_at_once() {
 #[test]
 fn a_request_that_has_waited_as_long_as_it_may_gets_503() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.in_flight_max = Some(1);
             setup.upstream.queue_wait_max = Duration::from_secs(20);
         });
@@ -220,7 +220,7 @@ fn a_request_that_has_waited_as_long_as_it_may_gets_503() {
 #[test]
 fn a_client_that_leaves_the_queue_is_passed_over() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.in_flight_max = Some(1));
+        let mut estate = InMemoryEstate::new(|setup| setup.in_flight_max = Some(1));
         let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
@@ -242,7 +242,7 @@ fn a_client_that_leaves_the_queue_is_passed_over() {
 #[test]
 fn a_member_is_in_flight_until_the_last_byte_of_its_answer_has_gone() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 2\r\n\r\n1")
@@ -259,7 +259,7 @@ fn a_member_is_in_flight_until_the_last_byte_of_its_answer_has_gone() {
 #[test]
 fn requests_at_once_take_turns_among_the_members_of_a_pool() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 3);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 3);
         let mut clients: Vec<_> = (0..3).map(|_| estate.connect()).collect();
         for client in &mut clients {
             client.get(FILE).await;

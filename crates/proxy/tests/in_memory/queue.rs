@@ -11,18 +11,18 @@ use routing::{
 };
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, Wire, assert_took, field, pass, run, settle, trusted};
+use crate::support::{FILE, InMemoryEstate, Wire, assert_took, field, pass, run, settle, trusted};
 
 /// How many requests wait for a compiler.
-fn waiting(estate: &Estate) -> u32 {
+fn waiting(estate: &InMemoryEstate) -> u32 {
     let generation = estate.shared.current.load();
     let state = generation.pools[0].admission.state();
     state.waiting.iter().sum()
 }
 
 /// An estate with one compiler that works on one request at a time.
-fn one_at_a_time() -> Estate {
-    Estate::new(|setup| setup.upstream.connections_max = 1)
+fn one_at_a_time() -> InMemoryEstate {
+    InMemoryEstate::new(|setup| setup.upstream.connections_max = 1)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn routes(settings: routing::RoutingSettings) -> Arc<RouteTable> {
 }
 
 /// The requests of two agents, of which the second waits while a compiler works on the first.
-async fn one_waits(estate: &mut Estate) -> (Wire, Wire, Wire) {
+async fn one_waits(estate: &mut InMemoryEstate) -> (Wire, Wire, Wire) {
     let mut first = estate.connect();
     first.get(FILE).await;
     let mut member = estate.compilers[0].accept().await;
@@ -218,7 +218,7 @@ fn a_drain_serves_waiting_requests_and_its_end_answers_the_rest_with_503() {
 fn after_a_reused_connection_broke_a_request_tries_its_member_again_and_all_waits_share_one_limit()
 {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.compilers = 2;
             setup.exchange.client_share.percent = 100;
             setup.upstream.connections_max = 1;

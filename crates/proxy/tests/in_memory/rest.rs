@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use proxy::LifecyclePhase;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Estate, FILE, REPORT, Wire, assert_took, pass, run, trusted};
+use crate::support::{FILE, InMemoryEstate, REPORT, Wire, assert_took, pass, run, trusted};
 
 #[test]
 fn a_connection_continues_after_a_rest() {
@@ -19,7 +19,7 @@ fn a_connection_continues_after_a_rest() {
         (&get[..get.len() - 1], "\n"),
     ] {
         run(async {
-            let mut estate = Estate::new(|_| {});
+            let mut estate = InMemoryEstate::new(|_| {});
             let mut client = estate.connect();
             client.send(&format!("{get}{early}")).await;
             let mut member = estate.compilers[0].accept().await;
@@ -47,7 +47,7 @@ fn a_connection_continues_after_a_rest() {
 #[test]
 fn a_connection_that_has_rested_is_closed_after_its_idle_timeout() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "").await;
         client.response().await;
@@ -74,7 +74,7 @@ fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
     // From before the rest to after it, in steps of half a millisecond.
     for half in 1990..2012 {
         run(async {
-            let mut estate = Estate::new(|_| {});
+            let mut estate = InMemoryEstate::new(|_| {});
             let (mut client, mut member) = estate.ask_first().await;
             member.answer(200, "first").await;
             client.response().await;
@@ -94,7 +94,7 @@ fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
 #[test]
 fn an_answer_that_its_client_takes_late_is_whole_and_the_connection_goes_on() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.client_buffer = 64);
+        let mut estate = InMemoryEstate::new(|setup| setup.client_buffer = 64);
         let (mut client, mut member) = estate.ask_first().await;
         let text = "0123456789".repeat(40);
         member.answer(200, &text).await;
@@ -109,7 +109,7 @@ fn an_answer_that_its_client_takes_late_is_whole_and_the_connection_goes_on() {
 #[test]
 fn a_connection_rests_many_times_and_counts_its_requests() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "first").await;
         client.response().await;
@@ -128,7 +128,7 @@ fn a_connection_rests_many_times_and_counts_its_requests() {
 #[test]
 fn a_body_that_is_still_to_come_keeps_a_connection_from_resting() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         // Answered before its body has come.
         client.put("/elsewhere", 5).await;
@@ -145,7 +145,7 @@ fn a_body_that_is_still_to_come_keeps_a_connection_from_resting() {
 fn the_head_and_idle_timeouts_apply_after_a_rest() {
     for (bytes, limit) in [("G", 30), ("\r\n", 30), ("", 15 - 3)] {
         run(async {
-            let mut estate = Estate::new(|setup| {
+            let mut estate = InMemoryEstate::new(|setup| {
                 setup.listener.head_timeout = Duration::from_secs(30);
                 setup.listener.idle_timeout = Duration::from_secs(15);
             });
@@ -165,7 +165,7 @@ fn the_head_and_idle_timeouts_apply_after_a_rest() {
 fn a_drain_ends_a_connection_that_rests_or_answers_its_last_request() {
     for asks in [false, true] {
         run(async {
-            let mut estate = Estate::new(|_| {});
+            let mut estate = InMemoryEstate::new(|_| {});
             let (mut client, mut member) = estate.ask_first().await;
             member.answer(200, "").await;
             client.response().await;
@@ -192,7 +192,7 @@ fn a_drain_ends_a_connection_that_rests_or_answers_its_last_request() {
 #[test]
 fn a_client_that_is_revoked_while_its_connection_rests_is_closed_at_once() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, _) = estate.connect_as(Some(&trusted().web02));
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
@@ -208,7 +208,7 @@ fn a_client_that_is_revoked_while_its_connection_rests_is_closed_at_once() {
 #[test]
 fn a_resting_connection_ends_when_its_client_closes_it() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, serving) = estate.connect_web01();
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
@@ -225,7 +225,7 @@ fn a_resting_connection_ends_when_its_client_closes_it() {
 #[test]
 fn a_body_is_read_after_a_rest() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "").await;
         client.response().await;
@@ -246,7 +246,7 @@ fn a_body_is_read_after_a_rest() {
 #[test]
 fn every_connection_continues_when_more_are_idle_than_may_hold_buffers() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let mut clients: Vec<_> = (0..600).map(|_| estate.connect()).collect();
         clients[0].get(FILE).await;
         let mut member = estate.compilers[0].accept().await;

@@ -8,12 +8,14 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::support::{ENROLMENT, Estate, FILE, REPORT, Wire, assert_took, run, settle, trusted};
+use crate::support::{
+    ENROLMENT, FILE, InMemoryEstate, REPORT, Wire, assert_took, run, settle, trusted,
+};
 
 #[test]
 fn a_request_whose_member_refuses_connections_goes_to_another() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         estate.compilers[0].refuse();
         let mut client = estate.connect();
         client.get(FILE).await;
@@ -39,7 +41,7 @@ fn a_request_whose_member_refuses_connections_goes_to_another() {
 #[test]
 fn a_connection_that_its_member_has_closed_is_not_used_and_costs_no_retry() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
         client.get(FILE).await;
         // More than the retry budget allows at once.
@@ -66,7 +68,7 @@ fn a_connection_that_its_member_has_closed_is_not_used_and_costs_no_retry() {
 #[test]
 fn a_report_whose_member_refuses_connections_goes_to_another_with_its_body() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         estate.compilers[0].refuse();
         let mut client = estate.connect();
         client.put(REPORT, 6).await;
@@ -82,7 +84,7 @@ fn a_report_whose_member_refuses_connections_goes_to_another_with_its_body() {
 #[test]
 fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
     run(async {
-        let estate = Estate::new(|setup| setup.compilers = 2);
+        let estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         estate.compilers.iter().for_each(|member| member.refuse());
         let mut client = estate.connect();
         client.get(FILE).await;
@@ -99,7 +101,7 @@ fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
 #[test]
 fn a_safe_request_goes_to_another_member_when_the_first_breaks_off_before_its_answer() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let (mut client, first) = estate.ask_first().await;
         drop(first);
         let mut second = estate.compilers[1].accept().await;
@@ -114,7 +116,7 @@ fn a_safe_request_goes_to_another_member_when_the_first_breaks_off_before_its_an
 #[test]
 fn a_report_that_its_member_may_have_stored_is_not_sent_again() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let mut client = estate.connect();
         client.put(REPORT, 6).await;
         client.send("report").await;
@@ -134,7 +136,7 @@ fn a_report_that_its_member_may_have_stored_is_not_sent_again() {
 #[test]
 fn a_safe_request_is_not_sent_again_once_a_byte_of_an_answer_has_come() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let (mut client, mut first) = estate.ask_first().await;
         first.send("HTTP/1.1 2").await;
         drop(first);
@@ -146,7 +148,7 @@ fn a_safe_request_is_not_sent_again_once_a_byte_of_an_answer_has_come() {
 #[test]
 fn a_request_is_sent_at_most_attempts_max_times() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.compilers = 4;
             setup.exchange.attempts_max = 3;
         });
@@ -165,7 +167,7 @@ fn a_request_is_sent_at_most_attempts_max_times() {
 #[test]
 fn a_safe_request_that_a_starting_member_answers_goes_to_another() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let (mut client, mut first) = estate.ask_first().await;
         first
             .send("HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
@@ -180,7 +182,7 @@ fn a_safe_request_that_a_starting_member_answers_goes_to_another() {
 #[test]
 fn a_safe_request_moves_when_its_member_enters_maintenance_before_it_has_answered() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let (mut client, mut first) = estate.ask_first().await;
         let began = Instant::now();
         estate.compilers[0].administer(Administrative::Maintenance);
@@ -197,7 +199,7 @@ fn a_safe_request_moves_when_its_member_enters_maintenance_before_it_has_answere
 #[test]
 fn a_report_does_not_move_when_its_member_enters_maintenance() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let mut client = estate.connect();
         client.put(REPORT, 1).await;
         client.send("r").await;
@@ -214,7 +216,7 @@ fn a_report_does_not_move_when_its_member_enters_maintenance() {
 #[test]
 fn an_enrolment_request_goes_to_the_ca_and_never_to_a_compiler() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut client, _) = estate.connect_as(None);
         client.get(ENROLMENT).await;
         let mut ca = estate.ca.accept().await;
@@ -228,7 +230,7 @@ fn an_enrolment_request_goes_to_the_ca_and_never_to_a_compiler() {
 #[test]
 fn a_ca_that_refuses_connections_is_not_replaced_by_a_compiler() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         estate.ca.refuse();
         let (mut client, _) = estate.connect_as(None);
         client.get(ENROLMENT).await;
@@ -243,7 +245,7 @@ const OVERLOADED: &str = "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nRetry-Aft
 #[test]
 fn a_request_that_a_members_own_full_queue_refused_waits_and_is_sent_again_with_its_body() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
         client.put(REPORT, 6).await;
         client.send("report").await;
@@ -278,7 +280,7 @@ fn a_503_without_a_full_queue_does_not_pause_a_member() {
     const STOPPING: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nContent-Length: 8\r\n\r\nshutdown";
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
         for (answers, seconds) in [
             (&[STOPPING][..], 0),
@@ -306,7 +308,7 @@ fn a_503_without_a_full_queue_does_not_pause_a_member() {
 #[test]
 fn another_member_gets_requests_at_once_while_one_has_a_full_queue() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
         let (mut client, mut first) = estate.ask_first().await;
         first.send(OVERLOADED).await;
         let began = Instant::now();
@@ -328,7 +330,7 @@ fn a_request_that_a_stopping_member_did_not_serve_waits_for_a_busy_one() {
     const STOPPING: &str =
         "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nContent-Length: 8\r\n\r\nshutdown";
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.compilers = 2;
             setup.in_flight_max = Some(1);
         });
@@ -353,7 +355,7 @@ fn a_request_that_a_stopping_member_did_not_serve_waits_for_a_busy_one() {
 fn a_refusal_of_a_request_that_needs_no_jruby_is_passed_on() {
     const STATIC: &str = "/puppet/v3/static_file_content/modules/m/files/a?code_id=1";
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
         client.get(STATIC).await;
         let mut member = estate.compilers[0].accept().await;
@@ -377,7 +379,7 @@ fn a_refusal_of_a_request_that_needs_no_jruby_is_passed_on() {
 #[test]
 fn an_agent_that_supports_retry_after_gets_the_members_own_503() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 1);
         let mut client = estate.connect();
         client
             .send(&format!(
@@ -411,7 +413,7 @@ async fn serve(mut member: Wire, inside: Rc<Cell<u32>>, inside_max: u32, refused
 #[test]
 fn a_burst_through_a_member_of_unknown_size_takes_no_longer_than_its_requests() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.exchange.client_share.percent = 100;
         });
         let began = Instant::now();
@@ -448,7 +450,7 @@ fn a_burst_through_a_member_of_unknown_size_takes_no_longer_than_its_requests() 
 #[test]
 fn a_full_queue_of_a_member_is_waited_out_for_queue_wait_max_and_no_longer() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.compilers = 1;
             setup.upstream.queue_wait_max = Duration::from_secs(20);
         });

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, REPORT, assert_took, pass, run, settle};
+use crate::support::{FILE, InMemoryEstate, REPORT, assert_took, pass, run, settle};
 
 const MINUTES: Duration = Duration::from_secs(600);
 
 #[test]
 fn a_connection_without_a_request_is_closed_after_its_idle_timeout() {
     run(async {
-        let estate = Estate::new(|setup| setup.listener.idle_timeout = Duration::from_secs(7));
+        let estate =
+            InMemoryEstate::new(|setup| setup.listener.idle_timeout = Duration::from_secs(7));
         let began = Instant::now();
         let mut client = estate.connect();
         assert!(client.is_ended().await);
@@ -23,7 +24,8 @@ fn a_connection_without_a_request_is_closed_after_its_idle_timeout() {
 #[test]
 fn the_idle_timeout_counts_from_the_end_of_an_answer_and_not_while_a_member_works() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.listener.idle_timeout = Duration::from_secs(7));
+        let mut estate =
+            InMemoryEstate::new(|setup| setup.listener.idle_timeout = Duration::from_secs(7));
         let (mut client, mut member) = estate.ask_first().await;
         pass(40).await;
         member.answer(200, "late").await;
@@ -37,7 +39,8 @@ fn the_idle_timeout_counts_from_the_end_of_an_answer_and_not_while_a_member_work
 #[test]
 fn a_head_that_is_not_complete_in_time_ends_the_connection_and_is_recorded() {
     run(async {
-        let estate = Estate::new(|setup| setup.listener.head_timeout = Duration::from_secs(9));
+        let estate =
+            InMemoryEstate::new(|setup| setup.listener.head_timeout = Duration::from_secs(9));
         let began = Instant::now();
         let mut client = estate.connect();
         client.send("GET / HTTP/1.1\r\n").await;
@@ -50,7 +53,8 @@ fn a_head_that_is_not_complete_in_time_ends_the_connection_and_is_recorded() {
 #[test]
 fn a_head_that_comes_byte_by_byte_does_not_put_off_its_limit() {
     run(async {
-        let estate = Estate::new(|setup| setup.listener.head_timeout = Duration::from_secs(9));
+        let estate =
+            InMemoryEstate::new(|setup| setup.listener.head_timeout = Duration::from_secs(9));
         let began = Instant::now();
         let mut client = estate.connect();
         client.send("GET / HTTP/1.1\r\nX: ").await;
@@ -66,8 +70,9 @@ fn a_head_that_comes_byte_by_byte_does_not_put_off_its_limit() {
 #[test]
 fn a_silent_member_leads_to_504_after_the_first_byte_timeout() {
     run(async {
-        let mut estate =
-            Estate::new(|setup| setup.upstream.first_byte_timeout = Duration::from_secs(300));
+        let mut estate = InMemoryEstate::new(|setup| {
+            setup.upstream.first_byte_timeout = Duration::from_secs(300)
+        });
         let (mut client, mut member) = estate.ask_first().await;
         let began = Instant::now();
         assert_eq!(client.response().await.status, 504);
@@ -83,7 +88,7 @@ fn a_silent_member_leads_to_504_after_the_first_byte_timeout() {
 #[test]
 fn a_dial_that_hangs_ends_with_503_after_the_connect_timeout() {
     run(async {
-        let estate = Estate::new(|setup| {
+        let estate = InMemoryEstate::new(|setup| {
             setup.upstream.connect_timeout = Duration::from_secs(4);
             setup.exchange.attempts_max = 1;
         });
@@ -102,7 +107,8 @@ fn a_dial_that_hangs_ends_with_503_after_the_connect_timeout() {
 #[test]
 fn a_connection_to_a_member_is_closed_once_it_was_unused_for_its_keepalive() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.upstream.keepalive = Duration::from_secs(12));
+        let mut estate =
+            InMemoryEstate::new(|setup| setup.upstream.keepalive = Duration::from_secs(12));
         let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "x").await;
         client.response().await;
@@ -117,7 +123,7 @@ fn a_connection_to_a_member_is_closed_once_it_was_unused_for_its_keepalive() {
 #[test]
 fn a_client_that_stops_sending_its_body_gets_408_after_the_idle_timeout() {
     run(async {
-        let estate = Estate::new(|setup| {
+        let estate = InMemoryEstate::new(|setup| {
             setup.listener.rate_grace = MINUTES;
             setup.upstream.idle_timeout = Duration::from_secs(20);
         });
@@ -135,7 +141,7 @@ fn a_client_that_stops_sending_its_body_gets_408_after_the_idle_timeout() {
 #[test]
 fn a_client_that_sends_its_body_too_slowly_gets_408_though_it_never_stops() {
     run(async {
-        let estate = Estate::new(|_| {});
+        let estate = InMemoryEstate::new(|_| {});
         let mut client = estate.connect();
         client.put(REPORT, 100_000).await;
         let began = Instant::now();
@@ -154,7 +160,8 @@ fn a_client_that_sends_its_body_too_slowly_gets_408_though_it_never_stops() {
 #[test]
 fn an_answer_whose_member_stops_sending_is_cut_off_after_the_idle_timeout() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.upstream.idle_timeout = Duration::from_secs(20));
+        let mut estate =
+            InMemoryEstate::new(|setup| setup.upstream.idle_timeout = Duration::from_secs(20));
         let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 10\r\n\r\n12345")
@@ -171,7 +178,7 @@ fn an_answer_whose_member_stops_sending_is_cut_off_after_the_idle_timeout() {
 #[test]
 fn a_client_that_reads_nothing_of_its_answer_is_cut_off_after_the_write_timeout() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.client_buffer = 1 << 10;
             setup.listener.write_timeout = Duration::from_secs(25);
             setup.listener.rate_grace = MINUTES;
@@ -192,7 +199,7 @@ fn a_client_that_reads_nothing_of_its_answer_is_cut_off_after_the_write_timeout(
 #[test]
 fn a_client_that_reads_its_answer_too_slowly_is_cut_off_though_it_never_stops() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.client_buffer = 64;
         });
         let (mut client, serving) = estate.connect_web01();
@@ -224,7 +231,7 @@ fn large_answer() -> String {
 #[test]
 fn a_client_that_reads_its_answer_faster_than_the_minimum_rate_gets_all_of_it() {
     run(async {
-        let mut estate = Estate::new(|setup| setup.client_buffer = 4 << 10);
+        let mut estate = InMemoryEstate::new(|setup| setup.client_buffer = 4 << 10);
         let (mut client, mut member) = estate.ask_first().await;
         member.send_beside(large_answer());
         client.head().await;
@@ -241,7 +248,7 @@ fn a_client_that_reads_its_answer_faster_than_the_minimum_rate_gets_all_of_it() 
 #[test]
 fn a_client_that_opens_its_window_faster_than_the_minimum_rate_gets_all_of_it() {
     run(async {
-        let mut estate = Estate::new(|_| {});
+        let mut estate = InMemoryEstate::new(|_| {});
         let (mut requests, _connection) = estate.connect_http2(160 << 10).await;
         let request = http::Request::get(format!("https://puppet{FILE}")).body(());
         let sent = requests.send_request(request.expect("a request"), true);
@@ -268,7 +275,7 @@ fn a_client_that_opens_its_window_faster_than_the_minimum_rate_gets_all_of_it() 
 #[test]
 fn a_member_that_stops_reading_a_body_leads_to_504_after_the_idle_timeout() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             setup.member_buffer = 1 << 10;
             setup.upstream.idle_timeout = Duration::from_secs(20);
             setup.exchange.body_buffer_bytes_max = 1 << 10;

@@ -6,7 +6,7 @@ use proxy::LifecyclePhase;
 use routing::settings::{PathPattern, RouteSettings};
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, Setup, Wire, assert_took, pass, run, settle, trusted};
+use crate::support::{FILE, InMemoryEstate, Setup, Wire, assert_took, pass, run, settle, trusted};
 
 /// Routes `/ws` to the compilers and allows it to become a web socket.
 fn with_route(setup: &mut Setup) {
@@ -39,7 +39,7 @@ async fn switch(member: &mut Wire) -> String {
 }
 
 /// A tunnel: the client's side and the member's.
-async fn tunnel(estate: &mut Estate) -> (Wire, Wire) {
+async fn tunnel(estate: &mut InMemoryEstate) -> (Wire, Wire) {
     let (mut client, _) = estate.connect_as(Some(&trusted().web02));
     ask(&mut client).await;
     let mut member = estate.compilers[0].accept().await;
@@ -51,7 +51,7 @@ async fn tunnel(estate: &mut Estate) -> (Wire, Wire) {
 #[test]
 fn a_tunnel_carries_bytes_both_ways_and_its_end_is_recorded() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let (mut client, mut member) = tunnel(&mut estate).await;
         client.send("ping").await;
         assert_eq!(member.text(4).await, "ping");
@@ -80,7 +80,7 @@ fn bytes_behind_the_head_of_an_upgrade_are_the_tunnels_whatever_they_look_like()
     for early in ["GET / HT", "GET /# HTTP/1.1\nA\n\n", "\r\n\n", &long] {
         for rests in [false, true] {
             run(async {
-                let mut estate = Estate::new(|setup| {
+                let mut estate = InMemoryEstate::new(|setup| {
                     with_route(setup);
                     setup.client_buffer = 256 << 10;
                     setup.member_buffer = 256 << 10;
@@ -110,7 +110,7 @@ fn bytes_behind_the_head_of_an_upgrade_are_the_tunnels_whatever_they_look_like()
 #[test]
 fn a_silent_tunnel_is_closed_after_its_own_idle_timeout() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             with_route(setup);
             setup.upstream.tunnel_idle_timeout = Duration::from_secs(100);
         });
@@ -132,7 +132,7 @@ fn a_silent_tunnel_is_closed_after_its_own_idle_timeout() {
 #[test]
 fn the_end_of_the_grace_period_cuts_a_tunnel_and_a_drain_does_not() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let (mut client, mut member) = tunnel(&mut estate).await;
         estate.enter(LifecyclePhase::Draining);
         pass(30).await;
@@ -148,7 +148,7 @@ fn the_end_of_the_grace_period_cuts_a_tunnel_and_a_drain_does_not() {
 #[test]
 fn a_tunnel_of_a_client_that_is_revoked_is_cut_within_a_second() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let (mut client, mut member) = tunnel(&mut estate).await;
         let began = Instant::now();
         estate.apply(|generation| generation.trust = Arc::clone(&trusted().without_web02));
@@ -162,7 +162,7 @@ fn a_tunnel_of_a_client_that_is_revoked_is_cut_within_a_second() {
 #[test]
 fn a_tunnel_that_its_member_closes_is_recorded_as_ended_by_the_member() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let (mut client, mut member) = tunnel(&mut estate).await;
         member.send("bye").await;
         drop(member);
@@ -176,7 +176,7 @@ fn a_tunnel_that_its_member_closes_is_recorded_as_ended_by_the_member() {
 #[test]
 fn bytes_that_a_member_sends_right_behind_its_101_reach_the_client() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let mut client = estate.connect();
         ask(&mut client).await;
         let mut member = estate.compilers[0].accept().await;
@@ -192,7 +192,7 @@ fn bytes_that_a_member_sends_right_behind_its_101_reach_the_client() {
 #[test]
 fn a_member_that_does_not_switch_answers_as_on_any_request() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let mut client = estate.connect();
         ask(&mut client).await;
         let mut member = estate.compilers[0].accept().await;
@@ -207,7 +207,7 @@ fn a_member_that_does_not_switch_answers_as_on_any_request() {
 #[test]
 fn an_upgrade_that_no_route_allows_is_not_sent_to_a_member() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             with_route(setup);
             setup.routes.routes[0].upgrade.clear();
         });
@@ -224,7 +224,7 @@ fn an_upgrade_that_no_route_allows_is_not_sent_to_a_member() {
 #[test]
 fn a_101_that_was_not_requested_becomes_502() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let mut client = estate.connect();
         client.get("/ws").await;
         let mut member = estate.compilers[0].accept().await;
@@ -239,7 +239,7 @@ fn a_101_that_was_not_requested_becomes_502() {
 #[test]
 fn a_request_for_an_upgrade_is_sent_once_though_its_member_breaks_off() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             with_route(setup);
             setup.compilers = 2;
         });
@@ -257,7 +257,7 @@ fn a_request_for_an_upgrade_is_sent_once_though_its_member_breaks_off() {
 #[test]
 fn an_upgrade_that_finds_the_queue_full_displaces_no_request() {
     run(async {
-        let mut estate = Estate::new(|setup| {
+        let mut estate = InMemoryEstate::new(|setup| {
             with_route(setup);
             setup.upstream.connections_max = 1;
             setup.upstream.queue_max = 1;
@@ -286,7 +286,7 @@ fn an_upgrade_that_finds_the_queue_full_displaces_no_request() {
 #[test]
 fn a_tunnel_does_not_count_among_the_requests_of_a_member_with_a_full_queue() {
     run(async {
-        let mut estate = Estate::new(with_route);
+        let mut estate = InMemoryEstate::new(with_route);
         let (tunnel_client, tunnel_member) = tunnel(&mut estate).await;
         let mut client = estate.connect();
         client.get(FILE).await;

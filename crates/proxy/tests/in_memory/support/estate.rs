@@ -77,7 +77,7 @@ impl Default for Setup {
 }
 
 /// A running worker with its surroundings.
-pub struct Estate {
+pub struct InMemoryEstate {
     /// The compilers.
     pub compilers: Vec<TestMember>,
     /// The CA.
@@ -94,7 +94,7 @@ pub struct Estate {
     turns_left: Rc<Cell<u32>>,
 }
 
-impl Estate {
+impl InMemoryEstate {
     /// An estate with the defaults, except for what `change` changes.
     pub fn new(change: impl FnOnce(&mut Setup)) -> Self {
         let mut setup = Setup::default();

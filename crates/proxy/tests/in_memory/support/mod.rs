@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub use estate::{Estate, Setup};
+pub use estate::{InMemoryEstate, Setup};
 pub use member::TestMember;
 pub use trusted::trusted;
 pub use wire::{Wire, field};
