@@ -96,8 +96,8 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
     // Made before any pick is counted: a request has its hashes already.
     let leads: Vec<PickCriteria> = (0..LEADS).map(criteria).collect();
     let pick = |n: u64| pool.pick(&[], leads[(n % LEADS) as usize], Duration::from_secs(1));
-    let in_flight = if busy { members as u64 * 3 } else { 0 };
-    let held: Vec<_> = (0..in_flight).map(pick).collect();
+    let held_before = if busy { members as u64 * 3 } else { 0 };
+    let held: Vec<_> = (0..held_before).map(pick).collect();
     for n in 0..picks {
         drop(black_box(pick(black_box(n))));
     }

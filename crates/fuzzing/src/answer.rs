@@ -27,8 +27,8 @@ pub(crate) fn check(input: &[u8]) {
         Method::HEAD
     };
     let ours = read(&method, bytes, bytes.len().max(1));
-    let in_pieces = read(&method, bytes, usize::from(how >> 1) % 16 + 1);
-    assert_eq!(ours.as_ref().ok(), in_pieces.as_ref().ok(), "{bytes:?}");
+    let piecewise = read(&method, bytes, usize::from(how >> 1) % 16 + 1);
+    assert_eq!(ours.as_ref().ok(), piecewise.as_ref().ok(), "{bytes:?}");
     let Ok(ours) = ours else {
         return;
     };
@@ -110,7 +110,7 @@ fn by_hyper(method: Method, bytes: &[u8]) -> Result<Whole, hyper::Error> {
             let body = body.collect().await?.to_bytes();
             Ok((head.status, fields(&head.headers), body.to_vec()))
         };
-        // What is wrong behind the response is no matter here.
+        // Errors after the response do not matter here.
         let (_, whole, _) = tokio::join!(member, exchange, connection);
         whole
     })
@@ -119,8 +119,8 @@ fn by_hyper(method: Method, bytes: &[u8]) -> Result<Whole, hyper::Error> {
 /// Fields in order of their names, without those that frame the response: hyper takes some of them out.
 fn fields(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     let framing = [CONTENT_LENGTH, TRANSFER_ENCODING];
-    let told = headers.iter().filter(|(name, _)| !framing.contains(name));
-    let mut fields: Vec<_> = told
+    let kept_fields = headers.iter().filter(|(name, _)| !framing.contains(name));
+    let mut fields: Vec<_> = kept_fields
         .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
         .collect();
     fields.sort();

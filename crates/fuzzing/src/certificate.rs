@@ -1,4 +1,5 @@
-//! Any bytes as a certificate: what is said of them, who they make known, and what they do beside good ones.
+//! Arbitrary bytes as a certificate: their description, the identity read from them, and their effect next to valid
+//! ones.
 
 use std::sync::LazyLock;
 
@@ -64,7 +65,7 @@ fn check_agent(input: &[u8], agent: &Agent, carried: &[Vec<u8>], granted: &[Stri
     );
 }
 
-/// Nobody but the CA's own agent is verified, and that one is, whatever comes beside it.
+/// Only the CA's own agent is verified, and it is verified whatever other certificates come with it.
 fn check_trust(input: &[u8]) {
     let estate = &*ESTATE;
     let stranger = CertificateDer::from(input);

@@ -1,7 +1,8 @@
-//! The CRL index beside webpki's verdict on the same list, and beside what the list was made of.
+//! The CRL index, compared with webpki's verdict on the same CRL and with the contents that the CRL was made of.
 //!
-//! Input: a byte of flags, a CRL number, the serial of a certificate, then entries; or, by a flag, all that follows the
-//! issuer in the list as it stands. The list and the certificate are signed anew, so that a mutation reaches the index.
+//! Input: a byte of flags, a CRL number, the serial of a certificate, then entries. By a flag, everything after the
+//! issuer is used as it is. The CRL and the certificate are signed by the check, so that a mutation reaches the
+//! index.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -64,7 +65,7 @@ enum Verdict {
     Good,
     Revoked,
     Expired,
-    /// The list is refused, or nothing can be said by it.
+    /// The CRL is refused, or it cannot decide.
     Unusable,
 }
 
@@ -102,14 +103,14 @@ fn webpki_verdict(crl: &[u8], leaf: &CertificateDer<'_>) -> Verdict {
     let lists: [Option<CertRevocationList<'_>>; 2] =
         [owned.ok().map(Into::into), borrowed.ok().map(Into::into)];
     let verdicts =
-        lists.map(|list| list.map_or(Verdict::Unusable, |list| judged_by_webpki(&list, leaf)));
+        lists.map(|list| list.map_or(Verdict::Unusable, |list| checked_by_webpki(&list, leaf)));
     // The indexed list refuses a bad entry at once, the other one when it comes by it.
     match verdicts {
         [Verdict::Unusable, other] | [other, _] => other,
     }
 }
 
-fn judged_by_webpki(list: &CertRevocationList<'_>, leaf: &CertificateDer<'_>) -> Verdict {
+fn checked_by_webpki(list: &CertRevocationList<'_>, leaf: &CertificateDer<'_>) -> Verdict {
     let lists = [list];
     let options = RevocationOptionsBuilder::new(&lists)
         .expect("one list")
@@ -217,7 +218,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the list is one that may be judged by: whole, numbered, and of this issuer's certificates alone.
+    /// Whether the CRL is usable: complete, numbered, and for this issuer's certificates only.
     fn is_usable(&self) -> bool {
         let Content::Entries(entries) = &self.content else {
             return false;
@@ -401,7 +402,7 @@ static ALGORITHM: LazyLock<Vec<u8>> = LazyLock::new(|| {
     )
 });
 
-/// In the time of all that is made here, but for lists that have run out.
+/// Within the validity of everything made here, except expired CRLs.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
 
 pub(crate) const WORDS: &[&[u8]] = &[

@@ -1,7 +1,8 @@
-//! Certificate requests: what passes the policy, beside a naive walk over it and beside what it was made of.
+//! Certificate requests: what passes the policy, compared with a naive walk over it and with the contents that it was
+//! made of.
 //!
-//! Input: a byte of flags, the certname of the URL, the CN, then the extensions asked for, each a kind and a run; by
-//! other flags the attributes as they stand, or the whole body. All but the last is signed with a key of its own.
+//! Input: a byte of flags, the certname of the URL, the CN, then the requested extensions, each a kind and a run. By
+//! other flags, the attributes or the whole body as they are. All but the last are signed with their own key.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -43,7 +44,7 @@ pub(crate) fn check(input: &[u8]) {
     assert_eq!(
         policy(true).check(certname, &sent.body),
         verdict,
-        "whoever observes judges alike"
+        "a policy that observes gives the same verdict"
     );
 }
 
@@ -54,7 +55,7 @@ fn policy(observe: bool) -> CsrPolicy {
     })
 }
 
-/// Of what passes, a reader that forgives everything finds nothing that the policy is there to keep out.
+/// In a request that passes, a tolerant reader finds nothing that the policy must keep out.
 fn check_passed(certname: &str, body: &[u8]) {
     let blocks = body
         .windows(10)

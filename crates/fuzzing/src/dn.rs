@@ -1,5 +1,5 @@
-//! A subject as it is told, in every format: which subjects are told at all, what the grammar reads out of the text,
-//! and whom Puppet's servers take the client for.
+//! A subject in every header format: which subjects are sent at all, what the format's grammar reads from the text,
+//! and which client Puppet's servers identify.
 //!
 //! Input: attributes one after the other, each a type (its high bit joins it to the RDN before), a tag, and a run.
 
@@ -37,38 +37,38 @@ pub(crate) fn check(input: &[u8]) {
             "{agent:?}: {subject:?}"
         );
         if let Ok(agent) = agent {
-            check_told(&subject, &leaf, agent, format);
+            check_text(&subject, &leaf, agent, format);
         }
     }
 }
 
-fn check_told(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat) {
+fn check_text(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat) {
     let cn = subject.only_cn().expect("tellable");
     assert_eq!(agent.certname().as_str(), cn);
     let headers = stamped(agent, leaf, format);
     let dn = headers.only("x-client-dn");
     assert!(dn.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{dn:?}");
     assert_eq!(headers.only("x-client-verify"), "SUCCESS");
-    let told = match format {
+    let read = match format {
         DnFormat::OpenSsl => {
             reader::one_line(dn).map(|pairs| pairs.into_iter().map(|pair| vec![pair]).collect())
         }
         DnFormat::Rfc2253 | DnFormat::CnLast => reader::rfc4514(dn),
     };
-    assert_eq!(told, Some(subject.as_told(format)), "{dn}: {subject:?}");
+    assert_eq!(read, Some(subject.as_sent(format)), "{dn}: {subject:?}");
     for (server, read) in readers::all(&headers) {
         let read = read.ok().and_then(|reading| reading.name);
         let is_meant = subject.is_plain() && readers::is_for(&format.to_string(), server);
         // A name with more than a certname can have is a wrong one as well where rules go by how a name ends.
-        let is_nobody = |name: &str| {
+        let is_no_certname = |name: &str| {
             !is_meant && !server.starts_with("Puppet Server") && !readers::is_possible(name)
         };
         match read {
             Some(name) => assert!(
-                name == cn || is_nobody(&name),
+                name == cn || is_no_certname(&name),
                 "{server} reads {name:?}: {dn}"
             ),
-            None => assert!(!is_meant, "{server} reads nobody: {dn}"),
+            None => assert!(!is_meant, "{server} reads no certname: {dn}"),
         }
     }
     let certificate = readers::escaped_certificate(&headers).expect("one certificate");
@@ -83,15 +83,15 @@ fn check_envoys(subject: &Subject<'_>, headers: &Headers, is_untellable: bool) {
         return assert!(headers.all(name).is_empty());
     }
     let parts: Vec<_> = headers.only(name).split('"').collect();
-    let [hash, certificate, middle, told, ""] = parts[..] else {
+    let [hash, certificate, middle, text, ""] = parts[..] else {
         panic!("{parts:?}");
     };
     assert_eq!((hash.len(), middle), (5 + 64 + 6, ";Subject="));
     assert!(certificate.bytes().all(|byte| byte.is_ascii_graphic()));
-    let told = reader::rfc4514(told);
+    let read = reader::rfc4514(text);
     assert_eq!(
-        told,
-        Some(subject.as_told(DnFormat::Rfc2253)),
+        read,
+        Some(subject.as_sent(DnFormat::Rfc2253)),
         "{subject:?}"
     );
 }
@@ -190,7 +190,7 @@ impl<'a> Subject<'a> {
             DnFormat::Rfc2253 => !cn.starts_with("# "),
             _ => !cn.contains(['<', '>', ';', '=', '#']),
         };
-        let in_bounds = |one: &Attribute<'_>| match (one.kind.1, one.text()) {
+        let is_bounded = |one: &Attribute<'_>| match (one.kind.1, one.text()) {
             (CN, Some(text)) => text.len() <= 64,
             ("2.5.4.6", Some(text)) => {
                 text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_alphabetic())
@@ -235,16 +235,16 @@ impl<'a> Subject<'a> {
             })
     }
 
-    fn as_told(&self, format: DnFormat) -> Vec<Vec<Pair>> {
+    fn as_sent(&self, format: DnFormat) -> Vec<Vec<Pair>> {
         let is_cn = |rdn: &&Vec<Attribute<'_>>| rdn.iter().any(|one| one.kind.1 == CN);
-        let told = |rdn: &Vec<Attribute<'_>>| rdn.iter().map(Attribute::as_in_rfc4514).collect();
+        let read = |rdn: &Vec<Attribute<'_>>| rdn.iter().map(Attribute::as_in_rfc4514).collect();
         match format {
-            DnFormat::Rfc2253 => self.0.iter().rev().map(told).collect(),
+            DnFormat::Rfc2253 => self.0.iter().rev().map(read).collect(),
             DnFormat::CnLast => {
                 let others = self.0.iter().filter(|rdn| !is_cn(rdn));
                 others
                     .chain(self.0.iter().filter(is_cn))
-                    .map(told)
+                    .map(read)
                     .collect()
             }
             DnFormat::OpenSsl => self.all().map(|one| vec![one.as_in_openssl()]).collect(),

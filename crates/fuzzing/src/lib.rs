@@ -1,7 +1,8 @@
-//! What each fuzz target holds, as plain functions over bytes: a part of the product beside an independent reading of
-//! the same input. A check panics where the two disagree.
+//! The checks of the fuzz targets, as plain functions over bytes. Each compares a part of the product with an
+//! independent reading of the same input, and panics if the two disagree.
 //!
-//! `fuzz/` hands them to libFuzzer; `tests/corpus.rs` feeds them the kept corpus and mutations of it on every run.
+//! `fuzz/` runs them under libFuzzer. `tests/corpus.rs` runs them on the stored corpus and on mutations of it in
+//! every test run.
 
 #![allow(
     clippy::disallowed_methods,

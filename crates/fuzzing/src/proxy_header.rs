@@ -19,7 +19,7 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// The header ends where it says, needs every byte of it, and is read the same when it is written anew.
+/// The header ends where it says, needs every byte of it, and is read the same after it is written again.
 fn check_header(input: &[u8], header: Header) {
     let (own, _) = input.split_at(header.length);
     assert_eq!(parse(own), Ok(Some(header)));

@@ -12,7 +12,7 @@ pub(crate) enum Value {
     Encoded(Vec<u8>),
 }
 
-/// The RDNs of a name in the text's order; none where the text is no such name, or one that may be read in two ways.
+/// The RDNs of a name in the order of the text. None: the text is not a valid name, or it is ambiguous.
 pub(crate) fn rfc4514(text: &str) -> Option<Vec<Vec<Pair>>> {
     let mut rest = text.as_bytes();
     let mut rdns = vec![Vec::new()];

@@ -195,12 +195,12 @@ fn strict_line(bytes: &[u8]) -> Option<String> {
     whole.then(|| target.to_owned())
 }
 
-/// The first request that hyper makes of these bytes, and how a member is told the end of its body.
+/// The first request that hyper reads from these bytes, and how the end of its body is sent to a member.
 fn by_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let made = Rc::new(RefCell::new(None));
-        let told = Rc::clone(&made);
+        let found = Rc::clone(&made);
         let service = service_fn(move |request: Request<Incoming>| {
             let (head, body) = request.into_parts();
             let framing = match body.size_hint().exact() {
@@ -208,7 +208,7 @@ fn by_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
                 Some(length) => Framing::Length(length),
                 None => Framing::Chunked,
             };
-            told.borrow_mut().get_or_insert((head, framing));
+            found.borrow_mut().get_or_insert((head, framing));
             // One is enough.
             std::future::pending::<Result<Response<Empty<bytes::Bytes>>, Infallible>>()
         });

@@ -72,7 +72,7 @@ pub(crate) fn check(input: &[u8]) {
     check_others(&headers, kept.len());
 }
 
-/// RFC 9440's and Envoy's headers are there for a verified client, each once, and for nobody else.
+/// RFC 9440's and Envoy's headers are sent once each for a verified client, and for no other client.
 fn check_others(scrubbed: &HeaderMap, kept: usize) {
     let form = HeaderForm {
         sets: vec![
@@ -102,12 +102,12 @@ fn check_others(scrubbed: &HeaderMap, kept: usize) {
 fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
     for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
         let leaf = identity.agent().map(|agent| agent.leaf().to_vec());
-        let told = IdentityHeaders::new(&identity, leaf.as_deref());
+        let identity_headers = IdentityHeaders::new(&identity, leaf.as_deref());
         let mut expected = scrubbed.clone();
         hop_by_hop(&mut expected);
         expected.insert(REQUEST_ID.name().clone(), HeaderValue::from_static("ours"));
         expected.remove(HOST.name());
-        told.stamp(form, &mut expected, true);
+        identity_headers.stamp(form, &mut expected, true);
         for framing in [CONTENT_LENGTH, TRANSFER_ENCODING] {
             expected.remove(framing);
         }
@@ -115,7 +115,7 @@ fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
         let mut own = OwnFields::new();
         own.set(&REQUEST_ID, b"ours");
         own.remove(&HOST);
-        let stamped = clients.stamp(own, &told, form, true);
+        let stamped = clients.stamp(own, &identity_headers, form, true);
         let line = RequestLine {
             method: &Method::GET,
             target: &Uri::from_static("/puppet/v3/catalog/web01"),
@@ -176,11 +176,11 @@ fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
         let lines = dn::lines(&headers);
         for (server, read) in readers::all(&lines) {
             let read = read.expect("no server is broken by what is left");
-            let told = leaf.is_some() && form.dn[0].as_str() == "x-client-dn";
-            assert_eq!(read.authenticated, told, "{server}: {lines:?}");
+            let is_sent = leaf.is_some() && form.dn[0].as_str() == "x-client-dn";
+            assert_eq!(read.authenticated, is_sent, "{server}: {lines:?}");
             assert_eq!(
                 read.name.as_deref(),
-                told.then_some("web01"),
+                is_sent.then_some("web01"),
                 "{server}: {lines:?}"
             );
         }

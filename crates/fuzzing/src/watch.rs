@@ -366,22 +366,22 @@ fn by_hyper(pieces: &[&[u8]]) -> Served {
             found: Rc::clone(&found),
             malformed: false,
         };
-        let told = Rc::clone(&state);
+        let state_seen = Rc::clone(&state);
         let service = service_fn(move |request: Request<Incoming>| {
-            let (told, found) = (Rc::clone(&told), Rc::clone(&found));
+            let (state_seen, found) = (Rc::clone(&state_seen), Rc::clone(&found));
             async move {
-                let number = told.borrow().targets.len() as u64;
+                let number = state_seen.borrow().targets.len() as u64;
                 let target = request.uri().path_and_query().map(ToString::to_string);
                 // The path of an absolute URL may be left out.
                 let target = target.filter(|target| target != "/").unwrap_or_default();
                 let method = request.method().to_string();
-                told.borrow_mut().targets.push((method, target));
+                state_seen.borrow_mut().targets.push((method, target));
                 let fault = found
                     .borrow()
                     .iter()
                     .find(|(head, _): &&(u64, HeadFault)| *head == number)
                     .copied();
-                told.borrow_mut().faults.extend(fault);
+                state_seen.borrow_mut().faults.extend(fault);
                 // Read to its end: what hyper does with an unread body is another matter.
                 let _ = request.into_body().collect().await;
                 Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))

@@ -1,4 +1,4 @@
-//! Every target on its kept corpus, and on mutations of it: no nightly compiler and no fuzzer needed.
+//! Every target on its stored corpus and on mutations of it. This needs no nightly compiler and no fuzzer.
 
 #![allow(
     clippy::disallowed_methods,
@@ -17,7 +17,7 @@ fn dn_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn path_is_read_by_a_server_as_it_was_judged() {
+fn path_is_read_by_a_server_as_it_was_classified() {
     run("path");
 }
 

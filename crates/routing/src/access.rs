@@ -1,7 +1,8 @@
-//! Who may use a route for an endpoint.
+//! Which clients may use a route for an endpoint.
 //!
-//! The class of the endpoint decides, on every route; a route can narrow that by `allow`, and open a class by name. The
-//! rules of `[[access]]` then refuse more, or lift the guard of a class that they name for those they are about.
+//! The class of the endpoint decides, on every route. A route can narrow that with `allow`, and open a class by name.
+//! The rules of `[[access]]` then refuse more, or lift the guard of a class that they name for the clients that they
+//! match.
 
 use identity::{Agent, ClientIdentity};
 
@@ -11,13 +12,13 @@ use crate::request::RoutingRequest;
 use crate::settings::{ClientRule, RuleAction};
 use crate::{AccessRule, Class, Endpoint, RouteEntry, RuleCondition};
 
-/// What was decided, and by which rules.
+/// The result of access control, and the rules that decided it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ruling<'a> {
     pub(crate) step: AccessStep,
     /// The rule that refuses it.
     pub(crate) rule: Option<&'a AccessRule>,
-    /// The first rule that would, and only observes.
+    /// The first rule that would refuse it, but only observes.
     pub(crate) observed: Option<&'a AccessRule>,
 }
 
@@ -65,8 +66,8 @@ pub(crate) fn check_access<'a>(
     }
 }
 
-/// The first rule that holds and decides; before it, the first that holds and only observes, which is otherwise as though
-/// it were not there.
+/// The first rule that matches and decides. Also the first rule before it that matches and only observes; such a rule
+/// has no other effect.
 fn first_of<'a>(
     rules: &'a [AccessRule],
     trace: &mut impl FnMut(RoutingStep<'a>),
@@ -85,8 +86,8 @@ fn first_of<'a>(
     (None, observed)
 }
 
-/// What a rule that allows makes of what the guards say. It opens the classes that it names, to agents, and no other
-/// way round: what a route's `client` and `allow` demand has to hold too.
+/// The result of a rule that allows, given the result of the guards. It opens the classes that it names, to agents
+/// only. The route's `client` and `allow` must also hold.
 fn lifted(
     step: AccessStep,
     rule: &AccessRule,
@@ -101,7 +102,7 @@ fn lifted(
     {
         return step;
     }
-    // Where the route opens the class, its `allow` says who may besides those who may anyway.
+    // If the route opens the class, its `allow` adds agents to those that the class allows anyway.
     match by_certificate(route, agent) {
         AccessStep::NotAllowed if !route.opens(class) => AccessStep::NotAllowed,
         AccessStep::NoCertificate => step,
@@ -109,15 +110,15 @@ fn lifted(
     }
 }
 
-/// What classes and routes say.
+/// The result of the classes and the route, without rules.
 fn by_guards(
     route: &RouteEntry,
     endpoint: &Endpoint<'_>,
     identity: &ClientIdentity,
     failed_is_forwarded: bool,
 ) -> AccessStep {
-    // To say "not configured" before "refused": without the class opened there is no such route. No table is made with
-    // one that opens it unless renewal is configured.
+    // Answers "not configured" before "refused": unless the class is opened, there is no such route. A table with a
+    // route that opens it exists only if renewal is configured.
     if endpoint.class == Class::Renewal && !route.unguarded {
         if !route.opens(Class::Renewal) {
             return AccessStep::NotConfigured;
@@ -128,7 +129,7 @@ fn by_guards(
     }
     match identity {
         ClientIdentity::Refused(_)
-            if failed_is_forwarded && lets_failed_pass(route, endpoint.class) =>
+            if failed_is_forwarded && admits_failed_certificate(route, endpoint.class) =>
         {
             AccessStep::FailedForwarded
         }
@@ -138,8 +139,9 @@ fn by_guards(
     }
 }
 
-/// With `on_invalid = "forward"`: enrolment, and routes for any client. Who must be named cannot be, unverified.
-fn lets_failed_pass(route: &RouteEntry, class: Class) -> bool {
+/// With `on_invalid = "forward"`: enrolment, and routes for any client. A route for named agents does not match,
+/// because the name is not verified.
+fn admits_failed_certificate(route: &RouteEntry, class: Class) -> bool {
     let anyone = route.client == ClientRule::Any;
     let by_class = match class {
         _ if route.unguarded => anyone,
@@ -160,7 +162,8 @@ fn by_class(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) 
         Class::Never => AccessStep::Never,
         Class::Enrolment | Class::Status if route.allow.is_empty() => AccessStep::OpenToAnyone,
         Class::Enrolment | Class::Status => by_route(route, agent),
-        // Never for a client without a certificate: a CA that trusts no headers would renew ours (THREATS).
+        // Never for a client without a certificate: a CA that ignores the headers would renew the proxy's own
+        // certificate (THREATS).
         Class::Renewal => by_certificate(route, agent),
         Class::OwnDocuments => own_documents(route, endpoint, agent),
         Class::CaAdministration | Class::Services if !route.opens(class) => AccessStep::ClassClosed,
@@ -173,7 +176,7 @@ fn by_class(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) 
     }
 }
 
-/// The agent of that name; where the route opens the class, those whom it names too.
+/// The agent of that name. If the route opens the class, the agents that it names as well.
 fn own_documents(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) -> AccessStep {
     let Some(agent) = agent else {
         return AccessStep::NoCertificate;
@@ -196,7 +199,7 @@ fn own_documents(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Age
     }
 }
 
-/// `client` and `allow` as they stand.
+/// `client` and `allow` of the route.
 fn by_route(route: &RouteEntry, agent: Option<&Agent>) -> AccessStep {
     if route.allow.is_empty() && route.client == ClientRule::Any {
         AccessStep::AnyClient
@@ -205,7 +208,7 @@ fn by_route(route: &RouteEntry, agent: Option<&Agent>) -> AccessStep {
     }
 }
 
-/// A verified certificate, of one whom `allow` names where it names anyone.
+/// A verified certificate, and a match of `allow` if it is not empty.
 fn by_certificate(route: &RouteEntry, agent: Option<&Agent>) -> AccessStep {
     match agent {
         None => AccessStep::NoCertificate,

@@ -1,28 +1,28 @@
-//! Which rules and routes open a guarded class by nothing but what agents write into their own certificate requests.
+//! Rules and routes that open a guarded class by values that agents write into their own certificate requests.
 //!
-//! Whoever signs may look at that, and a CA that signs by itself does not: which of the two it is, nobody can see here. A
-//! whole certname is another matter, since a CA signs one request for it; so are authorisation extensions, which are kept
-//! from agents, and the client's address.
+//! An operator who signs requests may check those values. A CA with autosigning does not. The proxy cannot know which
+//! of the two applies. A whole certname is safe, because a CA signs one request for it. Authorization extensions,
+//! which agents cannot request, and the client's address are safe as well.
 
 use identity::is_authorization_oid;
 
 use crate::settings::{AccessRuleSettings, RouteSettings, RoutingSettings, RuleAction};
 use crate::{Class, oid_of};
 
-/// What opens classes by what agents choose.
+/// A rule or route that opens classes by values that agents choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentControlledAccess {
-    /// What opens them.
+    /// The rule or route.
     pub opener: AccessOpener,
     /// Its name.
     pub name: String,
-    /// What it opens, of the classes that are opened to named agents only.
+    /// The guarded classes that it opens.
     pub classes: Vec<Class>,
-    /// What agents have to write, as in the configuration: `pp_role = "ops"`.
+    /// The values that agents choose, as in the configuration: `pp_role = "ops"`.
     pub by: String,
 }
 
-/// A table of the configuration, by its place among its kind.
+/// A table of the configuration, by its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessOpener {
     /// `[[access]]`
@@ -32,7 +32,7 @@ pub enum AccessOpener {
 }
 
 impl RoutingSettings {
-    /// All that opens a guarded class so.
+    /// All rules and routes that open a guarded class by values that agents choose.
     pub fn opened_by_choice(&self) -> Vec<AgentControlledAccess> {
         let rules = self.access.iter().enumerate();
         let rules = rules.filter_map(|(index, rule)| {
@@ -71,7 +71,7 @@ impl RoutingSettings {
         let by: Vec<_> = extensions
             .chain(names("certname", &rule.certname))
             .collect();
-        // Without a condition on the client it is no rule at all.
+        // A rule without a condition on the client is not valid anyway.
         (is_chosen && !by.is_empty()).then(|| (classes, by.join(", ")))
     }
 
@@ -89,7 +89,7 @@ impl RoutingSettings {
         is_chosen.then(|| (classes, by.collect::<Vec<_>>().join(", ")))
     }
 
-    /// Whether one of the extensions is kept from agents.
+    /// Whether one of the extensions is an authorization extension.
     fn has_authorization(&self, extensions: &[(String, String)]) -> bool {
         extensions.iter().any(|(name, _)| {
             oid_of(name, &self.extension_names).is_some_and(|oid| is_authorization_oid(&oid))
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_write_by_themselves_opens_nothing_unseen() {
+    fn values_that_agents_choose_are_reported_if_they_open_a_class() {
         for name in ["pp_role", "site", "1.3.6.1.4.1.34380.1.1.13"] {
             let chosen = rule(|rule| rule.extension = extension(name)).expect(name);
             assert_eq!(chosen.classes, [Class::CaAdministration], "{name}");
@@ -150,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_from_agents_or_is_one_agents_alone_is_no_choice() {
-        let kept = ["pp_cli_auth", "pp_auth_role", "right"];
-        for name in kept.into_iter().chain(["1.3.6.1.4.1.34380.1.3.39"]) {
+    fn values_that_agents_cannot_choose_are_not_reported() {
+        let protected = ["pp_cli_auth", "pp_auth_role", "right"];
+        for name in protected.into_iter().chain(["1.3.6.1.4.1.34380.1.3.39"]) {
             let chosen = rule(|rule| {
                 rule.extension = [extension("pp_role"), extension(name)].concat();
             });
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_allows_a_pattern_of_names_is_one() {
+    fn a_route_that_allows_a_pattern_of_names_is_reported() {
         let mut route = RouteSettings {
             name: "admin".to_owned(),
             allow: vec!["admin*.example.com".to_owned()],

@@ -5,7 +5,7 @@ pub fn host_name(host: &str) -> &str {
     let Some((name, port)) = host.rsplit_once(':') else {
         return host;
     };
-    // `[::1]` has colons of its own, and what follows the last one of them is no port.
+    // `[::1]` contains colons, and what follows the last of them is not a port.
     let whole = !name.starts_with('[') || name.ends_with(']');
     if whole && port.bytes().all(|byte| byte.is_ascii_digit()) {
         name
@@ -14,8 +14,9 @@ pub fn host_name(host: &str) -> &str {
     }
 }
 
-/// Whether the authority of an absolute-form target is the one that `Host` names, so that the target may be sent on
-/// in origin-form. Without user information, without case; an absent port is not a port.
+/// Whether the authority of an absolute-form target is the one in `Host`, so that the target may be forwarded in
+/// origin-form. User information never matches. The comparison ignores case, and an absent port differs from any
+/// port.
 pub fn authority_is_host(authority: &str, host: &str) -> bool {
     !authority.is_empty() && !authority.contains('@') && authority.eq_ignore_ascii_case(host)
 }

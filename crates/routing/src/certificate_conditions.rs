@@ -1,6 +1,6 @@
-//! Conditions on what a verified certificate says of a client beside its certname: issuer and extensions.
+//! Conditions on a verified certificate: certname, issuer and extensions.
 //!
-//! Rules and routes share them. What no verified chain says holds for no condition.
+//! Rules and routes share them. Without a verified chain, no condition matches.
 
 use identity::{
     Agent, CertnamePattern, ExtensionValue, ValuePattern, extension_oid, is_extension_oid,
@@ -16,7 +16,7 @@ pub(crate) struct ExtensionCondition {
 }
 
 impl ExtensionCondition {
-    /// Reads pairs of a name and a pattern; what is wrong with them is reported.
+    /// Reads pairs of a name and a pattern. Invalid ones are reported.
     pub(crate) fn all(
         pairs: &[(String, String)],
         own: &[(String, String)],
@@ -51,7 +51,7 @@ pub(crate) fn patterns(
         .collect()
 }
 
-/// Whether all of them hold. `unreadable`: whether one holds whose value cannot be read for certain.
+/// Whether all of them match. `unreadable`: whether a condition matches a value that cannot be decoded reliably.
 pub(crate) fn extensions_hold(
     conditions: &[ExtensionCondition],
     agent: Option<&Agent>,
@@ -68,7 +68,7 @@ pub(crate) fn extensions_hold(
     conditions.is_empty() || agent.is_some_and(holds)
 }
 
-/// Whether one of these CAs has issued the certificate; an empty list is not a condition.
+/// Whether one of these CAs has issued the certificate. An empty list always matches.
 pub(crate) fn issuer_holds(issuers: &[String], agent: Option<&Agent>) -> bool {
     let named = |agent: &Agent| issuers.iter().any(|name| *name == agent.issuer());
     issuers.is_empty() || agent.is_some_and(named)

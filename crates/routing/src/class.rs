@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The class of an endpoint: decides who may ask, on every route.
+/// The class of an endpoint. It decides which clients may use the endpoint, on every route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Certificates, the CRL and certificate requests: open to anyone.
@@ -24,11 +24,11 @@ pub enum Class {
     Status,
     /// Never passed on.
     Never,
-    /// No endpoint of a Puppet server.
+    /// Not an endpoint of a Puppet server.
     Unknown,
 }
 
-/// A text that names no class.
+/// An unknown name of a class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown endpoint class {0:?}")]
 pub struct UnknownClass(pub String);
@@ -64,8 +64,8 @@ impl Class {
         }
     }
 
-    /// Whether the endpoint is the CA's. `X-Client-Cert` goes there with a renewal alone, which is of no use without: a CA
-    /// that believes headers would sign whatever certificate it is shown (THREATS T7).
+    /// Whether the endpoint is the CA's. `X-Client-Cert` goes there only with a renewal, which needs it: a CA that
+    /// trusts headers would sign whatever certificate it is shown (THREATS T7).
     pub const fn is_ca(self) -> bool {
         matches!(
             self,
@@ -73,7 +73,7 @@ impl Class {
         )
     }
 
-    /// Whether a rule of `[[access]]` that names the class lifts its guard, for those whom the rule is about.
+    /// Whether a rule of `[[access]]` that names the class lifts its guard for the clients that the rule matches.
     pub const fn is_opened_by_rule(self) -> bool {
         matches!(
             self,

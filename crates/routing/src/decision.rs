@@ -11,14 +11,14 @@ use crate::{AccessRule, Class, Document, Endpoint, RetryClass, RouteEntry, Route
 /// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
 pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Clone, Debug)]
 pub enum RouteDecision<'a> {
     /// It goes to a pool.
     Forward(ForwardPlan<'a>),
-    /// The status of the estate is answered here, though a rule that observes would refuse it.
+    /// The proxy answers with the status of the estate. The rule, if any, would refuse it but only observes.
     Status(Option<&'a AccessRule>),
-    /// It ends here.
+    /// The proxy refuses it.
     Refuse(RouteRefusal),
 }
 
@@ -29,14 +29,14 @@ pub struct ForwardPlan<'a> {
     pub route: &'a RouteEntry,
     /// Index of the pool.
     pub pool: usize,
-    /// The endpoint: class, certname, whether the CA may be changed.
+    /// The endpoint: class, certname, whether the request may change the CA.
     pub endpoint: Endpoint<'a>,
-    /// Whether the class lets `X-Client-Cert` go along; the pool has its say too. At the CA's endpoints for a renewal
-    /// alone.
+    /// Whether the class allows sending `X-Client-Cert`. The pool must allow it as well. At the CA's endpoints only
+    /// for a renewal.
     pub with_certificate_class: bool,
     /// Whether it may be sent a second time.
     pub retry: RetryClass,
-    /// What picks the member of a filebucket request.
+    /// The key that picks the member of a filebucket request.
     pub bucket_key: Option<&'a str>,
     /// Largest body in bytes.
     pub body_bytes_max: Option<u64>,
@@ -44,12 +44,12 @@ pub struct ForwardPlan<'a> {
     pub observed: Option<&'a AccessRule>,
 }
 
-/// Why a request ends here, and what its client is told.
+/// The reason for a refusal, and the response to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteRefusal {
     /// 400, 403, 404 or 405.
     pub status: u16,
-    /// Why, as records and metrics name it.
+    /// The reason in records and metrics.
     pub reason: RefusalReason,
     /// One sentence or more of printable ASCII for the client.
     pub text: String,
@@ -65,7 +65,7 @@ pub struct RouteRefusal {
     pub needs_legacy_routes: bool,
 }
 
-/// Why a request ends at the route table.
+/// The reason why the route table refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
     /// No route serves the path.
@@ -91,7 +91,7 @@ impl RefusalReason {
 }
 
 impl<'a> ForwardPlan<'a> {
-    /// Whose certificate request the body is, where the endpoint's class counts.
+    /// The certname whose certificate request is in the body, if the endpoint's class applies.
     pub fn certificate_request(&self) -> Option<&'a str> {
         match self.route.unguarded {
             true => None,
@@ -99,13 +99,13 @@ impl<'a> ForwardPlan<'a> {
         }
     }
 
-    /// Whether it is a renewal, where the endpoint's class counts: the client's certificate has to go along, whatever the
-    /// pool says, and the answer has to be that certificate's successor.
+    /// Whether it is a renewal, if the endpoint's class applies. The client's certificate must then be sent, whatever
+    /// the pool's settings, and the response must be that certificate's successor.
     pub fn is_renewal(&self) -> bool {
         self.endpoint.class == Class::Renewal && !self.route.unguarded
     }
 
-    /// The document of the CA's that it reads, where the endpoint's class counts.
+    /// The CA document that it reads, if the endpoint's class applies.
     pub fn document(&self) -> Option<Document> {
         match self.route.unguarded {
             true => None,
@@ -113,8 +113,8 @@ impl<'a> ForwardPlan<'a> {
         }
     }
 
-    /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has no
-    /// upgrades: what is said in a tunnel is heard by no path rule and no class.
+    /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has
+    /// no upgrades: the path rule and the classes do not see requests in a tunnel.
     pub fn upgrade(&self) -> &'a [String] {
         if self.route.unguarded || self.endpoint.class == Class::Unknown {
             &self.route.upgrade
@@ -123,7 +123,7 @@ impl<'a> ForwardPlan<'a> {
         }
     }
 
-    /// What keeps its client on one member. Nothing at the endpoints of a Puppet server: there the algorithm of the pool
+    /// What keeps its client on one member. None at the endpoints of a Puppet server, where the pool's algorithm
     /// decides.
     pub fn persistence(&self) -> Option<&'a RoutePersistence> {
         let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
@@ -158,7 +158,7 @@ impl<'a> ForwardPlan<'a> {
     }
 }
 
-/// What the route says; a certificate request is read whole before it is passed on, and no larger anywhere.
+/// The route's limit. A certificate request is read completely before it is forwarded, so its limit also applies.
 fn body_bytes_max(route: &RouteEntry, endpoint: &Endpoint<'_>) -> Option<u64> {
     let max = ENROLMENT_BODY_BYTES_MAX;
     if route.unguarded {
@@ -248,8 +248,8 @@ impl RouteRefusal {
     }
 }
 
-/// The text that the client reads. It says what the agent's administrator can do, and never how to relax the rules of the
-/// proxy. Names in it are printable ASCII by `escape_ascii`.
+/// The text for the client. It says what the agent's administrator can do, and never how to relax the rules of the
+/// proxy. Names in it are escaped to printable ASCII.
 fn denial(
     step: AccessStep,
     route: &RouteEntry,
@@ -257,7 +257,7 @@ fn denial(
     endpoint: &Endpoint<'_>,
     identity: &ClientIdentity,
 ) -> String {
-    let who = identity.agent().map_or_else(
+    let client = identity.agent().map_or_else(
         || "A client without a certificate".to_owned(),
         |agent| format!("Agent {}", agent.certname().as_str().escape_default()),
     );
@@ -265,7 +265,7 @@ fn denial(
     if let Some(rule) = rule {
         let rule = rule.name.escape_default();
         return format!(
-            "{who} is refused by the access rule \"{rule}\" of this proxy (class \"{class}\", route \"{route}\"). \
+            "{client} is refused by the access rule \"{rule}\" of this proxy (class \"{class}\", route \"{route}\"). \
              If the agent needs this endpoint, contact the operator of this proxy and quote this message."
         );
     }
@@ -284,25 +284,25 @@ fn denial(
         (AccessStep::NotOwn, _) => {
             let owner = endpoint.certname.unwrap_or_default().escape_default();
             format!(
-                "{who} may not use the catalog, node, facts or report of \"{owner}\", only its own. The name in the \
+                "{client} may not use the catalog, node, facts or report of \"{owner}\", only its own. The name in the \
                  path must be the certname in lower case. Check certname in the agent's puppet.conf."
             )
         }
         (AccessStep::NotAllowed, _) => {
             format!(
-                "{who} is not allowed to use the route \"{route}\" of this proxy. \
+                "{client} is not allowed to use the route \"{route}\" of this proxy. \
                  If the agent needs it, contact the operator of this proxy."
             )
         }
         (AccessStep::ClassClosed, _) => {
             format!(
-                "{who} may not use this endpoint (class \"{class}\") through this proxy. \
+                "{client} may not use this endpoint (class \"{class}\") through this proxy. \
                  Agents of Puppet 4 and later do not need it for a run. If another program on this host needs it, \
                  send the request to the Puppet server itself, or contact the operator of this proxy."
             )
         }
         (AccessStep::Never, _) => "This proxy never forwards requests to this endpoint. Send the request to the server itself.".to_owned(),
-        (other, _) => format!("{who} may not use this endpoint ({}).", other.as_str()),
+        (other, _) => format!("{client} may not use this endpoint ({}).", other.as_str()),
     }
 }
 

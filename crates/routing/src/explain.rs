@@ -1,4 +1,4 @@
-//! Every step of a decision, told by the functions that decide.
+//! The steps of a decision, recorded by the functions that decide.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use crate::{
 /// One step of a decision, in order.
 #[derive(Clone, Copy, Debug)]
 pub enum RoutingStep<'a> {
-    /// What the request asks for.
+    /// The endpoint of the request.
     Endpoint(Endpoint<'a>),
-    /// A route was tried: it matched, or this condition did not hold.
+    /// A route was tried. It matched, or this condition did not.
     Tried {
         /// The route.
         route: &'a RouteEntry,
@@ -24,18 +24,18 @@ pub enum RoutingStep<'a> {
     EnvironmentMismatch,
     /// No configured route matched, and no built-in one serves the class.
     NoRoute,
-    /// A rule was tried: it holds, or this condition did not.
+    /// A rule was tried. It matched, or this condition did not.
     Rule {
         /// The rule.
         rule: &'a AccessRule,
         /// The condition that did not hold.
         failed: Option<RuleCondition>,
     },
-    /// Who may.
+    /// The result of access control.
     Access(AccessStep),
-    /// Whether the endpoint knows the method.
+    /// Whether the endpoint has the method.
     Method {
-        /// It does.
+        /// It has it.
         known: bool,
     },
 }
@@ -43,7 +43,7 @@ pub enum RoutingStep<'a> {
 /// A decision with the steps that led to it.
 #[derive(Debug)]
 pub struct RouteExplanation<'a> {
-    /// In order; what was not reached is not there.
+    /// In order, up to the step that decided.
     pub steps: Vec<RoutingStep<'a>>,
     /// What [`crate::RouteTable::find`] says.
     pub decision: RouteDecision<'a>,

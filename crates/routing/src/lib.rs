@@ -1,6 +1,7 @@
-//! Where a request goes and who may ask: path rule, endpoint classes, routes, access.
+//! Where a request goes and which clients may make it: path rule, endpoint classes, routes, access.
 //!
-//! Pure: a request line, headers, an identity and the facts of a connection in, a decision out. Members are unknown here, pools are indices.
+//! Pure: a request line, headers, an identity and the facts of a connection in, a decision out. Members are unknown
+//! here, and pools are indices.
 
 mod access;
 mod access_step;

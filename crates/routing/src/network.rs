@@ -5,16 +5,14 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-/// A network in CIDR form, or one address.
-///
-/// A client that comes over IPv6 with an IPv4 address (`::ffff:192.0.2.1`) counts as that IPv4 address.
+/// A client with an IPv4 address on an IPv6 socket (`::ffff:192.0.2.1`) counts as that IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
     prefix: u8,
 }
 
-/// A text that is no network.
+/// An invalid network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkProblem {
     /// Neither an address nor a network.
@@ -144,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_network_is_told_with_what_would_be() {
-        for (text, told) in [
+    fn an_invalid_network_is_reported_with_a_hint() {
+        for (text, hint) in [
             ("10.0.0.1/8", "10.0.0.0/8"),
             ("2001:db8::1/32", "2001:db8::/32"),
             ("10.0.0.0/33", "32 bits"),
@@ -159,7 +157,7 @@ mod tests {
             ("::ffff:10.0.0.0/104", "IPv6 form"),
         ] {
             let problem = Network::parse(text).expect_err(text).to_string();
-            assert!(problem.contains(told), "{text}: {problem}");
+            assert!(problem.contains(hint), "{text}: {problem}");
         }
     }
 }

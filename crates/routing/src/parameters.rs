@@ -1,12 +1,13 @@
-//! Query parameters and cookies of a request, read for a condition: what two servers could read two ways is no match.
+//! Query parameters and cookies of a request, for conditions. A value that two servers could read differently never
+//! matches.
 
 use http::HeaderMap;
 use http::header::COOKIE;
 
 /// Whether the query has the parameter `name` exactly once, with this value.
 ///
-/// Names and values are compared decoded, as a server sees them: `+` is a blank, `%xx` a byte. A raw `;` parts
-/// parameters for older servers and not for newer ones, so a query that has one meets no condition.
+/// Names and values are compared decoded, as a server sees them: `+` is a blank, `%xx` a byte. Older servers split at
+/// a raw `;` and newer ones do not, so a query with one never matches.
 pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
     if query.contains(';') {
         return false;
@@ -42,7 +43,7 @@ fn parted(pair: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The one element there is: of two, servers take the first, the last or both.
+/// The only element. If there were two, servers would use the first, the last or both.
 fn only<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
     let first = found.next()?;
     found.next().is_none().then_some(first)
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_that_servers_read_differently_is_no_match() {
+    fn a_parameter_that_servers_read_differently_does_not_match() {
         for query in [
             "site=north&site=north",
             "site=north&site=south",

@@ -64,7 +64,7 @@ impl PathProblem {
 }
 
 impl<'a> CanonicalPath<'a> {
-    /// Judges a request target: its path, then its query.
+    /// Checks a request target: its path, then its query.
     ///
     /// # Errors
     /// Says which part of the rule it breaks; the answer is 400.
@@ -74,7 +74,7 @@ impl<'a> CanonicalPath<'a> {
         Ok(path)
     }
 
-    /// Judges a path as it stands in the request line, without the query.
+    /// Checks a path as it stands in the request line, without the query.
     ///
     /// # Errors
     /// Says which part of the rule the path breaks; the answer is 400.
@@ -110,7 +110,7 @@ impl<'a> CanonicalPath<'a> {
     }
 }
 
-/// Judges a query, without its question mark: it names no endpoint, so only what may not stand in a request target at
+/// Checks a query, without its question mark: it names no endpoint, so only what may not stand in a request target at
 /// all is refused.
 ///
 /// # Errors

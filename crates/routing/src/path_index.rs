@@ -26,7 +26,7 @@ pub(crate) struct PathIndex {
 pub(crate) struct Candidates<'a>([&'a [usize]; LISTS]);
 
 impl PathIndex {
-    /// None: the table is so small that it needs none.
+    /// None: the table is too small to need an index.
     pub(crate) fn new(routes: &[RouteEntry]) -> Option<Self> {
         if routes.len() < ROUTES_MIN {
             return None;

@@ -1,14 +1,14 @@
 //! Problems in the settings of routes and access rules.
 
-/// Something in the settings that no table can be made of.
+/// A problem of the settings. No table can be built with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct RouteProblem {
-    /// Index of the route among the configured ones; none where another is concerned.
+    /// Index of the route among the configured ones. None: the problem is not in a route.
     pub route: Option<usize>,
-    /// Index of the rule of access; none where another is concerned.
+    /// Index of the access rule. None: the problem is not in a rule.
     pub rule: Option<usize>,
-    /// The setting, as it is called in the table of the route or the rule; of the whole file where there is neither.
+    /// The key in the table of the route or the rule. If there is neither, the key in the whole file.
     pub key: &'static str,
     /// What is wrong with it.
     pub message: String,

@@ -7,12 +7,12 @@ use identity::ClientIdentity;
 
 use crate::CanonicalPath;
 
-/// What is asked of the table.
+/// A request as the route table sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct RoutingRequest<'a> {
     /// Method of the request.
     pub method: &'a Method,
-    /// Its path, judged by the path rule.
+    /// Its path, checked by the path rule.
     pub path: CanonicalPath<'a>,
     /// Its query, without the question mark.
     pub query: Option<&'a str>,
@@ -20,12 +20,12 @@ pub struct RoutingRequest<'a> {
     pub host: Option<&'a str>,
     /// Its headers, scrubbed.
     pub headers: &'a HeaderMap,
-    /// The client's address; unknown to `explain` unless it is told.
+    /// The client's address. `explain` knows it only from its option.
     pub source: Option<IpAddr>,
-    /// The server name that the client asked for in its handshake.
+    /// The server name (SNI) of the client's handshake.
     pub sni: Option<&'a str>,
-    /// Who sent it.
+    /// The client's identity.
     pub identity: &'a ClientIdentity,
-    /// Whether the listener says `on_invalid = "forward"`.
+    /// Whether the listener has `on_invalid = "forward"`.
     pub failed_is_forwarded: bool,
 }

@@ -1,4 +1,4 @@
-//! One route: its conditions, and what it grants.
+//! One route: its conditions and what it allows.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -151,7 +151,7 @@ impl RouteEntry {
         }
     }
 
-    /// Builds a configured route; what is wrong with it goes to `problems`, all of it.
+    /// Builds a configured route. Every problem is added to `problems`.
     pub(crate) fn configured(
         index: usize,
         settings: &RouteSettings,
@@ -174,7 +174,8 @@ impl RouteEntry {
                     "the class \"never\" cannot be opened (unguarded = true is for members that are not Puppet servers)"
                         .to_owned(),
                 ),
-                // Named agents only: any certificate of this CA, the one of a broken web server too, would do else.
+                // Named agents only. Otherwise any certificate of this CA would suffice, such as that of a
+                // compromised web server.
                 Class::CaAdministration | Class::Services | Class::OwnDocuments
                     if settings.allow.is_empty() && !settings.unguarded =>
                 {
@@ -287,14 +288,14 @@ impl RouteEntry {
         self.classes & class.bit() != 0
     }
 
-    /// Whether its condition on the path holds; the others are about each request.
+    /// Whether its path condition matches. The other conditions need a request.
     pub fn takes(&self, path: &str) -> bool {
         self.path_holds(path)
     }
 
-    /// The same for a legacy path: the conditions of a guarded route are about its modern equivalent, so that a legacy
-    /// path cannot avoid a route that narrows who may use the endpoint. The environment in the path would let the client
-    /// choose the route otherwise.
+    /// The same for a legacy path. The conditions of a guarded route apply to the modern equivalent, so that a legacy
+    /// path cannot bypass a route that narrows access to the endpoint. Otherwise the client could choose the route by
+    /// the environment in the path.
     pub(crate) fn failed_as(
         &self,
         question: &RoutingRequest<'_>,
@@ -313,7 +314,7 @@ impl RouteEntry {
         })
     }
 
-    /// The first condition that does not hold. What the question does not tell holds for no condition.
+    /// The first condition that does not match. An unknown fact about the request matches no condition.
     pub(crate) fn failed(&self, question: &RoutingRequest<'_>) -> Option<RouteCondition> {
         if !self.path_holds(question.path.as_str()) {
             Some(RouteCondition::Path)
@@ -344,7 +345,7 @@ impl RouteEntry {
         }
     }
 
-    /// A client keeps its side: its hash does not change, and a share that grows takes clients in and lets none go.
+    /// The hash of a client does not change. A share that grows adds clients and removes none.
     fn share_holds(&self, question: &RoutingRequest<'_>) -> bool {
         let Some(percent) = self.share else {
             return true;
@@ -408,7 +409,7 @@ impl RouteEntry {
         self.sni.is_empty() || asked.is_some_and(known)
     }
 
-    /// Only a verified name is one.
+    /// Only a verified name counts.
     fn certname_holds(&self, identity: &ClientIdentity) -> bool {
         let named = |name: &str| self.certname.iter().any(|pattern| pattern.matches(name));
         self.certname.is_empty()
@@ -444,7 +445,7 @@ impl PathMatch {
     }
 }
 
-/// The expression by itself first: `a)|(?:b` would undo the anchors that are put around it.
+/// Compiled without anchors first: `a)|(?:b` would undo the anchors around it.
 fn anchored(text: &str) -> Result<Regex, String> {
     let compiled = Regex::new(text).and_then(|_| Regex::new(&format!(r"\A(?:{text})\z")));
     compiled.map_err(|error| format!("the regular expression {text:?} cannot be used: {error}"))
@@ -472,7 +473,7 @@ fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
     Ok((parsed_name, parsed_value))
 }
 
-/// Clients ask for names, never for addresses, and without a dot at the end (RFC 6066, 3).
+/// Clients send names, never addresses, and without a dot at the end (RFC 6066, 3).
 fn is_server_name(name: &str) -> bool {
     !name.is_empty()
         && !name.ends_with('.')
@@ -482,7 +483,7 @@ fn is_server_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-/// Whether a hash, even over `u64`, is among the lowest of so many in a hundred.
+/// Whether a hash, uniform over `u64`, is in the lowest `percent` percent.
 fn is_within(hash: u64, percent: u32) -> bool {
     u128::from(hash) * 100 < u128::from(percent) << 64
 }

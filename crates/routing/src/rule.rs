@@ -1,4 +1,4 @@
-//! One rule of `[[access]]`: whom it is about, and what becomes of them.
+//! One rule of `[[access]]`: its conditions and its action.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,16 +12,16 @@ use crate::request::RoutingRequest;
 use crate::settings::{AccessRuleSettings, RoutingSettings, RuleAction};
 use crate::{Class, Endpoint, Network, RouteEntry};
 
-/// A rule of the table. Where a list is empty, anything holds.
+/// A rule of the table. An empty list matches everything.
 #[derive(Debug)]
 pub struct AccessRule {
     /// Name in records, metrics, refusals and `explain`.
     pub name: Arc<str>,
-    /// Its place among the rules.
+    /// Its index among the rules.
     pub index: usize,
-    /// What it does with those it is about.
+    /// What it does with requests that match.
     pub action: RuleAction,
-    /// Whether it only tells what it would refuse.
+    /// Whether it only logs what it would refuse.
     pub observe: bool,
     classes: u16,
     route: Vec<String>,
@@ -31,7 +31,7 @@ pub struct AccessRule {
     extension: Vec<ExtensionCondition>,
 }
 
-/// A condition of a rule that did not hold.
+/// A condition of a rule that did not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleCondition {
     /// `class`
@@ -62,7 +62,7 @@ impl fmt::Display for RuleCondition {
 }
 
 impl AccessRule {
-    /// Builds all rules; what is wrong with them goes to `problems`, all of it.
+    /// Builds all rules. Every problem is added to `problems`.
     pub(crate) fn all<'r>(
         settings: &RoutingSettings,
         routes: impl Iterator<Item = &'r RouteEntry>,
@@ -131,19 +131,19 @@ impl AccessRule {
         })
     }
 
-    /// Whether the rule is about `class` by name: what it does not name, it does not open.
+    /// Whether the rule names `class`. A rule opens only classes that it names.
     pub(crate) fn names(&self, class: Class) -> bool {
         self.classes & class.bit() != 0
     }
 
-    /// The first condition that does not hold. What is not known of a client holds for no condition.
+    /// The first condition that does not match. An unknown fact about a client matches no condition.
     pub(crate) fn failed(
         &self,
         endpoint: &Endpoint<'_>,
         route: &RouteEntry,
         question: &RoutingRequest<'_>,
     ) -> Option<RuleCondition> {
-        // Only what a verified chain says is believed.
+        // Only a verified chain counts.
         let agent = question.identity.agent();
         if self.classes != 0 && !self.names(endpoint.class) {
             Some(RuleCondition::Class)
@@ -155,7 +155,7 @@ impl AccessRule {
             Some(RuleCondition::Certname)
         } else if !issuer_holds(&self.issuer, agent) {
             Some(RuleCondition::Issuer)
-        // A value that cannot be read for certain is none that allows and any that refuses.
+        // A value that cannot be decoded reliably never allows and always refuses.
         } else if !extensions_hold(&self.extension, agent, self.action == RuleAction::Refuse) {
             Some(RuleCondition::Extension)
         } else {
@@ -177,7 +177,7 @@ impl AccessRule {
     }
 }
 
-/// What a rule that allows must not do: open a guarded class to whoever comes, or only seem to.
+/// A rule that allows must not open a guarded class to every client, or only seem to do so.
 fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, String)) {
     if rule.action == RuleAction::Refuse {
         return;
@@ -188,7 +188,7 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
             "a rule that allows refuses no client, so `observe` has no effect".to_owned(),
         );
     }
-    // Any certificate of this CA, the one of a broken web server too, would do else.
+    // Otherwise any certificate of this CA would suffice, such as that of a compromised web server.
     let opened = rule.class.iter().find(|class| class.is_opened_by_rule());
     if let Some(class) = opened
         && rule.certname.is_empty()
@@ -203,7 +203,7 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
     }
 }
 
-/// What is wrong with `[identity.extensions]`.
+/// Problems of `[identity.extensions]`.
 pub(crate) fn check_names(own: &[(String, String)], problems: &mut Vec<RouteProblem>) {
     for (name, oid) in own {
         let message = if extension_names().any(|known| known == name) {

@@ -13,13 +13,13 @@ pub enum PathPattern {
     Regex(String),
 }
 
-/// Who may use a route, before `allow` and the endpoint's class are asked.
+/// Which clients may use a route, before `allow` and the endpoint's class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientRule {
     /// Verified agents only.
     #[default]
     Verified,
-    /// Anyone, where the class of the endpoint allows it.
+    /// Any client, if the class of the endpoint allows it.
     Any,
 }
 
@@ -86,10 +86,10 @@ pub struct RouteSettings {
     pub body_bytes_max: Option<u64>,
 }
 
-/// What a rule of `[[access]]` does with those it is about.
+/// What a rule of `[[access]]` does with requests that match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuleAction {
-    /// No later rule is asked; the guards of the classes that the rule names are lifted.
+    /// Later rules are skipped. The guards of the classes that the rule names are lifted.
     Allow,
     /// 403.
     #[default]
@@ -101,7 +101,7 @@ pub enum RuleAction {
 pub struct AccessRuleSettings {
     /// Name in records, metrics, refusals and `explain`.
     pub name: String,
-    /// What becomes of those whom the rule is about.
+    /// What the rule does with requests that match.
     pub action: RuleAction,
     /// Classes of endpoints; empty: any.
     pub class: Vec<Class>,
@@ -115,7 +115,7 @@ pub struct AccessRuleSettings {
     pub issuer: Vec<String>,
     /// Extensions of a verified client's certificate by name, and patterns that their values must match; all must hold.
     pub extension: Vec<(String, String)>,
-    /// Whether the rule only tells what it would refuse. Default false.
+    /// Whether the rule only logs what it would refuse. Default false.
     pub observe: bool,
 }
 
@@ -126,18 +126,19 @@ pub struct RoutingSettings {
     pub routes: Vec<RouteSettings>,
     /// Whether the built-in routes of a Puppet estate follow. Default true.
     pub builtin_routes: bool,
-    /// Rules beside the classes' own, in order.
+    /// Access rules, in order.
     pub access: Vec<AccessRuleSettings>,
-    /// Whether every rule only tells what it would refuse. Default false.
+    /// Whether every rule only logs what it would refuse. Default false.
     pub access_observe: bool,
-    /// Names of extensions beside Puppet's, and their OIDs.
+    /// Names of extensions in addition to Puppet's, and their OIDs.
     pub extension_names: Vec<(String, String)>,
-    /// Whether the CA's certificate and lists are answered here, and so open in every layout. Default false.
+    /// Whether the proxy answers requests for the CA certificate and the CRL, so that they are open in every layout.
+    /// Default false.
     pub edge_answers: bool,
     /// Whether the URL layout of Puppet 0.25 to 3 is served too. Default false.
     pub legacy_routes: bool,
-    /// Whether agents may renew their certificates through here. Default false: a CA that does not believe what we say
-    /// of them would renew ours.
+    /// Whether agents may renew their certificates through the proxy. Default false: a CA that ignores the proxy's
+    /// headers would renew the proxy's own certificate.
     pub renewal: bool,
 }
 

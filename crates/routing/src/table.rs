@@ -1,6 +1,4 @@
-//! The route table: which route serves a request, and whether the client may use it.
-//!
-//! The order is law: path rule (the caller's 400), endpoint class, first configured route that matches, else the
+//! The order is fixed: path rule (the caller's 400), endpoint class, first configured route that matches, else the
 //! built-in one, else 404, refused identity 403, rules and access 403, method 405.
 
 use std::sync::Arc;
@@ -117,7 +115,7 @@ impl RouteTable {
         self.layouts
     }
 
-    /// Decides about one request. Allocates only where it refuses, and for a legacy path.
+    /// Decides on one request. It allocates only for a refusal and for a legacy path.
     pub fn find<'a>(&'a self, question: &RoutingRequest<'a>) -> RouteDecision<'a> {
         self.find_traced(question, self.index.as_ref(), &mut |_| {})
     }
@@ -125,7 +123,7 @@ impl RouteTable {
     /// The same decision with its steps.
     pub fn explain<'a>(&'a self, question: &RoutingRequest<'a>) -> RouteExplanation<'a> {
         let mut steps = Vec::new();
-        // Without the index: every route that was not taken is a step.
+        // Without the index, so that every route that did not match is a step.
         let decision = self.find_traced(question, None, &mut |step| steps.push(step));
         RouteExplanation { steps, decision }
     }
@@ -175,7 +173,7 @@ impl RouteTable {
                 question.method,
             ));
         }
-        // Ours to answer on every route: a member could only speak for itself.
+        // The proxy answers it on every route, because a member could only speak for itself.
         if endpoint.class == Class::Status && !route.unguarded && !route.opens(Class::Status) {
             return RouteDecision::Status(observed);
         }
@@ -187,7 +185,7 @@ impl RouteTable {
         endpoint.layout == Layout::Legacy && self.layouts == Layouts::ModernAndLegacy
     }
 
-    /// Whether a request was refused only because legacy paths are not served. For the log, which tells the operator.
+    /// Whether a request was refused only because legacy paths are not served. It is logged for the operator.
     fn needs_legacy_routes(&self, access: AccessStep, question: &RoutingRequest<'_>) -> bool {
         let guarded = [Class::CaAdministration, Class::Services];
         access == AccessStep::ClassClosed && self.layouts == Layouts::Modern && {
@@ -240,7 +238,7 @@ impl RouteTable {
     }
 }
 
-/// A name is told in records and metrics: present, one route's only, and not that of a built-in one.
+/// Names are shown in records and metrics: a route needs a unique name that is not that of a built-in one.
 fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RouteProblem>) {
     let name = &routes[index].name;
     let message = if name.is_empty() {
@@ -255,7 +253,8 @@ fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RoutePr
     problems.push(RouteProblem::of_route(index, "name", message));
 }
 
-/// A route chooses where renewals go; that they go anywhere is said in one place, with all that has to hold then.
+/// A route chooses where renewals go. Whether they are allowed at all is configured in `[ca]`, where their
+/// requirements are checked.
 fn check_renewal(index: usize, route: &RouteSettings, problems: &mut Vec<RouteProblem>) {
     if route.classes.contains(&Class::Renewal) && !route.unguarded {
         let message = "the class \"renewal\" cannot be opened while [ca] renewal is off".to_owned();
@@ -263,7 +262,7 @@ fn check_renewal(index: usize, route: &RouteSettings, problems: &mut Vec<RoutePr
     }
 }
 
-/// One route for each class that has one; renewal has none until it is configured.
+/// One route for each class that has one. Renewal has one only if it is configured.
 fn builtin(
     pools: &[Arc<str>],
     renewal: bool,

@@ -1,7 +1,7 @@
 //! Which protocols a route may let a request switch to (RFC 9110, 7.8).
 
-/// Versions of HTTP, and TLS within a connection (RFC 2817): a member that spoke them in a tunnel would be sent
-/// requests that nobody here has judged.
+/// Versions of HTTP, and TLS within a connection (RFC 2817). A member that speaks them in a tunnel would get requests
+/// that the proxy has not checked.
 const REFUSED: [&str; 7] = ["h2", "h2c", "h3", "http", "https", "tls", "connect-udp"];
 
 /// Checks the name of a protocol, as `[[routes]] upgrade` spells it.
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_carries_requests_is_no_protocol_to_switch_to() {
+    fn protocols_that_carry_requests_are_refused() {
         for (protocol, fits) in [
             ("websocket", true),
             ("WebSocket", true),

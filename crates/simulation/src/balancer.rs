@@ -1,4 +1,4 @@
-//! What every column of the comparison can do: the part of a proxy that chooses, queues and tries again.
+//! The interface of every column of the comparison: the part of a proxy that picks members, queues and retries.
 
 use balancing::{AttemptFailure, RetryVerdict, Work};
 
@@ -25,7 +25,7 @@ pub struct SimulatedRequest {
 pub enum BalancerDecision {
     /// It goes to this member.
     Send(usize),
-    /// It waits; [`Balancer::decided`] tells what becomes of it.
+    /// It waits. [`Balancer::decided`] returns the decision later.
     Wait,
     /// The agent gets an error; with the seconds of `Retry-After`, if there are any.
     Refuse(Option<f64>),
@@ -51,7 +51,7 @@ pub enum MemberReply {
     Unavailable,
 }
 
-/// One column. It hears what a proxy hears and no more.
+/// One column. It gets the same events as a proxy and no more.
 pub trait Balancer {
     /// Decides on a new request.
     fn offer(&mut self, id: RequestId, ask: SimulatedRequest, now: Micros) -> BalancerDecision;
@@ -84,7 +84,7 @@ pub trait Balancer {
     /// Requests that waited and were decided on since the last call.
     fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, BalancerDecision)>);
 
-    /// Whether a member gets probes' word that it is up.
+    /// Whether a member is up according to its probes.
     fn is_up(&self, member: usize) -> bool;
 
     /// Requests that a member has.

@@ -17,7 +17,7 @@ pub struct Column {
     pub name: &'static str,
     /// What decides.
     pub kind: ColumnKind,
-    /// Whether our column is held against it; others are shown beside.
+    /// Whether Proscenium is compared with it. Other columns are only shown.
     pub is_rival: bool,
 }
 
@@ -55,10 +55,10 @@ impl Column {
     }
 }
 
-/// All columns, ours first.
+/// All columns, Proscenium's first.
 ///
 /// # Errors
-/// Says what is wrong with one of the files.
+/// One of the files has an invalid setting.
 pub fn all(ours: ProsceniumSettings) -> Result<Vec<Column>, HaproxyConfigError> {
     let by_certname = ProsceniumSettings {
         algorithm: Algorithm::CertnameHash,
@@ -86,7 +86,7 @@ pub fn all(ours: ProsceniumSettings) -> Result<Vec<Column>, HaproxyConfigError> 
     Ok(columns)
 }
 
-/// The name of our column.
+/// The name of Proscenium's column.
 pub const OURS: &str = "proscenium";
 
 const FILES: [(&str, &str); 4] = [

@@ -1,4 +1,4 @@
-//! What is wanted of our column, and whether it was reached.
+//! The goals for the column of Proscenium, and whether they were met.
 
 use crate::{
     column::Column,
@@ -9,13 +9,13 @@ use crate::{
 /// One goal in one scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// What is wanted and what came out, in words.
+    /// The goal and the result, in words.
     pub what: String,
-    /// Whether it was reached.
+    /// Whether it was met.
     pub met: bool,
 }
 
-/// Judges a scenario. `outcomes` are those of each column by seed, ours first.
+/// Checks the goals of a scenario. `outcomes` are those of each column by seed, Proscenium's first.
 pub fn evaluate(
     scenario: &Scenario,
     columns: &[Column],
@@ -66,7 +66,7 @@ pub fn evaluate(
     goals
 }
 
-/// Runs that fail whatever a proxy does: those whose turn comes after the agent's patience.
+/// Runs that fail whatever a proxy does: the agent's patience ends before their turn.
 fn unavoidable(scenario: &Scenario) -> u64 {
     match (scenario.longest_wait(), scenario.event) {
         (Some(wait), crate::scenario::ScenarioEvent::Herd { agents, .. })

@@ -43,7 +43,7 @@ pub struct HaproxySettings {
     pub slow_start: Duration,
     /// `error-limit`: connects that fail until `on-error mark-down`.
     pub error_limit: u32,
-    /// Whether `http-request set-priority-class` lets nodes and files go before catalogs and reports.
+    /// Whether `http-request set-priority-class` puts nodes and files ahead of catalogs and reports.
     pub files_first: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Our column: the code that the proxy runs, with a virtual clock.
+//! The column of Proscenium: the code that the proxy runs, with a virtual clock.
 
 use std::{
     sync::{
@@ -73,7 +73,7 @@ impl Default for ProsceniumSettings {
     }
 }
 
-/// The proxy's balancing, and the little of `proxy` around it that decides on attempts.
+/// The proxy's balancing, with the part of `proxy` around it that decides on attempts.
 pub struct Proscenium {
     settings: ProsceniumSettings,
     shared: Arc<Shared>,
@@ -93,7 +93,7 @@ struct Shared {
     clock: AtomicU64,
 }
 
-/// As the proxy's: the place is given back before that is announced.
+/// Like the proxy's: the slot is given back before that is announced.
 struct MemberLease {
     lease: Lease,
     _freed: Freed,
@@ -107,7 +107,7 @@ impl Drop for Freed {
     }
 }
 
-/// Finds members. The queue keeps it, so it holds what it needs weakly.
+/// Finds members. The queue stores it, so it holds a weak reference.
 struct PickNow(std::sync::Weak<Shared>);
 
 impl Picker<MemberLease> for PickNow {
@@ -362,12 +362,12 @@ impl Proscenium {
         }
     }
 
-    /// Gives back all that a request has.
+    /// Gives back everything that a request holds.
     fn end(&mut self, id: RequestId) {
         let request = self.request(id);
         let account = request.account.take();
         let waited = request.ticket.is_some();
-        // As in the proxy: the member's place first, then the client's.
+        // As in the proxy: the member's slot first, then the client's.
         let ended = std::mem::replace(
             request,
             Request {
@@ -438,13 +438,13 @@ impl Balancer for Proscenium {
         let request = self.request(id);
         let ask = request.ask?;
         match reply {
-            // It did nothing: that was no attempt. Only agents that can come back get that answer.
+            // It did no work, so this does not count as an attempt. Only agents that retry get that answer.
             MemberReply::QueueFull(_) if !ask.comes_back && has_time_left => {
                 request.lease = None;
                 request.attempts -= 1;
                 return Some(self.attempt(id, false));
             }
-            // A stopping server has done nothing: what is safe goes to another member, or waits until one has room.
+            // A stopping server has done no work. A safe request goes to another member, or waits until one has room.
             MemberReply::Unavailable
                 if ask.safe && request.attempts < attempts_max && self.admit_retry() =>
             {
@@ -592,5 +592,5 @@ fn certname(number: u32) -> String {
 }
 
 const OURS: u64 = 2;
-/// As in the proxy: the part of `retry_after_max` that an agent waits at least.
+/// As in the proxy: an agent waits at least this fraction (1 in 20) of `retry_after_max`.
 const RETRY_AFTER_PART: u64 = 20;

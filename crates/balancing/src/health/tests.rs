@@ -33,11 +33,11 @@ fn walk(evidence: &mut Evidence, check: &CheckSettings, steps: &[Step]) -> Vec<H
             Refused => evidence.connect_refused(),
             Answered => evidence.answered(),
         };
-        let told = change.map_or((before, before), |change| (change.from, change.to));
+        let reported = change.map_or((before, before), |change| (change.from, change.to));
         assert_eq!(
-            told,
+            reported,
             (before, evidence.health()),
-            "{step:?}: a change is told exactly when there is one"
+            "{step:?}: a change is reported exactly when there is one"
         );
         healths.push(evidence.health());
     }
@@ -124,7 +124,7 @@ fn an_unprobed_member_comes_up_again_by_answering() {
 }
 
 #[test]
-fn a_changed_check_keeps_an_up_member_and_asks_a_down_one_anew() {
+fn a_changed_check_keeps_an_up_member_up_and_probes_a_down_one_again() {
     let (old, new) = (check(CheckKind::Http, false), check(CheckKind::Tcp, false));
     let mut evidence = Evidence::default();
     evidence.begin(&old);
@@ -134,7 +134,7 @@ fn a_changed_check_keeps_an_up_member_and_asks_a_down_one_anew() {
     assert_eq!(
         walk(&mut evidence, &new, &[Bad, Bad, Bad]).last(),
         Some(&Health::Down),
-        "bad probes count anew"
+        "failed probes are counted from zero"
     );
     let change = evidence.replace(&old).expect("health is reset");
     assert_eq!(
@@ -157,7 +157,7 @@ fn a_check_taken_away_brings_a_down_member_up() {
 }
 
 #[test]
-fn probes_of_a_check_no_longer_in_force_are_ignored() {
+fn probes_of_a_replaced_check_are_ignored() {
     let (old, new) = (check(CheckKind::Http, false), check(CheckKind::Tcp, false));
     let mut evidence = Evidence::default();
     evidence.begin(&old);
@@ -169,7 +169,7 @@ fn probes_of_a_check_no_longer_in_force_are_ignored() {
 }
 
 #[test]
-fn a_check_already_in_force_keeps_what_it_has_shown() {
+fn a_check_that_already_applies_keeps_its_results() {
     let check = check(CheckKind::Http, false);
     let mut evidence = Evidence::default();
     evidence.begin(&check);

@@ -141,7 +141,7 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
             assume_up,
             ..CheckSettings::default()
         };
-        // Nor does a request that finds nobody listening.
+        // Nor does a request whose connect is refused.
         member.connect_refused(START);
         assert_eq!(member.replace_check(&changed), None);
         for _ in 0..2 {

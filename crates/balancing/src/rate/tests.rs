@@ -145,7 +145,7 @@ fn those_who_come_too_soon_come_again_spread() {
 }
 
 #[test]
-fn addresses_without_number_take_no_more_memory_and_let_nobody_exceed() {
+fn memory_is_bounded_for_any_number_of_addresses_and_limits_still_hold() {
     let limiter = RateLimiter::new(0x5eed);
     let rates = Rates {
         address: Rate {
@@ -173,7 +173,7 @@ struct Enrolling {
 }
 
 /// Plays `agents` that start within `start` behind one address, and says when the last has its certificate, how often
-/// they were told to come again, and the most that passed in one second.
+/// the refusal said to come again, and the most that passed in one second.
 fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u32) {
     let limiter = RateLimiter::new(0x5eed);
     let rates = Rates::default();
@@ -236,7 +236,7 @@ fn enrol(agents: usize, start: Duration, signed: Duration) -> (Duration, u32, u3
 
 #[test]
 fn the_defaults_let_500_agents_behind_one_address_enrol_in_ten_minutes() {
-    // All at one moment; over five minutes; and signed by somebody who comes after five minutes.
+    // All at one moment; over five minutes; and signed by an operator after five minutes.
     for (start, signed) in [(0, 0), (300, 0), (0, 300)] {
         let (last, refused, busiest) = enrol(500, seconds(start), seconds(signed));
         assert!(last < seconds(600), "{start} {signed}: {last:?}");

@@ -33,7 +33,7 @@ fn a_share_is_rounded_down_and_at_least_one() {
 }
 
 #[test]
-fn agents_behind_one_address_are_told_apart_and_addresses_of_one_network_are_not() {
+fn agents_behind_one_address_are_counted_separately_and_addresses_of_one_network_together() {
     let address = |text: &str| ClientKey::new(None, text.parse().expect("an address"));
     assert_ne!(agent("web01"), agent("web02"));
     assert_ne!(agent("web01"), address("192.0.2.1"));

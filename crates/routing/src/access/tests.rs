@@ -374,7 +374,7 @@ fn t16_a_documents_name_is_the_clients_own_however_the_path_is_written() {
                 &agent("web01"),
                 "not-own",
             );
-            // More segments than one name, or none: no document of anybody's.
+            // More segments than one name, or none: not the document of an agent.
             check(&rules, &request("web01/x"), &agent("web01"), "class-closed");
             check(&rules, &request(""), &agent("web01"), "class-closed");
             // The layout of Puppet 3, which a server still reads.
@@ -448,7 +448,7 @@ fn all_rules_observe_where_the_whole_does() {
 }
 
 #[test]
-fn what_no_rule_can_be_made_of_is_told_whole() {
+fn every_problem_of_a_rule_is_reported() {
     let texts = |text: &str| vec![text.to_owned()];
     let wrong = RoutingSettings {
         extension_names: vec![
@@ -458,8 +458,8 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
         ],
         ..RoutingSettings::default()
     };
-    let told = build(&wrong).expect_err("refused");
-    assert_eq!(told.len(), 2, "{told:?}");
+    let problems = build(&wrong).expect_err("refused");
+    assert_eq!(problems.len(), 2, "{problems:?}");
     for (rule, key, words) in [
         (
             AccessRuleSettings {
@@ -512,11 +512,11 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
         ),
         (refuse(""), "name", "no name"),
     ] {
-        let told = build(&settings(vec![rule])).expect_err(words);
-        assert_eq!(told.len(), 1, "{told:?}");
+        let problems = build(&settings(vec![rule])).expect_err(words);
+        assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(
-            told[0].starts_with(key) && told[0].contains(words),
-            "{told:?}"
+            problems[0].starts_with(key) && problems[0].contains(words),
+            "{problems:?}"
         );
     }
     let twice = build(&settings(vec![refuse("a"), refuse("a")])).expect_err("refused");

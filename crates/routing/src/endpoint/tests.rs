@@ -213,7 +213,7 @@ fn every_endpoint_of_a_puppet_server_has_its_class() {
 }
 
 #[test]
-fn methods_are_told_for_405() {
+fn a_405_has_the_methods_of_the_endpoint() {
     let cases = [
         ("/puppet-ca/v1/certificate/a", "GET, HEAD"),
         ("/puppet-ca/v1/certificate_request/a", "GET, HEAD, PUT"),

@@ -180,12 +180,12 @@ proptest! {
 }
 
 #[test]
-fn a_target_is_judged_by_its_path_then_by_its_query() {
-    let judged = |path, query| CanonicalPath::of_target(path, query).map(|path| path.as_str());
-    assert_eq!(judged("/a", None), Ok("/a"));
-    assert_eq!(judged("/a", Some("b=%zz")), Ok("/a"));
-    assert_eq!(judged("/a", Some("b c")), Err(PathProblem::QueryByte(b' ')));
-    assert_eq!(judged("/..", Some("b c")), Err(PathProblem::DotSegment));
+fn a_target_is_checked_by_its_path_then_by_its_query() {
+    let checked = |path, query| CanonicalPath::of_target(path, query).map(|path| path.as_str());
+    assert_eq!(checked("/a", None), Ok("/a"));
+    assert_eq!(checked("/a", Some("b=%zz")), Ok("/a"));
+    assert_eq!(checked("/a", Some("b c")), Err(PathProblem::QueryByte(b' ')));
+    assert_eq!(checked("/..", Some("b c")), Err(PathProblem::DotSegment));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn every_problem_has_a_name_and_a_sentence() {
     }
 }
 
-/// No path is judged otherwise for it; what agents send is judged in one pass.
+/// The fast pass gives the same results, and accepts what agents send in one pass.
 #[test]
 fn what_agents_send_is_plain_at_a_look() {
     for path in [

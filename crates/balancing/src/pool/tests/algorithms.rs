@@ -73,7 +73,7 @@ fn a_random_draw_shares_by_weight_and_avoids_busy_members() {
     for (index, fair) in [1_000, 1_000, 6_000].into_iter().enumerate() {
         assert!(idle[&index].abs_diff(fair) < 200, "{idle:?}");
     }
-    // Two draws of three, of which the busy one is taken only where nobody else is among them: never.
+    // Two of three are drawn. The busy one is never picked, because one of the two is always idle.
     let busy = weights(Algorithm::Random, &[1, 1, 1]);
     let criteria = any();
     let held = busy.pick(&[], criteria, NOW).expect("up");

@@ -108,13 +108,13 @@ fn the_shown_order_is_the_order_of_the_next_picks() {
             let hash = (round % 3 == 0).then(|| random.below(1 << 31));
             let held: Vec<Lease> = (0..random.below(6)).map(|_| picked(&pool)).collect();
             let criteria = keyed(hash);
-            let told: Vec<usize> = pool
+            let shown: Vec<usize> = pool
                 .order(criteria, NOW)
                 .iter()
                 .map(|place| place.index)
                 .collect();
             assert_eq!(
-                told,
+                shown,
                 pool.order(criteria, NOW)
                     .iter()
                     .map(|place| place.index)
@@ -125,7 +125,7 @@ fn the_shown_order_is_the_order_of_the_next_picks() {
                 tried.push(lease.member().id());
                 order.push(lease.index());
             }
-            assert_eq!(told, order, "{algorithm:?}, round {round}");
+            assert_eq!(shown, order, "{algorithm:?}, round {round}");
             drop(held);
         }
     }
@@ -142,13 +142,13 @@ fn the_shown_order_gives_a_reason_for_each_member_left_out() {
         .expect("free");
     pool.entries()[1].member.connect_refused(NOW);
     pool.entries()[2].member.administer(Administrative::Drain);
-    let told: Vec<String> = pool
+    let shown: Vec<String> = pool
         .order(any(), NOW)
         .iter()
         .map(|place| format!("{} {}", place.index, place.why))
         .collect();
     assert_eq!(
-        told,
+        shown,
         [
             "3 fewest in flight for its weight (0 in flight, weight 1)",
             "0 not used: at its limit (1 of 1 in flight)",

@@ -46,7 +46,7 @@ fn a_backup_is_used_only_while_no_ordinary_member_is_available() {
                 shares(&picks).into_keys().collect::<Vec<_>>()
             };
             assert!(seen(60).iter().all(|index| *index < 2), "{algorithm:?}");
-            // What one request has tried is no reason: an ordinary member is still there.
+            // A member that one request has tried is still available to others.
             assert_eq!(pick(&[0, 1]).err(), Some(PickError::AllTried));
             pool.entries()[1].member.connect_refused(NOW);
             assert_eq!(seen(20), [0]);

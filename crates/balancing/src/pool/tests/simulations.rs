@@ -22,7 +22,7 @@ fn a_limit_is_never_exceeded_by_threads_and_no_lease_is_lost() {
     }
 }
 
-/// Takes and gives back at random, checking at each step that nobody is over its limit.
+/// Takes and gives back at random, checking at each step that no member is over its limit.
 fn hammer(pool: &Pool, held: &[AtomicU32; 3], seed: u64) {
     let mut random = Random(seed);
     let mut leases = Vec::new();
@@ -158,7 +158,7 @@ fn expected_refusal(pool: &Pool, tried: &[u64]) -> PickError {
     let is_full = |entry: &PoolEntry| entry.member.in_flight() >= entry.in_flight_max;
     assert!(
         untried.iter().all(|(_, entry)| is_full(entry)),
-        "somebody could have been picked"
+        "a member could have been picked"
     );
     match (up.is_empty(), untried.is_empty()) {
         (true, _) => PickError::NoneAvailable,

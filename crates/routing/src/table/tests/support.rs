@@ -124,7 +124,7 @@ pub(super) fn identity(who: &str) -> ClientIdentity {
     }
 }
 
-/// An agent of this name, from a certificate that nobody signed.
+/// An agent of this name, from an unsigned certificate.
 pub(super) fn agent(certname: &str) -> Agent {
     fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
         let length = content.len();
