@@ -4,51 +4,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use aws_lc_rs::digest;
 use foldhash::fast::RandomState;
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
 use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
 use crate::email_constraint;
+use crate::fingerprint::Fingerprint;
+use crate::last_seen::LastSeen;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
-use crate::required_cas::LastSeen;
 use crate::signature::{self, SignatureFault};
-
-/// A SHA-256 digest that stands for what it was made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint([u8; 32]);
-
-impl Fingerprint {
-    /// Of parts, each with its length, so that no two lists of parts read the same.
-    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut context = digest::Context::new(&digest::SHA256);
-        for part in parts {
-            context.update(&(part.len() as u64).to_be_bytes());
-            context.update(part);
-        }
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(context.finish().as_ref());
-        Self(bytes)
-    }
-
-    /// One that was written down.
-    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// The 32 bytes.
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// Who issues certificates and CRLs: a name *and* a key.
 ///
@@ -254,6 +220,19 @@ impl Bundle {
         below.any(|ca| issuer.has_name(&ca.issued_by) && ca.issuer.id != issuer.id)
     }
 
+    /// Notes that a verified certificate below these CAs was seen.
+    pub(crate) fn note_seen(&self, cas: impl Iterator<Item = Fingerprint>, now: UnixTime) {
+        for ca in cas.filter_map(|id| self.issuers.get(&id)) {
+            ca.seen.note(now);
+        }
+    }
+
+    /// The certificates of a CA that are valid now.
+    pub(crate) fn valid_copies(&self, id: Fingerprint, now: UnixTime) -> impl Iterator<Item = &Ca> {
+        let copies = self.cas.iter().filter(move |ca| ca.issuer.id == id);
+        copies.filter(move |ca| ca.not_before <= now && now <= ca.not_after)
+    }
+
     /// The certificates that are offered to the path builder together with what the client sent.
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
@@ -317,6 +296,24 @@ enum CaRole {
 impl Ca {
     pub(crate) fn is_in_time(&self, now: UnixTime) -> bool {
         self.not_before <= now && now <= self.not_after
+    }
+
+    /// Whether it constrains the certificates below it no more than another certificate of the same CA does.
+    pub(crate) fn verifies_what(&self, other: &Self) -> bool {
+        if self.der == other.der {
+            return true;
+        }
+        let (Ok(own), Ok(other)) = (Certificate::read(&self.der), Certificate::read(&other.der))
+        else {
+            return false;
+        };
+        let (own, other) = (own.extensions, other.extensions);
+        own.basic_constraints == other.basic_constraints
+            && own
+                .name_constraints
+                .is_none_or(|own| Some(own) == other.name_constraints)
+            && own.has_extended_key_usage <= other.has_extended_key_usage
+            && own.signs_certificates() >= other.signs_certificates()
     }
 
     /// A CA certificate, or why it is none.

@@ -35,7 +35,7 @@ impl TrustStore {
             let Ok((SectionKind::Certificate, der)) = section else {
                 return Err(CaCertificatesError::Unreadable);
             };
-            let mut cas = self.bundle.cas.iter();
+            let mut cas = self.anchors.bundle.cas.iter();
             if !cas.any(|ca| *ca.der == *der) {
                 let described = Certificate::read(&der).map(|ca| ca.describe());
                 return Err(described.map_or(

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use foldhash::fast::RandomState;
 use rustls_pki_types::CertificateDer;
 
-use crate::bundle::Fingerprint;
-use crate::verdict::VerifiedChain;
+use crate::chain::VerifiedChain;
+use crate::fingerprint::Fingerprint;
 
 /// What a client sent, as far as a memory knows it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -140,7 +140,8 @@ impl ClientCertVerifier for ClientVerifier {
         }
         let leaf = Certificate::read(end_entity)
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        if !signature::is_verifiable(leaf.spki) && !(self.current)().legacy.may_admit_key_of(&leaf)
+        if !signature::is_verifiable(leaf.spki)
+            && !(self.current)().anchors.legacy.may_admit_key_of(&leaf)
         {
             return Err(HandshakeFault::Key.into());
         }
@@ -183,7 +184,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        legacy_signatures::schemes(&(self.current)().legacy)
+        legacy_signatures::schemes(&(self.current)().anchors.legacy)
     }
 }
 
@@ -284,7 +285,7 @@ fn check_tls12(
     leaf: &Certificate<'_>,
     dss: &DigitallySignedStruct,
 ) -> Result<(), SignatureFault> {
-    match trust.legacy.may_admit_key_of(leaf) {
+    match trust.anchors.legacy.may_admit_key_of(leaf) {
         true => legacy_signatures::check_small_key(message, dss.signature(), dss.scheme, leaf.spki),
         false => signature::check_tls12(message, dss.signature(), dss.scheme, &leaf.public_key()),
     }
@@ -292,6 +293,7 @@ fn check_tls12(
 
 fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
     let contents = store
+        .anchors
         .subjects()
         .filter_map(|name| Reader::new(name).expect(der::SEQUENCE).ok());
     let hints: Vec<_> = contents

@@ -7,8 +7,8 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-use crate::bundle::Fingerprint;
 use crate::certificate::{self, Certificate, Subject};
+use crate::fingerprint::Fingerprint;
 use crate::key::KeyKind;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;

@@ -132,6 +132,14 @@ impl Crl {
             .then_with(|| self.serials.len().cmp(&other.serials.len()))
     }
 
+    pub(crate) fn is_numbered_below(&self, other: &Self) -> bool {
+        self.is_numbered_below_number(&other.number)
+    }
+
+    pub(crate) fn is_numbered_below_number(&self, number: &[u8]) -> bool {
+        (self.number.len(), &*self.number) < (number.len(), number)
+    }
+
     /// The number as people write it: decimal where it fits, else hexadecimal.
     pub(crate) fn number_text(&self) -> String {
         match self.number.len() {

@@ -5,12 +5,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use aws_lc_rs::digest;
 use foldhash::fast::RandomState;
 use identity::{Agent, Certname};
 use rustls_pki_types::UnixTime;
 
+use crate::bundle::Issuer;
 use crate::certificate::{SERIAL_SHOWN_MAX, Serial};
+use crate::chain::{Anchor, Link, VerifiedChain};
 use crate::der;
 
 /// Whom a block is about.
@@ -150,6 +151,27 @@ impl DenyList {
         Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
+    /// The block that a chain meets, by the agent or by a certificate on it.
+    pub(crate) fn of_chain(&self, chain: &VerifiedChain, now: UnixTime) -> Option<&Block> {
+        if self.is_empty() {
+            return None;
+        }
+        let by = |issuer: &Issuer, serial: Option<&[u8]>, fingerprint: &[u8; 32]| {
+            let of_serial = serial.and_then(|s| self.of_serial(&issuer.text, s, now));
+            of_serial.or_else(|| self.of_fingerprint(fingerprint, now))
+        };
+        let on_path = |link: &Link| by(&link.issuer, Some(&link.serial), &link.fingerprint);
+        let Anchor {
+            issuer,
+            serial,
+            fingerprint,
+        } = &chain.anchor;
+        let of_agent = self.of_agent(&chain.agent, now);
+        of_agent
+            .or_else(|| chain.links.iter().find_map(on_path))
+            .or_else(|| by(issuer, serial.as_deref(), fingerprint))
+    }
+
     /// When the next block runs out that has not yet.
     pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
         let ends = self.blocks.iter().filter_map(|block| block.until);
@@ -232,13 +254,6 @@ impl fmt::Display for BlockTarget {
 
 fn folded(certname: &Certname) -> String {
     certname.as_str().to_ascii_lowercase()
-}
-
-/// SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` has it.
-pub fn fingerprint_of(der: &[u8]) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());
-    bytes
 }
 
 /// The bytes of hexadecimal digits; an odd number of them begins with half a byte. None where there are no digits, others,

@@ -4,16 +4,17 @@
 //! of the full one, a CA restored from last week's backup and a forgery all look like a list. So one that takes anything
 //! back is refused until an operator has said that it is meant.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::sync::Arc;
 
-use rustls_pki_types::UnixTime;
-
-use crate::bundle::Fingerprint;
 use crate::certificate::Subject;
-use crate::crl::Crl;
+use crate::crl_sorting::{CrlSorter, SortedCrl};
+use crate::fingerprint::Fingerprint;
+use crate::indexed_crl::{CrlOrigin, IndexedCrl, OverruledCrl};
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
-use crate::store::{CrlOrigin, CrlSorter, IndexedCrl, OverruledCrl, SortedCrl, TrustStore};
+use crate::revocation::RevocationIndex;
+use crate::set_aside::SetAsideRule;
+use crate::store::TrustStore;
 
 /// What was fetched, list by list.
 #[derive(Debug, Default)]
@@ -55,27 +56,6 @@ pub enum CrlComparison {
     },
 }
 
-/// What an operator has said no longer counts: an issuer's lists up to one that was in force, for a list with a lower
-/// number took its place. Without it the next start would find the old one in a file and put it in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAsideRule {
-    issuer: Fingerprint,
-    /// The list that was accepted.
-    accepted: Fingerprint,
-    /// Its number: nothing below it has to be set aside.
-    number: Box<[u8]>,
-    /// When the newest of those set aside was made: whatever the CA makes later counts.
-    made: UnixTime,
-    /// That newest one: dates have seconds, and another that was made within the same one counts. None where a version
-    /// that did not know wrote it: then none of that second counts.
-    replaced: Option<Fingerprint>,
-}
-
-/// A text that is none of what was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its content has changed since the proxy wrote it")]
-pub struct SetAsideError;
-
 impl TrustStore {
     /// Holds the lists of a PEM text against those in force. Long lists take their time.
     ///
@@ -85,7 +65,7 @@ impl TrustStore {
         let blocks = pem::crls(&fetched)?;
         // As long as the blocks themselves, and a third more.
         drop(fetched);
-        self.examine_blocks(blocks)
+        self.revocation.examine_blocks(blocks)
     }
 
     /// As [`Self::examine`], of the DER of one list: how [`FetchedCrl::der`] is kept.
@@ -93,19 +73,101 @@ impl TrustStore {
     /// # Errors
     /// Bytes that are no list.
     pub fn examine_der(&self, kept: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
-        self.examine_blocks(vec![Block {
+        self.revocation.examine_blocks(vec![Block {
             name: kept.name,
             number: 1,
             der: kept.value,
         }])
     }
 
+    /// The same with these lists in force, as the next generation. Whatever is built on it keeps them while they are the
+    /// newest.
+    #[must_use]
+    pub fn with_crls(&self, lists: &[FetchedCrl]) -> Self {
+        let mut next = self.next();
+        let known = lists
+            .iter()
+            .filter(|list| self.anchors.bundle.issuers.contains_key(&list.issuer));
+        for list in known {
+            next.revocation
+                .crls
+                .insert(list.issuer, Arc::clone(&list.crl));
+        }
+        next.settle();
+        next
+    }
+
+    /// The same with what was in force before a start, as far as it goes before what files have now: where it is newer, and
+    /// where it names somebody whom a newer copy lacks. None: nothing of it does.
+    #[must_use]
+    pub fn with_restored_crls(&self, kept: &[FetchedCrl]) -> Option<Self> {
+        let (mut restored, mut overruled) = (Vec::new(), Vec::new());
+        for list in kept {
+            let copy = match (self.compare(list), self.revocation.crls.get(&list.issuer)) {
+                (CrlComparison::Active | CrlComparison::Replaced, _) => continue,
+                (CrlComparison::DropsRevocations { .. }, Some(of_file))
+                    if list.crl.crl.age(&of_file.crl).is_le() =>
+                {
+                    let Some(copy) = OverruledCrl::of(list.issuer, of_file, &list.crl) else {
+                        continue;
+                    };
+                    Some(copy)
+                }
+                // By its number, as while it was in force, whomever the file names.
+                _ => None,
+            };
+            restored.push(list.clone());
+            overruled.extend(copy);
+        }
+        if restored.is_empty() {
+            return None;
+        }
+        let mut next = self.with_crls(&restored);
+        next.revocation.overruled = overruled.into();
+        next.settle();
+        Some(next)
+    }
+
+    /// The same with other rules for what no longer counts; those of lists that are not there are without effect.
+    #[must_use]
+    pub fn with_set_aside_rules(&self, rules: Vec<SetAsideRule>) -> Self {
+        let mut next = self.next();
+        next.revocation.set_aside = rules.into();
+        next
+    }
+
+    /// What no longer counts.
+    pub fn set_aside_rules(&self) -> &[SetAsideRule] {
+        &self.revocation.set_aside
+    }
+
+    /// Compares a CRL with the active one of the same issuer.
+    #[must_use]
+    pub fn compare(&self, list: &FetchedCrl) -> CrlComparison {
+        self.revocation.compare(list)
+    }
+
+    /// Subjects of the bundle's CAs whose active CRL was fetched, by the proxy or an agent, and that are not among these.
+    #[must_use]
+    pub fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
+        self.revocation.fetched_crls_not_among(issuers)
+    }
+
+    /// The rules that allow `list` to replace the active CRL although its number is lower: one for this CRL, and the rules of
+    /// other CAs of the bundle.
+    #[must_use]
+    pub fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
+        self.revocation.rules_accepting(list)
+    }
+}
+
+impl RevocationIndex {
     fn examine_blocks(&self, blocks: Vec<Block>) -> Result<ExaminedCrls, PkiProblem> {
-        let shelf = CrlSorter::new(&self.bundle, &self.legacy, None);
+        let sorter = CrlSorter::new(&self.anchors, None);
         let mut examined = ExaminedCrls::default();
         let mut lists: Vec<FetchedCrl> = Vec::new();
         for block in blocks {
-            let sorted = match shelf.sort(&block, CrlOrigin::Fetched)? {
+            let sorted = match sorter.sort(&block, CrlOrigin::Fetched)? {
                 SortedCrl::Known(issuer, crl) => FetchedCrl {
                     issuer,
                     name: Subject(&crl.crl.issuer).to_string(),
@@ -140,16 +202,15 @@ impl TrustStore {
     }
 
     /// How a list compares with what is in force now.
-    #[must_use]
-    pub fn compare(&self, list: &FetchedCrl) -> CrlComparison {
-        let Some(active) = self.index.get(&list.issuer) else {
+    fn compare(&self, list: &FetchedCrl) -> CrlComparison {
+        let Some(active) = self.crls.get(&list.issuer) else {
             return CrlComparison::Newer;
         };
         if active.fingerprint == list.crl.fingerprint {
             return CrlComparison::Active;
         }
         let mut rules = self.set_aside.iter();
-        if rules.any(|rule| rule.replaced(list)) {
+        if rules.any(|rule| rule.replaced(list.issuer, &list.crl)) {
             return CrlComparison::Replaced;
         }
         let counts = |crl| {
@@ -174,83 +235,22 @@ impl TrustStore {
     }
 
     /// Subjects of the bundle's CAs whose list in force was fetched, here or by an agent, and that are not among these.
-    #[must_use]
-    pub fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
-        let fetched = self.issuers().into_iter().filter(|(issuer, _)| {
-            let active = self.index.get(issuer);
+    fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
+        let fetched = self.anchors.issuers().into_iter().filter(|(issuer, _)| {
+            let active = self.crls.get(issuer);
             active.is_some_and(|active| active.origin != CrlOrigin::File)
                 && !issuers.contains(issuer)
         });
         fetched.map(|(_, subject)| subject).collect()
     }
 
-    /// The same with these lists in force, as the next generation. Whatever is built on it keeps them while they are the
-    /// newest.
-    #[must_use]
-    pub fn with_crls(&self, lists: &[FetchedCrl]) -> Self {
-        let mut next = self.next();
-        let known = lists
-            .iter()
-            .filter(|list| self.bundle.issuers.contains_key(&list.issuer));
-        for list in known {
-            next.index.insert(list.issuer, Arc::clone(&list.crl));
-        }
-        next.settle();
-        next
-    }
-
-    /// The same with what was in force before a start, as far as it goes before what files have now: where it is newer, and
-    /// where it names somebody whom a newer copy lacks. None: nothing of it does.
-    #[must_use]
-    pub fn with_restored_crls(&self, kept: &[FetchedCrl]) -> Option<Self> {
-        let (mut restored, mut overruled) = (Vec::new(), Vec::new());
-        for list in kept {
-            let copy = match (self.compare(list), self.index.get(&list.issuer)) {
-                (CrlComparison::Active | CrlComparison::Replaced, _) => continue,
-                (CrlComparison::DropsRevocations { .. }, Some(of_file))
-                    if list.crl.crl.age(&of_file.crl).is_le() =>
-                {
-                    let Some(copy) = OverruledCrl::of(list.issuer, of_file, &list.crl) else {
-                        continue;
-                    };
-                    Some(copy)
-                }
-                // By its number, as while it was in force, whomever the file names.
-                _ => None,
-            };
-            restored.push(list.clone());
-            overruled.extend(copy);
-        }
-        if restored.is_empty() {
-            return None;
-        }
-        let mut next = self.with_crls(&restored);
-        next.overruled = overruled.into();
-        next.settle();
-        Some(next)
-    }
-
-    /// The same with other rules for what no longer counts; those of lists that are not there are without effect.
-    #[must_use]
-    pub fn with_set_aside_rules(&self, rules: Vec<SetAsideRule>) -> Self {
-        let mut next = self.next();
-        next.set_aside = rules.into();
-        next
-    }
-
-    /// What no longer counts.
-    pub fn set_aside_rules(&self) -> &[SetAsideRule] {
-        &self.set_aside
-    }
-
     /// The rule by which `list` takes the place of the one in force, where its number alone would not let it; with it
     /// go the others that still matter.
-    #[must_use]
-    pub fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
+    fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
         let others = self.set_aside.iter().filter(|rule| {
-            rule.issuer != list.issuer && self.bundle.issuers.contains_key(&rule.issuer)
+            rule.issuer != list.issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
         });
-        let active = self.index.get(&list.issuer);
+        let active = self.crls.get(&list.issuer);
         let rule = active.map(|active| SetAsideRule {
             issuer: list.issuer,
             accepted: list.crl.fingerprint,
@@ -259,16 +259,6 @@ impl TrustStore {
             replaced: Some(active.fingerprint),
         });
         others.cloned().chain(rule).collect()
-    }
-
-    /// Digests of names and keys of the bundle's CAs, with the names (RFC 2253), in a steady order.
-    pub fn issuers(&self) -> Vec<(Fingerprint, &str)> {
-        let issuers = self.bundle.issuers.values();
-        let mut issuers: Vec<_> = issuers
-            .map(|issuer| (issuer.id, issuer.text.as_str()))
-            .collect();
-        issuers.sort_unstable();
-        issuers
     }
 }
 
@@ -315,87 +305,6 @@ impl FetchedCrl {
     #[must_use]
     pub fn der(&self) -> Arc<[u8]> {
         Arc::clone(&self.der)
-    }
-}
-
-impl SetAsideRule {
-    /// Whether a list is the very one that an operator has replaced. Others that would be set aside in a file may be the
-    /// CA's newest: its clock may be behind what it was.
-    fn replaced(&self, list: &FetchedCrl) -> bool {
-        self.issuer == list.issuer && self.replaced == Some(list.crl.fingerprint)
-    }
-
-    /// Whether a list of this issuer is one of those that no longer count.
-    pub(crate) fn covers(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
-        let (made, newest) = (list.crl.this_update.as_secs(), self.made.as_secs());
-        let is_replaced = |replaced| replaced == list.fingerprint;
-        self.issuer == issuer
-            && self.accepted != list.fingerprint
-            && !list.crl.is_numbered_below_number(&self.number)
-            && (made < newest || made == newest && self.replaced.is_none_or(is_replaced))
-    }
-}
-
-impl fmt::Display for SetAsideRule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ", self.issuer, self.accepted)?;
-        self.number
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, " {}", self.made.as_secs())?;
-        match &self.replaced {
-            Some(replaced) => write!(f, " {replaced}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl FromStr for SetAsideRule {
-    type Err = SetAsideError;
-
-    fn from_str(text: &str) -> Result<Self, SetAsideError> {
-        let words: Vec<_> = text.split(' ').collect();
-        let (issuer, accepted, number, made, replaced) = match words[..] {
-            [issuer, accepted, number, made] => (issuer, accepted, number, made, None),
-            [issuer, accepted, number, made, replaced] => {
-                (issuer, accepted, number, made, Some(fingerprint(replaced)?))
-            }
-            _ => return Err(SetAsideError),
-        };
-        let seconds = made.parse().map_err(|_| SetAsideError)?;
-        Ok(Self {
-            issuer: fingerprint(issuer)?,
-            accepted: fingerprint(accepted)?,
-            number: bytes(number)?.into(),
-            made: UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)),
-            replaced,
-        })
-    }
-}
-
-fn fingerprint(hex: &str) -> Result<Fingerprint, SetAsideError> {
-    let bytes = bytes(hex)?.try_into().map_err(|_| SetAsideError)?;
-    Ok(Fingerprint::from_bytes(bytes))
-}
-
-fn bytes(hex: &str) -> Result<Vec<u8>, SetAsideError> {
-    let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
-    match digits {
-        Some(digits) if digits.len() % 2 == 0 => Ok(digits
-            .chunks_exact(2)
-            .map(|pair| (pair[0] << 4 | pair[1]) as u8)
-            .collect()),
-        _ => Err(SetAsideError),
-    }
-}
-
-impl Crl {
-    fn is_numbered_below(&self, other: &Self) -> bool {
-        self.is_numbered_below_number(&other.number)
-    }
-
-    fn is_numbered_below_number(&self, number: &[u8]) -> bool {
-        (self.number.len(), &*self.number) < (number.len(), number)
     }
 }
 

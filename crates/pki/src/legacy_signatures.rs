@@ -17,8 +17,9 @@ use rustls_pki_types::{
     alg_id,
 };
 
-use crate::bundle::{Bundle, Fingerprint, Issuer};
+use crate::bundle::{Bundle, Issuer};
 use crate::certificate::{Certificate, Signed};
+use crate::fingerprint::Fingerprint;
 use crate::key::{self, KeyKind};
 use crate::signature::{self, SignatureFault};
 

@@ -4,20 +4,26 @@
 //! keys of tickets, whom nobody gives one, a clock that only runs.
 //! It knows nothing of HTTP or TOML.
 
+mod anchors;
 mod bundle;
 mod ca_documents;
 mod cause;
 mod certificate;
+mod chain;
 mod chain_memory;
 mod client_verifier;
 mod credential;
 mod crl;
+mod crl_sorting;
 mod csr;
 mod deny;
 mod der;
 mod email_constraint;
 mod fetched;
+mod fingerprint;
+mod indexed_crl;
 mod key;
+mod last_seen;
 mod legacy_signatures;
 mod listener_credentials;
 mod lookup;
@@ -30,17 +36,21 @@ mod problem;
 mod refusal;
 mod renewal;
 mod required_cas;
+mod revocation;
 mod sessions;
+mod set_aside;
 pub mod settings;
 mod signature;
 mod store;
 mod strict_pem;
 mod tls;
+mod trust_memory;
 mod verdict;
+mod webpki_fault;
 
-pub use bundle::Fingerprint;
 pub use ca_documents::{CaCertificatesError, holds_only_crls};
 pub use cause::{Peer, cause};
+pub use chain::VerifiedChain;
 pub use chain_memory::ChainMemoryStats;
 pub use client_verifier::{
     ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
@@ -48,8 +58,9 @@ pub use client_verifier::{
 };
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
-pub use deny::{Block, BlockTarget, BlockTargetError, DenyList, SerialNumber, fingerprint_of};
-pub use fetched::{CrlComparison, ExaminedCrls, FetchedCrl, SetAsideError, SetAsideRule};
+pub use deny::{Block, BlockTarget, BlockTargetError, DenyList, SerialNumber};
+pub use fetched::{CrlComparison, ExaminedCrls, FetchedCrl};
+pub use fingerprint::{Fingerprint, fingerprint_of};
 pub use listener_credentials::ListenerCredentials;
 pub use lookup::{
     CertificateFacts, CrlEntry, CrlListing, crl_entry_in_der, crl_entry_in_pem, facts_of,
@@ -61,12 +72,13 @@ pub use problem::PkiProblem;
 pub use renewal::{RenewedCertificateError, check_renewed_certificate};
 pub use required_cas::{CA_SEEN_WITHIN, CertificatePurpose};
 pub use sessions::{ServerTls, TicketKeys};
+pub use set_aside::{SetAsideError, SetAsideRule};
 pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
 pub use store::{CaStatus, CrlStatus, Lockout, TrustAlarm, TrustMaterial, TrustStatus, TrustStore};
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
-pub use verdict::{ChainVerification, RecalledVerdict, VerifiedChain};
+pub use verdict::{ChainVerification, RecalledVerdict};
 
 /// A Name, the whole DER element, in RFC 2253.
 pub(crate) fn subject_text(name: &[u8]) -> String {

@@ -34,14 +34,19 @@ pub struct CrlEntry {
 impl TrustStore {
     /// What the list of each CA of this name says of a serial: after a renewal with another key there are several.
     pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<CrlListing> {
-        let named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
+        let named = self
+            .anchors
+            .bundle
+            .issuers
+            .values()
+            .filter(|ca| ca.text == issuer);
         let listing = |ca: &Arc<crate::bundle::Issuer>| {
-            let indexed = self.crl_of(ca);
+            let indexed = self.revocation.crl_of(ca);
             CrlListing {
                 is_listed: indexed
                     .as_ref()
                     .is_some_and(|indexed| indexed.crl.serials.contains(serial.content())),
-                crl: indexed.map(|indexed| self.crl_status(&indexed, now)),
+                crl: indexed.map(|indexed| self.revocation.crl_status(&indexed, now)),
             }
         };
         named.map(listing).collect()
@@ -56,9 +61,14 @@ impl TrustStore {
         fingerprint: &[u8; 32],
         now: UnixTime,
     ) -> Option<Reason> {
-        let mut named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
+        let mut named = self
+            .anchors
+            .bundle
+            .issuers
+            .values()
+            .filter(|ca| ca.text == issuer);
         let is_listed = |ca: &Arc<crate::bundle::Issuer>| {
-            let indexed = self.crl_of(ca);
+            let indexed = self.revocation.crl_of(ca);
             indexed.is_some_and(|indexed| indexed.crl.serials.contains(serial.content()))
         };
         if named.next().is_some_and(is_listed) && named.all(is_listed) {

@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Unix
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::certificate::{Certificate, Subject, names};
-use crate::deny::fingerprint_of;
+use crate::fingerprint::fingerprint_of;
 use crate::legacy_signatures;
 use crate::refusal::{CertificateFault, claimed_certname};
 use crate::signature::{self, SignatureFault};
@@ -137,6 +137,7 @@ impl ServerCertVerifier for MemberVerifier {
         check_name(end_entity, server_name, self.name_from_cn)?;
         let name = server_name.to_str().into_owned();
         self.trust
+            .memory
             .members_seen
             .note(name, end_entity, intermediates);
         Ok(ServerCertVerified::assertion())
@@ -174,7 +175,7 @@ impl ServerCertVerifier for MemberVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        legacy_signatures::schemes(&self.trust.legacy)
+        legacy_signatures::schemes(&self.trust.anchors.legacy)
     }
 }
 
@@ -188,11 +189,11 @@ impl TrustStore {
         let Ok(read) = Certificate::read(own) else {
             return Ok(()); // Nobody has verified that.
         };
-        let mut issuers = self.bundle.issuers.values();
+        let mut issuers = self.anchors.bundle.issuers.values();
         let number = issuers.find_map(|issuer| {
             let indexed = issuer
                 .has_name(read.issuer)
-                .then(|| self.crl_of(issuer))
+                .then(|| self.revocation.crl_of(issuer))
                 .flatten()?;
             let is_listed = indexed.crl.serials.contains(read.serial);
             let key = SubjectPublicKeyInfoDer::from(&*issuer.spki);
@@ -288,7 +289,7 @@ fn small_key_of_legacy<'a>(
     cert: &'a CertificateDer<'_>,
 ) -> Option<Certificate<'a>> {
     let leaf = Certificate::read(cert).ok()?;
-    trust.legacy.may_admit_key_of(&leaf).then_some(leaf)
+    trust.anchors.legacy.may_admit_key_of(&leaf).then_some(leaf)
 }
 
 /// Whether a subject has one CN, and that is this name: whole, no wildcard, cases alike as in every name of a host.

@@ -10,52 +10,15 @@ use identity::Reason;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
-use crate::bundle::{Ca, EMPTY_NAME, Issuer};
-use crate::certificate::{Certificate, Day};
-use crate::deny::fingerprint_of;
+use crate::bundle::{Ca, EMPTY_NAME};
+use crate::certificate::Certificate;
+use crate::chain::{Anchor, Link, Path};
 use crate::email_constraint::{EmailConstraints, EmailFault};
 use crate::legacy_signatures;
 use crate::path_start::PathStart;
-use crate::refusal::{CertificateFault, described};
-use crate::settings::{CrlExpired, Revocation};
+use crate::refusal::CertificateFault;
 use crate::signature;
 use crate::store::TrustStore;
-
-/// A verified path before it is known whose it is.
-pub(crate) struct Path {
-    pub(crate) links: Arc<[Link]>,
-    /// Between the leaf and the anchor, the leaf's issuer first.
-    pub(crate) intermediates: Arc<[Arc<[u8]>]>,
-    pub(crate) anchor: Anchor,
-    pub(crate) latest_begin: UnixTime,
-    pub(crate) earliest_end: UnixTime,
-    pub(crate) good_until: UnixTime,
-}
-
-/// One certificate on a path, as revocation sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) issuer: Arc<Issuer>,
-    /// In its shortest form.
-    pub(crate) serial: Box<[u8]>,
-    /// SHA-256 of the certificate.
-    pub(crate) fingerprint: [u8; 32],
-}
-
-/// The CA at which a path ends, as blocks see it: no list is asked about it.
-#[derive(Clone, Debug)]
-pub(crate) struct Anchor {
-    pub(crate) issuer: Arc<Issuer>,
-    /// Its serial under its own name; none where another has issued it, whom the bundle does not know.
-    pub(crate) serial: Option<Box<[u8]>>,
-    pub(crate) fingerprint: [u8; 32],
-}
-
-/// Which link of a path fails, counted from the anchor down, and why.
-pub(crate) struct LinkFault {
-    link: usize,
-    pub(crate) reason: Reason,
-}
 
 impl TrustStore {
     /// Builds and checks paths from a leaf until one is acceptable in every respect; where none is, once more with the
@@ -76,10 +39,10 @@ impl TrustStore {
             strict => return strict,
         };
         let fault = match self.verify_from_starts(fault, leaf, sent, usage, now) {
-            Err(fault) if !self.legacy.is_empty() => fault,
+            Err(fault) if !self.anchors.legacy.is_empty() => fault,
             outcome => return outcome,
         };
-        let algorithms = self.legacy.algorithms();
+        let algorithms = self.anchors.legacy.algorithms();
         let lenient = self.verify_path_with(&algorithms, None, leaf, sent, usage, now);
         lenient.map_err(|other| match other.reason {
             // Not theirs: the fault is what it would be if nobody were named.
@@ -97,14 +60,14 @@ impl TrustStore {
         usage: KeyUsage,
         now: UnixTime,
     ) -> Result<Path, CertificateFault> {
-        let intermediates = self.intermediates(sent);
+        let intermediates = self.anchors.intermediates(sent);
         let steps = match (fault.reason, Certificate::read(leaf)) {
             // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
             (Reason::PathConstraint | Reason::BadSignature, _) => {
-                PathStart::all(&self.bundle, &intermediates, now)
+                PathStart::all(&self.anchors.bundle, &intermediates, now)
             }
             (Reason::UnknownIssuer, Ok(own)) => {
-                PathStart::respelled(&self.bundle, &intermediates, own.issuer, now)
+                PathStart::respelled(&self.anchors.bundle, &intermediates, own.issuer, now)
             }
             _ => return Err(fault),
         };
@@ -132,8 +95,8 @@ impl TrustStore {
         usage: KeyUsage,
         now: UnixTime,
     ) -> Result<Path, CertificateFault> {
-        let parsed =
-            EndEntityCert::try_from(leaf).map_err(|error| self.fault(&error, leaf, sent, now))?;
+        let parsed = EndEntityCert::try_from(leaf)
+            .map_err(|error| self.anchors.fault(&error, leaf, sent, now))?;
         let own = Certificate::read(leaf)
             .map_err(|_| CertificateFault::new(Reason::Malformed, leaf, ""))?;
         if own.issuer == EMPTY_NAME {
@@ -144,7 +107,8 @@ impl TrustStore {
             ));
         }
         // Whether it was a named CA that certified a small key is looked at when the path is known.
-        let may_be_small = !self.legacy.is_empty() && legacy_signatures::is_small_rsa(own.spki);
+        let may_be_small =
+            !self.anchors.legacy.is_empty() && legacy_signatures::is_small_rsa(own.spki);
         if !signature::is_verifiable(own.spki) && !may_be_small {
             return Err(CertificateFault::new(
                 Reason::UnsupportedAlgorithm,
@@ -152,7 +116,7 @@ impl TrustStore {
                 UNVERIFIABLE_KEY,
             ));
         }
-        let mut intermediates = self.intermediates(sent);
+        let mut intermediates = self.anchors.intermediates(sent);
         // Where the path starts, it does not pass.
         intermediates.retain(|der| step.is_none_or(|step| step.der != Some(der)));
         let accepted = RefCell::new(None);
@@ -172,7 +136,7 @@ impl TrustStore {
                     Err(webpki::Error::UnknownRevocationStatus)
                 }
             };
-        let anchors = step.map_or(&self.bundle.anchors[..], |step| {
+        let anchors = step.map_or(&self.anchors.bundle.anchors[..], |step| {
             std::slice::from_ref(&step.start)
         });
         let outcome = parsed.verify_for_usage(
@@ -187,30 +151,10 @@ impl TrustStore {
         match (outcome, accepted.into_inner(), refused.into_inner()) {
             (Ok(_), Some(path), _) => Ok(path),
             (Err(_), _, Some(fault)) => Err(fault),
-            (Err(error), _, None) => Err(self.fault(&error, leaf, sent, now)),
+            (Err(error), _, None) => Err(self.anchors.fault(&error, leaf, sent, now)),
             // webpki accepts only what `check_path_found` accepted. Should that change, nobody comes in by it.
             (Ok(_), None, _) => Err(CertificateFault::new(Reason::UnknownIssuer, leaf, "")),
         }
-    }
-
-    /// The bundle's intermediates and what the client sent. Agents of Puppet 6 and later send only their own.
-    ///
-    /// What webpki cannot parse is left out: one odd certificate beside a good chain is no reason to refuse, nor may
-    /// it give the reason for a refusal.
-    fn intermediates<'a>(&'a self, sent: &'a [CertificateDer<'_>]) -> Vec<CertificateDer<'a>> {
-        let ours = self.bundle.intermediates().map(|ca| &ca.der);
-        let theirs = sent
-            .iter()
-            .filter(|der| EndEntityCert::try_from(*der).is_ok())
-            .filter(|der| {
-                self.bundle
-                    .cas
-                    .iter()
-                    .all(|ca| ca.der.as_ref() != der.as_ref())
-            });
-        ours.map(|der| CertificateDer::from(der.as_ref()))
-            .chain(theirs.map(|der| CertificateDer::from(der.as_ref())))
-            .collect()
     }
 
     /// Judges one path on which every signature is right and every certificate but the anchor is in time.
@@ -223,7 +167,7 @@ impl TrustStore {
     ) -> Result<Path, CertificateFault> {
         let anchor = step
             .map(|step| step.issuer)
-            .or_else(|| self.bundle.anchor_ca(path.anchor()))
+            .or_else(|| self.anchors.bundle.anchor_ca(path.anchor()))
             .ok_or_else(|| CertificateFault::new(Reason::UnknownIssuer, leaf, ""))?;
         check_time(leaf, anchor, now)?;
         let mut ders: Vec<_> = path
@@ -236,7 +180,7 @@ impl TrustStore {
             }
             ders.extend(step.der.cloned());
         }
-        if ders.len() > usize::from(self.settings.depth) {
+        if ders.len() > usize::from(self.revocation.settings.depth) {
             return Err(CertificateFault::new(
                 Reason::Depth,
                 leaf,
@@ -244,7 +188,7 @@ impl TrustStore {
                     "{} intermediate CAs are between it and {}; the proxy's `depth` allows {}.",
                     ders.len(),
                     anchor.issuer.text,
-                    self.settings.depth
+                    self.revocation.settings.depth
                 ),
             ));
         }
@@ -273,7 +217,7 @@ impl TrustStore {
                 .map_err(not_admitted)?;
             latest_begin = latest_begin.max(ca.not_before);
             earliest_end = earliest_end.min(ca.not_after);
-            let next = self.issuer(&ca);
+            let next = self.anchors.issuer(&ca);
             links.push(Link::new(std::mem::replace(&mut issuer, next), &ca, der));
         }
         let own = Certificate::read(leaf).map_err(malformed)?;
@@ -281,7 +225,7 @@ impl TrustStore {
         emails.check(&own).map_err(not_admitted)?;
         latest_begin = latest_begin.max(own.not_before);
         earliest_end = earliest_end.min(own.not_after);
-        if !signature::is_verifiable(own.spki) && !self.legacy.names(issuer.id) {
+        if !signature::is_verifiable(own.spki) && !self.anchors.legacy.names(issuer.id) {
             return Err(CertificateFault::new(
                 Reason::UnsupportedAlgorithm,
                 leaf,
@@ -289,157 +233,27 @@ impl TrustStore {
             ));
         }
         links.push(Link::new(issuer, &own, leaf));
-        let good_until = self.unrevoked(&links, earliest_end, now).map_err(|fault| {
-            let revoked = ders
-                .iter()
-                .rev()
-                .chain([leaf])
-                .nth(fault.link)
-                .unwrap_or(leaf);
-            self.revocation_fault(&fault, &links, leaf, revoked)
-        })?;
+        let good_until = self
+            .revocation
+            .unrevoked(&links, earliest_end, now)
+            .map_err(|fault| {
+                let revoked = ders
+                    .iter()
+                    .rev()
+                    .chain([leaf])
+                    .nth(fault.link)
+                    .unwrap_or(leaf);
+                self.revocation
+                    .revocation_fault(&fault, &links, leaf, revoked)
+            })?;
         Ok(Path {
             links: links.into(),
-            intermediates: ders.iter().map(|der| self.shared(der)).collect(),
+            intermediates: ders.iter().map(|der| self.anchors.shared(der)).collect(),
             anchor: Anchor::of(anchor),
             latest_begin,
             earliest_end,
             good_until,
         })
-    }
-
-    /// The bundle's own copy of a CA's certificate, so that agents share it, or a new one of what the client sent.
-    fn shared(&self, der: &CertificateDer<'_>) -> Arc<[u8]> {
-        let known = self.bundle.cas.iter().find(|ca| ca.der == *der);
-        known.map_or_else(|| der.as_ref().into(), |ca| Arc::clone(&ca.shared))
-    }
-
-    /// The bundle's own value for an issuer, or a new one for a CA that the client sent.
-    fn issuer(&self, ca: &Certificate<'_>) -> Arc<Issuer> {
-        let known = self.bundle.issuers.get(&Issuer::id(ca));
-        known.map_or_else(|| Arc::new(Issuer::of(ca)), Arc::clone)
-    }
-
-    /// Looks the links up in their issuers' CRLs, as far as the policy says; until when the outcome holds.
-    pub(crate) fn unrevoked(
-        &self,
-        links: &[Link],
-        earliest_end: UnixTime,
-        now: UnixTime,
-    ) -> Result<UnixTime, LinkFault> {
-        let mut good_until = earliest_end;
-        let mut fault = None;
-        for (index, link) in links.iter().enumerate() {
-            if index + 1 < links.len() && self.spares_cas(&link.issuer) {
-                continue;
-            }
-            match self.check_link(link, now) {
-                Ok(until) => good_until = good_until.min(until.unwrap_or(good_until)),
-                Err(reason) => {
-                    if fault.is_none() || reason == Reason::Revoked {
-                        fault = Some(LinkFault {
-                            link: index,
-                            reason,
-                        });
-                    }
-                }
-            }
-        }
-        fault.map_or(Ok(good_until), Err)
-    }
-
-    /// Whether the policy says that CA certificates of this issuer are not looked up.
-    fn spares_cas(&self, issuer: &Issuer) -> bool {
-        self.settings.policy(&issuer.text).revocation == Revocation::Leaf
-    }
-
-    fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
-        let policy = self.settings.policy(&link.issuer.text);
-        let Some(indexed) = self.crl_of(&link.issuer) else {
-            return match policy.unchecked {
-                true => Ok(None),
-                false => Err(Reason::CrlMissing),
-            };
-        };
-        if indexed.crl.serials.contains(&link.serial) {
-            return Err(Reason::Revoked);
-        }
-        match indexed.crl.accepted_until(policy) {
-            Some(end) if now > end => Err(Reason::CrlExpired),
-            until => Ok(until),
-        }
-    }
-
-    fn revocation_fault(
-        &self,
-        fault: &LinkFault,
-        links: &[Link],
-        leaf: &CertificateDer<'_>,
-        revoked: &CertificateDer<'_>,
-    ) -> CertificateFault {
-        let issuer = &links[fault.link].issuer;
-        let detail = match (fault.reason, self.crl_of(issuer)) {
-            (Reason::Revoked, Some(indexed)) => {
-                let list = format!(
-                    "It is on the CRL of {}, number {}.",
-                    issuer.text,
-                    indexed.crl.number_text()
-                );
-                match fault.link + 1 == links.len() {
-                    true => list,
-                    false => format!(
-                        "{list} The revoked certificate is that of a CA above the certificate {}.",
-                        described(leaf)
-                    ),
-                }
-            }
-            (Reason::CrlExpired, Some(indexed)) => format!(
-                "The CRL of {}, number {}, expired on {}{}.",
-                issuer.text,
-                indexed.crl.number_text(),
-                indexed
-                    .crl
-                    .next_update
-                    .map_or_else(String::new, |end| Day(end).to_string()),
-                self.grace_text(issuer),
-            ),
-            _ => format!("The proxy has no CRL of {}.", issuer.text),
-        };
-        // A missing CRL is not the fault of the CA certificate that it would have listed.
-        match fault.reason {
-            Reason::Revoked => CertificateFault::new(fault.reason, revoked, detail),
-            reason => CertificateFault::new(reason, leaf, detail),
-        }
-    }
-
-    /// What the refusal adds where the CRL was used for some time after it had expired.
-    fn grace_text(&self, issuer: &Issuer) -> &'static str {
-        match self.settings.policy(&issuer.text).crl_expired {
-            CrlExpired::Grace(_) => ", and the proxy's grace period for it has expired too",
-            CrlExpired::Reject | CrlExpired::Warn => "",
-        }
-    }
-}
-
-impl Link {
-    fn new(issuer: Arc<Issuer>, certificate: &Certificate<'_>, der: &[u8]) -> Self {
-        Self {
-            issuer,
-            serial: certificate.serial.into(),
-            fingerprint: fingerprint_of(der),
-        }
-    }
-}
-
-impl Anchor {
-    fn of(ca: &Ca) -> Self {
-        let is_its_own = ca.issued_by == ca.issuer.name;
-        let read = Certificate::read(&ca.der).ok().filter(|_| is_its_own);
-        Self {
-            issuer: Arc::clone(&ca.issuer),
-            serial: read.map(|own| own.serial.into()),
-            fingerprint: fingerprint_of(&ca.der),
-        }
     }
 }
 

@@ -6,10 +6,9 @@ use identity::{Agent, ChainVerified, ClientIdentity, Reason};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::KeyUsage;
 
-use crate::bundle::{Fingerprint, Issuer};
+use crate::chain::{Link, VerifiedChain};
 use crate::chain_memory::PresentedDigest;
 use crate::deny::{Block, SerialNumber};
-use crate::path::{Anchor, Link};
 use crate::refusal::{CertificateFault, refusal};
 use crate::store::TrustStore;
 
@@ -42,45 +41,6 @@ impl ChainVerification {
     /// The last second for which the verdict holds without asking again; none where no time ends it.
     pub fn good_until(&self) -> Option<UnixTime> {
         self.chain.as_ref().map(|chain| chain.good_until)
-    }
-}
-
-/// A path that was verified, as far as it is needed to verify it again.
-#[derive(Debug)]
-pub struct VerifiedChain {
-    links: Arc<[Link]>,
-    anchor: Anchor,
-    /// The latest begin among the certificates on the path, the anchor's among them: a clock may be set back.
-    latest_begin: UnixTime,
-    /// The earliest end among them.
-    earliest_end: UnixTime,
-    /// That, or the earliest instant from which a CRL that has run out refuses.
-    good_until: UnixTime,
-    /// Bundle and policy under which the path was built.
-    paths: Fingerprint,
-    agent: Arc<Agent>,
-}
-
-impl VerifiedChain {
-    /// When the first certificate on the path ends.
-    pub fn earliest_end(&self) -> UnixTime {
-        self.earliest_end
-    }
-
-    /// SHA-256 of the client's own certificate: there always is one at the end of a path.
-    pub fn fingerprint(&self) -> Option<&[u8; 32]> {
-        self.links.last().map(|own| &own.fingerprint)
-    }
-
-    /// The CAs on it.
-    pub(crate) fn cas(&self) -> impl Iterator<Item = Fingerprint> {
-        let links = self.links.iter().map(|link| link.issuer.id);
-        links.chain([self.anchor.issuer.id])
-    }
-
-    /// The agent that it made known.
-    pub fn agent(&self) -> &Arc<Agent> {
-        &self.agent
     }
 }
 
@@ -152,7 +112,7 @@ impl TrustStore {
             None => (ClientIdentity::Anonymous, None),
             Some((leaf, _)) => match self.admitted(&presented, now) {
                 Ok(chain) => {
-                    self.bundle.note_seen(chain.cas(), now);
+                    self.anchors.bundle.note_seen(chain.cas(), now);
                     (
                         ClientIdentity::Verified(Arc::clone(&chain.agent)),
                         Some(chain),
@@ -177,9 +137,9 @@ impl TrustStore {
         now: UnixTime,
     ) -> Result<Arc<VerifiedChain>, CertificateFault> {
         let known = PresentedDigest::of(presented);
-        let remembered = self.remembered.get(&known);
+        let remembered = self.memory.chains.get(&known);
         let held = remembered.and_then(|chain| self.confirm(&chain, now));
-        self.remembered.count(held.is_some());
+        self.memory.chains.count(held.is_some());
         if let Some(chain) = held {
             return Ok(chain);
         }
@@ -187,41 +147,23 @@ impl TrustStore {
             .split_first()
             .ok_or_else(|| CertificateFault::new(Reason::Malformed, &[], ""))?;
         let chain = self.verified(leaf, sent, now)?;
-        self.remembered.put(&known, &chain);
-        match self.block_of(&chain, now) {
+        self.memory.chains.put(&known, &chain);
+        match self.deny.of_chain(&chain, now) {
             // Whom and why is the operator's affair; an agent learns only that it is meant.
             Some(_) => Err(CertificateFault::new(Reason::Blocked, leaf, "")),
             None => Ok(chain),
         }
     }
 
-    /// The block that a chain meets, by the agent or by a certificate on it.
-    fn block_of(&self, chain: &VerifiedChain, now: UnixTime) -> Option<&Block> {
-        if self.deny.is_empty() {
-            return None;
-        }
-        let by = |issuer: &Issuer, serial: Option<&[u8]>, fingerprint: &[u8; 32]| {
-            let of_serial = serial.and_then(|s| self.deny.of_serial(&issuer.text, s, now));
-            of_serial.or_else(|| self.deny.of_fingerprint(fingerprint, now))
-        };
-        let on_path = |link: &Link| by(&link.issuer, Some(&link.serial), &link.fingerprint);
-        let Anchor {
-            issuer,
-            serial,
-            fingerprint,
-        } = &chain.anchor;
-        let of_agent = self.deny.of_agent(&chain.agent, now);
-        of_agent
-            .or_else(|| chain.links.iter().find_map(on_path))
-            .or_else(|| by(issuer, serial.as_deref(), fingerprint))
-    }
-
     /// What is said now of the certificate with this SHA-256, by the path on which it was verified; none where that is
     /// not remembered. For people: what decides is [`verify`](Self::verify), which would look for another path.
     pub fn recall(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<RecalledVerdict> {
-        let chain = self.remembered.chain_of(fingerprint)?;
-        let block = self.block_of(&chain, now).cloned();
-        let refused = match self.unrevoked(&chain.links, chain.earliest_end, now) {
+        let chain = self.memory.chains.chain_of(fingerprint)?;
+        let block = self.deny.of_chain(&chain, now).cloned();
+        let refused = match self
+            .revocation
+            .unrevoked(&chain.links, chain.earliest_end, now)
+        {
             _ if now > chain.earliest_end => Some(Reason::CaExpired),
             _ if now < chain.latest_begin => Some(Reason::CaNotYetValid),
             Err(fault) => Some(fault.reason),
@@ -270,10 +212,13 @@ impl TrustStore {
     fn confirm(&self, chain: &Arc<VerifiedChain>, now: UnixTime) -> Option<Arc<VerifiedChain>> {
         let in_time = chain.latest_begin <= now && now <= chain.earliest_end;
         let stands = chain.paths == self.paths && in_time;
-        if !stands || self.block_of(chain, now).is_some() {
+        if !stands || self.deny.of_chain(chain, now).is_some() {
             return None;
         }
-        let good_until = self.unrevoked(&chain.links, chain.earliest_end, now).ok()?;
+        let good_until = self
+            .revocation
+            .unrevoked(&chain.links, chain.earliest_end, now)
+            .ok()?;
         if good_until == chain.good_until {
             return Some(Arc::clone(chain));
         }

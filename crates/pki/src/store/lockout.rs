@@ -4,6 +4,7 @@ use rustls_pki_types::UnixTime;
 
 use super::TrustStore;
 use crate::bundle::{Ca, Issuer};
+use crate::revocation::RevocationIndex;
 use crate::settings::Revocation;
 
 /// Why no certificate can be accepted.
@@ -21,6 +22,13 @@ impl TrustStore {
     /// A CRL that has expired counts as usable if it is newer than that of `active`: it may revoke more, so it is no reason
     /// to keep the older one active.
     pub fn lockout(&self, active: Option<&Self>, now: UnixTime) -> Option<Lockout> {
+        let active = active.map(|active| &active.revocation);
+        self.revocation.lockout(active, now)
+    }
+}
+
+impl RevocationIndex {
+    fn lockout(&self, active: Option<&Self>, now: UnixTime) -> Option<Lockout> {
         let dates = |ca: &Ca| ca.is_in_time(now);
         let crls = |ca: &Ca| self.crl_fault(&ca.issuer, active, now).is_none();
         if self.has_path(&dates, &crls) {
@@ -28,6 +36,7 @@ impl TrustStore {
         }
         let is_by_crls = self.has_path(&dates, &|_| true);
         let mut faults: Vec<_> = self
+            .anchors
             .bundle
             .cas
             .iter()
@@ -56,8 +65,8 @@ impl TrustStore {
 
     /// Whether a CA that issues to agents, and each above it up to an anchor, is usable.
     fn has_path(&self, dates: &dyn Fn(&Ca) -> bool, crls: &dyn Fn(&Ca) -> bool) -> bool {
-        let issuing = self.bundle.cas.iter();
-        let mut issuing = issuing.filter(|ca| !self.bundle.is_above_others(&ca.issuer));
+        let issuing = self.anchors.bundle.cas.iter();
+        let mut issuing = issuing.filter(|ca| !self.anchors.bundle.is_above_others(&ca.issuer));
         issuing.any(|ca| crls(ca) && self.climbs(ca, dates, crls, 0))
     }
 
@@ -73,7 +82,7 @@ impl TrustStore {
         }
         let is_consulted =
             |ca: &Ca| self.settings.policy(&ca.issuer.text).revocation == Revocation::Chain;
-        let mut parents = self.bundle.cas.iter().filter(|parent| {
+        let mut parents = self.anchors.bundle.cas.iter().filter(|parent| {
             parent.issuer.has_name(&ca.issued_by) && parent.issuer.id != ca.issuer.id
         });
         ca.is_anchor
@@ -85,11 +94,11 @@ impl TrustStore {
 
     /// Why certificates of a CA are refused for want of a CRL.
     fn crl_fault(&self, issuer: &Issuer, active: Option<&Self>, now: UnixTime) -> Option<String> {
-        let Some(crl) = self.index.get(&issuer.id) else {
+        let Some(crl) = self.crls.get(&issuer.id) else {
             let is_unchecked = self.settings.policy(&issuer.text).unchecked;
             return (!is_unchecked).then(|| format!("no CRL of {} is provided", issuer.text));
         };
-        let before = active.and_then(|active| active.index.get(&issuer.id));
+        let before = active.and_then(|active| active.crls.get(&issuer.id));
         let is_newer = before.is_some_and(|before| crl.crl.age(&before.crl).is_gt());
         let is_out = self.is_out_of_use(crl, now) && !is_newer;
         is_out.then(|| format!("the CRL of {} ({}) has expired", issuer.text, crl.place))

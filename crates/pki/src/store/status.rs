@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 
-use super::{IndexedCrl, TrustStore};
+use super::TrustStore;
+use crate::anchors::Anchors;
 use crate::certificate::{Day, Subject};
+use crate::indexed_crl::IndexedCrl;
+use crate::revocation::RevocationIndex;
 use crate::settings::Revocation;
 
 /// What metrics and `check` say about a trust store.
@@ -80,7 +83,7 @@ pub struct CrlStatus {
 impl TrustStore {
     /// What metrics and `check` print.
     pub fn status(&self, now: UnixTime) -> TrustStatus {
-        let cas = self.bundle.cas.iter().map(|ca| CaStatus {
+        let cas = self.anchors.bundle.cas.iter().map(|ca| CaStatus {
             subject: ca.issuer.text.clone(),
             anchor: ca.is_anchor,
             not_before: ca.not_before,
@@ -89,12 +92,14 @@ impl TrustStore {
             source: ca.place.clone(),
         });
         let mut crls: Vec<_> = self
-            .index
+            .revocation
+            .crls
             .values()
-            .map(|indexed| self.crl_status(indexed, now))
+            .map(|indexed| self.revocation.crl_status(indexed, now))
             .collect();
         crls.sort_by(|a, b| (&a.issuer, &a.source).cmp(&(&b.issuer, &b.source)));
         let (unchecked, missing): (Vec<_>, Vec<_>) = self
+            .revocation
             .without_crl()
             .into_iter()
             .partition(|(_, unchecked)| *unchecked);
@@ -105,6 +110,7 @@ impl TrustStore {
             crl_missing: missing.into_iter().map(|(issuer, _)| issuer).collect(),
             unchecked: unchecked.into_iter().map(|(issuer, _)| issuer).collect(),
             strays: self
+                .revocation
                 .strays
                 .iter()
                 .map(|stray| stray.place.clone())
@@ -113,23 +119,9 @@ impl TrustStore {
         }
     }
 
-    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
-        let crl = &indexed.crl;
-        let issuer = crate::subject_text(&crl.issuer);
-        CrlStatus {
-            number: crl.number_text(),
-            entries: crl.serials.len(),
-            this_update: crl.this_update,
-            next_update: crl.next_update,
-            expired: crl.is_expired(now),
-            accepted_until: crl.accepted_until(self.settings.policy(&issuer)),
-            source: indexed.place.clone(),
-            issuer,
-        }
-    }
-
     fn alarms(&self, now: UnixTime) -> Vec<TrustAlarm> {
         let missing: Vec<_> = self
+            .revocation
             .without_crl()
             .iter()
             .filter(|(_, unchecked)| !unchecked)
@@ -141,11 +133,55 @@ impl TrustStore {
             refuses: missing.contains(warning),
         });
         let mut alarms: Vec<_> = warnings.collect();
-        alarms.extend(self.ca_alarms(now));
-        alarms.extend(self.crl_alarms(now));
+        alarms.extend(self.anchors.ca_alarms(now));
+        alarms.extend(self.revocation.crl_alarms(now));
         alarms
     }
 
+    /// The next instant at which there is something else to say of dates than now; none if there is none.
+    pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
+        let cas = self.anchors.bundle.cas.iter();
+        let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
+        let lists = self.revocation.crls.values().flat_map(|indexed| {
+            let policy = self
+                .revocation
+                .settings
+                .policy(&crate::subject_text(&indexed.crl.issuer));
+            [
+                Some(indexed.crl.this_update),
+                indexed.crl.next_update.and_then(after),
+                indexed.crl.accepted_until(policy).and_then(after),
+            ]
+        });
+        dates.chain(lists).flatten().filter(|at| *at > now).min()
+    }
+
+    pub(super) fn warn_of_policy(&mut self) {
+        for (issuer, unchecked) in self.revocation.without_crl() {
+            self.warnings.push(match unchecked {
+                true => format!(
+                    "certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it"
+                ),
+                false => crl_missing(&issuer),
+            });
+        }
+        for name in self.revocation.settings.named_issuers() {
+            let known = self
+                .anchors
+                .bundle
+                .issuers
+                .values()
+                .any(|issuer| issuer.text == *name);
+            if !known {
+                self.warnings.push(format!(
+                    "[trust] has a policy for \"{name}\", but no CA of the bundle has this subject (write it as in RFC 2253)"
+                ));
+            }
+        }
+    }
+}
+
+impl Anchors {
     fn ca_alarms(&self, now: UnixTime) -> impl Iterator<Item = TrustAlarm> {
         self.bundle.cas.iter().filter_map(move |ca| {
             let subject = &ca.issuer.text;
@@ -167,15 +203,32 @@ impl TrustStore {
             })
         })
     }
+}
+
+impl RevocationIndex {
+    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
+        let crl = &indexed.crl;
+        let issuer = crate::subject_text(&crl.issuer);
+        CrlStatus {
+            number: crl.number_text(),
+            entries: crl.serials.len(),
+            this_update: crl.this_update,
+            next_update: crl.next_update,
+            expired: crl.is_expired(now),
+            accepted_until: crl.accepted_until(self.settings.policy(&issuer)),
+            source: indexed.place.clone(),
+            issuer,
+        }
+    }
 
     fn crl_alarms(&self, now: UnixTime) -> Vec<TrustAlarm> {
         let mut alarms = Vec::new();
-        for indexed in self.index.values() {
+        for indexed in self.crls.values() {
             let crl = &indexed.crl;
             let issuer = Subject(&crl.issuer);
             // Two CAs may have the same name.
             let namesakes = self
-                .index
+                .crls
                 .values()
                 .filter(|other| other.crl.issuer == crl.issuer);
             let place = match namesakes.count() {
@@ -209,21 +262,14 @@ impl TrustStore {
         alarms
     }
 
-    /// Whether the policy refuses what a CRL is about, because the CRL has expired.
-    pub(super) fn is_out_of_use(&self, indexed: &IndexedCrl, now: UnixTime) -> bool {
-        let issuer = crate::subject_text(&indexed.crl.issuer);
-        let end = indexed.crl.accepted_until(self.settings.policy(&issuer));
-        end.is_some_and(|end| now > end)
-    }
-
     /// Whether certificates are looked up in a CRL: with `revocation = "leaf"` none is looked up in that of a root above
     /// the CA that issues to agents.
     fn consults(&self, indexed: &IndexedCrl) -> bool {
-        let named = self.bundle.issuers.values();
+        let named = self.anchors.bundle.issuers.values();
         let mut named = named.filter(|issuer| issuer.has_name(&indexed.crl.issuer));
         named.any(|issuer| {
             self.settings.policy(&issuer.text).revocation == Revocation::Chain
-                || !self.bundle.is_above_others(issuer)
+                || !self.anchors.bundle.is_above_others(issuer)
         })
     }
 
@@ -241,57 +287,19 @@ impl TrustStore {
         }
     }
 
-    /// The next instant at which there is something else to say of dates than now; none if there is none.
-    pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
-        let cas = self.bundle.cas.iter();
-        let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
-        let lists = self.index.values().flat_map(|indexed| {
-            let policy = self
-                .settings
-                .policy(&crate::subject_text(&indexed.crl.issuer));
-            [
-                Some(indexed.crl.this_update),
-                indexed.crl.next_update.and_then(after),
-                indexed.crl.accepted_until(policy).and_then(after),
-            ]
-        });
-        dates.chain(lists).flatten().filter(|at| *at > now).min()
-    }
-
-    pub(super) fn warn_of_policy(&mut self) {
-        for (issuer, unchecked) in self.without_crl() {
-            self.warnings.push(match unchecked {
-                true => format!(
-                    "certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it"
-                ),
-                false => crl_missing(&issuer),
-            });
-        }
-        for name in self.settings.named_issuers() {
-            let known = self
-                .bundle
-                .issuers
-                .values()
-                .any(|issuer| issuer.text == *name);
-            if !known {
-                self.warnings.push(format!(
-                    "[trust] has a policy for \"{name}\", but no CA of the bundle has this subject (write it as in RFC 2253)"
-                ));
-            }
-        }
-    }
-
     /// Subjects of CAs without a CRL, and whether `unchecked` names them.
     fn without_crl(&self) -> Vec<(String, bool)> {
         let mut found: Vec<_> = self
+            .anchors
             .bundle
             .issuers
             .values()
-            .filter(|issuer| !self.index.contains_key(&issuer.id))
+            .filter(|issuer| !self.crls.contains_key(&issuer.id))
             .map(|issuer| (issuer, self.settings.policy(&issuer.text)))
             // A root over the CA that issues to clients: where nothing is looked up in its list, none is missed.
             .filter(|(issuer, policy)| {
-                policy.revocation == Revocation::Chain || !self.bundle.is_above_others(issuer)
+                policy.revocation == Revocation::Chain
+                    || !self.anchors.bundle.is_above_others(issuer)
             })
             .map(|(issuer, policy)| (issuer.text.clone(), policy.unchecked))
             .collect();

@@ -4,29 +4,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use rustls_pki_types::SubjectPublicKeyInfoDer;
 
-use super::TrustStore;
-use crate::bundle::{Bundle, Fingerprint};
+use crate::anchors::Anchors;
 use crate::certificate::{Signed, Subject};
 use crate::crl::{Crl, CrlError};
-use crate::fetched::SetAsideRule;
-use crate::legacy_signatures::{self, LegacySignatures};
+use crate::fingerprint::Fingerprint;
+use crate::indexed_crl::{CrlOrigin, IndexedCrl, OverruledCrl};
+use crate::legacy_signatures;
 use crate::pem::Block;
 use crate::problem::PkiProblem;
-use crate::signature;
+use crate::revocation::RevocationIndex;
+use crate::set_aside::SetAsideRule;
 
 /// CRLs being sorted in.
 pub(crate) struct CrlSorter<'a> {
-    pub(super) bundle: &'a Arc<Bundle>,
-    pub(super) legacy: &'a Arc<LegacySignatures>,
+    pub(crate) anchors: &'a Anchors,
     /// What the store before had already read and verified.
     known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
-    pub(super) set_aside: Arc<[SetAsideRule]>,
-    pub(super) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
-    pub(super) strays: Vec<Arc<IndexedCrl>>,
-    pub(super) warnings: Vec<String>,
-    pub(super) overruled: Vec<OverruledCrl>,
+    pub(crate) set_aside: Arc<[SetAsideRule]>,
+    pub(crate) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    pub(crate) strays: Vec<Arc<IndexedCrl>>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) overruled: Vec<OverruledCrl>,
 }
 
 /// What one CRL turned out to be.
@@ -40,19 +39,14 @@ pub(crate) enum SortedCrl {
 }
 
 impl<'a> CrlSorter<'a> {
-    pub(crate) fn new(
-        bundle: &'a Arc<Bundle>,
-        legacy: &'a Arc<LegacySignatures>,
-        previous: Option<&TrustStore>,
-    ) -> Self {
+    pub(crate) fn new(anchors: &'a Anchors, previous: Option<&RevocationIndex>) -> Self {
         let known = previous
             .into_iter()
-            .flat_map(|previous| &previous.index)
+            .flat_map(|previous| &previous.crls)
             .map(|(issuer, crl)| (crl.fingerprint, (*issuer, Arc::clone(crl))))
             .collect();
         Self {
-            bundle,
-            legacy,
+            anchors,
             known,
             set_aside: Arc::default(),
             index: HashMap::default(),
@@ -62,7 +56,7 @@ impl<'a> CrlSorter<'a> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.index.is_empty() && self.strays.is_empty()
     }
 
@@ -70,7 +64,7 @@ impl<'a> CrlSorter<'a> {
     ///
     /// # Errors
     /// Bytes that are no CRL. One that cannot be used is a warning: the others of the file are still good.
-    pub(super) fn put(&mut self, block: Block, origin: CrlOrigin) -> Result<(), PkiProblem> {
+    pub(crate) fn put(&mut self, block: Block, origin: CrlOrigin) -> Result<(), PkiProblem> {
         let fingerprint = Fingerprint::of([&*block.der]);
         if let Some((issuer, crl)) = self.known.get(&fingerprint)
             && crl.place == block.place()
@@ -122,10 +116,11 @@ impl<'a> CrlSorter<'a> {
 
     /// Which issuer of the bundle made this CRL: by name, then by signature.
     fn issuer_of(&self, crl: &Crl, block: &Block) -> CrlSigner {
-        let made_it = self.bundle.issuers.values().find(|issuer| {
+        let made_it = self.anchors.bundle.issuers.values().find(|issuer| {
             issuer.has_name(&crl.issuer)
-                && Signed::read(&block.der)
-                    .is_ok_and(|(_, signed)| self.legacy.check_signed(signed, issuer).is_ok())
+                && Signed::read(&block.der).is_ok_and(|(_, signed)| {
+                    self.anchors.legacy.check_signed(signed, issuer).is_ok()
+                })
         });
         match made_it {
             Some(issuer) if self.may_sign_crls(issuer.id) => CrlSigner::Known(issuer.id),
@@ -136,7 +131,7 @@ impl<'a> CrlSorter<'a> {
 
     /// Whether this is a CA of the bundle and may sign lists.
     fn may_sign_crls(&self, issuer: Fingerprint) -> bool {
-        let mut cas = self.bundle.cas.iter();
+        let mut cas = self.anchors.bundle.cas.iter();
         cas.any(|ca| ca.issuer.id == issuer && ca.signs_crls)
     }
 
@@ -170,7 +165,7 @@ impl<'a> CrlSorter<'a> {
             ));
             return;
         }
-        let issuers = self.bundle.issuers.values();
+        let issuers = self.anchors.bundle.issuers.values();
         let mut same_name = issuers
             .filter(|issuer| issuer.has_name(&crl.issuer))
             .peekable();
@@ -200,8 +195,8 @@ impl<'a> CrlSorter<'a> {
 
     /// What was fetched stays while no file has a newer one: files know nothing of it. It stays by whatever rule it was
     /// verified, for without it whom it alone revokes would come in again.
-    pub(super) fn keep_fetched(&mut self, previous: Option<&TrustStore>) {
-        let lists = previous.into_iter().flat_map(|previous| &previous.index);
+    pub(crate) fn keep_fetched(&mut self, previous: Option<&RevocationIndex>) {
+        let lists = previous.into_iter().flat_map(|previous| &previous.crls);
         for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == CrlOrigin::Fetched) {
             if self.may_sign_crls(*issuer) {
                 self.place(*issuer, Arc::clone(crl));
@@ -212,11 +207,11 @@ impl<'a> CrlSorter<'a> {
     /// Where the store before held a newer CRL of an issuer, that one stays: an older list would bring back what was
     /// revoked since (a file restored, a copy that lost the race). So it does where a copy has a newer one that lacks some
     /// of it: the CA's answer to whoever made the copy is refused here.
-    pub(super) fn keep_newer(&mut self, previous: Option<&TrustStore>) {
+    pub(crate) fn keep_newer(&mut self, previous: Option<&RevocationIndex>) {
         let Some(previous) = previous else { return };
         let rules = &self.set_aside;
         for (issuer, crl) in &mut self.index {
-            let Some(active) = previous.index.get(issuer) else {
+            let Some(active) = previous.crls.get(issuer) else {
                 continue;
             };
             let counts = !rules.iter().any(|rule| rule.covers(*issuer, active));
@@ -239,69 +234,6 @@ impl<'a> CrlSorter<'a> {
             }
         }
     }
-}
-
-/// A list of a copy that is newer than the one in force and takes something back.
-#[derive(Clone, Debug)]
-pub(crate) struct OverruledCrl {
-    pub(crate) issuer: Fingerprint,
-    /// The list in force.
-    pub(crate) by: Fingerprint,
-    pub(crate) why: String,
-}
-
-impl OverruledCrl {
-    /// A list that a file has, if it is such a one.
-    pub(crate) fn of(issuer: Fingerprint, crl: &IndexedCrl, active: &IndexedCrl) -> Option<Self> {
-        if crl.origin != CrlOrigin::Copy || crl.fingerprint == active.fingerprint {
-            return None;
-        }
-        let lacking = active.crl.serials.missing_from(&crl.crl.serials);
-        (lacking > 0).then(|| Self {
-            issuer,
-            by: active.fingerprint,
-            why: format!(
-                "the CRL of {} in {} (number {}) is not used, because it drops revocations: it lacks {lacking} of the {} certificates that the active CRL (number {}) revokes. If that is intended, accept the CRL that the CA provides (proscenium crl accept)",
-                Subject(&crl.crl.issuer),
-                crl.place,
-                crl.crl.number_text(),
-                active.crl.serials.len(),
-                active.crl.number_text(),
-            ),
-        })
-    }
-}
-
-/// A CRL that counts, or may come to count.
-#[derive(Debug)]
-pub(crate) struct IndexedCrl {
-    pub(crate) crl: Crl,
-    /// Of its DER.
-    pub(crate) fingerprint: Fingerprint,
-    /// Where it stood: `"crl.pem" block 1`.
-    pub(crate) place: String,
-    pub(crate) origin: CrlOrigin,
-    /// The DER of a stray, for its signature is still to be checked. Empty once that is done.
-    unverified: Box<[u8]>,
-}
-
-impl IndexedCrl {
-    /// Whether this key signed a stray.
-    pub(super) fn is_signed_by(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
-        Signed::read(&self.unverified)
-            .is_ok_and(|(_, signed)| signature::check_signed(signed, spki).is_ok())
-    }
-}
-
-/// Where a CRL came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CrlOrigin {
-    /// One of the materials: it is there again when they are read again.
-    File,
-    /// One of them that something else has fetched.
-    Copy,
-    /// Handed in: the stores built on this one have it from this one.
-    Fetched,
 }
 
 /// Who made a CRL.

@@ -1,0 +1,101 @@
+//! A verified chain as data: its links for revocation and blocks, its anchor, and how long the verdict holds.
+
+use std::sync::Arc;
+
+use identity::Agent;
+use rustls_pki_types::UnixTime;
+
+use crate::bundle::{Ca, Issuer};
+use crate::certificate::Certificate;
+use crate::fingerprint::{Fingerprint, fingerprint_of};
+
+/// A verified path before it is known whose it is.
+pub(crate) struct Path {
+    pub(crate) links: Arc<[Link]>,
+    /// Between the leaf and the anchor, the leaf's issuer first.
+    pub(crate) intermediates: Arc<[Arc<[u8]>]>,
+    pub(crate) anchor: Anchor,
+    pub(crate) latest_begin: UnixTime,
+    pub(crate) earliest_end: UnixTime,
+    pub(crate) good_until: UnixTime,
+}
+
+/// One certificate on a path, as revocation sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) issuer: Arc<Issuer>,
+    /// In its shortest form.
+    pub(crate) serial: Box<[u8]>,
+    /// SHA-256 of the certificate.
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// The CA at which a path ends, as blocks see it: no list is asked about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Anchor {
+    pub(crate) issuer: Arc<Issuer>,
+    /// Its serial under its own name; none where another has issued it, whom the bundle does not know.
+    pub(crate) serial: Option<Box<[u8]>>,
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// A path that was verified, as far as it is needed to verify it again.
+#[derive(Debug)]
+pub struct VerifiedChain {
+    pub(crate) links: Arc<[Link]>,
+    pub(crate) anchor: Anchor,
+    /// The latest begin among the certificates on the path, the anchor's among them: a clock may be set back.
+    pub(crate) latest_begin: UnixTime,
+    /// The earliest end among them.
+    pub(crate) earliest_end: UnixTime,
+    /// That, or the earliest instant from which a CRL that has run out refuses.
+    pub(crate) good_until: UnixTime,
+    /// Bundle and policy under which the path was built.
+    pub(crate) paths: Fingerprint,
+    pub(crate) agent: Arc<Agent>,
+}
+
+impl VerifiedChain {
+    /// When the first certificate on the path ends.
+    pub fn earliest_end(&self) -> UnixTime {
+        self.earliest_end
+    }
+
+    /// SHA-256 of the client's own certificate: there always is one at the end of a path.
+    pub fn fingerprint(&self) -> Option<&[u8; 32]> {
+        self.links.last().map(|own| &own.fingerprint)
+    }
+
+    /// The CAs on it.
+    pub(crate) fn cas(&self) -> impl Iterator<Item = Fingerprint> {
+        let links = self.links.iter().map(|link| link.issuer.id);
+        links.chain([self.anchor.issuer.id])
+    }
+
+    /// The agent that it made known.
+    pub fn agent(&self) -> &Arc<Agent> {
+        &self.agent
+    }
+}
+
+impl Link {
+    pub(crate) fn new(issuer: Arc<Issuer>, certificate: &Certificate<'_>, der: &[u8]) -> Self {
+        Self {
+            issuer,
+            serial: certificate.serial.into(),
+            fingerprint: fingerprint_of(der),
+        }
+    }
+}
+
+impl Anchor {
+    pub(crate) fn of(ca: &Ca) -> Self {
+        let is_its_own = ca.issued_by == ca.issuer.name;
+        let read = Certificate::read(&ca.der).ok().filter(|_| is_its_own);
+        Self {
+            issuer: Arc::clone(&ca.issuer),
+            serial: read.map(|own| own.serial.into()),
+            fingerprint: fingerprint_of(&ca.der),
+        }
+    }
+}

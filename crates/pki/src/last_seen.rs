@@ -1,0 +1,42 @@
+//! When a certificate below a CA was last verified.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustls_pki_types::UnixTime;
+
+/// When a verified certificate below a CA was seen last, in seconds of Unix time; 0: never.
+#[derive(Debug, Default)]
+pub(crate) struct LastSeen(AtomicU64);
+
+impl LastSeen {
+    /// Rounded up to the hour, so that most certificates change nothing.
+    pub(crate) fn note(&self, now: UnixTime) {
+        let hour = (now.as_secs() / HOUR + 1) * HOUR;
+        if self.0.load(Ordering::Relaxed) < hour {
+            self.0.store(hour, Ordering::Relaxed);
+        }
+    }
+
+    /// A clock that was ahead, or a damaged file, would keep a CA in use until that time has come.
+    pub(crate) fn clamp(&self, now: UnixTime) {
+        let latest = now.as_secs().saturating_add(HOUR);
+        self.0.fetch_min(latest, Ordering::Relaxed);
+    }
+
+    /// Seconds of Unix time, rounded up to the hour; 0: never.
+    pub(crate) fn seconds(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Restores a stored time.
+    pub(crate) fn restore(&self, seconds: u64) {
+        self.inherit(&Self(AtomicU64::new(seconds)));
+    }
+
+    pub(crate) fn inherit(&self, other: &Self) {
+        self.0
+            .fetch_max(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+const HOUR: u64 = 3600;

@@ -1,0 +1,247 @@
+//! Revocation: the CRLs of a trust store by issuer, the policy for them, and whether a certificate is revoked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
+use identity::Reason;
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+
+use crate::anchors::Anchors;
+use crate::bundle::Issuer;
+use crate::certificate::Day;
+use crate::chain::Link;
+use crate::fingerprint::Fingerprint;
+use crate::indexed_crl::{IndexedCrl, OverruledCrl};
+use crate::refusal::{CertificateFault, described};
+use crate::set_aside::SetAsideRule;
+use crate::settings::{CrlExpired, Revocation, TrustSettings, UNCHECKED_ALL};
+
+/// The CRLs by issuer, and the policy of `[trust]`.
+#[derive(Debug)]
+pub(crate) struct RevocationIndex {
+    pub(crate) settings: TrustSettings,
+    /// The CAs that the CRLs were matched with.
+    pub(crate) anchors: Anchors,
+    /// The newest CRL of each issuer of the bundle.
+    pub(crate) crls: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    /// CRLs whose issuer is not in the bundle.
+    pub(crate) strays: Vec<Arc<IndexedCrl>>,
+    /// The stray CRL of each issuer that a client sent, or none; found by signature on first use.
+    pub(crate) late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
+    /// Older CRLs that no longer apply, because an operator accepted a CRL with a lower number in their place.
+    pub(crate) set_aside: Arc<[SetAsideRule]>,
+    /// CRLs of copies that are newer than the active CRL and drop revocations.
+    pub(crate) overruled: Arc<[OverruledCrl]>,
+}
+
+/// Which link of a path fails, counted from the anchor down, and why.
+pub(crate) struct LinkFault {
+    pub(crate) link: usize,
+    pub(crate) reason: Reason,
+}
+
+impl RevocationIndex {
+    /// A copy for the next generation of the trust store.
+    pub(crate) fn next(&self) -> Self {
+        Self {
+            settings: self.settings.clone(),
+            anchors: self.anchors.clone(),
+            crls: self.crls.clone(),
+            strays: self.strays.clone(),
+            late: Mutex::default(),
+            set_aside: Arc::clone(&self.set_aside),
+            overruled: Arc::clone(&self.overruled),
+        }
+    }
+
+    /// The same CAs, by which no certificate is revoked.
+    pub(crate) fn without_crls(&self) -> Self {
+        let mut unchecked = self.next();
+        unchecked.settings.unchecked = vec![UNCHECKED_ALL.to_owned()];
+        unchecked.settings.issuers.clear();
+        unchecked.crls.clear();
+        unchecked.strays.clear();
+        unchecked
+    }
+
+    /// The CRL in force of an issuer.
+    pub(crate) fn crl_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
+        match self.crls.get(&issuer.id) {
+            Some(crl) => Some(Arc::clone(crl)),
+            // An issuer of the bundle has been matched with every CRL at load.
+            None if self.anchors.bundle.issuers.contains_key(&issuer.id) || !issuer.signs_crls => {
+                None
+            }
+            None => self.stray_of(issuer),
+        }
+    }
+
+    /// Looks for an issuer's CRL among those that no CA of the bundle made, and remembers the outcome.
+    fn stray_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
+        let has_name = |stray: &&Arc<IndexedCrl>| issuer.has_name(&stray.crl.issuer);
+        if !self.strays.iter().any(|stray| has_name(&stray)) {
+            return None;
+        }
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = late.get(&issuer.id) {
+            return known.clone();
+        }
+        let spki = SubjectPublicKeyInfoDer::from(&*issuer.spki);
+        let newest = self
+            .strays
+            .iter()
+            .filter(has_name)
+            .filter(|stray| stray.is_signed_by(&spki))
+            .max_by(|a, b| a.crl.age(&b.crl))
+            .cloned();
+        if late.len() < LATE_ISSUERS_MAX {
+            late.insert(issuer.id, newest.clone());
+        }
+        newest
+    }
+
+    /// Looks the links up in their issuers' CRLs, as far as the policy says; until when the outcome holds.
+    pub(crate) fn unrevoked(
+        &self,
+        links: &[Link],
+        earliest_end: UnixTime,
+        now: UnixTime,
+    ) -> Result<UnixTime, LinkFault> {
+        let mut good_until = earliest_end;
+        let mut fault = None;
+        for (index, link) in links.iter().enumerate() {
+            if index + 1 < links.len() && self.spares_cas(&link.issuer) {
+                continue;
+            }
+            match self.check_link(link, now) {
+                Ok(until) => good_until = good_until.min(until.unwrap_or(good_until)),
+                Err(reason) => {
+                    if fault.is_none() || reason == Reason::Revoked {
+                        fault = Some(LinkFault {
+                            link: index,
+                            reason,
+                        });
+                    }
+                }
+            }
+        }
+        fault.map_or(Ok(good_until), Err)
+    }
+
+    /// Whether the policy says that CA certificates of this issuer are not looked up.
+    fn spares_cas(&self, issuer: &Issuer) -> bool {
+        self.settings.policy(&issuer.text).revocation == Revocation::Leaf
+    }
+
+    fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
+        let policy = self.settings.policy(&link.issuer.text);
+        let Some(indexed) = self.crl_of(&link.issuer) else {
+            return match policy.unchecked {
+                true => Ok(None),
+                false => Err(Reason::CrlMissing),
+            };
+        };
+        if indexed.crl.serials.contains(&link.serial) {
+            return Err(Reason::Revoked);
+        }
+        match indexed.crl.accepted_until(policy) {
+            Some(end) if now > end => Err(Reason::CrlExpired),
+            until => Ok(until),
+        }
+    }
+
+    pub(crate) fn revocation_fault(
+        &self,
+        fault: &LinkFault,
+        links: &[Link],
+        leaf: &CertificateDer<'_>,
+        revoked: &CertificateDer<'_>,
+    ) -> CertificateFault {
+        let issuer = &links[fault.link].issuer;
+        let detail = match (fault.reason, self.crl_of(issuer)) {
+            (Reason::Revoked, Some(indexed)) => {
+                let list = format!(
+                    "It is on the CRL of {}, number {}.",
+                    issuer.text,
+                    indexed.crl.number_text()
+                );
+                match fault.link + 1 == links.len() {
+                    true => list,
+                    false => format!(
+                        "{list} The revoked certificate is that of a CA above the certificate {}.",
+                        described(leaf)
+                    ),
+                }
+            }
+            (Reason::CrlExpired, Some(indexed)) => format!(
+                "The CRL of {}, number {}, expired on {}{}.",
+                issuer.text,
+                indexed.crl.number_text(),
+                indexed
+                    .crl
+                    .next_update
+                    .map_or_else(String::new, |end| Day(end).to_string()),
+                self.grace_text(issuer),
+            ),
+            _ => format!("The proxy has no CRL of {}.", issuer.text),
+        };
+        // A missing CRL is not the fault of the CA certificate that it would have listed.
+        match fault.reason {
+            Reason::Revoked => CertificateFault::new(fault.reason, revoked, detail),
+            reason => CertificateFault::new(reason, leaf, detail),
+        }
+    }
+
+    /// What the refusal adds where the CRL was used for some time after it had expired.
+    fn grace_text(&self, issuer: &Issuer) -> &'static str {
+        match self.settings.policy(&issuer.text).crl_expired {
+            CrlExpired::Grace(_) => ", and the proxy's grace period for it has expired too",
+            CrlExpired::Reject | CrlExpired::Warn => "",
+        }
+    }
+
+    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have none here: what a file that
+    /// went away or was cut short leaves behind.
+    pub(crate) fn crls_lost(&self, before: &Self) -> Vec<String> {
+        let issuers = self.anchors.bundle.issuers.values();
+        let mut lost: Vec<_> = issuers
+            .filter(|issuer| {
+                before.crls.contains_key(&issuer.id) && !self.crls.contains_key(&issuer.id)
+            })
+            .map(|issuer| issuer.text.clone())
+            .collect();
+        lost.sort();
+        lost
+    }
+
+    /// Whether all that this CA of the bundle issued is refused while it has no CRL.
+    pub(crate) fn needs_crl(&self, issuer: &str) -> bool {
+        let policy = self.settings.policy(issuer);
+        let mut named = self
+            .anchors
+            .bundle
+            .issuers
+            .values()
+            .filter(|ca| ca.text == issuer);
+        let issues_to_clients = named.any(|ca| !self.anchors.bundle.is_above_others(ca));
+        !policy.unchecked && (policy.revocation == Revocation::Chain || issues_to_clients)
+    }
+
+    /// Whether the policy refuses what a CRL is about, because the CRL has expired.
+    pub(crate) fn is_out_of_use(&self, indexed: &IndexedCrl, now: UnixTime) -> bool {
+        let issuer = crate::subject_text(&indexed.crl.issuer);
+        let end = indexed.crl.accepted_until(self.settings.policy(&issuer));
+        end.is_some_and(|end| now > end)
+    }
+
+    /// Bytes that the index of revoked serials takes.
+    pub(crate) fn index_bytes(&self) -> usize {
+        let lists = self.crls.values().chain(&self.strays);
+        lists.map(|indexed| indexed.crl.serials.bytes()).sum()
+    }
+}
+
+/// Issuers sent by clients whose CRL is remembered. They are all below a CA of the bundle, so there are few; beyond
+/// this the signature is checked each time.
+const LATE_ISSUERS_MAX: usize = 64;
