@@ -18,7 +18,7 @@ pub(crate) struct Anchors {
 }
 
 impl Anchors {
-    /// Of the CA bundle.
+    /// Digest of the CA bundle.
     pub(crate) fn cas(&self) -> Fingerprint {
         self.bundle.fingerprint
     }
@@ -31,7 +31,7 @@ impl Anchors {
             .any(|issuer| issuer.text == name)
     }
 
-    /// Subjects of the bundle's CAs whose signatures of another time are admitted.
+    /// Subjects of the bundle's CAs whose legacy signatures are accepted.
     pub(crate) fn legacy_cas(&self) -> impl Iterator<Item = &str> {
         self.legacy.subjects()
     }
@@ -44,7 +44,7 @@ impl Anchors {
         names.into_iter()
     }
 
-    /// Digests of names and keys of the bundle's CAs, with the names (RFC 2253), in a steady order.
+    /// Digests of names and keys of the bundle's CAs, with the names (RFC 2253), in a fixed order.
     pub(crate) fn issuers(&self) -> Vec<(Fingerprint, &str)> {
         let issuers = self.bundle.issuers.values();
         let mut issuers: Vec<_> = issuers
@@ -54,16 +54,17 @@ impl Anchors {
         issuers
     }
 
-    /// The bundle's intermediates and what the client sent. Agents of Puppet 6 and later send only their own.
+    /// The bundle's intermediates and the certificates that the client sent. Agents of Puppet 6 and later send only
+    /// their own.
     ///
-    /// What webpki cannot parse is left out: one odd certificate beside a good chain is no reason to refuse, nor may
-    /// it give the reason for a refusal.
+    /// Certificates that webpki cannot parse are skipped. An unrelated certificate in a good chain must not cause a
+    /// refusal, nor determine its reason.
     pub(crate) fn intermediates<'a>(
         &'a self,
         sent: &'a [CertificateDer<'_>],
     ) -> Vec<CertificateDer<'a>> {
-        let ours = self.bundle.intermediates().map(|ca| &ca.der);
-        let theirs = sent
+        let own = self.bundle.intermediates().map(|ca| &ca.der);
+        let presented = sent
             .iter()
             .filter(|der| EndEntityCert::try_from(*der).is_ok())
             .filter(|der| {
@@ -72,18 +73,18 @@ impl Anchors {
                     .iter()
                     .all(|ca| ca.der.as_ref() != der.as_ref())
             });
-        ours.map(|der| CertificateDer::from(der.as_ref()))
-            .chain(theirs.map(|der| CertificateDer::from(der.as_ref())))
+        own.map(|der| CertificateDer::from(der.as_ref()))
+            .chain(presented.map(|der| CertificateDer::from(der.as_ref())))
             .collect()
     }
 
-    /// The bundle's own copy of a CA's certificate, so that agents share it, or a new one of what the client sent.
+    /// The bundle's copy of a CA's certificate, so that agents share it; otherwise a new copy.
     pub(crate) fn shared(&self, der: &CertificateDer<'_>) -> Arc<[u8]> {
         let known = self.bundle.cas.iter().find(|ca| ca.der == *der);
         known.map_or_else(|| der.as_ref().into(), |ca| Arc::clone(&ca.shared))
     }
 
-    /// The bundle's own value for an issuer, or a new one for a CA that the client sent.
+    /// The bundle's value for an issuer, or a new one for a CA that the client sent.
     pub(crate) fn issuer(&self, ca: &Certificate<'_>) -> Arc<Issuer> {
         let known = self.bundle.issuers.get(&Issuer::id(ca));
         known.map_or_else(|| Arc::new(Issuer::of(ca)), Arc::clone)

@@ -1,4 +1,4 @@
-//! The CA bundle: which certificates are anchors, which are offered to the path builder, and their keys.
+//! The CA bundle: which certificates are anchors, which are intermediates for the path builder, and their keys.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,29 +16,29 @@ use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 use crate::signature::{self, SignatureFault};
 
-/// Who issues certificates and CRLs: a name *and* a key.
+/// An issuer of certificates and CRLs: a name *and* a key.
 ///
-/// The key, because a CA made anew has the old one's name. The name, because a CA that was renamed may have kept its
-/// key, and then the CRL of one name says nothing of the serials of the other. In whatever types of strings a name is
-/// written, it is the same.
+/// The key is part of it because a recreated CA has the same name as the old one. The name is part of it because a
+/// renamed CA may have the same key; the CRL of one name does not cover the serials of the other. The string types of a
+/// name do not matter.
 #[derive(Debug)]
 pub(crate) struct Issuer {
-    /// Digest of key and name, the name in UTF-8.
+    /// Digest of key and name, with the name in UTF-8.
     pub(crate) id: Fingerprint,
-    /// The Name, the whole element.
+    /// The whole DER element of the Name.
     pub(crate) name: Box<[u8]>,
     /// The whole SubjectPublicKeyInfo.
     pub(crate) spki: Box<[u8]>,
     /// The name in RFC 2253.
     pub(crate) text: String,
-    /// Whether the certificate at hand lets the key sign CRLs.
+    /// Whether this certificate allows the key to sign CRLs.
     pub(crate) signs_crls: bool,
-    /// When a verified certificate below it was seen last; counts in `Bundle::issuers` alone.
+    /// When a verified certificate below it was last seen; used only in `Bundle::issuers`.
     pub(crate) seen: LastSeen,
 }
 
 impl Issuer {
-    /// The issuer that a CA certificate makes.
+    /// The issuer of a CA certificate.
     pub(crate) fn of(ca: &Certificate<'_>) -> Self {
         Self {
             id: Self::id(ca),
@@ -50,12 +50,12 @@ impl Issuer {
         }
     }
 
-    /// Whether this Name, the whole element, is its own, in whatever types of strings.
+    /// Whether this Name (the whole element) is the issuer's, in any string types.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
         identity::Subject::is_same(&self.name, name)
     }
 
-    /// Its digest alone.
+    /// The digest alone.
     pub(crate) fn id(ca: &Certificate<'_>) -> Fingerprint {
         let name = identity::Subject::in_utf8(ca.subject);
         Fingerprint::of([name.as_deref().unwrap_or(ca.subject), ca.spki])
@@ -66,12 +66,12 @@ impl Issuer {
 #[derive(Debug)]
 pub(crate) struct Ca {
     pub(crate) der: CertificateDer<'static>,
-    /// The same, for agents whose path goes through it.
+    /// The same bytes, shared with agents whose path includes it.
     pub(crate) shared: Arc<[u8]>,
-    /// Where it stood: `"ca.pem" block 2`.
+    /// File and PEM block: `"ca.pem" block 2`.
     pub(crate) place: String,
     pub(crate) issuer: Arc<Issuer>,
-    /// The Name of who issued this certificate, the whole element.
+    /// The Name of the issuer of this certificate, the whole element.
     pub(crate) issued_by: Box<[u8]>,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
@@ -82,25 +82,25 @@ pub(crate) struct Ca {
     pub(crate) described: String,
 }
 
-/// The CA certificates of the bundle, sorted out.
+/// The CA certificates of the bundle by role.
 #[derive(Debug)]
 pub(crate) struct Bundle {
-    /// Of all certificates in order.
+    /// Digest of all certificates in order.
     pub(crate) fingerprint: Fingerprint,
     pub(crate) cas: Vec<Ca>,
-    /// What webpki is given, and for each the index of its CA: webpki forgets an anchor's dates, we look them up.
+    /// The anchors for webpki, and for each the index of its CA, because webpki does not check an anchor's dates.
     pub(crate) anchors: Vec<TrustAnchor<'static>>,
     pub(crate) anchor_cas: Vec<usize>,
-    /// Each distinct (name, key).
+    /// Each distinct pair of name and key.
     pub(crate) issuers: HashMap<Fingerprint, Arc<Issuer>, RandomState>,
     pub(crate) warnings: Vec<String>,
 }
 
 impl Bundle {
-    /// Reads all materials; an unchanged bundle is given back as it is.
+    /// Reads all materials; returns an unchanged bundle as it is.
     ///
     /// # Errors
-    /// Every material that is not PEM or holds something that is no certificate, and a bundle without a CA.
+    /// Every material that is not PEM or contains a block that is not a certificate, and a bundle without a CA.
     pub(crate) fn read(
         materials: &[Named<Vec<u8>>],
         previous: Option<&Arc<Self>>,
@@ -139,7 +139,7 @@ impl Bundle {
                 }
             }
         }
-        warnings.extend(leave_out_those_below(unused, &mut cas));
+        warnings.extend(remove_cas_below(unused, &mut cas));
         if cas.is_empty() {
             let unusable = warnings.into_iter().map(PkiProblem::CaUnusable);
             return Err(unusable.chain([PkiProblem::NoCa]).collect());
@@ -166,12 +166,12 @@ impl Bundle {
             }
             match webpki::anchor_from_trusted_cert(&ca.der) {
                 Ok(mut anchor) => {
-                    // Addresses are held against constraints on every path here; webpki would refuse them all.
-                    let is_ours = Certificate::read(&ca.der).is_ok_and(|ca| {
+                    // The proxy checks constraints on addresses on every path; webpki would refuse all addresses.
+                    let is_checked_here = Certificate::read(&ca.der).is_ok_and(|ca| {
                         let constraints = ca.extensions.name_constraints;
                         constraints.is_some_and(email_constraint::is_of_addresses_alone)
                     });
-                    if is_ours {
+                    if is_checked_here {
                         anchor.name_constraints = None;
                     }
                     anchors.push(anchor.to_owned());
@@ -204,9 +204,9 @@ impl Bundle {
         }
     }
 
-    /// The CA that an anchor, by its place in `anchors`, was made of.
+    /// The CA of an anchor, by its position in `anchors`.
     pub(crate) fn anchor_ca(&self, anchor: &TrustAnchor<'_>) -> Option<&Ca> {
-        // Two certificates of one CA make equal anchors with different dates: only the address tells them apart.
+        // Two certificates of one CA give equal anchors with different dates; only their address differs.
         let index = self
             .anchors
             .iter()
@@ -220,7 +220,7 @@ impl Bundle {
         below.any(|ca| issuer.has_name(&ca.issued_by) && ca.issuer.id != issuer.id)
     }
 
-    /// Notes that a verified certificate below these CAs was seen.
+    /// Records that a verified certificate below these CAs was seen.
     pub(crate) fn note_seen(&self, cas: impl Iterator<Item = Fingerprint>, now: UnixTime) {
         for ca in cas.filter_map(|id| self.issuers.get(&id)) {
             ca.seen.note(now);
@@ -233,23 +233,23 @@ impl Bundle {
         copies.filter(move |ca| ca.not_before <= now && now <= ca.not_after)
     }
 
-    /// The certificates that are offered to the path builder together with what the client sent.
+    /// The certificates for the path builder, in addition to those that the client sent.
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
     }
 }
 
-/// Takes those out whose issuer stands in the bundle and is not used: trusted by themselves they would escape what that
-/// one restricts and its CRL revokes.
-fn leave_out_those_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<String> {
+/// Removes CAs whose issuer is in the bundle but unusable. As anchors, they would escape the restrictions and the CRL
+/// of that issuer.
+fn remove_cas_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let has_to_go = |ca: &Ca, unused: &[NameAndKey], cas: &[Ca]| {
+    let must_be_removed = |ca: &Ca, unused: &[NameAndKey], cas: &[Ca]| {
         let mut issuers = unused.iter();
         ca.role(cas) == CaRole::Orphan
             && issuers.any(|issuer| ca.may_be_signed_by(&issuer.name, &issuer.spki))
     };
-    // Each round takes one out, and may leave others below it without an issuer.
-    while let Some(index) = cas.iter().position(|ca| has_to_go(ca, &unused, cas)) {
+    // Each round removes one CA, which may leave others below it without an issuer.
+    while let Some(index) = cas.iter().position(|ca| must_be_removed(ca, &unused, cas)) {
         let ca = cas.remove(index);
         let why = format!(
             "its issuer {} is in the bundle but is not a valid CA",
@@ -261,7 +261,7 @@ fn leave_out_those_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<
     warnings
 }
 
-/// What a certificate of the bundle that is not used would have issued by.
+/// Name and key of an unused certificate of the bundle.
 struct NameAndKey {
     name: Box<[u8]>,
     spki: Box<[u8]>,
@@ -281,15 +281,15 @@ fn not_used(place: &str, why: &dyn fmt::Display) -> String {
     format!("certificate {place} is not used as a CA: {why}")
 }
 
-/// Where a CA stands in its bundle.
+/// The role of a CA in its bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CaRole {
-    /// It signed itself.
+    /// Self-signed.
     Root,
-    /// Another CA of the bundle signed it: paths go on to that one, so that its CRL can revoke this one.
+    /// Signed by another CA of the bundle. Paths continue to that CA, so that its CRL can revoke this one.
     Intermediate,
-    /// Its issuer is not in the bundle (an external CA's intermediate alone). The operator put it there, so it is
-    /// trusted as it stands, as OpenSSL does with a partial chain.
+    /// Its issuer is not in the bundle (the intermediate of an external CA alone). The operator added it, so it is
+    /// trusted as an anchor, as OpenSSL does with a partial chain.
     Orphan,
 }
 
@@ -298,7 +298,7 @@ impl Ca {
         self.not_before <= now && now <= self.not_after
     }
 
-    /// Whether it constrains the certificates below it no more than another certificate of the same CA does.
+    /// Whether it restricts the certificates below it no more than another certificate of the same CA does.
     pub(crate) fn verifies_what(&self, other: &Self) -> bool {
         if self.der == other.der {
             return true;
@@ -316,7 +316,7 @@ impl Ca {
             && own.signs_certificates() >= other.signs_certificates()
     }
 
-    /// A CA certificate, or why it is none.
+    /// A CA certificate, or why it is not one.
     fn of(block: &Block) -> Result<Self, String> {
         let der = pem::certificate_der(block);
         let certificate = Certificate::read(&block.der).map_err(|error| error.to_string())?;
@@ -325,7 +325,7 @@ impl Ca {
         }
         match (certificate.version, certificate.extensions.is_ca) {
             (_, Some(true)) => {}
-            // Roots of the nineties are v1, which has no way to say it.
+            // Roots from the 1990s are v1 certificates, which have no such field.
             (1, None) if certificate.is_self_issued() => {}
             _ => {
                 return Err(format!(
@@ -340,7 +340,8 @@ impl Ca {
                 certificate.describe()
             ));
         }
-        // An anchor is taken by webpki whatever critical extension it has; what is not understood is not trusted.
+        // webpki accepts an anchor with any critical extension; the proxy does not trust one with an unknown critical
+        // extension.
         match EndEntityCert::try_from(&der).map(|_| ()) {
             Ok(()) => {}
             Err(webpki::Error::UnsupportedCertVersion) if certificate.version == 1 => {}
@@ -361,11 +362,11 @@ impl Ca {
     }
 
     fn role(&self, cas: &[Self]) -> CaRole {
-        // A root's own signature proves nothing; an old algorithm there is no reason to refuse it.
+        // A root's own signature proves nothing, so its old algorithm does not matter.
         if self.may_be_signed_by(&self.issuer.name, &self.issuer.spki) {
             return CaRole::Root;
         }
-        // Where nobody can tell, it is no anchor, or the root's CRL would be without effect.
+        // If the signature cannot be checked, the CA is not an anchor; otherwise the root's CRL would have no effect.
         match cas
             .iter()
             .any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki))
@@ -375,7 +376,7 @@ impl Ca {
         }
     }
 
-    /// Whether a CA of this name and key has signed it, or may have: by an algorithm that is not supported.
+    /// Whether a CA with this name and key signed it, or may have signed it with an unsupported algorithm.
     fn may_be_signed_by(&self, name: &[u8], spki: &[u8]) -> bool {
         let spki = SubjectPublicKeyInfoDer::from(spki);
         let is_wrong = |certificate: &Certificate<'_>| {

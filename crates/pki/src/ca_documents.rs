@@ -1,4 +1,4 @@
-//! Whether what a CA gives out as its own certificates may be handed on in its place.
+//! Checks the certificates and CRLs that a CA provides, before the proxy answers with a copy of them.
 
 use rustls_pki_types::pem::{PemObject, SectionKind};
 
@@ -6,26 +6,26 @@ use crate::certificate::Certificate;
 use crate::store::TrustStore;
 use crate::strict_pem;
 
-/// Why it may not.
+/// Why a copy may not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaCertificatesError {
-    /// It is not PEM, or has something else than certificates.
+    /// It is not PEM, or contains a block that is not a certificate.
     #[error("it is not PEM with certificates only")]
     Unreadable,
-    /// It has none.
+    /// It contains no certificate.
     #[error("it contains no certificate")]
     Empty,
-    /// It has one that is not trusted here.
+    /// It contains a certificate that the proxy does not trust.
     #[error("it contains a certificate that is not in the proxy's CA bundle: {0}")]
     Strange(String),
 }
 
 impl TrustStore {
-    /// Holds certificates that a CA gives out against the bundle: each has to be in it, byte for byte, and no other
-    /// block may stand there. Readers of PEM skip what they do not know, and agents find a block in the middle of a line.
+    /// Checks the CA certificates that a CA provides: each must be in the bundle, byte for byte, and there must be no
+    /// other block. Parsers skip what they do not know, and agents accept a block that starts in the middle of a line.
     ///
     /// # Errors
-    /// The first thing that is not so.
+    /// The first fault.
     pub fn check_cas(&self, pem: &[u8]) -> Result<(), CaCertificatesError> {
         if !strict_pem::has_only(pem, "CERTIFICATE") {
             return Err(CaCertificatesError::Unreadable);
@@ -52,7 +52,7 @@ impl TrustStore {
     }
 }
 
-/// Whether a text that a CA gives out has revocation lists and no other block, for any reader of PEM.
+/// Whether a document contains CRLs and no other block, for every PEM parser.
 #[must_use]
 pub fn holds_only_crls(pem: &[u8]) -> bool {
     strict_pem::has_only(pem, "X509 CRL")

@@ -1,4 +1,4 @@
-//! Why a connection failed, in our own words. Libraries name their own layers, and add addresses of their manuals.
+//! Why a connection failed, in plain words. Library errors name internal layers and contain URLs.
 
 use std::{error::Error, io};
 
@@ -6,7 +6,7 @@ use rustls::{AlertDescription, CertificateError, Error as TlsError, InvalidMessa
 
 use crate::{certificate::Day, client_verifier::handshake_reason};
 
-/// Characters of a cause in the words of a library.
+/// Maximum length of a library's message, in characters.
 const LIBRARY_TEXT_MAX: usize = 200;
 
 /// Which side of the proxy a connection belongs to.
@@ -19,7 +19,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// As the subject of a sentence.
+    /// The name at the start of a sentence.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Client => "the client",
@@ -27,7 +27,7 @@ impl Peer {
         }
     }
 
-    /// What the proxy waits for on such a connection.
+    /// The message that the proxy waits for on such a connection.
     pub fn message(self) -> &'static str {
         match self {
             Self::Client => "request",
@@ -36,8 +36,8 @@ impl Peer {
     }
 }
 
-/// The first error on the way to the root that has words here, or in `known`; otherwise what the libraries say, on one
-/// line, without addresses, and not too long.
+/// The message for the first error in the chain that this module or `known` recognizes. Otherwise the messages of the
+/// libraries, shortened, on one line and without URLs.
 pub fn cause(
     error: &(dyn Error + 'static),
     peer: Peer,
@@ -50,7 +50,7 @@ pub fn cause(
             return words;
         }
         let text = error.to_string();
-        // Many an error repeats the text of its source.
+        // Many errors repeat the message of their source.
         if !texts.iter().any(|outer| outer.contains(&text)) {
             texts.push(text);
         }
@@ -59,7 +59,7 @@ pub fn cause(
     in_library_words(&texts.join(": "))
 }
 
-/// An IO error does not show as its source what it was made of.
+/// An IO error does not return the wrapped error as its source.
 fn source_of<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e (dyn Error + 'static)> {
     match error
         .downcast_ref::<io::Error>()
@@ -77,7 +77,7 @@ fn of_connection(error: &(dyn Error + 'static), peer: Peer) -> Option<String> {
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Some(end_of_stream(&error.to_string(), peer)),
-        // The kind says less than what it was made of.
+        // The wrapped error says more than the kind.
         _ if error.get_ref().is_some() => None,
         kind => of_system(kind, peer),
     }
@@ -152,7 +152,7 @@ fn of_tls(error: &TlsError, peer: Peer) -> Option<String> {
     })
 }
 
-/// Why a certificate was refused: by one of our verifiers in its words, otherwise by kind.
+/// Why a certificate was refused: the message of the proxy's verifier, otherwise by kind.
 fn of_certificate(error: &CertificateError, peer: Peer) -> String {
     let name = peer.as_str();
     match error {
@@ -182,7 +182,7 @@ fn of_certificate(error: &CertificateError, peer: Peer) -> String {
         CertificateError::NotValidForName => {
             format!("{name}'s certificate is not valid for its name")
         }
-        // That of a CA, or that by which the peer proves that it has the key.
+        // The signature of a CA, or the one by which the peer proves that it holds the key.
         CertificateError::BadSignature => {
             format!(
                 "{name}'s certificate, or the signature of its handshake, does not match its key"
@@ -199,7 +199,7 @@ fn of_certificate(error: &CertificateError, peer: Peer) -> String {
     }
 }
 
-/// What the peer means by an alert, as the end of a sentence.
+/// The meaning of an alert, as the end of a sentence.
 fn meaning(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::UnknownCA => "it does not trust the CA of the proxy's certificate",
@@ -253,9 +253,9 @@ fn words(variant: impl std::fmt::Debug) -> String {
     in_library_words(&words)
 }
 
-/// A library's own text, fit for a line of ours.
+/// A library's message, cleaned up for one log line.
 fn in_library_words(text: &str) -> String {
-    // The number says no more than the words before it.
+    // The number adds nothing to the message.
     let text = match text.rsplit_once(" (os error ") {
         Some((text, number)) if number.ends_with(')') => text,
         _ => text,
@@ -281,7 +281,7 @@ fn in_library_words(text: &str) -> String {
     }
 }
 
-/// How the standard library begins what a resolver says.
+/// Prefix of resolver errors in the standard library.
 const RESOLVER: &str = "failed to lookup address information: ";
 
 #[cfg(test)]
@@ -296,7 +296,7 @@ mod tests {
         cause(error, Peer::Member, |_| None)
     }
 
-    /// What rustls says of these bytes where it expects a ServerHello.
+    /// The error of rustls for these bytes in place of a ServerHello.
     fn answered(bytes: &[u8]) -> io::Error {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

@@ -1,5 +1,5 @@
-//! What a certificate says of itself, read tolerantly: X.509 v1, unknown critical extensions and odd purposes too,
-//! so that a refusal can name the certificate it is about. Nothing here is trusted before webpki agreed.
+//! Reads the fields of a certificate tolerantly, including X.509 v1, unknown critical extensions and unusual purposes,
+//! so that a refusal can describe the certificate. The content is not trusted until webpki has verified it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use x509_parser::prelude::FromDer;
 
 use crate::der::{self, DerError, Element, Reader};
 
-/// A certificate taken apart, borrowing its bytes.
+/// A parsed certificate that borrows its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Certificate<'a> {
     /// 1, 2 or 3.
@@ -27,11 +27,11 @@ pub(crate) struct Certificate<'a> {
     pub(crate) spki: &'a [u8],
     /// Basic constraints, key usage, alternative names and name constraints.
     pub(crate) extensions: Extensions<'a>,
-    /// What is signed, by what, and the signature.
+    /// The signed bytes, the algorithm and the signature.
     pub(crate) signed: Signed<'a>,
 }
 
-/// The extensions that are looked at here.
+/// The extensions that the proxy uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extensions<'a> {
     /// `cA` of the basic constraints; none if there are none.
@@ -48,21 +48,21 @@ pub(crate) struct Extensions<'a> {
 }
 
 impl Extensions<'_> {
-    /// Whether the key may sign certificates: said, or nothing said.
+    /// Whether the key may sign certificates: the usage allows it, or there is none.
     pub(crate) fn signs_certificates(self) -> bool {
         self.key_usage.is_none_or(|bits| bits & 0b0000_0100 != 0)
     }
 
-    /// Whether the key may sign CRLs: said, or nothing said.
+    /// Whether the key may sign CRLs: the usage allows it, or there is none.
     pub(crate) fn signs_crls(self) -> bool {
         self.key_usage.is_none_or(|bits| bits & 0b0000_0010 != 0)
     }
 }
 
-/// `tbs || algorithm || signature`, the shape that certificates and CRLs share.
+/// `tbs || algorithm || signature`, the structure of certificates, CRLs and certificate requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Signed<'a> {
-    /// The whole of what is signed.
+    /// The signed element.
     pub(crate) message: &'a [u8],
     /// The content of the AlgorithmIdentifier.
     pub(crate) algorithm: &'a [u8],
@@ -71,10 +71,10 @@ pub(crate) struct Signed<'a> {
 }
 
 impl<'a> Certificate<'a> {
-    /// Takes a certificate apart.
+    /// Parses a certificate.
     ///
     /// # Errors
-    /// Bytes that are no certificate.
+    /// Bytes that are not a certificate.
     pub(crate) fn read(der: &'a [u8]) -> Result<Self, DerError> {
         let (tbs, signed) = Signed::read(der)?;
         let mut tbs = Reader::new(tbs);
@@ -107,12 +107,12 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// The whole SubjectPublicKeyInfo, as rustls names it.
+    /// The whole SubjectPublicKeyInfo as a rustls type.
     pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
         SubjectPublicKeyInfoDer::from(self.spki)
     }
 
-    /// Whether its two names are the same, as a root's are.
+    /// Whether subject and issuer are equal, as in a root.
     pub(crate) fn is_self_issued(&self) -> bool {
         self.subject == self.issuer
     }
@@ -130,7 +130,7 @@ impl<'a> Certificate<'a> {
 }
 
 impl<'a> Signed<'a> {
-    /// Splits a signed whole; gives the content of what is signed, too.
+    /// Splits a signed structure; also returns the content of the signed element.
     pub(crate) fn read(der: &'a [u8]) -> Result<(&'a [u8], Self), DerError> {
         let mut outer = Reader::new(der);
         let whole = outer.expect(der::SEQUENCE)?;
@@ -160,7 +160,7 @@ pub(crate) struct Extension<'a> {
 }
 
 impl<'a> Extension<'a> {
-    /// Reads one element of a list of extensions.
+    /// Parses one element of a sequence of extensions.
     pub(crate) fn read(element: Element<'a>) -> Result<Self, DerError> {
         let mut parts = Reader::new(element.value);
         let id = parts.expect(der::OID)?.value;
@@ -178,7 +178,7 @@ impl<'a> Extension<'a> {
     }
 }
 
-/// A Name in RFC 2253, for people to read and for `unchecked` to match.
+/// A Name in RFC 2253, for messages and for `unchecked`.
 pub(crate) struct Subject<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Subject<'_> {
@@ -193,7 +193,7 @@ pub(crate) struct Serial<'a>(pub(crate) &'a [u8]);
 impl fmt::Display for Serial<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = match self.0 {
-            // The sign byte of a positive number is not part of how people write it.
+            // The sign byte of a positive number is not printed.
             [0, digits @ ..] if !digits.is_empty() => digits,
             digits => digits,
         };
@@ -209,14 +209,14 @@ impl fmt::Display for Serial<'_> {
     }
 }
 
-/// An instant as a UTC date and time, as OpenSSL's tools and logs have it: `2026-11-20T02:25:40Z`.
+/// A UTC date and time in the format `2026-11-20T02:25:40Z`.
 pub(crate) struct Day(pub(crate) UnixTime);
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // Civil date from a day count: shift the year to begin in March, so that the leap day is its last.
+        // Date from a day count. Years are shifted to start in March, so that a leap day is the last day.
         let shifted = days + 719_468;
         let (era, of_era) = (shifted / 146_097, shifted % 146_097);
         let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -257,7 +257,7 @@ pub(crate) fn names(leaf: &[u8]) -> Vec<String> {
             },
             _ => continue,
         };
-        // Puppet's CA writes its own name twice.
+        // Puppet's CA writes the certname twice.
         if !names.contains(&name) {
             names.push(name);
         }
@@ -276,7 +276,7 @@ fn extensions(mut tbs: Reader<'_>) -> Result<Extensions<'_>, DerError> {
     let mut seen = Extensions::default();
     while !tbs.is_empty() {
         let field = tbs.any()?;
-        // The unique identifiers [1] and [2] of v2 stand before; nobody reads them.
+        // Skips the unique identifiers [1] and [2] of v2.
         if field.tag != der::explicit(3) {
             continue;
         }
@@ -293,7 +293,7 @@ impl<'a> Extensions<'a> {
         match extension.id {
             KEY_USAGE => {
                 let bits = Reader::new(extension.value).expect(der::BIT_STRING)?.value;
-                // The first byte counts unused bits; an empty list of usages allows none.
+                // The first byte is the number of unused bits; an empty usage allows nothing.
                 self.key_usage = Some(bits.get(1).copied().unwrap_or(0));
             }
             SUBJECT_ALT_NAME => self.subject_alt_name = Some(extension.value),
@@ -320,7 +320,8 @@ const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
-/// Bytes of a serial that are printed: all that a block can name, for it is kept as it is printed.
+/// Maximum number of printed bytes of a serial. A block stores the printed form, so it covers every serial that a block
+/// can name.
 pub(crate) const SERIAL_SHOWN_MAX: usize = 32;
 
 #[cfg(test)]

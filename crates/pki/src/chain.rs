@@ -9,10 +9,10 @@ use crate::bundle::{Ca, Issuer};
 use crate::certificate::Certificate;
 use crate::fingerprint::{Fingerprint, fingerprint_of};
 
-/// A verified path before it is known whose it is.
+/// A verified path whose agent is not yet known.
 pub(crate) struct Path {
     pub(crate) links: Arc<[Link]>,
-    /// Between the leaf and the anchor, the leaf's issuer first.
+    /// The certificates between the leaf and the anchor, the leaf's issuer first.
     pub(crate) intermediates: Arc<[Arc<[u8]>]>,
     pub(crate) anchor: Anchor,
     pub(crate) latest_begin: UnixTime,
@@ -20,59 +20,59 @@ pub(crate) struct Path {
     pub(crate) good_until: UnixTime,
 }
 
-/// One certificate on a path, as revocation sees it.
+/// One certificate on a path, for revocation checks.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) issuer: Arc<Issuer>,
-    /// In its shortest form.
+    /// The serial in its shortest form.
     pub(crate) serial: Box<[u8]>,
     /// SHA-256 of the certificate.
     pub(crate) fingerprint: [u8; 32],
 }
 
-/// The CA at which a path ends, as blocks see it: no list is asked about it.
+/// The CA at which a path ends, for blocks. No CRL is consulted about it.
 #[derive(Clone, Debug)]
 pub(crate) struct Anchor {
     pub(crate) issuer: Arc<Issuer>,
-    /// Its serial under its own name; none where another has issued it, whom the bundle does not know.
+    /// The serial of a root under its own name; none if another CA issued it, because the bundle does not know that CA.
     pub(crate) serial: Option<Box<[u8]>>,
     pub(crate) fingerprint: [u8; 32],
 }
 
-/// A path that was verified, as far as it is needed to verify it again.
+/// A verified path with the data that is needed to verify it again.
 #[derive(Debug)]
 pub struct VerifiedChain {
     pub(crate) links: Arc<[Link]>,
     pub(crate) anchor: Anchor,
-    /// The latest begin among the certificates on the path, the anchor's among them: a clock may be set back.
+    /// The latest start of validity on the path, including the anchor. A clock may be set back.
     pub(crate) latest_begin: UnixTime,
-    /// The earliest end among them.
+    /// The earliest end of validity on the path.
     pub(crate) earliest_end: UnixTime,
-    /// That, or the earliest instant from which a CRL that has run out refuses.
+    /// That end, or the earliest instant at which an expired CRL causes a refusal.
     pub(crate) good_until: UnixTime,
-    /// Bundle and policy under which the path was built.
+    /// Digest of the bundle and policy with which the path was built.
     pub(crate) paths: Fingerprint,
     pub(crate) agent: Arc<Agent>,
 }
 
 impl VerifiedChain {
-    /// When the first certificate on the path ends.
+    /// When the first certificate on the path expires.
     pub fn earliest_end(&self) -> UnixTime {
         self.earliest_end
     }
 
-    /// SHA-256 of the client's own certificate: there always is one at the end of a path.
+    /// SHA-256 of the client's own certificate, which every path has.
     pub fn fingerprint(&self) -> Option<&[u8; 32]> {
         self.links.last().map(|own| &own.fingerprint)
     }
 
-    /// The CAs on it.
+    /// The CAs on the path.
     pub(crate) fn cas(&self) -> impl Iterator<Item = Fingerprint> {
         let links = self.links.iter().map(|link| link.issuer.id);
         links.chain([self.anchor.issuer.id])
     }
 
-    /// The agent that it made known.
+    /// The verified agent.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
     }

@@ -1,7 +1,7 @@
-//! Chains that were verified before, by all bytes that a client sent: the same signatures are not checked twice.
+//! Remembers verified chains by a digest of the certificates that a client sent, so that signatures are verified once.
 //!
-//! What is remembered is that a path is good under one bundle and one policy, and whose it is. Whoever takes it out looks
-//! up dates, CRLs and blocks again; under another bundle or policy there is another, empty memory.
+//! An entry says that a path is valid under one bundle and one policy, and which agent it belongs to. The caller checks
+//! dates, CRLs and blocks again. Another bundle or policy has its own memory, empty at first.
 
 use std::collections::HashMap;
 use std::mem;
@@ -14,16 +14,16 @@ use rustls_pki_types::CertificateDer;
 use crate::chain::VerifiedChain;
 use crate::fingerprint::Fingerprint;
 
-/// What a client sent, as far as a memory knows it again.
+/// Digests of the certificates that a client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PresentedDigest {
     leaf: Fingerprint,
-    /// Of every certificate, in order.
+    /// Of all certificates, in order.
     all: Fingerprint,
 }
 
 impl PresentedDigest {
-    /// Of the certificates as they came, the client's own first.
+    /// Of the certificates as received, the client's own first.
     pub(crate) fn of(presented: &[CertificateDer<'_>]) -> Self {
         let leaf = Fingerprint::of(presented.first().map(|der| &**der));
         let all = match presented {
@@ -34,27 +34,27 @@ impl PresentedDigest {
     }
 }
 
-/// How often a verdict found its chain remembered.
+/// Statistics of the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainMemoryStats {
-    /// Chains remembered now.
+    /// Chains that are remembered now.
     pub chains: usize,
-    /// Verdicts that found theirs, and that it still holds.
+    /// Verdicts that found a remembered chain that still held.
     pub hits: u64,
-    /// Verdicts for which paths were built.
+    /// Verdicts that needed a new path.
     pub misses: u64,
 }
 
 /// The memory of one bundle and policy.
 ///
-/// It is cut in shards, each behind a lock of its own for a few instructions, so that workers hardly meet. A client
-/// certificate has one place, whatever is sent beside it: nobody can fill the memory with one certificate.
+/// Shards with separate locks keep contention between workers low. A client certificate has one entry, whatever else
+/// the client sends, so a client cannot fill the memory with one certificate.
 #[derive(Debug)]
 pub(crate) struct ChainMemory {
     shards: Box<[Mutex<Shard>]>,
-    /// Most chains in one half of a shard.
+    /// Maximum number of chains in one half of a shard.
     half_max: usize,
-    /// Goes on from memory to memory.
+    /// Shared with the next memory.
     lookups: Arc<Lookups>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Lookups {
 }
 
 impl ChainMemory {
-    /// An empty memory for so many chains at most; it counts on where another has counted.
+    /// An empty memory for at most this many chains, with the counts of the previous memory.
     pub(crate) fn new(chains_max: usize, lookups: Arc<Lookups>) -> Self {
         let shards = match chains_max {
             ..SHARDED_FROM => 1,
@@ -78,12 +78,12 @@ impl ChainMemory {
         }
     }
 
-    /// The counts, to be handed on.
+    /// The counts, for the next memory.
     pub(crate) fn lookups(&self) -> Arc<Lookups> {
         Arc::clone(&self.lookups)
     }
 
-    /// The chain that was verified of exactly these bytes. The caller finds out whether it still holds.
+    /// The chain that was verified from exactly these bytes. The caller checks whether it still holds.
     pub(crate) fn get(&self, sent: &PresentedDigest) -> Option<Arc<VerifiedChain>> {
         let mut shard = self.lock(sent);
         let (chain, outdated) = shard.get(sent, self.half_max);
@@ -92,10 +92,10 @@ impl ChainMemory {
         chain
     }
 
-    /// Remembers what was just verified.
+    /// Stores a verified chain.
     pub(crate) fn put(&self, sent: &PresentedDigest, chain: &Arc<VerifiedChain>) {
         let outdated = self.lock(sent).put(sent, Arc::clone(chain), self.half_max);
-        // Let go without the lock: there may be hundreds.
+        // Dropped outside the lock, because there may be hundreds.
         drop(outdated);
     }
 
@@ -120,13 +120,13 @@ impl ChainMemory {
         }
     }
 
-    /// A chain of the certificate with this SHA-256. Looks at all of them: for people.
+    /// A chain of the certificate with this SHA-256. Searches all chains; for display only.
     pub(crate) fn chain_of(&self, fingerprint: &[u8; 32]) -> Option<Arc<VerifiedChain>> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut places = shard.young.values().chain(shard.old.values());
-            let found = places.find(|place| place.chain.fingerprint() == Some(fingerprint));
-            found.map(|place| Arc::clone(&place.chain))
+            let mut entries = shard.young.values().chain(shard.old.values());
+            let found = entries.find(|entry| entry.chain.fingerprint() == Some(fingerprint));
+            found.map(|entry| Arc::clone(&entry.chain))
         })
     }
 
@@ -139,8 +139,8 @@ impl ChainMemory {
 
 type Chains = HashMap<Fingerprint, RememberedChain, RandomState>;
 
-/// Two halves: a chain that is asked for moves to the young one, and when that is full it becomes the old one, whose
-/// chains nobody has asked for since are forgotten.
+/// Two halves. A chain that is used moves to the young half. When that is full, it becomes the old half, and the chains
+/// of the previous old half are dropped.
 #[derive(Debug, Default)]
 struct Shard {
     young: Chains,
@@ -154,16 +154,16 @@ struct RememberedChain {
 }
 
 impl Shard {
-    /// The chain, and what is forgotten for it.
+    /// The chain, and the dropped chains.
     fn get(
         &mut self,
         sent: &PresentedDigest,
         half_max: usize,
     ) -> (Option<Arc<VerifiedChain>>, Chains) {
         let known =
-            |place: &RememberedChain| (place.all == sent.all).then(|| Arc::clone(&place.chain));
-        if let Some(place) = self.young.get(&sent.leaf) {
-            return (known(place), Chains::default());
+            |entry: &RememberedChain| (entry.all == sent.all).then(|| Arc::clone(&entry.chain));
+        if let Some(entry) = self.young.get(&sent.leaf) {
+            return (known(entry), Chains::default());
         }
         let Some(chain) = self.old.get(&sent.leaf).and_then(known) else {
             return (None, Chains::default());
@@ -172,7 +172,7 @@ impl Shard {
         (Some(chain), outdated)
     }
 
-    /// Gives the chain the place of its client certificate; what is forgotten for it.
+    /// Stores the chain in the entry of its client certificate; returns the dropped chains.
     fn put(
         &mut self,
         sent: &PresentedDigest,
@@ -193,7 +193,7 @@ impl Shard {
     }
 }
 
-/// More than there are workers on most machines.
+/// More than the number of workers on most machines.
 const SHARDS: usize = 16;
-/// Below, one shard: halves of a few chains would forget too soon.
+/// Below this size there is one shard, because small halves would drop chains too soon.
 const SHARDED_FROM: usize = 1_024;

@@ -1,4 +1,5 @@
-//! The client certificate verifier: possession of the key is always checked, the verdict now or after the handshake.
+//! The client certificate verifier. It always verifies possession of the key; the chain either at once or after the
+//! handshake.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,40 +20,40 @@ use crate::legacy_signatures;
 use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;
 
-/// Whether a client has to show a certificate.
+/// Whether a client must present a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ClientCert {
-    /// It is asked for; who has none is anonymous. The default: enrolment needs it.
+    /// The proxy requests one; a client without one is anonymous. The default, because enrolment needs it.
     #[default]
     Optional,
-    /// Without one the handshake ends with an alert.
+    /// Without one, the handshake fails with an alert.
     Required,
 }
 
-/// When a client whose certificate is not accepted learns of it.
+/// How a client with an invalid certificate is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnInvalid {
-    /// After the handshake, in a response that says what is wrong. The default.
+    /// After the handshake, in a response that explains the refusal. The default.
     #[default]
     Defer,
-    /// In the handshake, by an alert.
+    /// In the handshake, with an alert.
     Abort,
 }
 
-/// What a listener wants of clients. TLS sessions are never shared between different policies.
+/// A listener's requirements for clients. Different policies never share TLS sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ListenerPolicy {
-    /// Whether a certificate is needed.
+    /// Whether a certificate is required.
     pub client_cert: ClientCert,
-    /// When a bad one is refused.
+    /// How an invalid certificate is refused.
     pub on_invalid: OnInvalid,
 }
 
-/// Asks clients for a certificate and checks that they hold its key.
+/// Requests a certificate from clients and verifies that they hold its key.
 ///
-/// Under [`OnInvalid::Defer`] any certificate of a sane size passes, and the caller must judge `peer_certificates()`
-/// with [`TrustStore::verify`] right after the handshake. A resumed session never comes here under either policy:
-/// judge it in the same way.
+/// With [`OnInvalid::Defer`], any certificate within the size limits passes, and the caller must verify
+/// `peer_certificates()` with [`TrustStore::verify`] right after the handshake. A resumed session skips this verifier
+/// under either policy; verify it in the same way.
 pub struct ClientVerifier {
     policy: ListenerPolicy,
     current: Arc<dyn Fn() -> Arc<TrustStore> + Send + Sync>,
@@ -60,10 +61,11 @@ pub struct ClientVerifier {
 }
 
 impl ClientVerifier {
-    /// A verifier that loads the trust in force at each call of `current`.
+    /// A verifier that loads the active trust store at each call of `current`.
     ///
-    /// The CA subjects it hints to clients are those of the store in force now; make a new one when the bundle
-    /// changes, so that clients with several certificates choose well. Verdicts do not depend on it.
+    /// The CA subjects that it sends as hints are those of the store at this moment. Make a new verifier when the
+    /// bundle changes, so that clients with several certificates choose the right one. Verdicts do not depend on the
+    /// hints.
     pub fn new(
         policy: ListenerPolicy,
         current: Arc<dyn Fn() -> Arc<TrustStore> + Send + Sync>,
@@ -76,14 +78,14 @@ impl ClientVerifier {
         }
     }
 
-    /// Hints at the CAs of a store that is about to be in force.
+    /// Takes the hints from a store that is about to become active.
     #[must_use]
     pub fn hinting(mut self, store: &TrustStore) -> Self {
         self.hints = hints(store);
         self
     }
 
-    /// What it was made for.
+    /// The policy.
     pub fn policy(&self) -> ListenerPolicy {
         self.policy
     }
@@ -188,7 +190,7 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Why a handshake was refused, for the access record; nothing where the failure is not about a client certificate.
+/// Why a handshake was refused, for the access record; none if the failure does not concern a client certificate.
 pub fn handshake_reason(error: &Error) -> Option<Reason> {
     let Error::InvalidCertificate(error) = error else {
         return None;
@@ -221,19 +223,19 @@ pub fn handshake_reason(error: &Error) -> Option<Reason> {
 }
 
 thread_local! {
-    /// The errors that rustls turns into fitting alerts have no room for a name, and after an error the certificates of
-    /// the client are gone.
+    /// rustls errors with the appropriate alerts have no room for a name, and the client's certificates are gone after
+    /// an error.
     static REFUSED_NAME: Cell<Option<Certname>> = const { Cell::new(None) };
 }
 
-/// The name in the certificate that a handshake on this thread was just refused for. Nothing proves it.
+/// The unverified name in the certificate that a handshake on this thread was just refused for.
 ///
-/// To be called before another handshake goes on: when the handshake's error is returned.
+/// Call it right after the handshake returns its error, before another handshake runs.
 pub fn take_refused_name() -> Option<Certname> {
     REFUSED_NAME.take()
 }
 
-/// What rustls has no word for.
+/// Faults for which rustls has no error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum HandshakeFault {
     #[error(
@@ -258,7 +260,7 @@ impl From<HandshakeFault> for Error {
     }
 }
 
-/// The rustls error that makes the fitting alert, so that the client's own message is of use.
+/// The rustls error with the appropriate alert, so that the client prints a useful message.
 fn alert(reason: Reason) -> Error {
     match reason {
         Reason::Revoked => CertificateError::Revoked.into(),
@@ -278,7 +280,7 @@ fn read<'a>(cert: &'a CertificateDer<'_>) -> Result<Certificate<'a>, Error> {
     Certificate::read(cert).map_err(|_| CertificateError::BadEncoding.into())
 }
 
-/// Checks that the peer of a TLS 1.2 handshake holds the key of its certificate.
+/// Verifies that the peer of a TLS 1.2 handshake holds the key of its certificate.
 fn check_tls12(
     trust: &TrustStore,
     message: &[u8],
@@ -300,7 +302,7 @@ fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
         .map(|name| DistinguishedName::in_sequence(name.value))
         .collect();
     let bytes: usize = hints.iter().map(|hint| hint.as_ref().len()).sum();
-    // No hint means any certificate; a half of the list would be wrong for the other half.
+    // Without hints, a client sends any certificate. A partial list would mislead the clients of the missing CAs.
     if bytes > HINT_BYTES_MAX {
         Vec::new()
     } else {
@@ -308,13 +310,15 @@ fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
     }
 }
 
-/// Most certificates a client may send. A path has at most six intermediates; some clients add their root.
+/// Maximum number of certificates that a client may send. A path has at most six intermediates; some clients add their
+/// root.
 pub const PRESENTED_CERTIFICATES_MAX: usize = 16;
 
-/// Most bytes of certificates a client may send: they are kept as long as its connection.
+/// Maximum size of the certificates that a client sends, in bytes. The proxy stores them as long as the connection is
+/// open.
 pub const PRESENTED_BYTES_MAX: usize = 32 * 1024;
 
-/// Most bytes of CA subjects sent to clients as hints: they go out in every full handshake.
+/// Maximum size of the CA subjects sent as hints, in bytes. Every full handshake contains them.
 const HINT_BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A credential: the certificate chain and key that we present, to clients or to members.
+//! A credential: the certificate chain and key that the proxy presents, to clients or to members.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::key::KeyKind;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 
-/// A chain whose key is at hand.
+/// A chain with its key.
 #[derive(Clone, Debug)]
 pub struct Credential {
     key: Arc<CertifiedKey>,
@@ -29,10 +29,10 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Reads a chain, the leaf first, and its key (PKCS#8, PKCS#1 or SEC1).
+    /// Parses a chain, the leaf first, and its key (PKCS#8, PKCS#1 or SEC1).
     ///
     /// # Errors
-    /// Bytes that cannot be read, a key that cannot sign, or one that is not the leaf's.
+    /// Bytes that cannot be parsed, a key that cannot sign, or a key that does not belong to the leaf.
     pub fn parse(chain_pem: &Named<Vec<u8>>, key_pem: &Named<Vec<u8>>) -> Result<Self, PkiProblem> {
         let blocks = pem::certificates(chain_pem)?;
         for block in &blocks {
@@ -84,7 +84,7 @@ impl Credential {
         })
     }
 
-    /// The names the certificate is good for: DNS names and addresses of its subjectAltName.
+    /// The names for which the certificate is valid: DNS names and addresses of its subjectAltName.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -94,7 +94,7 @@ impl Credential {
         &self.subject
     }
 
-    /// Kind and size of the key, `RSA 4096` say.
+    /// Kind and size of the key, for example `RSA 4096`.
     pub fn key_kind(&self) -> String {
         self.key_kind.to_string()
     }
@@ -109,23 +109,23 @@ impl Credential {
         self.not_after
     }
 
-    /// The subject (RFC 2253) of the intermediate CA that expires first; none if that is the leaf.
+    /// The subject (RFC 2253) of the intermediate CA that expires first; none if the leaf expires first.
     pub fn ends_with(&self) -> Option<&str> {
         self.ends_with.as_deref()
     }
 
-    /// Puppet's authorisation extensions of the leaf by name, `pp_cli_auth` say. A credential with any must not be
-    /// shown to a member: whoever comes through us would be granted what it grants.
+    /// Puppet's authorization extensions of the leaf by name, for example `pp_cli_auth`. The proxy must not present
+    /// such a credential to a member: every client would get its rights.
     pub fn authorization_extensions(&self) -> &[String] {
         &self.authorization_extensions
     }
 
-    /// Of the whole chain: changes with it, and only with it.
+    /// Digest of the whole chain.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// What is odd about it and stops nothing.
+    /// Problems that do not prevent its use.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -148,8 +148,9 @@ struct Validity {
 }
 
 impl Validity {
-    /// Follows the issuers from the leaf through the certificates of the file. What stands beside that way, and a root, does
-    /// not count: clients do not need it. Of several certificates of one CA the one that lasts longest counts.
+    /// Follows the issuers from the leaf through the certificates of the file. Certificates that are not on this path,
+    /// and a root, do not count, because clients do not need them. Of several certificates of one CA, the one that
+    /// expires last counts.
     fn of(leaf: &Certificate<'_>, blocks: &[Block]) -> Self {
         let mut above: Vec<_> = blocks
             .iter()
@@ -175,7 +176,7 @@ impl Validity {
             validity.begin = validity.begin.max(ca.not_before);
             let subject = ca.subject;
             issuer = ca.issuer;
-            // Each CA once, so that a circle of issuers ends.
+            // Visit each CA once, so that a loop of issuers ends.
             above.retain(|ca| ca.subject != subject);
         }
         validity

@@ -1,7 +1,7 @@
-//! One CRL as an index: issuer, number, dates and a compact set of serials. Its signature is checked once, apart.
+//! One CRL as an index: issuer, number, dates and a compact set of serials. Its signature is verified once, separately.
 //!
-//! webpki takes the first CRL of a matching name and verifies its signature over the whole list at every handshake
-//! (25 ms at a million entries). Here a list is read once, and a lookup costs the same whatever its length.
+//! webpki uses the first CRL with a matching name and verifies its signature over the whole CRL at every handshake (25
+//! ms at a million entries). The proxy parses a CRL once; the time of a lookup hardly depends on its size.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::certificate::{Extension, Signed};
 use crate::der::{self, DerError, Reader};
 use crate::settings::{CrlExpired, IssuerPolicy};
 
-/// A CRL, read but not yet believed: whose it is has to be verified against the issuer's key.
+/// A parsed, unverified CRL. Its signature must be verified with the issuer's key.
 #[derive(Debug)]
 pub(crate) struct Crl {
     /// The issuer's Name, the whole element.
@@ -20,7 +20,7 @@ pub(crate) struct Crl {
     /// The content of the CRL number in its shortest form; never negative.
     pub(crate) number: Box<[u8]>,
     pub(crate) this_update: UnixTime,
-    /// RFC 5280 demands it; without one the list never expires.
+    /// Required by RFC 5280; a CRL without it never expires.
     pub(crate) next_update: Option<UnixTime>,
     pub(crate) serials: SerialSet,
 }
@@ -31,26 +31,26 @@ pub(crate) enum CrlError {
     /// Not a CRL.
     #[error(transparent)]
     Der(#[from] DerError),
-    /// A well-formed CRL of a kind that cannot be judged by.
+    /// A well-formed CRL of an unsupported kind.
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
 
-/// Why a well-formed CRL cannot be judged by.
+/// Why a well-formed CRL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// Version 1 has no number, so the newest of two cannot be told.
+    /// Version 1 has no number, so the newer of two CRLs is unknown.
     #[error(
         "it is an X.509 v1 CRL; configure the CA to issue v2 CRLs (openssl: crl_extensions with crlNumber)"
     )]
     Version1,
-    /// No CRL number: RFC 5280 §5.2.3 demands one, and the newest of two is told by it.
+    /// No CRL number. RFC 5280 §5.2.3 requires one, and it decides which of two CRLs is newer.
     #[error("it has no CRL number")]
     NoNumber,
     /// A CRL number that is negative, over 20 bytes, or marked critical.
     #[error("its CRL number is invalid")]
     BadNumber,
-    /// Holds only what changed since another CRL.
+    /// Contains only changes since another CRL.
     #[error("it is a delta CRL; provide the complete CRL")]
     Delta,
     /// Covers only some of the issuer's certificates, or those of other issuers.
@@ -58,22 +58,22 @@ pub(crate) enum Unusable {
         "it is a partitioned or indirect CRL (issuing distribution point); provide the complete CRL"
     )]
     Partitioned,
-    /// RFC 5280 §5.2 and §5.3: such a list must not be used.
+    /// RFC 5280 §5.2 and §5.3 forbid the use of such a CRL.
     #[error("it has a critical extension that the proxy does not support")]
     CriticalExtension,
 }
 
 impl Crl {
-    /// Reads a CRL.
+    /// Parses a CRL.
     ///
     /// # Errors
-    /// Bytes that are no CRL, or one of a kind that cannot be used.
+    /// Bytes that are not a CRL, or a CRL of an unsupported kind.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, CrlError> {
         let (tbs, _signed) = Signed::read(bytes)?;
         let mut tbs = Reader::new(tbs);
         let has_version = match tbs.optional(der::INTEGER)? {
             None => false,
-            // DER leaves the default out; OpenSSL lets a script write it.
+            // DER omits the default; OpenSSL scripts can write it.
             Some(version) if version.value == [0] => false,
             Some(version) if version.value == [1] => true,
             Some(_) => return Err(DerError::Value.into()),
@@ -105,16 +105,16 @@ impl Crl {
         })
     }
 
-    /// Whether the list's promise has run out.
+    /// Whether `nextUpdate` has passed.
     pub(crate) fn is_expired(&self, now: UnixTime) -> bool {
         self.next_update
             .is_some_and(|next_update| next_update < now)
     }
 
-    /// The last second for which an issuer's policy lets it be judged by; none where that has no end.
+    /// The last second in which an issuer's policy accepts it; none if the policy sets no end.
     pub(crate) fn accepted_until(&self, policy: IssuerPolicy) -> Option<UnixTime> {
         let grace = match policy.crl_expired {
-            // An old list is better than none, and none would do for an unchecked issuer.
+            // An expired CRL is better than none, and an unchecked issuer needs none.
             _ if policy.unchecked => return None,
             CrlExpired::Warn => return None,
             CrlExpired::Reject => Duration::ZERO,
@@ -124,7 +124,7 @@ impl Crl {
         Some(UnixTime::since_unix_epoch(Duration::from_secs(end)))
     }
 
-    /// Newer by number, then by date, then the longer one: of two that claim to be equal, the stricter.
+    /// Compares by number, then by date, then by length: of two equal CRLs, the stricter one counts as newer.
     pub(crate) fn age(&self, other: &Self) -> Ordering {
         let by_number = (self.number.len(), &self.number).cmp(&(other.number.len(), &other.number));
         by_number
@@ -140,7 +140,7 @@ impl Crl {
         (self.number.len(), &*self.number) < (number.len(), number)
     }
 
-    /// The number as people write it: decimal where it fits, else hexadecimal.
+    /// The number as decimal if it fits, otherwise hexadecimal.
     pub(crate) fn number_text(&self) -> String {
         match self.number.len() {
             ..=15 => {
@@ -155,19 +155,19 @@ impl Crl {
     }
 }
 
-/// Serials of revoked certificates: per length one run of sorted, equally long numbers, without a pointer each.
+/// Serials of revoked certificates: for each length one run of sorted numbers, without a pointer each.
 ///
-/// A million serials of 20 bytes take 20 MB, and twice that for a moment while they are sorted.
+/// A million serials of 20 bytes take 20 MB, and twice that briefly while they are sorted.
 #[derive(Debug, Default)]
 pub(crate) struct SerialSet {
-    /// `(length, sorted numbers end to end)`, one for each length there is.
+    /// `(length, sorted numbers without separators)`, for each length.
     runs: Vec<(usize, Box<[u8]>)>,
-    /// How many numbers of zero bytes there are does not matter; DER has none.
+    /// Number of serials.
     count: usize,
 }
 
 impl SerialSet {
-    /// Collects the serials of a list of revoked certificates, entry by entry.
+    /// Reads the serials of the revoked certificates, entry by entry.
     fn read(list: &[u8]) -> Result<Self, CrlError> {
         let mut serials = Vec::new();
         let mut entries = Reader::new(list);
@@ -200,7 +200,7 @@ impl SerialSet {
         }
     }
 
-    /// Whether a serial, in its shortest form, is in it.
+    /// Whether the set contains a serial in its shortest form.
     pub(crate) fn contains(&self, serial: &[u8]) -> bool {
         let Some((length, run)) = self.runs.iter().find(|(length, _)| *length == serial.len())
         else {
@@ -218,7 +218,7 @@ impl SerialSet {
         false
     }
 
-    /// How many of these are not in `other`.
+    /// How many of these serials `other` lacks.
     pub(crate) fn missing_from(&self, other: &Self) -> usize {
         let serials = self
             .runs
@@ -227,18 +227,18 @@ impl SerialSet {
         serials.filter(|serial| !other.contains(serial)).count()
     }
 
-    /// Bytes that they take.
+    /// Size of the serials in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.runs.iter().map(|(_, run)| run.len()).sum()
     }
 
-    /// How many serials there are.
+    /// Number of serials.
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 }
 
-/// The CRL number among a CRL's extensions; refuses the kinds of CRL that say they are not the whole truth.
+/// The CRL number in a CRL's extensions. Refuses the kinds of CRL that are incomplete.
 fn crl_number(explicit: &[u8]) -> Result<Option<&[u8]>, CrlError> {
     let mut outer = Reader::new(explicit);
     let mut list = Reader::new(outer.expect(der::SEQUENCE)?.value);
@@ -270,7 +270,7 @@ fn crl_number(explicit: &[u8]) -> Result<Option<&[u8]>, CrlError> {
     Ok(number)
 }
 
-/// A positive number without its sign byte, so that longer means greater.
+/// A positive number without its sign byte, so that a longer one is greater.
 fn without_sign(integer: &[u8]) -> &[u8] {
     match integer {
         [0, digits @ ..] => digits,
@@ -284,7 +284,7 @@ fn refuse_critical(extensions: &[u8]) -> Result<(), CrlError> {
         let extension = Extension::read(list.any()?)?;
         match (extension.id, extension.critical) {
             (CERTIFICATE_ISSUER, _) => return Err(Unusable::Partitioned.into()),
-            // A reason or date marked critical changes nothing: a listed serial is revoked whatever the reason.
+            // A critical reason or date changes nothing: a listed serial is revoked for any reason.
             (REASON_CODE | INVALIDITY_DATE, _) | (_, false) => {}
             (_, true) => return Err(Unusable::CriticalExtension.into()),
         }
@@ -299,7 +299,7 @@ const DELTA_CRL_INDICATOR: &[u8] = &[0x55, 0x1d, 27];
 const ISSUING_DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
 const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 29];
 
-/// RFC 5280 §5.2.3: at most 20 octets, and one for the sign.
+/// RFC 5280 §5.2.3: at most 20 octets, plus one for the sign.
 const CRL_NUMBER_BYTES_MAX: usize = 21;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! CRLs being sorted in: which CA of the bundle made each, and which of one CA counts.
+//! Sorts CRLs by issuer: which CA of the bundle signed each, and which CRL of one CA is used.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::problem::PkiProblem;
 use crate::revocation::RevocationIndex;
 use crate::set_aside::SetAsideRule;
 
-/// CRLs being sorted in.
+/// Collects CRLs for a trust store.
 pub(crate) struct CrlSorter<'a> {
     pub(crate) anchors: &'a Anchors,
-    /// What the store before had already read and verified.
+    /// What the previous store has already parsed and verified.
     known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
     pub(crate) set_aside: Arc<[SetAsideRule]>,
     pub(crate) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
@@ -28,13 +28,13 @@ pub(crate) struct CrlSorter<'a> {
     pub(crate) overruled: Vec<OverruledCrl>,
 }
 
-/// What one CRL turned out to be.
+/// What one CRL is.
 pub(crate) enum SortedCrl {
-    /// That of an issuer of the bundle.
+    /// The CRL of an issuer of the bundle.
     Known(Fingerprint, IndexedCrl),
-    /// Of no key of the bundle.
+    /// Signed by no key of the bundle.
     Stray(IndexedCrl),
-    /// Nobody's to judge by: why, as a sentence.
+    /// Not usable, and why, as a sentence.
     Unusable(String),
 }
 
@@ -60,10 +60,10 @@ impl<'a> CrlSorter<'a> {
         self.index.is_empty() && self.strays.is_empty()
     }
 
-    /// Sorts one CRL in.
+    /// Adds one CRL.
     ///
     /// # Errors
-    /// Bytes that are no CRL. One that cannot be used is a warning: the others of the file are still good.
+    /// Bytes that are not a CRL. An unusable CRL is a warning, because the other CRLs of the file are still valid.
     pub(crate) fn put(&mut self, block: Block, origin: CrlOrigin) -> Result<(), PkiProblem> {
         let fingerprint = Fingerprint::of([&*block.der]);
         if let Some((issuer, crl)) = self.known.get(&fingerprint)
@@ -71,21 +71,21 @@ impl<'a> CrlSorter<'a> {
             && self.may_sign_crls(*issuer)
         {
             let (issuer, crl) = (*issuer, Arc::clone(crl));
-            self.place(issuer, crl);
+            self.insert(issuer, crl);
             return Ok(());
         }
         match self.sort(&block, origin)? {
-            SortedCrl::Known(issuer, crl) => self.place(issuer, Arc::new(crl)),
-            SortedCrl::Stray(crl) => self.stray(crl, block),
+            SortedCrl::Known(issuer, crl) => self.insert(issuer, Arc::new(crl)),
+            SortedCrl::Stray(crl) => self.add_stray(crl, block),
             SortedCrl::Unusable(why) => self.warnings.push(why),
         }
         Ok(())
     }
 
-    /// Reads one CRL and checks its signature.
+    /// Parses one CRL and verifies its signature.
     ///
     /// # Errors
-    /// Bytes that are no CRL.
+    /// Bytes that are not a CRL.
     pub(crate) fn sort(&self, block: &Block, origin: CrlOrigin) -> Result<SortedCrl, PkiProblem> {
         let crl = match Crl::read(&block.der) {
             Ok(crl) => crl,
@@ -95,7 +95,7 @@ impl<'a> CrlSorter<'a> {
                 return Ok(SortedCrl::Unusable(why));
             }
         };
-        let maker = self.issuer_of(&crl, block);
+        let signer = self.issuer_of(&crl, block);
         let indexed = IndexedCrl {
             crl,
             fingerprint: Fingerprint::of([&*block.der]),
@@ -103,7 +103,7 @@ impl<'a> CrlSorter<'a> {
             origin,
             unverified: Box::default(),
         };
-        Ok(match maker {
+        Ok(match signer {
             CrlSigner::Known(issuer) => SortedCrl::Known(issuer, indexed),
             CrlSigner::MayNot => SortedCrl::Unusable(format!(
                 "CRL {} is not used: the key usage of its issuer {} does not allow signing CRLs",
@@ -114,39 +114,44 @@ impl<'a> CrlSorter<'a> {
         })
     }
 
-    /// Which issuer of the bundle made this CRL: by name, then by signature.
+    /// Which issuer of the bundle signed this CRL, by name and then by signature.
     fn issuer_of(&self, crl: &Crl, block: &Block) -> CrlSigner {
-        let made_it = self.anchors.bundle.issuers.values().find(|issuer| {
+        let signer = self.anchors.bundle.issuers.values().find(|issuer| {
             issuer.has_name(&crl.issuer)
                 && Signed::read(&block.der).is_ok_and(|(_, signed)| {
                     self.anchors.legacy.check_signed(signed, issuer).is_ok()
                 })
         });
-        match made_it {
+        match signer {
             Some(issuer) if self.may_sign_crls(issuer.id) => CrlSigner::Known(issuer.id),
             Some(_) => CrlSigner::MayNot,
             None => CrlSigner::Unknown,
         }
     }
 
-    /// Whether this is a CA of the bundle and may sign lists.
+    /// Whether this is a CA of the bundle that may sign CRLs.
     fn may_sign_crls(&self, issuer: Fingerprint) -> bool {
         let mut cas = self.anchors.bundle.cas.iter();
         cas.any(|ca| ca.issuer.id == issuer && ca.signs_crls)
     }
 
-    fn place(&mut self, issuer: Fingerprint, crl: Arc<IndexedCrl>) {
+    fn insert(&mut self, issuer: Fingerprint, crl: Arc<IndexedCrl>) {
         match self.index.get(&issuer) {
-            Some(known) if self.is_before(issuer, &crl, known) => {}
+            Some(known) if self.has_lower_precedence(issuer, &crl, known) => {}
             _ => {
                 self.index.insert(issuer, crl);
             }
         }
     }
 
-    /// Whether `one` has to stand back behind `other`, both of one issuer: what no longer counts behind what does, else
-    /// the older one.
-    fn is_before(&self, issuer: Fingerprint, one: &IndexedCrl, other: &IndexedCrl) -> bool {
+    /// Whether `other` takes precedence over `one`, both of one issuer. A CRL that is set aside has lower precedence;
+    /// otherwise the older one has.
+    fn has_lower_precedence(
+        &self,
+        issuer: Fingerprint,
+        one: &IndexedCrl,
+        other: &IndexedCrl,
+    ) -> bool {
         let counts = |crl| !self.set_aside.iter().any(|rule| rule.covers(issuer, crl));
         match (counts(one), counts(other)) {
             (false, true) => true,
@@ -155,7 +160,7 @@ impl<'a> CrlSorter<'a> {
         }
     }
 
-    fn stray(&mut self, indexed: IndexedCrl, block: Block) {
+    fn add_stray(&mut self, indexed: IndexedCrl, block: Block) {
         let crl = &indexed.crl;
         if self.strays.len() == STRAY_CRLS_MAX {
             self.warnings.push(format!(
@@ -193,20 +198,20 @@ impl<'a> CrlSorter<'a> {
         }));
     }
 
-    /// What was fetched stays while no file has a newer one: files know nothing of it. It stays by whatever rule it was
-    /// verified, for without it whom it alone revokes would come in again.
+    /// Keeps fetched CRLs until a file has a newer one. A CRL stays even if the rule by which it was verified has
+    /// changed: without it, certificates that only it revokes would be accepted again.
     pub(crate) fn keep_fetched(&mut self, previous: Option<&RevocationIndex>) {
         let lists = previous.into_iter().flat_map(|previous| &previous.crls);
         for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == CrlOrigin::Fetched) {
             if self.may_sign_crls(*issuer) {
-                self.place(*issuer, Arc::clone(crl));
+                self.insert(*issuer, Arc::clone(crl));
             }
         }
     }
 
-    /// Where the store before held a newer CRL of an issuer, that one stays: an older list would bring back what was
-    /// revoked since (a file restored, a copy that lost the race). So it does where a copy has a newer one that lacks some
-    /// of it: the CA's answer to whoever made the copy is refused here.
+    /// Keeps a newer CRL of the previous store. An older CRL (a restored file, a copy that was written late) would drop
+    /// revocations. The same holds for a newer CRL of a copy that lacks revocations: the proxy refuses the CA's
+    /// response to the process that made the copy.
     pub(crate) fn keep_newer(&mut self, previous: Option<&RevocationIndex>) {
         let Some(previous) = previous else { return };
         let rules = &self.set_aside;
@@ -236,13 +241,14 @@ impl<'a> CrlSorter<'a> {
     }
 }
 
-/// Who made a CRL.
+/// The signer of a CRL.
 enum CrlSigner {
     Known(Fingerprint),
-    /// A CA of the bundle that may not.
+    /// A CA of the bundle that may not sign CRLs.
     MayNot,
     Unknown,
 }
 
-/// CRLs of issuers that are not in the bundle. Each may be long, and a directory may hold any number.
+/// Maximum number of CRLs of issuers that are not in the bundle. Each may be large, and a directory may hold any
+/// number.
 const STRAY_CRLS_MAX: usize = 64;

@@ -1,7 +1,8 @@
-//! Whether a certificate request may reach the CA: what anybody may send, judged before anything acts on it.
+//! Whether a certificate request may be forwarded to the CA. Any client may send one, so it is checked before anything
+//! acts on it.
 //!
-//! The CA judges too, and signs by hand or by itself what this proxy lets pass. What is refused here is what a CA that
-//! signs by itself must never see: rights on the servers, names of others, keys that break.
+//! The CA checks forwarded requests too, and signs them manually or automatically. The proxy refuses what a CA that
+//! signs automatically must never get: rights on the servers, names of other hosts, weak keys.
 
 mod request;
 
@@ -16,7 +17,7 @@ use crate::signature::{self, SignatureFault};
 use crate::strict_pem;
 use request::{Altname, CaOnlyRequest, Request};
 
-/// The rules of `[csr]`, as they stand in force.
+/// The active rules of `[csr]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsrPolicy {
     settings: CsrSettings,
@@ -25,46 +26,46 @@ pub struct CsrPolicy {
 /// A rule that a certificate request can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CsrRule {
-    /// It is one PEM block of a request in DER, and nothing of it reads two ways.
+    /// It is one PEM block with a request in DER, and no part of it is ambiguous.
     Unreadable,
-    /// Its one CN is the name that it is sent for.
+    /// Its only CN is the name in the URL.
     Name,
-    /// Its key is of a kind and size that is admitted.
+    /// Its key has an accepted kind and size.
     Key,
     /// It is signed with its own key.
     Signature,
-    /// It asks for no rights on the servers.
+    /// It requests no rights on the servers.
     Authorization,
-    /// It asks for no other name.
+    /// It requests no other name.
     Altnames,
-    /// It asks for nothing else that is not an agent's.
+    /// It requests no other extension that an agent does not need.
     Extensions,
 }
 
-/// Why a certificate request is not passed on.
+/// Why a certificate request is not forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsrRefusal {
     /// The rule it breaks.
     pub rule: CsrRule,
-    /// What of it, in printable ASCII.
+    /// The offending part, in printable ASCII.
     pub what: String,
 }
 
 impl CsrPolicy {
-    /// Puts settings in force.
+    /// A policy with these settings.
     pub fn new(settings: CsrSettings) -> Self {
         Self { settings }
     }
 
-    /// Whether what breaks a rule is only told of.
+    /// Whether requests that break a rule are forwarded and only logged.
     pub fn observes(&self) -> bool {
         self.settings.observe
     }
 
-    /// Judges the body of a PUT `certificate_request/CERTNAME`.
+    /// Checks the body of a PUT `certificate_request/CERTNAME`.
     ///
     /// # Errors
-    /// The first rule that it breaks and that nothing lifts for this name.
+    /// The first broken rule that is not skipped for this name.
     pub fn check(&self, certname: &str, body: &[u8]) -> Result<(), CsrRefusal> {
         let der = strict_pem::only_block(body, "CERTIFICATE REQUEST")
             .map_err(|what| CsrRefusal::new(CsrRule::Unreadable, what))?;
@@ -116,7 +117,7 @@ impl CsrPolicy {
 }
 
 impl CsrRule {
-    /// Those that `[[csr.allow]]` can lift, in the order in which they are looked at: a key before what it signed.
+    /// The rules that `[[csr.allow]]` can skip, in the order of the checks: the key before its signature.
     pub const LIFTABLE: [Self; 5] = [
         Self::Key,
         Self::Signature,
@@ -151,7 +152,7 @@ impl CsrRule {
         }
     }
 
-    /// What the agent's side can do.
+    /// What to do on the agent.
     fn remedy(self) -> &'static str {
         match self {
             Self::Unreadable | Self::Name | Self::Signature => {
@@ -211,7 +212,7 @@ pub enum CsrKey {
 }
 
 impl CsrKey {
-    /// Every kind that can be checked.
+    /// All supported kinds.
     pub const ALL: [Self; 5] = [
         Self::Rsa,
         Self::EcdsaP256,
@@ -283,7 +284,7 @@ fn check_authorization(request: &Request<'_>) -> Result<(), CsrRefusal> {
     Err(CsrRefusal::new(CsrRule::Authorization, what))
 }
 
-/// Its own name alone: an agent with `dns_alt_names` asks for that beside the others.
+/// Accepts only the certname itself: an agent with `dns_alt_names` requests it too.
 fn check_altnames(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
     let own =
         |name: &&Altname<'_>| matches!(name, Altname::Dns(dns) if *dns == certname.as_bytes());
@@ -322,5 +323,5 @@ fn check_extensions(request: &Request<'_>) -> Result<(), CsrRefusal> {
     Err(CsrRefusal::new(CsrRule::Extensions, what))
 }
 
-/// What aws-lc verifies.
+/// The maximum size that aws-lc verifies.
 const RSA_BITS_MAX: usize = 8192;

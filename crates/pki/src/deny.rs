@@ -1,6 +1,6 @@
-//! The deny list: certificates that the operator wants out now, whatever their CA's list says.
+//! The deny list: certificates that the operator blocks, whatever the CRL of their CA says.
 //!
-//! It is asked at the places where a CRL is: full handshakes, resumed ones, and live connections when it has changed.
+//! It applies to full handshakes and resumed ones, and to open connections when it changes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -14,42 +14,42 @@ use crate::certificate::{SERIAL_SHOWN_MAX, Serial};
 use crate::chain::{Anchor, Link, VerifiedChain};
 use crate::der;
 
-/// Whom a block is about.
+/// The certificates that a block applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockTarget {
-    /// Every certificate of this name, whoever issued it; compared without case, as Puppet servers compare.
+    /// Every certificate of this name, from any issuer. Case does not matter, as on Puppet servers.
     Certname(Certname),
-    /// The certificate of this issuer (RFC 2253) with this serial, and what was issued by it.
+    /// The certificate of this issuer (RFC 2253) with this serial, and every certificate that it issued.
     Serial {
         /// The issuer's distinguished name.
         issuer: String,
         /// The serial.
         serial: SerialNumber,
     },
-    /// The certificate with this SHA-256 of its DER, and what was issued by it.
+    /// The certificate with this SHA-256 of its DER, and every certificate that it issued.
     Fingerprint([u8; 32]),
 }
 
-/// A positive serial number, as a certificate has it.
+/// A positive serial number, as in certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SerialNumber(Box<[u8]>);
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Whom it is about.
+    /// What it applies to.
     pub blocked: BlockTarget,
-    /// Why, for the operator.
+    /// The reason, for the operator.
     pub why: String,
-    /// Who asked for it.
+    /// The author of the block.
     pub by: String,
-    /// Since when.
+    /// When it was added.
     pub since: UnixTime,
-    /// The last second for which it holds; none: until it is lifted.
+    /// The last second in which it is active; none: until the operator lifts it.
     pub until: Option<UnixTime>,
 }
 
-/// All blocks in force.
+/// All active blocks.
 #[derive(Clone, Debug, Default)]
 pub struct DenyList {
     blocks: Vec<Block>,
@@ -58,10 +58,10 @@ pub struct DenyList {
     fingerprints: HashMap<[u8; 32], usize, RandomState>,
 }
 
-/// A text that is no serial or fingerprint.
+/// The text is not a serial or a fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockTargetError {
-    /// No hexadecimal number, or none that a certificate could have.
+    /// Not a hexadecimal number, or longer than a serial.
     #[error(
         "\"{0}\" is not a serial number: write 1 to {SERIAL_BYTES_MAX} bytes in hexadecimal, as `openssl x509 -serial` prints them"
     )]
@@ -74,18 +74,18 @@ pub enum BlockTargetError {
 }
 
 impl DenyList {
-    /// Most blocks. Who needs more of them needs a new CA; the number bounds what is kept and told.
+    /// Maximum number of blocks. It limits memory and output; a site that needs more needs a new CA.
     pub const BLOCKS_MAX: usize = 10_000;
 
-    /// Indexes blocks. Of two about the same, the later counts; beyond [`BLOCKS_MAX`](Self::BLOCKS_MAX) the caller has
-    /// refused already.
+    /// Indexes blocks. Of two blocks with the same target, the later applies. The caller enforces
+    /// [`BLOCKS_MAX`](Self::BLOCKS_MAX).
     pub fn new(blocks: impl IntoIterator<Item = Block>) -> Self {
         let blocks: Vec<_> = blocks.into_iter().collect();
-        let mut told: HashSet<&BlockTarget, RandomState> = HashSet::default();
+        let mut targets: HashSet<&BlockTarget, RandomState> = HashSet::default();
         let latest = blocks
             .iter()
             .rev()
-            .filter(|block| told.insert(&block.blocked));
+            .filter(|block| targets.insert(&block.blocked));
         let mut latest: Vec<_> = latest.cloned().collect();
         latest.reverse();
         let mut list = Self {
@@ -114,17 +114,17 @@ impl DenyList {
         &self.blocks
     }
 
-    /// Whether nobody is blocked.
+    /// Whether there is no block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The block that an agent meets by its name.
+    /// The block that matches an agent by name.
     pub(crate) fn of_agent(&self, agent: &Agent, now: UnixTime) -> Option<&Block> {
         self.of_certname(agent.certname(), now)
     }
 
-    /// The block that whoever has this name meets.
+    /// The block that matches a certname.
     pub fn of_certname(&self, certname: &Certname, now: UnixTime) -> Option<&Block> {
         if self.certnames.is_empty() {
             return None;
@@ -133,7 +133,7 @@ impl DenyList {
         Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
-    /// The block that a certificate on a path meets by the SHA-256 of its DER.
+    /// The block that matches the SHA-256 of a certificate's DER.
     pub(crate) fn of_fingerprint(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<&Block> {
         if self.fingerprints.is_empty() {
             return None;
@@ -142,7 +142,7 @@ impl DenyList {
         Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
-    /// The block that a certificate on a path meets by its issuer and serial.
+    /// The block that matches the issuer and serial of a certificate.
     pub(crate) fn of_serial(&self, issuer: &str, serial: &[u8], now: UnixTime) -> Option<&Block> {
         if self.serials.is_empty() {
             return None;
@@ -151,7 +151,7 @@ impl DenyList {
         Some(&self.blocks[*index]).filter(|block| block.is_active(now))
     }
 
-    /// The block that a chain meets, by the agent or by a certificate on it.
+    /// The block that matches a chain, by the agent or by a certificate on it.
     pub(crate) fn of_chain(&self, chain: &VerifiedChain, now: UnixTime) -> Option<&Block> {
         if self.is_empty() {
             return None;
@@ -172,7 +172,7 @@ impl DenyList {
             .or_else(|| by(issuer, serial.as_deref(), fingerprint))
     }
 
-    /// When the next block runs out that has not yet.
+    /// When the next active block expires.
     pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
         let ends = self.blocks.iter().filter_map(|block| block.until);
         ends.filter(|until| *until >= now).min()
@@ -180,17 +180,17 @@ impl DenyList {
 }
 
 impl Block {
-    /// Whether it has not run out.
+    /// Whether it has not expired.
     pub fn is_active(&self, now: UnixTime) -> bool {
         self.until.is_none_or(|until| now <= until)
     }
 }
 
 impl SerialNumber {
-    /// Reads hexadecimal digits, with or without `0x` and colons.
+    /// Parses hexadecimal digits, with or without `0x` and colons.
     ///
     /// # Errors
-    /// Anything else, or more than a certificate's serial may have.
+    /// Any other text, and more digits than a serial may have.
     pub fn parse(text: &str) -> Result<Self, BlockTargetError> {
         let wrong = || BlockTargetError::Serial(text.to_owned());
         let mut bytes = hexadecimal(text).ok_or_else(wrong)?;
@@ -198,14 +198,14 @@ impl SerialNumber {
         if bytes.len() - zeros > SERIAL_BYTES_MAX {
             return Err(wrong());
         }
-        // A sign byte, so that it reads as the positive number that people write.
+        // A sign byte makes it the positive number that the text means.
         bytes.insert(0, 0);
         Ok(Self(der::shortest(&bytes).into()))
     }
 }
 
 impl SerialNumber {
-    /// Of a certificate: the content of its serial in the shortest form.
+    /// The content of a certificate's serial in its shortest form.
     pub(crate) fn of_content(content: &[u8]) -> Self {
         Self(content.into())
     }
@@ -217,10 +217,11 @@ impl SerialNumber {
 }
 
 impl BlockTarget {
-    /// Reads a SHA-256 fingerprint: hexadecimal digits with or without colons, after `SHA256:` too, as Puppet writes it.
+    /// Parses a SHA-256 fingerprint: hexadecimal digits with or without colons, also after `SHA256:`, as Puppet writes
+    /// it.
     ///
     /// # Errors
-    /// Anything but 32 bytes.
+    /// Any text that is not 32 bytes.
     pub fn fingerprint(text: &str) -> Result<Self, BlockTargetError> {
         let wrong = || BlockTargetError::Fingerprint(text.to_owned());
         let digits = text.trim_start_matches("(SHA256) ");
@@ -256,8 +257,8 @@ fn folded(certname: &Certname) -> String {
     certname.as_str().to_ascii_lowercase()
 }
 
-/// The bytes of hexadecimal digits; an odd number of them begins with half a byte. None where there are no digits, others,
-/// or so many that nothing here has them.
+/// Bytes from hexadecimal digits; an odd number of digits starts with half a byte. None if there are no digits, other
+/// characters, or more digits than any value needs.
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
@@ -276,9 +277,9 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// RFC 5280 (4.1.2.2) allows 20 bytes; CAs have been seen to use a few more.
+/// RFC 5280 (4.1.2.2) allows 20 bytes; some CAs use a few more.
 const SERIAL_BYTES_MAX: usize = SERIAL_SHOWN_MAX;
-/// Bytes read from digits before anything is asked of them.
+/// Maximum number of bytes that are parsed from digits.
 const DIGITS_BYTES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -338,8 +339,12 @@ mod tests {
         }
         assert_eq!(SerialNumber::parse("0080").unwrap().to_string(), "0x80");
         let longest = SerialNumber::parse(&"f".repeat(2 * SERIAL_BYTES_MAX)).unwrap();
-        let told = SerialNumber::parse(&longest.to_string());
-        assert_eq!(told, Ok(longest), "kept as it is told, and read again");
+        let reparsed = SerialNumber::parse(&longest.to_string());
+        assert_eq!(
+            reparsed,
+            Ok(longest),
+            "the printed form is stored and parsed again"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! A reader of DER, no more of it than certificates and CRLs need: tag, length, value, and a few value types.
+//! A small DER parser for CRLs, certificates and certificate requests: tag, length, value and a few value types.
 //!
-//! It exists because a refusal must be told for certificates that a verifier's parser rejects (X.509 v1, an unknown
-//! critical extension), and because a CRL of a million entries must not be turned into a million objects.
-//! It never decides trust: signatures and paths are webpki's.
+//! CRLs need it because a parser that makes an object for each entry needs a multiple of the memory
+//! (docs/decisions/crl-index.md). Certificates need it because a refusal must describe certificates that strict parsers
+//! reject (X.509 v1, unknown critical extensions, a serial that is not in its shortest form).
+//! It decides no trust: webpki verifies signatures and paths.
 
 use rustls_pki_types::UnixTime;
 
@@ -21,38 +22,38 @@ pub(crate) const fn explicit(number: u8) -> u8 {
     0xa0 | number
 }
 
-/// What can be wrong with DER.
+/// A DER error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DerError {
-    /// Fewer bytes than a length says.
+    /// Fewer bytes than the length says.
     #[error("bad DER: it ends too early")]
     Truncated,
-    /// Bytes after the end of what is read.
+    /// Bytes after the end of the element.
     #[error("bad DER: bytes after its end")]
     Trailing,
-    /// Another tag than the one that has to stand here.
+    /// An unexpected tag.
     #[error("bad DER: tag 0x{found:02x} where 0x{expected:02x} is needed")]
     Tag {
-        /// The tag that has to stand here.
+        /// The expected tag.
         expected: u8,
-        /// The one that does.
+        /// The actual tag.
         found: u8,
     },
-    /// A length that is indefinite, not the shortest form, or over four bytes.
+    /// A length that is indefinite, not in the shortest form, or over four bytes.
     #[error("bad DER: length")]
     Length,
-    /// A time that is none.
+    /// An invalid time.
     #[error("bad DER: time")]
     Time,
-    /// A boolean, integer or bit string that is none.
+    /// An invalid boolean, integer or bit string.
     #[error("bad DER: value")]
     Value,
 }
 
-/// One tag, its value, and the whole of both.
+/// One element: tag, value and both together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'a> {
-    /// The tag, one byte: certificates have no others.
+    /// The tag. Certificates have only tags of one byte.
     pub(crate) tag: u8,
     /// The content bytes.
     pub(crate) value: &'a [u8],
@@ -60,24 +61,24 @@ pub(crate) struct Element<'a> {
     pub(crate) whole: &'a [u8],
 }
 
-/// Reads elements from the front of some bytes.
+/// Reads elements from the start of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the front.
+    /// Starts at the first byte.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// The next element, whatever its tag.
+    /// The next element with any tag.
     pub(crate) fn any(&mut self) -> Result<Element<'a>, DerError> {
         let [tag, first, after @ ..] = self.rest else {
             return Err(DerError::Truncated);
         };
-        // A tag number over 30 takes more bytes; nothing in a certificate or CRL has one.
+        // A tag number over 30 takes more bytes; certificates and CRLs have none.
         if tag & 0x1f == 0x1f {
             return Err(DerError::Value);
         }
@@ -105,7 +106,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next element if it has this tag; else nothing is read.
+    /// The next element if it has this tag; otherwise reads nothing.
     pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
         match self.peek() {
             Some(found) if found == tag => self.any().map(Some),
@@ -113,17 +114,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The tag that comes next.
+    /// The next tag.
     pub(crate) fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
-    /// Whether all is read.
+    /// Whether no bytes are left.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// That all is read.
+    /// Checks that no bytes are left.
     pub(crate) fn end(self) -> Result<(), DerError> {
         match self.is_empty() {
             true => Ok(()),
@@ -132,9 +133,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A UTCTime or GeneralizedTime, in the one form RFC 5280 allows: to the second, in `Z`.
+/// A UTCTime or GeneralizedTime in the only form that RFC 5280 allows: with seconds, in `Z`.
 ///
-/// What lies before 1970 is 1970: a certificate may begin then, and nobody's clock stands there.
+/// Times before 1970 become 1970. A certificate's validity may start then, and no clock is set to it.
 pub(crate) fn time(element: Element<'_>) -> Result<UnixTime, DerError> {
     let digits = match (element.tag, element.value) {
         (UTC_TIME, [digits @ .., b'Z']) if digits.len() == 12 => digits,
@@ -170,8 +171,8 @@ pub(crate) fn time(element: Element<'_>) -> Result<UnixTime, DerError> {
 
 /// An INTEGER's content in its shortest form, so that equal numbers are equal bytes.
 ///
-/// DER demands the shortest form, and CAs have broken that: a serial that is `00 05` in the certificate and `05` in
-/// the CRL is revoked all the same.
+/// DER requires the shortest form, but some CAs do not use it. A serial that is `00 05` in the certificate and `05` in
+/// the CRL must count as revoked.
 pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
     while let [first, second, ..] = integer {
         let padding = matches!((first, second & 0x80), (0x00, 0x00) | (0xff, 0x80));
@@ -183,7 +184,7 @@ pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
     integer
 }
 
-/// A BOOLEAN's content.
+/// The value of a BOOLEAN's content.
 pub(crate) fn boolean(value: &[u8]) -> Result<bool, DerError> {
     match value {
         [0x00] => Ok(false),
@@ -192,7 +193,7 @@ pub(crate) fn boolean(value: &[u8]) -> Result<bool, DerError> {
     }
 }
 
-/// A BIT STRING's bytes, which must be whole ones.
+/// The bytes of a BIT STRING without unused bits.
 pub(crate) fn whole_bits(value: &[u8]) -> Result<&[u8], DerError> {
     match value {
         [0, bits @ ..] => Ok(bits),
@@ -212,7 +213,7 @@ fn length(first: u8, after: &[u8]) -> Result<(usize, &[u8]), DerError> {
     let length = bytes
         .iter()
         .fold(0_usize, |length, byte| (length << 8) | usize::from(*byte));
-    // The shortest form only: two spellings of one certificate would be two fingerprints.
+    // Only the shortest form: two encodings of one certificate would have two fingerprints.
     if bytes[0] == 0 || length < 0x80 {
         return Err(DerError::Length);
     }
@@ -243,7 +244,7 @@ fn days_before_month(year: u32, month: u32) -> u32 {
     (1..month).map(|month| days_in_month(year, month)).sum()
 }
 
-/// Days from the first of January of the year 0 (Gregorian, year 0 being a leap year) to that of `year`.
+/// Days from January 1 of year 0 (Gregorian; year 0 is a leap year) to January 1 of `year`.
 fn days_before_year(year: u32) -> u32 {
     match year {
         0 => 0,
@@ -254,7 +255,7 @@ fn days_before_year(year: u32) -> u32 {
     }
 }
 
-/// Four bytes of length: 4 GiB, far over what a CRL may be.
+/// Four length bytes allow 4 GiB, more than any CRL needs.
 const LENGTH_BYTES_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,61 +1,61 @@
 //! Name constraints on e-mail addresses (RFC 5280, 4.2.1.10 and 7.5).
 //!
-//! webpki does not read addresses: of a certificate that has one among its alternative names it refuses every path
-//! below such a constraint, and one in the subject it does not see. Here each is held against the constraints of every CA
-//! above it. What cannot be read, or is more than anybody needs, is refused.
+//! webpki does not support them. Below such a constraint it refuses every certificate with an address among its
+//! alternative names, and ignores an address in the subject. This module checks each address against the constraints of
+//! every CA above it. It refuses unreadable input and excessive numbers of addresses or constraints.
 
 use crate::certificate::Certificate;
 use crate::der::{self, DerError, Reader};
 
-/// The constraints on addresses of the CAs above, gathered from the anchor down.
+/// The address constraints of the CAs above a certificate, collected from the anchor down.
 #[derive(Debug, Default)]
 pub(crate) struct EmailConstraints<'a> {
     of: Vec<EmailConstraint<'a>>,
 }
 
-/// Those of one CA: each subtree as it is written.
+/// The constraints of one CA: each subtree as encoded.
 #[derive(Debug, Default)]
 struct EmailConstraint<'a> {
     permitted: Vec<&'a [u8]>,
     excluded: Vec<&'a [u8]>,
-    /// Whether there are subtrees of other names too.
+    /// Whether there are subtrees of other name types too.
     has_others: bool,
 }
 
-/// Why a certificate is not admitted by the constraints above it.
+/// Why the constraints do not permit a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EmailFault {
     /// The extension, the alternative names or the subject.
     #[error("name constraints, alternative names or a subject on the path cannot be read")]
     Unreadable(#[from] DerError),
-    /// A subtree on addresses that is none.
+    /// An invalid subtree for addresses.
     #[error("a CA above it has a name constraint on e-mail addresses that cannot be read")]
     Constraint,
-    /// An address that is none, or of a kind that cannot be compared.
+    /// An invalid address, or one of a kind that cannot be compared.
     #[error(
         "a CA above it has name constraints on e-mail addresses, and one of its addresses cannot be read"
     )]
     Address,
-    /// More to compare than anybody needs.
+    /// Too many to compare.
     #[error(
         "it has more than {ADDRESSES_MAX} e-mail addresses, or a CA above it more than {SUBTREES_MAX} constraints on them"
     )]
     TooMany,
-    /// An address of an excluded subtree, or of no permitted one.
+    /// An address in an excluded subtree, or in no permitted one.
     #[error("the name constraints of a CA above it do not permit its e-mail address \"{0}\"")]
     NotAdmitted(String),
 }
 
-/// Whether NameConstraints, the whole element, are all held here, so that webpki need not see them.
+/// Whether this module checks all of these NameConstraints (the whole element), so that webpki does not need them.
 pub(crate) fn is_of_addresses_alone(name_constraints: &[u8]) -> bool {
     EmailConstraint::read(name_constraints).is_ok_and(|constraint| !constraint.has_others)
 }
 
 impl<'a> EmailConstraints<'a> {
-    /// Adds what a CA says in its NameConstraints, the whole element, of all below it.
+    /// Adds a CA's NameConstraints (the whole element), which apply to all certificates below it.
     ///
     /// # Errors
-    /// An extension that is not as RFC 5280 has it, `minimum` and `maximum` among that.
+    /// An extension that violates RFC 5280, including one with `minimum` or `maximum`.
     pub(crate) fn add(&mut self, name_constraints: Option<&'a [u8]>) -> Result<(), EmailFault> {
         let Some(extension) = name_constraints else {
             return Ok(());
@@ -67,13 +67,13 @@ impl<'a> EmailConstraints<'a> {
         Ok(())
     }
 
-    /// Holds every address of a certificate against them all.
+    /// Checks every address of a certificate against all constraints.
     ///
-    /// The subject's addresses too, whatever the alternative names are: RFC 5280 asks for that where there are none,
-    /// and nobody shall pass by adding one.
+    /// Addresses in the subject always count. RFC 5280 requires that only without alternative names, but otherwise a
+    /// certificate could evade the constraint by adding one.
     ///
     /// # Errors
-    /// An address that is not admitted, and whatever cannot be read.
+    /// An address that is not permitted, and unreadable input.
     pub(crate) fn check(&self, certificate: &Certificate<'_>) -> Result<(), EmailFault> {
         if self.of.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ impl<'a> EmailConstraint<'a> {
         Ok(constraint)
     }
 
-    /// Every subtree is read before one is believed: what cannot be read might have excluded the address.
+    /// All subtrees are parsed before any is used: an unreadable one might exclude the address.
     fn check(&self, mailbox: Mailbox<'_>) -> Result<(), EmailFault> {
         if self.permitted.len() + self.excluded.len() > SUBTREES_MAX {
             return Err(EmailFault::TooMany);
@@ -129,8 +129,8 @@ impl<'a> EmailConstraint<'a> {
     }
 }
 
-/// Finds the bases of a list of subtrees that are addresses; whether there are others. `minimum` and `maximum` have no
-/// place beside a base.
+/// Collects the address bases of a sequence of subtrees; returns whether there are others. `minimum` and `maximum` are
+/// not allowed.
 fn subtrees<'a>(list: &'a [u8], found: &mut Vec<&'a [u8]>) -> Result<bool, DerError> {
     let mut has_others = false;
     let mut list = Reader::new(list);
@@ -157,7 +157,7 @@ fn alternative_addresses(names: Option<&[u8]>) -> Result<Vec<&[u8]>, EmailFault>
         let name = names.any()?;
         match name.tag {
             RFC822_NAME => found.push(name.value),
-            // An address that is not ASCII (RFC 9598), to which constraints on addresses apply as well.
+            // An address that is not ASCII (RFC 9598); constraints on addresses apply to it too.
             OTHER_NAME if Reader::new(name.value).expect(der::OID)?.value == SMTP_UTF8_MAILBOX => {
                 return Err(EmailFault::Address);
             }
@@ -189,7 +189,7 @@ fn subject_addresses(subject: &[u8]) -> Result<Vec<&[u8]>, EmailFault> {
     Ok(found)
 }
 
-/// An address in the form that has one reading only: no quotes, comments, literals, or anything beyond ASCII.
+/// An unambiguous address: without quotes, comments, literals or characters beyond ASCII.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mailbox<'a> {
     /// Compared byte by byte.
@@ -212,14 +212,14 @@ impl std::fmt::Display for Mailbox<'_> {
     }
 }
 
-/// What a constraint on addresses can say.
+/// A constraint on addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subtree<'a> {
     /// One address: `root@example.com`.
     Mailbox(Mailbox<'a>),
-    /// Every address at a host, and at no host below: `example.com`.
+    /// Every address at this host, but not at hosts below it: `example.com`.
     Host(&'a str),
-    /// Every address at a host below, and none at the host of that name, with its leading dot: `.example.com`.
+    /// Every address at hosts below this one, but not at the host itself; with the leading dot: `.example.com`.
     Domain(&'a str),
 }
 
@@ -280,8 +280,8 @@ const EMAIL_ADDRESS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
 /// 1.3.6.1.5.5.7.8.9, id-on-SmtpUTF8Mailbox.
 const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
 
-/// Addresses of one certificate that are compared, and subtrees of one CA: a path has few of each, and whoever writes
-/// thousands wants us to be busy.
+/// Maximum number of addresses of one certificate, and of subtrees of one CA. Real paths have few; thousands would be
+/// an attack on the proxy's CPU time.
 const ADDRESSES_MAX: usize = 64;
 const SUBTREES_MAX: usize = 256;
 

@@ -1,8 +1,8 @@
-//! Lists that come from elsewhere than from files: what of them may be put in force, held against what is.
+//! CRLs that the proxy fetched: which of them may become active, compared with the active CRLs.
 //!
-//! A file is put in its place by somebody who means it. What a server answers is not: an infrastructure CRL in the place
-//! of the full one, a CA restored from last week's backup and a forgery all look like a list. So one that takes anything
-//! back is refused until an operator has said that it is meant.
+//! An operator who replaces a file intends the change. A server's response carries no such intention: it may be the
+//! infrastructure CRL instead of the full one, the CRL of a CA restored from an old backup, or a forgery. The proxy
+//! therefore refuses a CRL that drops revocations until an operator accepts it.
 
 use std::sync::Arc;
 
@@ -16,16 +16,16 @@ use crate::revocation::RevocationIndex;
 use crate::set_aside::SetAsideRule;
 use crate::store::TrustStore;
 
-/// What was fetched, list by list.
+/// The result of examining a fetched document.
 #[derive(Debug, Default)]
 pub struct ExaminedCrls {
-    /// The newest list of each issuer of the bundle, and how it compares with what is in force.
+    /// The newest CRL of each issuer of the bundle, compared with the active CRL.
     pub crls: Vec<(FetchedCrl, CrlComparison)>,
-    /// Lists that are of no use, and why: sentences, of the first that there are.
+    /// Why CRLs are unusable, as sentences. Limited to the first few.
     pub unusable: Vec<String>,
 }
 
-/// A list whose signature has been checked with the key of an issuer of the bundle.
+/// A CRL whose signature was verified with the key of an issuer of the bundle.
 #[derive(Clone, Debug)]
 pub struct FetchedCrl {
     pub(crate) issuer: Fingerprint,
@@ -34,54 +34,53 @@ pub struct FetchedCrl {
     der: Arc<[u8]>,
 }
 
-/// How a list compares with the one of the same issuer key that is in force.
+/// How a CRL compares with the active CRL of the same issuer key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrlComparison {
-    /// It is the one in force, or says nothing that this one does not.
+    /// It is the active CRL, or has no revocation that the active CRL lacks.
     Active,
-    /// It may be put in force.
+    /// It may become active.
     Newer,
-    /// The very list that an operator has replaced: out of force for good, whoever has it still.
+    /// An operator has replaced exactly this CRL. It never becomes active again.
     Replaced,
-    /// It takes something back: another list in its place, an old copy, a CA set back or one that has pruned its list.
+    /// It drops revocations: it is another CRL, an old copy, from a CA that was restored, or the CA removed entries.
     DropsRevocations {
-        /// Number of the one in force.
+        /// Number of the active CRL.
         active_number: String,
-        /// Whether its number is lower than that.
+        /// Whether its own number is lower.
         is_older: bool,
-        /// How many revoked certificates it does not name.
+        /// How many revoked certificates it lacks.
         lacking: usize,
-        /// How many are revoked.
+        /// How many certificates the active CRL revokes.
         of: usize,
     },
 }
 
 impl TrustStore {
-    /// Holds the lists of a PEM text against those in force. Long lists take their time.
+    /// Compares the CRLs of a PEM document with the active CRLs. Large CRLs take a while.
     ///
     /// # Errors
-    /// Text that is not PEM, is cut short, or holds something that is no list.
+    /// A document that is not PEM, is truncated, or contains a block that is not a CRL.
     pub fn examine(&self, fetched: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
         let blocks = pem::crls(&fetched)?;
-        // As long as the blocks themselves, and a third more.
+        // The document is a third larger than the blocks; free it early.
         drop(fetched);
         self.revocation.examine_blocks(blocks)
     }
 
-    /// As [`Self::examine`], of the DER of one list: how [`FetchedCrl::der`] is kept.
+    /// As [`Self::examine`], for the DER of one CRL, the format in which [`FetchedCrl::der`] is stored.
     ///
     /// # Errors
-    /// Bytes that are no list.
-    pub fn examine_der(&self, kept: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
+    /// Bytes that are not a CRL.
+    pub fn examine_der(&self, stored: Named<Vec<u8>>) -> Result<ExaminedCrls, PkiProblem> {
         self.revocation.examine_blocks(vec![Block {
-            name: kept.name,
+            name: stored.name,
             number: 1,
-            der: kept.value,
+            der: stored.value,
         }])
     }
 
-    /// The same with these lists in force, as the next generation. Whatever is built on it keeps them while they are the
-    /// newest.
+    /// The next generation with these CRLs active. Stores that are built on it keep them while they are the newest.
     #[must_use]
     pub fn with_crls(&self, lists: &[FetchedCrl]) -> Self {
         let mut next = self.next();
@@ -97,23 +96,23 @@ impl TrustStore {
         next
     }
 
-    /// The same with what was in force before a start, as far as it goes before what files have now: where it is newer, and
-    /// where it names somebody whom a newer copy lacks. None: nothing of it does.
+    /// The next generation with stored CRLs from before a start, as far as they take precedence over the files. That is
+    /// so if they are newer, or if they revoke a certificate that a newer copy lacks. None if no stored CRL applies.
     #[must_use]
-    pub fn with_restored_crls(&self, kept: &[FetchedCrl]) -> Option<Self> {
+    pub fn with_restored_crls(&self, stored: &[FetchedCrl]) -> Option<Self> {
         let (mut restored, mut overruled) = (Vec::new(), Vec::new());
-        for list in kept {
+        for list in stored {
             let copy = match (self.compare(list), self.revocation.crls.get(&list.issuer)) {
                 (CrlComparison::Active | CrlComparison::Replaced, _) => continue,
-                (CrlComparison::DropsRevocations { .. }, Some(of_file))
-                    if list.crl.crl.age(&of_file.crl).is_le() =>
+                (CrlComparison::DropsRevocations { .. }, Some(from_file))
+                    if list.crl.crl.age(&from_file.crl).is_le() =>
                 {
-                    let Some(copy) = OverruledCrl::of(list.issuer, of_file, &list.crl) else {
+                    let Some(copy) = OverruledCrl::of(list.issuer, from_file, &list.crl) else {
                         continue;
                     };
                     Some(copy)
                 }
-                // By its number, as while it was in force, whomever the file names.
+                // The stored CRL applies by its number, whatever the file lists.
                 _ => None,
             };
             restored.push(list.clone());
@@ -128,7 +127,7 @@ impl TrustStore {
         Some(next)
     }
 
-    /// The same with other rules for what no longer counts; those of lists that are not there are without effect.
+    /// The next generation with other set-aside rules. Rules for CRLs that are not loaded have no effect.
     #[must_use]
     pub fn with_set_aside_rules(&self, rules: Vec<SetAsideRule>) -> Self {
         let mut next = self.next();
@@ -136,7 +135,7 @@ impl TrustStore {
         next
     }
 
-    /// What no longer counts.
+    /// The set-aside rules.
     pub fn set_aside_rules(&self) -> &[SetAsideRule] {
         &self.revocation.set_aside
     }
@@ -175,11 +174,11 @@ impl RevocationIndex {
                     der: block.der.into(),
                 },
                 SortedCrl::Unusable(why) => {
-                    examined.no_use(why);
+                    examined.note_unusable(why);
                     continue;
                 }
                 SortedCrl::Stray(crl) => {
-                    examined.no_use(format!(
+                    examined.note_unusable(format!(
                         "CRL {} is not used: no CA {} of the bundle signed it",
                         block.place(),
                         Subject(&crl.crl.issuer)
@@ -201,7 +200,6 @@ impl RevocationIndex {
         Ok(examined)
     }
 
-    /// How a list compares with what is in force now.
     fn compare(&self, list: &FetchedCrl) -> CrlComparison {
         let Some(active) = self.crls.get(&list.issuer) else {
             return CrlComparison::Newer;
@@ -234,7 +232,6 @@ impl RevocationIndex {
         }
     }
 
-    /// Subjects of the bundle's CAs whose list in force was fetched, here or by an agent, and that are not among these.
     fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
         let fetched = self.anchors.issuers().into_iter().filter(|(issuer, _)| {
             let active = self.crls.get(issuer);
@@ -244,8 +241,6 @@ impl RevocationIndex {
         fetched.map(|(_, subject)| subject).collect()
     }
 
-    /// The rule by which `list` takes the place of the one in force, where its number alone would not let it; with it
-    /// go the others that still matter.
     fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
         let others = self.set_aside.iter().filter(|rule| {
             rule.issuer != list.issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
@@ -263,8 +258,8 @@ impl RevocationIndex {
 }
 
 impl ExaminedCrls {
-    fn no_use(&mut self, why: String) {
-        if self.unusable.len() < USELESS_TOLD_MAX {
+    fn note_unusable(&mut self, why: String) {
+        if self.unusable.len() < UNUSABLE_REPORTED_MAX {
             self.unusable.push(why);
         }
     }
@@ -283,30 +278,30 @@ impl FetchedCrl {
         self.issuer
     }
 
-    /// Digest of the list.
+    /// Digest of the CRL.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.crl.fingerprint
     }
 
-    /// CRL number, as people write it.
+    /// The CRL number as printed.
     #[must_use]
     pub fn number(&self) -> String {
         self.crl.crl.number_text()
     }
 
-    /// How many certificates it revokes.
+    /// Number of certificates that it revokes.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.crl.crl.serials.len()
     }
 
-    /// Its bytes, to be kept.
+    /// The DER, to be stored.
     #[must_use]
     pub fn der(&self) -> Arc<[u8]> {
         Arc::clone(&self.der)
     }
 }
 
-/// Lists of no use that are told of. An answer has room for hundreds of thousands, and each would be an alarm.
-const USELESS_TOLD_MAX: usize = 16;
+/// Maximum number of reported unusable CRLs. A response can hold hundreds of thousands, and each would raise an alarm.
+const UNUSABLE_REPORTED_MAX: usize = 16;

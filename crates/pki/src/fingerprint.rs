@@ -4,12 +4,12 @@ use std::fmt;
 
 use aws_lc_rs::digest;
 
-/// A SHA-256 digest that stands for what it was made of.
+/// A SHA-256 digest that identifies its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of parts, each with its length, so that no two lists of parts read the same.
+    /// Digest of parts, each with its length, so that no two sequences of parts give the same input.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         for part in parts {
@@ -21,7 +21,7 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// One that was written down.
+    /// A digest that was stored.
     pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` has it.
+/// SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` prints it.
 pub fn fingerprint_of(der: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());

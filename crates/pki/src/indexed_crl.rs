@@ -7,17 +7,17 @@ use crate::crl::Crl;
 use crate::fingerprint::Fingerprint;
 use crate::signature;
 
-/// A list of a copy that is newer than the one in force and takes something back.
+/// A CRL of a copy that is newer than the active CRL and drops revocations.
 #[derive(Clone, Debug)]
 pub(crate) struct OverruledCrl {
     pub(crate) issuer: Fingerprint,
-    /// The list in force.
+    /// The active CRL.
     pub(crate) by: Fingerprint,
     pub(crate) why: String,
 }
 
 impl OverruledCrl {
-    /// A list that a file has, if it is such a one.
+    /// A CRL of a copy that the active CRL overrules; none if it does not.
     pub(crate) fn of(issuer: Fingerprint, crl: &IndexedCrl, active: &IndexedCrl) -> Option<Self> {
         if crl.origin != CrlOrigin::Copy || crl.fingerprint == active.fingerprint {
             return None;
@@ -38,34 +38,34 @@ impl OverruledCrl {
     }
 }
 
-/// A CRL that counts, or may come to count.
+/// A CRL that is in use, or may be used later.
 #[derive(Debug)]
 pub(crate) struct IndexedCrl {
     pub(crate) crl: Crl,
-    /// Of its DER.
+    /// Digest of its DER.
     pub(crate) fingerprint: Fingerprint,
-    /// Where it stood: `"crl.pem" block 1`.
+    /// File and PEM block: `"crl.pem" block 1`.
     pub(crate) place: String,
     pub(crate) origin: CrlOrigin,
-    /// The DER of a stray, for its signature is still to be checked. Empty once that is done.
+    /// The DER of a stray, because its signature is still to be verified. Empty for other CRLs.
     pub(crate) unverified: Box<[u8]>,
 }
 
 impl IndexedCrl {
-    /// Whether this key signed a stray.
+    /// Whether this key signed the stray.
     pub(crate) fn is_signed_by(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
         Signed::read(&self.unverified)
             .is_ok_and(|(_, signed)| signature::check_signed(signed, spki).is_ok())
     }
 }
 
-/// Where a CRL came from.
+/// The source of a CRL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CrlOrigin {
-    /// One of the materials: it is there again when they are read again.
+    /// A file of the configuration; it is there again at the next reload.
     File,
-    /// One of them that something else has fetched.
+    /// A file that another process fetches.
     Copy,
-    /// Handed in: the stores built on this one have it from this one.
+    /// Fetched by the proxy; stores built on this one inherit it.
     Fetched,
 }

@@ -1,4 +1,4 @@
-//! What kind of key a SubjectPublicKeyInfo holds, and how large: for people, and for what is too small.
+//! Kind and size of the key in a SubjectPublicKeyInfo, for messages and for the check of small keys.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use crate::der::{self, Reader};
 /// A public key by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
-    /// RSA with so many bits of modulus; zero for what is not well formed.
+    /// RSA with the modulus size in bits; zero for a malformed key.
     Rsa(usize),
-    /// ECDSA over a curve of this name.
+    /// ECDSA with the name of the curve.
     Ecdsa(&'static str),
     Ed25519,
     Other,
 }
 
 impl KeyKind {
-    /// Reads a whole SubjectPublicKeyInfo.
+    /// Parses a whole SubjectPublicKeyInfo.
     pub(crate) fn of(spki: &[u8]) -> Self {
         parts(spki).map_or(Self::Other, |(algorithm, key)| match algorithm {
             _ if algorithm.starts_with(RSA_ENCRYPTION) => Self::Rsa(modulus_bits(key)),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustls_pki_types::UnixTime;
 
-/// When a verified certificate below a CA was seen last, in seconds of Unix time; 0: never.
+/// When a verified certificate below a CA was last seen, in seconds of Unix time; 0: never.
 #[derive(Debug, Default)]
 pub(crate) struct LastSeen(AtomicU64);
 
@@ -17,7 +17,7 @@ impl LastSeen {
         }
     }
 
-    /// A clock that was ahead, or a damaged file, would keep a CA in use until that time has come.
+    /// A clock that was ahead, or a damaged file, would otherwise mark a CA as used until that time.
     pub(crate) fn clamp(&self, now: UnixTime) {
         let latest = now.as_secs().saturating_add(HOUR);
         self.0.fetch_min(latest, Ordering::Relaxed);

@@ -1,8 +1,7 @@
-//! Signatures of another time: RSA with SHA-1, and RSA keys under 2048 bits, of those CAs alone that
-//! `legacy_signatures` names.
+//! Legacy signatures: RSA with SHA-1, and RSA keys under 2048 bits, only for the CAs in `legacy_signatures`.
 //!
-//! A name is matched in the bundle, once, and what is admitted afterwards is the key found there. So the algorithms
-//! here verify nothing that another key has signed, whatever path is built with them.
+//! A CA is found in the bundle by name once; from then on its key is what counts. These algorithms verify no signature
+//! by another key, whatever path is built with them.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -23,15 +22,15 @@ use crate::fingerprint::Fingerprint;
 use crate::key::{self, KeyKind};
 use crate::signature::{self, SignatureFault};
 
-/// The CAs that are named, and the algorithms that admit what their keys have signed.
+/// The named CAs, and the algorithms that accept signatures by their keys.
 #[derive(Debug, Default)]
 pub(crate) struct LegacySignatures {
     issuers: Vec<Arc<Issuer>>,
-    algorithms: Vec<OfNamedKeys>,
+    algorithms: Vec<NamedKeyAlgorithm>,
 }
 
 impl LegacySignatures {
-    /// Finds the named CAs in a bundle, by their subjects in RFC 2253.
+    /// Finds the named CAs in a bundle by their subjects in RFC 2253.
     pub(crate) fn of(bundle: &Bundle, named: &[String]) -> Self {
         let mut issuers: Vec<_> = bundle
             .issuers
@@ -47,7 +46,7 @@ impl LegacySignatures {
             .iter()
             .filter_map(|issuer| Some(key::parts(&issuer.spki)?.1.into()));
         let keys: Arc<Keys> = Arc::new(keys.collect());
-        let algorithms = KINDS.iter().map(|kind| OfNamedKeys {
+        let algorithms = KINDS.iter().map(|kind| NamedKeyAlgorithm {
             kind,
             keys: Arc::clone(&keys),
         });
@@ -57,43 +56,44 @@ impl LegacySignatures {
         }
     }
 
-    /// Whether no CA of the bundle is named: nothing is admitted.
+    /// Whether no CA of the bundle is named, so that no legacy signature is accepted.
     pub(crate) fn is_empty(&self) -> bool {
         self.issuers.is_empty()
     }
 
-    /// Subjects of the CAs that are named and there.
+    /// Subjects of the named CAs that are in the bundle.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &str> {
         self.issuers.iter().map(|issuer| issuer.text.as_str())
     }
 
-    /// Whether this issuer is one of them.
+    /// Whether this issuer is named.
     pub(crate) fn names(&self, issuer: Fingerprint) -> bool {
         self.issuers.iter().any(|named| named.id == issuer)
     }
 
-    /// Whether a certificate's key is too small for today, and one of them is said to have certified it. Whoever made
-    /// the certificate can say so: the verdict on the chain tells.
+    /// Whether a certificate's key is too small for other CAs, and its issuer name is that of a named CA. The name is
+    /// unverified; the verdict on the chain decides.
     pub(crate) fn may_admit_key_of(&self, certificate: &Certificate<'_>) -> bool {
         let mut named = self.issuers.iter();
         is_small_rsa(certificate.spki) && named.any(|issuer| issuer.has_name(certificate.issuer))
     }
 
-    /// What paths are built with: the algorithms of today, and before them ours.
+    /// The algorithms to build paths with: the legacy algorithms first, then the strict ones.
     ///
-    /// webpki takes the first whose identifier fits and looks no further; ours hand on to today's what no named key
-    /// has signed.
+    /// webpki uses the first algorithm with a matching identifier. The legacy ones therefore pass signatures by other
+    /// keys to the strict ones.
     pub(crate) fn algorithms(&self) -> Vec<&dyn SignatureVerificationAlgorithm> {
-        let ours = self.algorithms.iter();
-        ours.map(|algorithm| algorithm as &dyn SignatureVerificationAlgorithm)
+        let legacy = self.algorithms.iter();
+        legacy
+            .map(|algorithm| algorithm as &dyn SignatureVerificationAlgorithm)
             .chain(signature::algorithms().all.iter().copied())
             .collect()
     }
 
-    /// As [`signature::check_signed`], by the key of an issuer that may be a named one.
+    /// As [`signature::check_signed`], with the key of an issuer that may be a named CA.
     ///
     /// # Errors
-    /// As there.
+    /// As [`signature::check_signed`].
     pub(crate) fn check_signed(
         &self,
         signed: Signed<'_>,
@@ -107,19 +107,19 @@ impl LegacySignatures {
     }
 }
 
-/// Whether a SubjectPublicKeyInfo is of an RSA key that only named CAs may have certified.
+/// Whether a SubjectPublicKeyInfo holds an RSA key that only named CAs may certify.
 pub(crate) fn is_small_rsa(spki: &[u8]) -> bool {
     matches!(KeyKind::of(spki), KeyKind::Rsa(bits) if SMALL_RSA_BITS.contains(&bits))
 }
 
-/// Whether what is signed needs a named issuer for its algorithm's sake.
+/// Whether the signature algorithm requires a named issuer.
 pub(crate) fn is_sha1(signed: Signed<'_>) -> bool {
     signed.algorithm == RSA_PKCS1_SHA1.as_ref()
 }
 
-/// Checks what the holder of a small RSA key has signed in a TLS 1.2 handshake.
+/// Verifies the TLS 1.2 handshake signature of a client or member with a small RSA key.
 ///
-/// Of the signatures that TLS 1.3 allows, aws-lc verifies none by so small a key.
+/// aws-lc verifies none of the TLS 1.3 signatures with so small a key.
 ///
 /// # Errors
 /// A signature that this key did not make, or a scheme other than PKCS #1 with SHA-256 or SHA-512.
@@ -144,7 +144,8 @@ pub(crate) fn check_small_key(
         .map_err(|_| SignatureFault::Wrong)
 }
 
-/// The schemes of a handshake, those first that small keys can be verified by: a peer picks the first that it can make.
+/// The signature schemes of a handshake. Schemes that work with small keys come first, because a peer picks the first
+/// that it supports.
 pub(crate) fn schemes(legacy: &LegacySignatures) -> Vec<SignatureScheme> {
     let mut schemes = signature::algorithms().supported_schemes();
     if !legacy.is_empty() {
@@ -160,17 +161,17 @@ pub(crate) fn schemes(legacy: &LegacySignatures) -> Vec<SignatureScheme> {
     schemes
 }
 
-/// One kind of signature, by small keys too, if the key is a named CA's; otherwise as today.
+/// One kind of signature: also by small keys if the key belongs to a named CA, otherwise strict.
 #[derive(Debug)]
-struct OfNamedKeys {
-    kind: &'static Kind,
+struct NamedKeyAlgorithm {
+    kind: &'static SignatureKind,
     keys: Arc<Keys>,
 }
 
-/// Keys without their algorithm.
+/// Keys without their algorithm identifiers.
 type Keys = HashSet<Box<[u8]>, RandomState>;
 
-impl SignatureVerificationAlgorithm for OfNamedKeys {
+impl SignatureVerificationAlgorithm for NamedKeyAlgorithm {
     fn verify_signature(
         &self,
         public_key: &[u8],
@@ -178,8 +179,8 @@ impl SignatureVerificationAlgorithm for OfNamedKeys {
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
         if !self.keys.contains(public_key) {
-            let today = self.kind.today.ok_or(InvalidSignature)?;
-            return today.verify_signature(public_key, message, signature);
+            let strict = self.kind.strict.ok_or(InvalidSignature)?;
+            return strict.verify_signature(public_key, message, signature);
         }
         UnparsedPublicKey::new(self.kind.legacy, public_key)
             .verify(message, signature)
@@ -195,29 +196,29 @@ impl SignatureVerificationAlgorithm for OfNamedKeys {
     }
 }
 
-/// A signature's identifier, what verifies it by keys from 1024 bits, and what verifies it today.
+/// A signature's identifier, its algorithm for keys from 1024 bits, and its strict algorithm.
 #[derive(Debug)]
-struct Kind {
+struct SignatureKind {
     signature: AlgorithmIdentifier,
     legacy: &'static RsaParameters,
-    today: Option<&'static dyn SignatureVerificationAlgorithm>,
+    strict: Option<&'static dyn SignatureVerificationAlgorithm>,
 }
 
-static KINDS: [Kind; 3] = [
-    Kind {
+static KINDS: [SignatureKind; 3] = [
+    SignatureKind {
         signature: RSA_PKCS1_SHA1,
         legacy: &aws_lc::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
-        today: None,
+        strict: None,
     },
-    Kind {
+    SignatureKind {
         signature: alg_id::RSA_PKCS1_SHA256,
         legacy: &aws_lc::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY,
-        today: Some(webpki::aws_lc_rs::RSA_PKCS1_2048_8192_SHA256),
+        strict: Some(webpki::aws_lc_rs::RSA_PKCS1_2048_8192_SHA256),
     },
-    Kind {
+    SignatureKind {
         signature: alg_id::RSA_PKCS1_SHA512,
         legacy: &aws_lc::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
-        today: Some(webpki::aws_lc_rs::RSA_PKCS1_2048_8192_SHA512),
+        strict: Some(webpki::aws_lc_rs::RSA_PKCS1_2048_8192_SHA512),
     },
 ];
 
@@ -226,5 +227,5 @@ const RSA_PKCS1_SHA1: AlgorithmIdentifier = AlgorithmIdentifier::from_slice(&[
     0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05, 0x05, 0x00,
 ]);
 
-/// Sizes that aws-lc verifies for legacy use alone; nothing under them is verified at all.
+/// Sizes that aws-lc verifies only for legacy use. Smaller keys are never verified.
 const SMALL_RSA_BITS: RangeInclusive<usize> = 1024..=2047;

@@ -1,8 +1,8 @@
-//! Trust store, verdicts, credentials, and the rustls configurations made of them.
+//! Trust store, verdicts, credentials, and the rustls configurations that use them.
 //!
-//! It takes bytes, never paths, and time as an argument; the rustls verifiers use the time rustls gives them, and the
-//! keys of tickets, whom nobody gives one, a clock that only runs.
-//! It knows nothing of HTTP or TOML.
+//! The crate takes bytes instead of paths, and time as an argument. The rustls verifiers use the time that rustls
+//! passes. The keys of session tickets get no time, so they use a monotonic clock.
+//! The crate does not depend on HTTP or TOML.
 
 mod anchors;
 mod bundle;

@@ -1,8 +1,8 @@
-//! The certificates of a listener, and which of them a client is shown: by the name it asks for, then by the
-//! signatures it can check.
+//! The certificates of a listener, and which one a client gets: by the requested server name, then by the signature
+//! schemes that it supports.
 //!
-//! Names are read from the subjectAltName alone, as clients read them. A certificate without one is good for no name:
-//! it is shown only to those for whom no other would be any better.
+//! As in clients, only names in the subjectAltName count. A certificate without one is valid for no name. A client gets
+//! it only if no other certificate fits better.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::problem::PkiProblem;
 #[derive(Debug)]
 pub struct ListenerCredentials {
     keys: Vec<Arc<CertifiedKey>>,
-    /// Places in `keys` by a name in lower case; those of wildcards by what follows the `*`: `.example.com`.
+    /// Positions in `keys` by lower-case name; wildcards by the part after `*`: `.example.com`.
     exact: HashMap<String, Vec<usize>>,
     wildcard: HashMap<String, Vec<usize>>,
 }
 
 impl ListenerCredentials {
-    /// Sorts credentials by the names that they are good for.
+    /// Indexes credentials by the names for which they are valid.
     ///
     /// # Errors
-    /// No credential.
+    /// There is no credential.
     pub fn new<'c>(
         credentials: impl IntoIterator<Item = &'c Credential>,
     ) -> Result<Self, PkiProblem> {
@@ -39,11 +39,11 @@ impl ListenerCredentials {
         for credential in credentials {
             for name in credential.names() {
                 let name = name.to_ascii_lowercase();
-                let places = match name.strip_prefix('*') {
+                let positions = match name.strip_prefix('*') {
                     Some(rest) => shown.wildcard.entry(rest.to_owned()),
                     None => shown.exact.entry(name),
                 };
-                places.or_default().push(shown.keys.len());
+                positions.or_default().push(shown.keys.len());
             }
             shown.keys.push(Arc::new(credential.certified_key()));
         }
@@ -55,32 +55,32 @@ impl ListenerCredentials {
         }
     }
 
-    /// Whether a certificate is good for a name that a client asks for.
+    /// Whether a certificate is valid for a requested server name.
     pub fn are_valid_for(&self, name: &str) -> bool {
-        self.good_for(&name.to_ascii_lowercase()).next().is_some()
+        self.valid_for(&name.to_ascii_lowercase()).next().is_some()
     }
 
-    /// Whether no certificate is good for any name: with nobody to be served by name.
+    /// Whether no certificate is valid for any name.
     pub fn have_no_names(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty()
     }
 
-    /// Those that are good for a name in lower case: under their own name first, then as wildcards. A `*` stands for
-    /// one label, the first (RFC 6125, 6.4.3).
-    fn good_for(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
+    /// The credentials that are valid for a lower-case name: exact names first, then wildcards. A `*` matches the first
+    /// label only (RFC 6125, 6.4.3).
+    fn valid_for(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
         let rest = name.find('.').map(|dot| &name[dot..]);
         let wildcard = rest.and_then(|rest| self.wildcard.get(rest));
-        let places = self.exact.get(name).into_iter().chain(wildcard).flatten();
-        places.filter_map(|place| self.keys.get(*place))
+        let positions = self.exact.get(name).into_iter().chain(wildcard).flatten();
+        positions.filter_map(|position| self.keys.get(*position))
     }
 
     fn choose(&self, name: Option<&str>, known: &[SignatureScheme]) -> Option<&Arc<CertifiedKey>> {
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(known).is_some();
         let name = name.map(str::to_ascii_lowercase).unwrap_or_default();
-        let mut good = self.good_for(&name).peekable();
-        // Where none fits, the handshake ends with the alert that says so: one of another name would be no better.
-        match good.peek().copied() {
-            Some(first) => good.find(fits).or(Some(first)),
+        let mut valid = self.valid_for(&name).peekable();
+        // If none fits, the handshake fails with the appropriate alert; a certificate for another name would not help.
+        match valid.peek().copied() {
+            Some(first) => valid.find(fits).or(Some(first)),
             None => self.keys.iter().find(fits).or_else(|| self.keys.first()),
         }
     }

@@ -1,4 +1,4 @@
-//! Questions that people ask about one certificate: which lists speak of it, since when, and why.
+//! Information about one certificate: its entries in CRLs, with date and reason.
 
 use std::sync::Arc;
 
@@ -13,26 +13,26 @@ use crate::pem::{self, Named};
 use crate::refusal::claimed_certname;
 use crate::store::{CrlStatus, TrustStore};
 
-/// What the list in force of one issuer says of a serial.
+/// What the active CRL of one issuer says about a serial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlListing {
-    /// The list; none where the issuer has none.
+    /// The CRL; none if the issuer has none.
     pub crl: Option<CrlStatus>,
-    /// Whether the serial is on it.
+    /// Whether the CRL lists the serial.
     pub is_listed: bool,
 }
 
-/// A serial's entry in a list.
+/// A serial's entry in a CRL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlEntry {
-    /// Since when it is revoked.
+    /// When the certificate was revoked.
     pub revoked_at: UnixTime,
-    /// Why, in the words of RFC 5280 (5.3.1); none if the CA does not say.
+    /// The reason in the terms of RFC 5280 (5.3.1); none if the CA gives none.
     pub reason: Option<&'static str>,
 }
 
 impl TrustStore {
-    /// What the list of each CA of this name says of a serial: after a renewal with another key there are several.
+    /// What the CRL of each CA with this name says about a serial. After a renewal with another key there are several.
     pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<CrlListing> {
         let named = self
             .anchors
@@ -52,8 +52,9 @@ impl TrustStore {
         named.map(listing).collect()
     }
 
-    /// Why a certificate is refused by its own name, serial and digest: its issuer's list, or the operator. Made for many
-    /// at once: CAs above it are not looked at, and of CAs of one name the serial has to be on each one's list.
+    /// Why a certificate is refused by its own name, serial and digest: its issuer's CRL, or a block. Made for many
+    /// certificates at once: CAs above it are not checked, and if several CAs have the name, the CRL of each must list
+    /// the serial.
     pub fn is_out(
         &self,
         certname: &str,
@@ -87,24 +88,24 @@ impl TrustStore {
     }
 }
 
-/// What a certificate says of itself, believed or not.
+/// The content of a certificate, verified or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Its subject (RFC 2253).
     pub subject: String,
-    /// The name of an agent, where the subject is one by the rules of Puppet's CA.
+    /// The certname, if the subject is one by the rules of Puppet's CA.
     pub certname: Option<String>,
     /// Its serial in hexadecimal.
     pub serial: String,
     /// Its issuer (RFC 2253).
     pub issuer: String,
-    /// When its time begins.
+    /// Start of its validity period.
     pub not_before: UnixTime,
-    /// When it ends.
+    /// End of its validity period.
     pub not_after: UnixTime,
 }
 
-/// What a certificate says of itself; none for bytes that are none.
+/// The content of a certificate; none for bytes that are not a certificate.
 pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
     let certificate = Certificate::read(der).ok()?;
     Some(CertificateFacts {
@@ -117,9 +118,9 @@ pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
     })
 }
 
-/// Looks a serial up in PEM that holds lists: slowly, since the index keeps neither dates nor reasons.
+/// Looks a serial up in PEM with CRLs. It is slow, because the index stores neither dates nor reasons.
 ///
-/// What cannot be read has no entry; whether a serial is revoked is not decided by this.
+/// Unreadable input gives no entry; this function does not decide whether a serial is revoked.
 pub fn crl_entry_in_pem(
     lists: &Named<Vec<u8>>,
     issuer: &str,
@@ -130,7 +131,7 @@ pub fn crl_entry_in_pem(
     lists.find_map(|block| crl_entry_in_der(&block.der, issuer, serial))
 }
 
-/// As [`crl_entry_in_pem`], of the DER of one list.
+/// As [`crl_entry_in_pem`], for the DER of one CRL.
 pub fn crl_entry_in_der(list: &[u8], issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
     let found = entry_of(list, issuer, serial.content());
     found.ok().flatten()

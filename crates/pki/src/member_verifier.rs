@@ -1,4 +1,4 @@
-//! The verifier of members' certificates: the same paths and the same CRL index as for clients, and the name.
+//! Verifies members' certificates: paths and CRL index as for clients, and the name.
 
 use std::sync::Arc;
 
@@ -23,57 +23,57 @@ pub enum MemberError {
     /// The chain is not acceptable.
     #[error("the member's certificate {certificate} {what} ({reason}). {detail}")]
     Certificate {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// Which certificate.
+        /// The certificate.
         certificate: String,
-        /// The reason as a sentence's end.
+        /// The reason as the end of a sentence.
         what: &'static str,
-        /// More about it; may be empty.
+        /// Further details; may be empty.
         detail: String,
     },
-    /// A certificate of old, with its name in the subject only.
+    /// An old-style certificate whose name is only in the subject.
     #[error(
         "the member's certificate {certificate} has no subjectAltName, so it is not valid for {expected}; reissue it with dns_alt_names, or set `name_from_cn = true` in this pool's tls if its CN is that name"
     )]
     NoSubjectAltName {
-        /// Which certificate.
+        /// The certificate.
         certificate: String,
-        /// The name that was dialled.
+        /// The name to which the proxy connected.
         expected: String,
     },
-    /// A certificate of old whose subject is not the name that was dialled.
+    /// An old-style certificate whose subject is not that name.
     #[error(
         "the member's certificate {certificate} has no subjectAltName, and its CN is not {expected}; set `server_name` \
          to the CN if that is the member's name"
     )]
     WrongCommonName {
-        /// Which certificate.
+        /// The certificate.
         certificate: String,
-        /// The name that was dialled.
+        /// The name to which the proxy connected.
         expected: String,
     },
-    /// Its key can be verified in no handshake of today.
+    /// The key is too small for the handshake.
     #[error(
         "the member's RSA key has fewer than 2048 bits: the proxy can verify it only in TLS 1.2, with PKCS #1 signatures and SHA-256 or SHA-512; create a new key for the member"
     )]
     SmallKey,
-    /// It is another server's.
+    /// It belongs to another server.
     #[error(
         "the member's certificate {certificate} is valid for {presented}, not for {expected}; set `server_name` if that is the member's name"
     )]
     WrongName {
-        /// Which certificate.
+        /// The certificate.
         certificate: String,
-        /// The name that was dialled.
+        /// The name to which the proxy connected.
         expected: String,
-        /// The names it is for.
+        /// The names for which it is valid.
         presented: String,
     },
 }
 
 impl MemberError {
-    /// Finds it in what a handshake with a member failed with.
+    /// Finds this error in the error of a handshake with a member.
     pub fn find(error: &Error) -> Option<&Self> {
         match error {
             Error::InvalidCertificate(CertificateError::Other(OtherError(error))) => {
@@ -113,7 +113,7 @@ pub(crate) struct MemberVerifier {
 }
 
 impl MemberVerifier {
-    /// `name_from_cn`: whether a certificate without a subjectAltName is good for its CN.
+    /// `name_from_cn`: whether a certificate without a subjectAltName is valid for its CN.
     pub(crate) fn new(trust: Arc<TrustStore>, name_from_cn: bool) -> Self {
         Self {
             trust,
@@ -180,14 +180,14 @@ impl ServerCertVerifier for MemberVerifier {
 }
 
 impl TrustStore {
-    /// Holds a member's certificate against the lists and blocks in force here, after it was verified elsewhere: what
-    /// clients are judged by may be fetched, and newer than the files that members' verifiers were made of.
+    /// Checks a member's certificate against the active CRLs and blocks, after another store verified it. The CRLs for
+    /// clients may be fetched, and newer than the files that members' verifiers use.
     ///
     /// # Errors
-    /// It is on a list of the CA that has signed it, or the operator has blocked it.
+    /// The CA that signed it lists it in its CRL, or the operator has blocked it.
     pub fn check_member(&self, own: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         let Ok(read) = Certificate::read(own) else {
-            return Ok(()); // Nobody has verified that.
+            return Ok(()); // No verifier accepted it.
         };
         let mut issuers = self.anchors.bundle.issuers.values();
         let number = issuers.find_map(|issuer| {
@@ -197,7 +197,7 @@ impl TrustStore {
                 .flatten()?;
             let is_listed = indexed.crl.serials.contains(read.serial);
             let key = SubjectPublicKeyInfoDer::from(&*issuer.spki);
-            // Another CA of that name counts its own serials.
+            // Another CA with that name has its own serials.
             let has_signed =
                 || signature::check_signed(read.signed, &key) != Err(SignatureFault::Wrong);
             (is_listed && has_signed()).then(|| indexed.crl.number_text())
@@ -218,7 +218,7 @@ impl TrustStore {
         Err(MemberError::from(fault).into())
     }
 
-    /// Whether the operator has blocked this certificate itself, or its name.
+    /// Whether the operator has blocked this certificate or its name.
     fn is_blocked(&self, own: &[u8], read: &Certificate<'_>, now: UnixTime) -> bool {
         if self.deny.is_empty() {
             return false;
@@ -234,7 +234,7 @@ impl TrustStore {
     }
 }
 
-/// Holds the name that was dialled against a certificate whose chain has been verified.
+/// Checks the name of a certificate whose chain has been verified.
 fn check_name(
     leaf: &CertificateDer<'_>,
     server_name: &ServerName<'_>,
@@ -244,11 +244,11 @@ fn check_name(
     let facts = Certificate::read(leaf).map_err(|_| unreadable())?;
     let certificate = Subject(facts.subject).to_string();
     let expected = server_name.to_str().into_owned();
-    // Any subjectAltName at all, one without a name too, says that the CN is not meant (RFC 6125, 6.4.4).
+    // With any subjectAltName, even one without a name, the CN does not count (RFC 6125, 6.4.4).
     if facts.extensions.subject_alt_name.is_none() && name_from_cn {
         let is_named = match server_name {
             ServerName::DnsName(name) => is_cn_of(facts.subject, name.as_ref()),
-            // Nobody has ever put an address there for others to trust.
+            // A CN is never an address.
             _ => false,
         };
         return match is_named {
@@ -283,7 +283,7 @@ fn check_name(
     .into())
 }
 
-/// The certificate, where its key is too small and may be one that a named CA has certified.
+/// The certificate, if its key is too small and a named CA may have certified it.
 fn small_key_of_legacy<'a>(
     trust: &TrustStore,
     cert: &'a CertificateDer<'_>,
@@ -292,7 +292,7 @@ fn small_key_of_legacy<'a>(
     trust.anchors.legacy.may_admit_key_of(&leaf).then_some(leaf)
 }
 
-/// Whether a subject has one CN, and that is this name: whole, no wildcard, cases alike as in every name of a host.
+/// Whether a subject has exactly one CN and it equals this name: in full, without wildcards, ignoring case.
 fn is_cn_of(subject: &[u8], name: &str) -> bool {
     identity::Subject::only_cn(subject).is_some_and(|cn| cn.eq_ignore_ascii_case(name))
 }

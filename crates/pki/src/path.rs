@@ -1,7 +1,7 @@
 //! Paths from a certificate to an anchor: signatures, dates, depth, constraints, revocation.
 //!
-//! Paths are built and signatures checked by webpki. Each complete path is then judged here, and where it is not
-//! acceptable webpki goes on to the next: with a CA renewed, re-keyed or cross-signed, any acceptable path will do.
+//! webpki builds the paths and checks signatures. This module checks each complete path. If it refuses one, webpki
+//! tries the next: with a renewed, re-keyed or cross-signed CA, any acceptable path is enough.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::signature;
 use crate::store::TrustStore;
 
 impl TrustStore {
-    /// Builds and checks paths from a leaf until one is acceptable in every respect; where none is, once more with the
-    /// signatures that named CAs are admitted with.
+    /// Builds and checks paths from a leaf until one is acceptable. If none is, tries again with the legacy signatures
+    /// of the named CAs.
     ///
     /// # Errors
-    /// Why none is: of the paths that lead to an anchor rather than of those that lead nowhere.
+    /// Why no path is acceptable; faults of paths that lead to an anchor take precedence.
     pub(crate) fn verify_path(
         &self,
         leaf: &CertificateDer<'_>,
@@ -45,13 +45,13 @@ impl TrustStore {
         let algorithms = self.anchors.legacy.algorithms();
         let lenient = self.verify_path_with(&algorithms, None, leaf, sent, usage, now);
         lenient.map_err(|other| match other.reason {
-            // Not theirs: the fault is what it would be if nobody were named.
+            // Not a signature of a named CA: report the fault as if no CA were named.
             Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
             _ => other,
         })
     }
 
-    /// Tries the first steps that are taken here, where webpki may have refused what RFC 5280 allows.
+    /// Tries the starts of [`PathStart`], in case webpki refused what RFC 5280 allows.
     fn verify_from_starts(
         &self,
         mut fault: CertificateFault,
@@ -61,8 +61,8 @@ impl TrustStore {
         now: UnixTime,
     ) -> Result<Path, CertificateFault> {
         let intermediates = self.anchors.intermediates(sent);
-        let steps = match (fault.reason, Certificate::read(leaf)) {
-            // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
+        let starts = match (fault.reason, Certificate::read(leaf)) {
+            // If an anchor has the CA's own name, webpki reports a bad signature by that anchor.
             (Reason::PathConstraint | Reason::BadSignature, _) => {
                 PathStart::all(&self.anchors.bundle, &intermediates, now)
             }
@@ -72,11 +72,11 @@ impl TrustStore {
             _ => return Err(fault),
         };
         let algorithms = signature::algorithms().all;
-        for step in steps {
-            match self.verify_path_with(algorithms, Some(&step), leaf, sent, usage, now) {
+        for start in starts {
+            match self.verify_path_with(algorithms, Some(&start), leaf, sent, usage, now) {
                 Ok(path) => return Ok(path),
                 Err(other) => match other.reason {
-                    // The path is another's.
+                    // The path does not belong to this start.
                     Reason::UnknownIssuer | Reason::BadSignature => {}
                     _ => fault = other,
                 },
@@ -85,11 +85,11 @@ impl TrustStore {
         Err(fault)
     }
 
-    /// Builds paths that end at the bundle's anchors, or at a first step below one.
+    /// Builds paths that end at the bundle's anchors, or at a start below one.
     fn verify_path_with(
         &self,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
-        step: Option<&PathStart<'_>>,
+        start: Option<&PathStart<'_>>,
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         usage: KeyUsage,
@@ -106,7 +106,7 @@ impl TrustStore {
                 "Its issuer is empty.",
             ));
         }
-        // Whether it was a named CA that certified a small key is looked at when the path is known.
+        // Whether a named CA certified a small key is checked when the path is known.
         let may_be_small =
             !self.anchors.legacy.is_empty() && legacy_signatures::is_small_rsa(own.spki);
         if !signature::is_verifiable(own.spki) && !may_be_small {
@@ -117,27 +117,27 @@ impl TrustStore {
             ));
         }
         let mut intermediates = self.anchors.intermediates(sent);
-        // Where the path starts, it does not pass.
-        intermediates.retain(|der| step.is_none_or(|step| step.der != Some(der)));
+        // A path must not pass through its own start.
+        intermediates.retain(|der| start.is_none_or(|start| start.der != Some(der)));
         let accepted = RefCell::new(None);
         let refused = RefCell::new(None::<CertificateFault>);
         let check_path_found =
-            |path: &VerifiedPath<'_>| match self.check_path(leaf, path, step, now) {
+            |path: &VerifiedPath<'_>| match self.check_path(leaf, path, start, now) {
                 Ok(path) => {
                     accepted.replace(Some(path));
                     Ok(())
                 }
                 Err(fault) => {
                     let mut first = refused.borrow_mut();
-                    // Revoked is the one that a user of the agent can act on; else the first path found is the likeliest.
+                    // The user can act on a revocation; otherwise the first path found is the most likely one.
                     if first.is_none() || fault.reason == Reason::Revoked {
                         *first = Some(fault);
                     }
                     Err(webpki::Error::UnknownRevocationStatus)
                 }
             };
-        let anchors = step.map_or(&self.anchors.bundle.anchors[..], |step| {
-            std::slice::from_ref(&step.start)
+        let anchors = start.map_or(&self.anchors.bundle.anchors[..], |start| {
+            std::slice::from_ref(&start.trust_anchor)
         });
         let outcome = parsed.verify_for_usage(
             algorithms,
@@ -152,21 +152,21 @@ impl TrustStore {
             (Ok(_), Some(path), _) => Ok(path),
             (Err(_), _, Some(fault)) => Err(fault),
             (Err(error), _, None) => Err(self.anchors.fault(&error, leaf, sent, now)),
-            // webpki accepts only what `check_path_found` accepted. Should that change, nobody comes in by it.
+            // webpki accepts only paths that `check_path_found` accepted. If that ever changes, no client is accepted.
             (Ok(_), None, _) => Err(CertificateFault::new(Reason::UnknownIssuer, leaf, "")),
         }
     }
 
-    /// Judges one path on which every signature is right and every certificate but the anchor is in time.
+    /// Checks one path on which webpki verified every signature, and the dates of every certificate except the anchor.
     fn check_path(
         &self,
         leaf: &CertificateDer<'_>,
         path: &VerifiedPath<'_>,
-        step: Option<&PathStart<'_>>,
+        start: Option<&PathStart<'_>>,
         now: UnixTime,
     ) -> Result<Path, CertificateFault> {
-        let anchor = step
-            .map(|step| step.issuer)
+        let anchor = start
+            .map(|start| start.issuer)
             .or_else(|| self.anchors.bundle.anchor_ca(path.anchor()))
             .ok_or_else(|| CertificateFault::new(Reason::UnknownIssuer, leaf, ""))?;
         check_time(leaf, anchor, now)?;
@@ -174,11 +174,11 @@ impl TrustStore {
             .intermediate_certificates()
             .map(webpki::Cert::der)
             .collect();
-        if let Some(step) = step {
-            if !step.admits(&ders) {
+        if let Some(start) = start {
+            if !start.admits(&ders) {
                 return Err(CertificateFault::new(Reason::PathConstraint, leaf, ""));
             }
-            ders.extend(step.der.cloned());
+            ders.extend(start.der.cloned());
         }
         if ders.len() > usize::from(self.revocation.settings.depth) {
             return Err(CertificateFault::new(
@@ -204,11 +204,11 @@ impl TrustStore {
         emails
             .add(of_anchor.extensions.name_constraints)
             .map_err(not_admitted)?;
-        // From the anchor down, so that each certificate's issuer is at hand.
+        // From the anchor down, so that each certificate's issuer is known.
         for der in ders.iter().rev() {
             let ca = Certificate::read(der).map_err(malformed)?;
             check_ca(leaf, &ca)?;
-            // RFC 5280, 6.1.3 (b): a CA that certifies a key of its own is not constrained, an agent always is.
+            // RFC 5280, 6.1.3 (b): a self-issued CA is not constrained, an agent always is.
             if !ca.is_self_issued() {
                 emails.check(&ca).map_err(not_admitted)?;
             }
@@ -257,7 +257,7 @@ impl TrustStore {
     }
 }
 
-/// The anchor's own dates, which webpki does not look at.
+/// Checks the anchor's dates, which webpki ignores.
 fn check_time(
     leaf: &CertificateDer<'_>,
     anchor: &Ca,
@@ -275,7 +275,7 @@ fn check_time(
     }
 }
 
-/// What webpki does not ask of a CA on a path: that its key may sign certificates, and that it has a name.
+/// Checks what webpki does not: the key of a CA on the path may sign certificates, and the CA has a name.
 fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), CertificateFault> {
     if ca.subject == EMPTY_NAME || ca.issuer == EMPTY_NAME {
         return Err(CertificateFault::new(
@@ -297,8 +297,8 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Certi
     }
 }
 
-/// What webpki does not ask of a certificate that is no CA's: that it constrains nobody (RFC 5280, 4.2.1.10). Whoever
-/// signed it took it for a CA's, or signs what it is given.
+/// Checks what webpki does not: only a CA may have name constraints (RFC 5280, 4.2.1.10). Otherwise the signer took the
+/// certificate for that of a CA, or signs any request.
 fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), CertificateFault> {
     match own.extensions.name_constraints {
         None => Ok(()),

@@ -1,12 +1,12 @@
-//! The first step of a path: the CA right below an anchor, verified here where webpki refuses too much.
+//! Starts of a path for what webpki refuses although RFC 5280 allows it: the CA right below an anchor, verified here.
 //!
-//! webpki reads no name constraints on e-mail addresses, knows no exception for CAs that certify another key of their
-//! own (self-issued), and compares names byte by byte. By RFC 5280 a path may go on from its first certificate as it went
-//! on from the anchor, by what 6.1.4 keeps of it: name, key, constraints, and how many CAs may follow. So these are taken
-//! here, and webpki builds and verifies the rest as ever; dates, lists and addresses are judged with the whole path
-//! (`path`).
+//! webpki does not support name constraints on e-mail addresses, has no exception for CAs that certify another key of
+//! their own (self-issued), and compares names byte by byte. By RFC 5280, 6.1.4, a path may continue from its first
+//! certificate as from the anchor: with its name, key, constraints and the number of CAs that may follow. This module
+//! verifies that certificate, and webpki builds and verifies the rest. Dates, CRLs and addresses are checked with the
+//! whole path (`path`).
 //!
-//! Everything else about such a CA has to be plain, or no step is taken and webpki's refusal stands.
+//! Such a CA must have no other special properties; otherwise webpki's refusal stands.
 
 use identity::Subject;
 use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
@@ -18,12 +18,12 @@ use crate::der::{self, DerError, Reader};
 use crate::email_constraint;
 use crate::signature;
 
-/// A CA that an anchor has issued, or the anchor itself by another spelling of its name, for webpki to start from.
+/// A CA right below an anchor, or the anchor itself under another encoding of its name, as a start for webpki.
 #[derive(Debug)]
 pub(crate) struct PathStart<'a> {
-    /// Its name and key with the anchor's constraints: none of its own, for those that it may have are judged here.
-    pub(crate) start: TrustAnchor<'a>,
-    /// Its certificate; none of the anchor itself.
+    /// Its name and key with the anchor's constraints. Its own constraints are checked here.
+    pub(crate) trust_anchor: TrustAnchor<'a>,
+    /// Its certificate; none for the anchor itself.
     pub(crate) der: Option<&'a CertificateDer<'a>>,
     /// The anchor.
     pub(crate) issuer: &'a Ca,
@@ -31,7 +31,7 @@ pub(crate) struct PathStart<'a> {
 }
 
 impl<'a> PathStart<'a> {
-    /// The steps that lead further than webpki goes; in nearly every estate there is none.
+    /// The starts that accept more than webpki does. Most sites have none.
     pub(crate) fn all(
         bundle: &'a Bundle,
         intermediates: &'a [CertificateDer<'a>],
@@ -39,17 +39,17 @@ impl<'a> PathStart<'a> {
     ) -> Vec<Self> {
         let cas: Vec<_> = intermediates.iter().filter_map(read).collect();
         let any_self_issued = cas.iter().any(|(_, ca)| ca.is_self_issued());
-        let is_of_use = |ca: &Certificate<'_>| {
+        let is_useful = |ca: &Certificate<'_>| {
             let constrains = ca.extensions.name_constraints.is_some();
             constrains || any_self_issued
         };
-        let candidates = cas.into_iter().filter(|(_, ca)| is_of_use(ca));
+        let candidates = cas.into_iter().filter(|(_, ca)| is_useful(ca));
         Self::among(candidates, bundle, now).collect()
     }
 
-    /// Starts for what spells its issuer's name, the whole element, in other types of strings than that one's own
-    /// certificate. Puppet Server does where the CA was imported: it writes the name anew, in UTF-8, in all that it
-    /// signs (`SSLUtils.signCertificate`).
+    /// Starts for a certificate whose issuer name (the whole element) uses other string types than the issuer's own
+    /// certificate. Puppet Server writes such names if the CA was imported: it encodes the name in UTF-8 in every
+    /// certificate that it signs (`SSLUtils.signCertificate`).
     pub(crate) fn respelled(
         bundle: &'a Bundle,
         intermediates: &'a [CertificateDer<'a>],
@@ -62,35 +62,35 @@ impl<'a> PathStart<'a> {
         let is_meant = |subject: &[u8]| subject != name && Subject::is_same(subject, name);
         let anchors = anchors(bundle).filter(|(_, ca)| is_meant(&ca.issuer.name));
         let anchors = anchors.map(|(anchor, issuer)| Self {
-            start: anchor.clone(),
+            trust_anchor: anchor.clone(),
             der: None,
             issuer,
             path_length: None,
         });
         let cas = intermediates.iter().filter_map(read);
         let below = Self::among(cas.filter(|(_, ca)| is_meant(ca.subject)), bundle, now);
-        let all = anchors.chain(below).map(|step| Self {
-            start: TrustAnchor {
+        let all = anchors.chain(below).map(|start| Self {
+            trust_anchor: TrustAnchor {
                 subject: spelled.value.into(),
-                ..step.start
+                ..start.trust_anchor
             },
-            ..step
+            ..start
         });
         all.collect()
     }
 
-    /// Those of these CAs that an anchor has issued, as far as they can be steps.
+    /// The CAs among these that an anchor issued and that can be starts.
     fn among(
         cas: impl Iterator<Item = (&'a CertificateDer<'a>, Certificate<'a>)>,
         bundle: &'a Bundle,
         now: UnixTime,
     ) -> impl Iterator<Item = Self> {
         cas.flat_map(move |(der, ca)| issuers(bundle, ca.issuer).map(move |above| (der, ca, above)))
-            .take(STEPS_MAX)
+            .take(STARTS_MAX)
             .filter_map(move |(der, ca, above)| Self::of(der, &ca, above, now))
     }
 
-    /// RFC 5280, 6.1.3 and 6.1.4, for a first certificate, but for what `path` asks of every CA on a path.
+    /// RFC 5280, 6.1.3 and 6.1.4, for a first certificate, except for the checks that `path` does on every CA.
     fn of(
         der: &'a CertificateDer<'a>,
         ca: &Certificate<'a>,
@@ -98,22 +98,22 @@ impl<'a> PathStart<'a> {
         now: UnixTime,
     ) -> Option<Self> {
         let in_time = ca.not_before <= now && now <= ca.not_after;
-        // Constraints of names other than addresses are webpki's, which would not see them here.
+        // webpki must check constraints on names other than addresses, but would not see them on a start.
         let own_constraints = ca.extensions.name_constraints;
         let is_plain = own_constraints.is_none_or(email_constraint::is_of_addresses_alone)
             && !ca.extensions.has_extended_key_usage;
-        // 6.1.3 (b): the anchor's constraints do not hold for a self-issued CA, but for all below it.
+        // 6.1.3 (b): the anchor's constraints apply to all CAs below it, except for a self-issued CA.
         let is_admitted = anchor.name_constraints.is_none() || ca.is_self_issued();
         if !(in_time && is_plain && is_admitted) {
             return None;
         }
-        // An anchor may have critical extensions that nobody knows, and be of version 1; this one has to be as any other.
+        // An anchor may have unknown critical extensions and be of version 1; this CA may not.
         EndEntityCert::try_from(der).ok()?;
         let path_length = path_length(ca.extensions.basic_constraints?).ok()?;
         signature::check_signed(ca.signed, &issuer.issuer.spki[..].into()).ok()?;
         let of_ca = webpki::anchor_from_trusted_cert(der).ok()?;
         Some(Self {
-            start: TrustAnchor {
+            trust_anchor: TrustAnchor {
                 name_constraints: anchor.name_constraints.clone(),
                 ..of_ca
             },
@@ -123,7 +123,7 @@ impl<'a> PathStart<'a> {
         })
     }
 
-    /// Whether so many CAs may follow; those that certify another key of their own do not count.
+    /// Whether this many CAs may follow. Self-issued CAs do not count.
     pub(crate) fn admits(&self, below: &[CertificateDer<'_>]) -> bool {
         let counts = |der: &&CertificateDer<'_>| {
             Certificate::read(der).map_or(true, |ca| !ca.is_self_issued())
@@ -138,7 +138,7 @@ fn read<'a>(der: &'a CertificateDer<'a>) -> Option<(&'a CertificateDer<'a>, Cert
     Some((der, Certificate::read(der).ok()?))
 }
 
-/// The anchors that have this name.
+/// The anchors with this name.
 fn issuers<'a>(
     bundle: &'a Bundle,
     name: &'a [u8],
@@ -152,7 +152,8 @@ fn anchors(bundle: &Bundle) -> impl Iterator<Item = (&TrustAnchor<'static>, &Ca)
     anchors.filter_map(|(anchor, index)| Some((anchor, bundle.cas.get(*index)?)))
 }
 
-/// How many CAs may follow this one, by its BasicConstraints, the whole element; of one that is no CA, nothing.
+/// How many CAs may follow this one, by its BasicConstraints (the whole element); an error for a certificate that is
+/// not a CA.
 fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
     let mut outer = Reader::new(basic_constraints);
     let mut parts = Reader::new(outer.expect(der::SEQUENCE)?.value);
@@ -171,8 +172,8 @@ fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
     Ok(length)
 }
 
-/// Signatures that are checked to find steps: an estate has one such CA, if any.
-const STEPS_MAX: usize = 4;
+/// Maximum number of signatures verified to find starts. A site has one such CA at most.
+const STARTS_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests;

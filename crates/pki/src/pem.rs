@@ -1,16 +1,16 @@
-//! Reading PEM: certificates, CRLs and keys out of named bytes, with the block that is wrong.
+//! Parses PEM: certificates, CRLs and keys from named bytes. Problems name the block.
 
 use rustls_pki_types::pem::{Error, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::problem::PkiProblem;
 
-/// Something with the name an operator knows it by, usually the path it was read from.
+/// A value with the name that the operator knows, usually a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named<T> {
-    /// The name that problems quote.
+    /// The name for messages.
     pub name: String,
-    /// The thing.
+    /// The value.
     pub value: T,
 }
 
@@ -24,7 +24,7 @@ impl<T> Named<T> {
     }
 }
 
-/// One DER block and where it stood.
+/// One DER block and its source.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     /// The material's name.
@@ -36,7 +36,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The problem that says this block is not what it says it is.
+    /// The problem that this block's content is not what its label says.
     pub(crate) fn malformed(&self, what: &'static str, why: impl ToString) -> PkiProblem {
         PkiProblem::Malformed {
             what,
@@ -52,26 +52,27 @@ impl Block {
     }
 }
 
-/// All certificates of a material, in order.
+/// All certificates of a file, in order.
 ///
 /// # Errors
-/// Text that is not PEM, or holds no certificate.
+/// A file that is not PEM, or contains no certificate.
 pub(crate) fn certificates(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
     blocks("certificate", SectionKind::Certificate, material)
 }
 
-/// All CRLs of a material, in order.
+/// All CRLs of a file, in order.
 ///
 /// # Errors
-/// Text that is not PEM, or holds no CRL.
+/// A file that is not PEM, or contains no CRL.
 pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
     blocks("CRL", SectionKind::Crl, material)
 }
 
-/// The first private key of a material: PKCS#8, PKCS#1 or SEC1.
+/// The first private key of a file: PKCS#8, PKCS#1 or SEC1.
 ///
 /// # Errors
-/// Text that is not PEM, or holds no key. An encrypted key is no key: nobody is there to type the password.
+/// A file that is not PEM, or contains no key. An encrypted key is refused, because the proxy cannot ask for a
+/// password.
 pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'static>, PkiProblem> {
     PrivateKeyDer::from_pem_slice(&material.value).map_err(|error| match error {
         _ if is_encrypted_key(&material.value) => PkiProblem::UnusableKey {
@@ -87,34 +88,35 @@ pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'st
     })
 }
 
-/// Whether a material holds a PEM CRL at all: a directory of CRLs is taken file by file, whatever the names.
+/// Whether a file contains a PEM CRL. Files of a CRL directory are selected by this, whatever their names.
 #[must_use]
 pub fn holds_crl(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN X509 CRL-----")
 }
 
-/// Whether a material holds a PEM certificate.
+/// Whether a file contains a PEM certificate.
 #[must_use]
 pub fn holds_certificate(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN CERTIFICATE-----")
 }
 
-/// Whether a material holds a PEM private key of any kind.
+/// Whether a file contains a PEM private key of any kind.
 #[must_use]
 pub fn holds_key(bytes: &[u8]) -> bool {
     contains(bytes, b"PRIVATE KEY-----")
 }
 
-/// Whether the key is encrypted: PKCS#8, or the older form of OpenSSL, whose header no reader of PEM blocks accepts.
+/// Whether the key is encrypted: as PKCS#8, or in OpenSSL's older format, whose header no PEM parser accepts.
 fn is_encrypted_key(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN ENCRYPTED PRIVATE KEY")
         || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
 }
 
-/// What to say of a material in which no PEM block was found.
+/// The problem of a file without any PEM block.
 fn empty(what: &'static str, material: &Named<Vec<u8>>) -> PkiProblem {
     let name = material.name.clone();
-    // A DER SEQUENCE whose length takes two octets or more, or which begins with a version: no text begins so.
+    // A DER SEQUENCE with a length of two or more octets, or starting with a version. No text file starts with these
+    // bytes.
     match material.value.as_slice() {
         [0x30, 0x82, _, _, 0x02, 0x01, 0x03, ..] => PkiProblem::NotPem {
             what,
@@ -170,7 +172,7 @@ fn blocks(
     Ok(found)
 }
 
-/// What is wrong, without the reader's own text: that quotes the line, and the line may be of a key.
+/// What is wrong, without the parser's message. The message quotes the line, which may be part of a key.
 fn in_words(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "its END line is missing",

@@ -25,7 +25,7 @@ impl PersistenceKey {
         Self::from_bytes(bytes)
     }
 
-    /// A key that was stored.
+    /// A stored key.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
         Self { bytes, key }
@@ -36,9 +36,9 @@ impl PersistenceKey {
         &self.bytes
     }
 
-    /// The value for a member: 32 hexadecimal digits that show neither its address nor its pool.
+    /// The cookie value for a member: 32 hexadecimal digits that reveal neither its address nor its pool.
     pub fn value(&self, pool: &str, member: &str) -> String {
-        // No name of a pool has a NUL, so no two members give the same text.
+        // No pool name contains a NUL, so two members never give the same input.
         let tag = hmac::sign(&self.key, format!("{pool}\0{member}").as_bytes());
         let half = tag.as_ref().iter().take(16);
         half.map(|byte| format!("{byte:02x}")).collect()

@@ -1,52 +1,52 @@
-//! What can be wrong with trust material or a credential: one diagnosis each.
+//! Problems of trust material and credentials.
 
-/// One thing that is wrong with the material a configuration names.
+/// One problem of the files that a configuration names.
 ///
-/// Messages quote the name the caller gave (usually a path) and the PEM block, counted from 1.
+/// Messages contain the caller's name for the file (usually a path) and the PEM block, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PkiProblem {
-    /// The text is not PEM at all, or a block of it is damaged.
+    /// The file is not PEM, or one of its blocks is damaged.
     #[error("{what} \"{name}\": not PEM: {why}")]
     NotPem {
-        /// What was expected there: `certificate`, `CRL`, `key`.
+        /// The expected kind: `certificate`, `CRL`, `key`.
         what: &'static str,
         /// The material's name.
         name: String,
-        /// What the reader said.
+        /// The parser's message.
         why: String,
     },
-    /// PEM, but none of its blocks is what was expected.
+    /// PEM without a block of the expected kind.
     #[error("{what} \"{name}\": contains no {what}")]
     Empty {
-        /// What was expected there.
+        /// The expected kind.
         what: &'static str,
         /// The material's name.
         name: String,
     },
-    /// A block that says what it is, and is not.
+    /// A block whose content is not what its label says.
     #[error("{what} \"{name}\" block {block}: not a {what}: {why}")]
     Malformed {
-        /// What was expected there.
+        /// The expected kind.
         what: &'static str,
         /// The material's name.
         name: String,
-        /// Which block, from 1.
+        /// The block, counted from 1.
         block: usize,
         /// What is wrong with its bytes.
         why: String,
     },
-    /// The bundle holds no certificate that may be a CA.
+    /// The bundle has no usable CA certificate.
     #[error("the CA bundle contains no valid CA certificate, so the proxy could verify no client")]
     NoCa,
-    /// A certificate of the bundle that cannot be used as a CA, where none can: otherwise a warning.
+    /// Why a certificate of the bundle cannot be used as a CA, if no other can. Otherwise this is a warning.
     #[error("{0}")]
     CaUnusable(String),
-    /// No usable CRL, and the configuration does not say that revocation is not checked.
+    /// No usable CRL, although the configuration requires revocation checks.
     #[error(
         "no valid CRL, and `unchecked` names no issuer: the proxy would accept revoked certificates"
     )]
     NoCrl,
-    /// A CRL that cannot be used, where it would have been needed: otherwise a warning.
+    /// Why a CRL cannot be used, if it is needed. Otherwise this is a warning.
     #[error("{0}")]
     CrlUnusable(String),
     /// A key that aws-lc cannot sign with.
@@ -54,10 +54,10 @@ pub enum PkiProblem {
     UnusableKey {
         /// The key's name.
         name: String,
-        /// What the key reader said.
+        /// The key parser's message.
         why: String,
     },
-    /// The chain's first certificate holds another key.
+    /// The key of the chain's first certificate is a different one.
     #[error("key \"{key}\" does not belong to certificate \"{chain}\" ({subject})")]
     KeyMismatch {
         /// The key's name.
@@ -67,13 +67,13 @@ pub enum PkiProblem {
         /// The leaf's subject.
         subject: String,
     },
-    /// rustls would not take what was put together.
+    /// rustls refused the configuration.
     #[error("TLS configuration: {0}")]
     Tls(String),
 }
 
 impl PkiProblem {
-    /// Whether it is the CRLs that are wrong, where it is told of a trust store: otherwise it is the bundle.
+    /// Whether a problem of a trust store concerns the CRLs; otherwise it concerns the bundle.
     pub fn is_about_crls(&self) -> bool {
         match self {
             Self::NotPem { what, .. } | Self::Empty { what, .. } | Self::Malformed { what, .. } => {

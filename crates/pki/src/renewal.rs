@@ -1,31 +1,31 @@
-//! Whether what a CA has answered to a renewal is the next certificate of the agent that asked.
+//! Checks that a CA's response to a renewal is the next certificate of the requesting agent.
 //!
-//! A CA that does not believe what a proxy tells it renews the certificate of whoever speaks TLS to it, which is the
-//! proxy's own. So the answer is judged by what only the agent's next certificate has: its key and its subject.
+//! A CA that does not trust the proxy's identity headers renews the certificate of its TLS client, which is the proxy's
+//! own. The next certificate of the agent has the agent's key and subject, so those are checked.
 
 use identity::Subject;
 
 use crate::certificate::{self, Certificate};
 use crate::strict_pem;
 
-/// Why an answer is not the agent's next certificate.
+/// Why a response is not the agent's next certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenewedCertificateError {
-    /// It is no certificate, or not one alone.
+    /// It is not a certificate, or not only one.
     #[error("it is not a single certificate in PEM: {0}")]
     Unreadable(String),
-    /// It is somebody else's.
+    /// It has another subject.
     #[error("it is a certificate of {0}")]
     Subject(String),
-    /// It is of that name, over another key.
+    /// It has the subject, but another key.
     #[error("its key is not the agent's")]
     Key,
 }
 
-/// Holds an answer against the certificate that was to be renewed, the DER of a verified client's own.
+/// Compares a response with the certificate to be renewed (DER of a verified client).
 ///
 /// # Errors
-/// If it is anything else than one PEM certificate of the same subject over the same key.
+/// Anything but one PEM certificate with the same subject and key.
 pub fn check_renewed_certificate(
     leaf: &[u8],
     answer: &[u8],

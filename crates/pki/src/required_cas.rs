@@ -1,4 +1,5 @@
-//! Which CAs a bundle must keep: those of agents that were seen lately, of members, and of our own certificates.
+//! The CAs that a bundle must contain: those of agents that were seen recently, of members, and of the proxy's own
+//! certificates.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -14,12 +15,12 @@ use crate::fingerprint::Fingerprint;
 use crate::store::TrustStore;
 use crate::verdict::ChainVerification;
 
-/// The side of a handshake on which a certificate is shown.
+/// The side of a handshake on which a certificate is presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificatePurpose {
-    /// To clients, by a listener or a member.
+    /// By a listener or a member, to clients.
     Server,
-    /// To members.
+    /// By the proxy, to members.
     Client,
 }
 
@@ -33,8 +34,8 @@ impl CertificatePurpose {
 }
 
 impl TrustStore {
-    /// Digests of names and keys of the CAs above a certificate that is shown for this purpose; none if this bundle does not
-    /// verify it. CRLs are not looked at: a revocation is no change of the bundle.
+    /// Digests of names and keys of the CAs above a certificate that is presented for this purpose; none if this bundle
+    /// does not verify it. CRLs are ignored, because a revocation is not a change of the bundle.
     pub fn cas_above(
         &self,
         chain: &[CertificateDer<'_>],
@@ -44,15 +45,15 @@ impl TrustStore {
         self.without_crls().path_of(chain, purpose, now)
     }
 
-    /// Notes that an agent is still connected whose certificate was verified earlier.
+    /// Records that an agent whose certificate was verified earlier is still connected.
     pub fn note_in_use(&self, verification: &ChainVerification, now: UnixTime) {
         if let Some(chain) = &verification.chain {
             self.anchors.bundle.note_seen(chain.cas(), now);
         }
     }
 
-    /// Names of members whose certificate, the one they showed last, `before` verifies and this bundle does not. `is_member`:
-    /// whether a name is still that of a member.
+    /// Names of members whose last certificate `before` verifies and this bundle does not. `is_member` says whether a
+    /// name still belongs to a member.
     pub fn members_lost(
         &self,
         before: &Self,
@@ -118,8 +119,6 @@ impl TrustStore {
 }
 
 impl Anchors {
-    /// Subjects of CAs of `before` by which this bundle does not verify what `before` does, although agents below them were
-    /// seen since `since`.
     fn seen_cas_lost(&self, before: &Self, since: UnixTime, now: UnixTime) -> Vec<String> {
         let issuers = before.bundle.issuers.values();
         let was_seen = |ca: &Issuer| {
@@ -142,7 +141,6 @@ impl Anchors {
         lost
     }
 
-    /// Subjects of these CAs of `before` that are not in this bundle.
     fn cas_lost(&self, before: &Self, cas: &[Fingerprint]) -> Vec<String> {
         let lost = cas
             .iter()
@@ -155,8 +153,6 @@ impl Anchors {
         lost
     }
 
-    /// When agents below each CA were seen last, as text to store: a line of digest and Unix time for each CA. It changes
-    /// at most once an hour for each CA.
     fn cas_seen(&self, now: UnixTime) -> String {
         let mut lines: Vec<_> = self
             .bundle
@@ -175,8 +171,6 @@ impl Anchors {
             })
     }
 
-    /// Restores what [`cas_seen`](Self::cas_seen) gave. Lines that cannot be read and CAs that are not in the bundle are
-    /// left out.
     fn restore_cas_seen(&self, text: &str, now: UnixTime) {
         let lines: HashMap<_, _> = text
             .lines()
@@ -192,6 +186,6 @@ impl Anchors {
     }
 }
 
-/// How long a CA is kept after a verified agent below it was seen.
+/// How long a CA counts as required after a verified agent below it was seen.
 pub const CA_SEEN_WITHIN: Duration = Duration::from_secs(24 * HOUR);
 const HOUR: u64 = 3600;

@@ -55,7 +55,7 @@ impl RevocationIndex {
         }
     }
 
-    /// The same CAs, by which no certificate is revoked.
+    /// The same CAs without revocation checks.
     pub(crate) fn without_crls(&self) -> Self {
         let mut unchecked = self.next();
         unchecked.settings.unchecked = vec![UNCHECKED_ALL.to_owned()];
@@ -65,11 +65,11 @@ impl RevocationIndex {
         unchecked
     }
 
-    /// The CRL in force of an issuer.
+    /// The active CRL of an issuer.
     pub(crate) fn crl_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
         match self.crls.get(&issuer.id) {
             Some(crl) => Some(Arc::clone(crl)),
-            // An issuer of the bundle has been matched with every CRL at load.
+            // Every CRL was matched with the issuers of the bundle at load.
             None if self.anchors.bundle.issuers.contains_key(&issuer.id) || !issuer.signs_crls => {
                 None
             }
@@ -77,7 +77,7 @@ impl RevocationIndex {
         }
     }
 
-    /// Looks for an issuer's CRL among those that no CA of the bundle made, and remembers the outcome.
+    /// Finds an issuer's CRL among the strays, and stores the result.
     fn stray_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
         let has_name = |stray: &&Arc<IndexedCrl>| issuer.has_name(&stray.crl.issuer);
         if !self.strays.iter().any(|stray| has_name(&stray)) {
@@ -101,7 +101,7 @@ impl RevocationIndex {
         newest
     }
 
-    /// Looks the links up in their issuers' CRLs, as far as the policy says; until when the outcome holds.
+    /// Looks the links up in their issuers' CRLs, as the policy says. Returns how long the result holds.
     pub(crate) fn unrevoked(
         &self,
         links: &[Link],
@@ -111,7 +111,7 @@ impl RevocationIndex {
         let mut good_until = earliest_end;
         let mut fault = None;
         for (index, link) in links.iter().enumerate() {
-            if index + 1 < links.len() && self.spares_cas(&link.issuer) {
+            if index + 1 < links.len() && self.exempts_cas(&link.issuer) {
                 continue;
             }
             match self.check_link(link, now) {
@@ -129,8 +129,8 @@ impl RevocationIndex {
         fault.map_or(Ok(good_until), Err)
     }
 
-    /// Whether the policy says that CA certificates of this issuer are not looked up.
-    fn spares_cas(&self, issuer: &Issuer) -> bool {
+    /// Whether the policy exempts CA certificates of this issuer from revocation checks.
+    fn exempts_cas(&self, issuer: &Issuer) -> bool {
         self.settings.policy(&issuer.text).revocation == Revocation::Leaf
     }
 
@@ -186,14 +186,14 @@ impl RevocationIndex {
             ),
             _ => format!("The proxy has no CRL of {}.", issuer.text),
         };
-        // A missing CRL is not the fault of the CA certificate that it would have listed.
+        // The CA certificate itself is not at fault if its CRL is missing.
         match fault.reason {
             Reason::Revoked => CertificateFault::new(fault.reason, revoked, detail),
             reason => CertificateFault::new(reason, leaf, detail),
         }
     }
 
-    /// What the refusal adds where the CRL was used for some time after it had expired.
+    /// The note for a CRL whose grace period has expired too.
     fn grace_text(&self, issuer: &Issuer) -> &'static str {
         match self.settings.policy(&issuer.text).crl_expired {
             CrlExpired::Grace(_) => ", and the proxy's grace period for it has expired too",
@@ -201,8 +201,8 @@ impl RevocationIndex {
         }
     }
 
-    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have none here: what a file that
-    /// went away or was cut short leaves behind.
+    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have none here: the effect of a
+    /// file that was removed or cut short.
     pub(crate) fn crls_lost(&self, before: &Self) -> Vec<String> {
         let issuers = self.anchors.bundle.issuers.values();
         let mut lost: Vec<_> = issuers
@@ -215,7 +215,7 @@ impl RevocationIndex {
         lost
     }
 
-    /// Whether all that this CA of the bundle issued is refused while it has no CRL.
+    /// Whether every certificate that this CA of the bundle issued is refused while the CA has no CRL.
     pub(crate) fn needs_crl(&self, issuer: &str) -> bool {
         let policy = self.settings.policy(issuer);
         let mut named = self
@@ -228,20 +228,20 @@ impl RevocationIndex {
         !policy.unchecked && (policy.revocation == Revocation::Chain || issues_to_clients)
     }
 
-    /// Whether the policy refuses what a CRL is about, because the CRL has expired.
-    pub(crate) fn is_out_of_use(&self, indexed: &IndexedCrl, now: UnixTime) -> bool {
+    /// Whether the policy refuses the certificates of the issuer, because its CRL has expired.
+    pub(crate) fn is_rejected_as_expired(&self, indexed: &IndexedCrl, now: UnixTime) -> bool {
         let issuer = crate::subject_text(&indexed.crl.issuer);
         let end = indexed.crl.accepted_until(self.settings.policy(&issuer));
         end.is_some_and(|end| now > end)
     }
 
-    /// Bytes that the index of revoked serials takes.
+    /// Size of the index of revoked serials in bytes.
     pub(crate) fn index_bytes(&self) -> usize {
         let lists = self.crls.values().chain(&self.strays);
         lists.map(|indexed| indexed.crl.serials.bytes()).sum()
     }
 }
 
-/// Issuers sent by clients whose CRL is remembered. They are all below a CA of the bundle, so there are few; beyond
-/// this the signature is checked each time.
+/// Maximum number of issuers sent by clients whose CRL is stored. All of them are below a CA of the bundle, so there
+/// are few. Beyond the maximum, the signature is checked each time.
 const LATE_ISSUERS_MAX: usize = 64;

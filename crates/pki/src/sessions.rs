@@ -1,10 +1,10 @@
-//! TLS sessions that clients may resume: tickets under keys that are rotated, and a bounded store for TLS 1.2 clients
-//! that take no tickets.
+//! TLS sessions that clients may resume: tickets under rotated keys, and a bounded store for TLS 1.2 clients that do
+//! not use tickets.
 //!
-//! A session carries the client's chain past the verifier, so a session made on one listener must mean nothing on
-//! another, nor under another policy of its own: that was CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd). Hence one
-//! set of keys and one store for each listener and policy. However often it is resumed, a session ends one lifetime
-//! after the handshake in which its client proved its key (RFC 8446, 4.6.1).
+//! A session carries the client's chain past the verifier. A session from one listener must therefore be invalid on
+//! another, and under another policy of the same listener; that was CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd).
+//! Each listener and policy has its own keys and store. A session ends one lifetime after the handshake in which its
+//! client proved its key, however often it is resumed (RFC 8446, 4.6.1).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +22,7 @@ use crate::problem::PkiProblem;
 
 /// The keys of session tickets and the sessions of clients without tickets, one set for each listener and policy.
 ///
-/// Keep one value for the life of the process: sessions then survive reloads, and are judged anew when resumed.
+/// Keep one value for the life of the process. Sessions then survive reloads, and are verified again when resumed.
 #[derive(Default)]
 pub struct TicketKeys {
     sets: Mutex<HashMap<(String, ListenerPolicy), SessionSet>>,
@@ -35,7 +35,7 @@ pub(crate) struct SessionSet {
     store: Arc<Store>,
 }
 
-/// TLS of one listener; each connection has a configuration of its own from it.
+/// The TLS of one listener; each connection gets its own configuration.
 #[derive(Debug)]
 pub struct ServerTls {
     config: ServerConfig,
@@ -44,12 +44,12 @@ pub struct ServerTls {
 }
 
 impl TicketKeys {
-    /// Forgets the keys of listeners that are no more: one that is added later under such a name begins anew.
+    /// Drops the keys of removed listeners. A listener that is added later with such a name starts with new keys.
     pub fn retain(&self, is_named: impl Fn(&str) -> bool) {
         lock(&self.sets).retain(|(listener, _), _| is_named(listener));
     }
 
-    /// Those of a listener; fresh ones where it has none yet.
+    /// The set of a listener; a new one if it has none.
     pub(crate) fn of(
         &self,
         listener: &str,
@@ -93,8 +93,8 @@ impl SessionSet {
 }
 
 impl ServerTls {
-    /// The configuration of one connection. A value for each, since a ticket has to say when its client proved its
-    /// key, and of a resumed connection only the ticket that it came with knows that.
+    /// The configuration of one connection. Each needs its own, because a ticket must contain when its client proved
+    /// its key. For a resumed connection, only the ticket that it presented contains that time.
     pub fn for_connection(&self) -> Arc<ServerConfig> {
         let mut config = self.config.clone();
         let keys = Arc::clone(&self.keys);
@@ -103,17 +103,17 @@ impl ServerTls {
     }
 }
 
-/// The tickets that one connection brings and takes away.
+/// The tickets that one connection presents and receives.
 #[derive(Debug)]
 struct ConnectionTickets {
     keys: Arc<RotatedKeys>,
     lifetime: Duration,
     /// When the client proved its key, in milliseconds of the keys' clock.
     proved: AtomicU64,
-    /// Whether rustls has asked if there are tickets here. In TLS 1.3 it does before it opens one, in TLS 1.2 after.
-    asked: AtomicBool,
-    /// The ticket that was opened may be used again: another would be as good.
-    lasts: AtomicBool,
+    /// Whether rustls has called `enabled`. In TLS 1.3 it does before it opens a ticket, in TLS 1.2 afterwards.
+    was_queried: AtomicBool,
+    /// The ticket that was opened may be used again, so another is not needed.
+    reusable: AtomicBool,
 }
 
 impl ConnectionTickets {
@@ -122,13 +122,13 @@ impl ConnectionTickets {
             keys,
             lifetime,
             proved: AtomicU64::new(UNPROVED),
-            asked: AtomicBool::new(false),
-            lasts: AtomicBool::new(false),
+            was_queried: AtomicBool::new(false),
+            reusable: AtomicBool::new(false),
         }
     }
 
     fn seal(&self, plain: &[u8], now: u64) -> Option<Vec<u8>> {
-        // Nothing was resumed: the proof is of this handshake.
+        // Without a resumed ticket, the proof is from this handshake.
         let proved = self.proved.load(Ordering::Relaxed).min(now);
         self.proved.store(proved, Ordering::Relaxed);
         if !self.is_live(proved, now) {
@@ -153,12 +153,13 @@ impl ConnectionTickets {
         if !self.is_live(proved, now) {
             return None;
         }
-        // Of several tickets of one client the oldest counts, whichever is resumed.
+        // Of several tickets of one client, the oldest counts, whichever is resumed.
         self.proved.fetch_min(proved, Ordering::Relaxed);
         message.drain(..size_of::<u64>());
-        // In TLS 1.3 no ticket is used twice (RFC 8446, C.4); in TLS 1.2 a client keeps its own (RFC 5077, 3.3).
-        let is_tls12 = !self.asked.load(Ordering::Relaxed);
-        self.lasts.store(is_tls12 && is_current, Ordering::Relaxed);
+        // In TLS 1.3 no ticket is used twice (RFC 8446, C.4); in TLS 1.2 a client reuses its ticket (RFC 5077, 3.3).
+        let is_tls12 = !self.was_queried.load(Ordering::Relaxed);
+        self.reusable
+            .store(is_tls12 && is_current, Ordering::Relaxed);
         Some(message)
     }
 
@@ -176,13 +177,13 @@ impl ConnectionTickets {
 }
 
 impl ProducesTickets for ConnectionTickets {
-    /// Not for a connection that has resumed one which lasts.
+    /// Not for a connection that resumed a reusable ticket.
     fn enabled(&self) -> bool {
-        self.asked.store(true, Ordering::Relaxed);
-        !self.lasts.load(Ordering::Relaxed)
+        self.was_queried.store(true, Ordering::Relaxed);
+        !self.reusable.load(Ordering::Relaxed)
     }
 
-    /// The hint to the client: what is left of the session, in whole seconds.
+    /// The lifetime hint for the client: the rest of the session in whole seconds.
     fn lifetime(&self) -> u32 {
         self.left(self.keys.now())
     }
@@ -196,9 +197,9 @@ impl ProducesTickets for ConnectionTickets {
     }
 }
 
-/// The keys that tickets are sealed under: one for new ones, and the one before for those that still live.
+/// The keys for tickets: one for new tickets, and the previous one for tickets that are still valid.
 ///
-/// Their clock is one that nobody sets: a step of the machine's would stretch or cut the life of keys.
+/// They use a monotonic clock, because a step of the system clock would change the lifetime of keys.
 struct RotatedKeys {
     began: Instant,
     keys: Mutex<Keys>,
@@ -210,15 +211,15 @@ struct Keys {
     previous: Option<Key>,
 }
 
-/// A key, which is rustls's construction of RFC 5077: AES-256-CBC with HMAC-SHA256.
+/// A key in the construction of RFC 5077 that rustls uses: AES-256-CBC with HMAC-SHA256.
 #[derive(Clone)]
 struct Key {
-    /// Since when, in milliseconds of the keys' clock.
+    /// When it was made, in milliseconds of the keys' clock.
     since: u64,
     ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// The system gave no randomness.
+/// The system provides no random bytes.
 #[derive(Debug)]
 struct Unkeyed;
 
@@ -238,7 +239,7 @@ impl RotatedKeys {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The keys at a time, rotated where that is due; none where a new one is due and cannot be made.
+    /// The keys at a given time, rotated if due; none if a new one is due and cannot be made.
     fn keys_at(&self, lifetime: Duration, now: u64) -> Option<Keys> {
         let mut keys = lock(&self.keys);
         keys.rotate(lifetime, now).ok()?;
@@ -253,7 +254,8 @@ impl fmt::Debug for RotatedKeys {
 }
 
 impl Keys {
-    /// A key seals for one lifetime, and opens for another: the last ticket under it lives as long as the first.
+    /// A key encrypts for one lifetime and decrypts for another, so that its last ticket stays valid as long as its
+    /// first.
     fn rotate(&mut self, lifetime: Duration, now: u64) -> Result<(), Unkeyed> {
         if self.current.is_older_than(lifetime, now) {
             let next = Key::new(now)?;
@@ -279,7 +281,7 @@ impl Key {
     }
 }
 
-/// The sessions of TLS 1.2 clients that take no tickets, the oldest first to go.
+/// The sessions of TLS 1.2 clients without tickets; the oldest is dropped first.
 #[derive(Default)]
 struct Store {
     stored: Mutex<Stored>,
@@ -317,7 +319,7 @@ impl Stored {
     }
 }
 
-/// The store as a generation sees it: with its lifetime.
+/// The store with the lifetime of one generation.
 struct TimedStore {
     store: Arc<Store>,
     lifetime: Duration,
@@ -325,12 +327,12 @@ struct TimedStore {
 
 impl StoresServerSessions for TimedStore {
     fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
-        let is_kept = value.len() <= SESSION_BYTES_MAX;
-        if is_kept {
+        let fits = value.len() <= SESSION_BYTES_MAX;
+        if fits {
             let made = Instant::now();
             lock(&self.store.stored).put(id, Session { made, value });
         }
-        is_kept
+        fits
     }
 
     fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
@@ -361,10 +363,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No ticket has been opened yet.
 const UNPROVED: u64 = u64::MAX;
 
-/// Sessions of clients without tickets, for each listener. Few clients take none, and each session holds a chain.
+/// Maximum number of sessions of clients without tickets, for each listener. Few clients use none, and each session
+/// holds a chain.
 const SESSIONS_MAX: usize = 1024;
 
-/// Most bytes of one of them, chain and all: with 1024 of them 16 MiB a listener. An agent's has 2 KiB.
+/// Maximum size of one session with its chain, in bytes: with 1024 sessions, 16 MiB for each listener. An agent's
+/// session has 2 KiB.
 const SESSION_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]

@@ -7,35 +7,35 @@ use rustls_pki_types::UnixTime;
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::IndexedCrl;
 
-/// What an operator has said no longer counts: an issuer's lists up to one that was in force, for a list with a lower
-/// number took its place. Without it the next start would find the old one in a file and put it in force.
+/// An operator's decision that an issuer's CRLs up to the then active one no longer apply, because the operator
+/// accepted a CRL with a lower number. Without the rule, the next start would load the old CRL from a file again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAsideRule {
     pub(crate) issuer: Fingerprint,
-    /// The list that was accepted.
+    /// The accepted CRL.
     pub(crate) accepted: Fingerprint,
-    /// Its number: nothing below it has to be set aside.
+    /// Its number. CRLs with a lower number need no rule.
     pub(crate) number: Box<[u8]>,
-    /// When the newest of those set aside was made: whatever the CA makes later counts.
+    /// When the newest of the set-aside CRLs was issued. CRLs that the CA issues later apply.
     pub(crate) made: UnixTime,
-    /// That newest one: dates have seconds, and another that was made within the same one counts. None where a version
-    /// that did not know wrote it: then none of that second counts.
+    /// Digest of that newest CRL. Dates have a resolution of one second, and another CRL of the same second applies.
+    /// None in rules that an older version wrote: then no CRL of that second applies.
     pub(crate) replaced: Option<Fingerprint>,
 }
 
-/// A text that is none of what was written.
+/// The text is not a stored rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("its content has changed since the proxy wrote it")]
 pub struct SetAsideError;
 
 impl SetAsideRule {
-    /// Whether a list is the very one that an operator has replaced. Others that would be set aside in a file may be the
-    /// CA's newest: its clock may be behind what it was.
+    /// Whether an operator replaced exactly this CRL. Other CRLs that the rule would set aside in a file may be the
+    /// CA's newest, if its clock was set back.
     pub(crate) fn replaced(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
         self.issuer == issuer && self.replaced == Some(list.fingerprint)
     }
 
-    /// Whether a list of this issuer is one of those that no longer count.
+    /// Whether the rule sets this CRL of this issuer aside.
     pub(crate) fn covers(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
         let (made, newest) = (list.crl.this_update.as_secs(), self.made.as_secs());
         let is_replaced = |replaced| replaced == list.fingerprint;

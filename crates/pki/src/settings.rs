@@ -1,4 +1,4 @@
-//! What a configuration says about trust, and about requests for certificates.
+//! Settings for trust and for certificate requests.
 
 use std::time::Duration;
 
@@ -6,53 +6,54 @@ use identity::CertnamePattern;
 
 use crate::csr::{CsrKey, CsrRule};
 
-/// What becomes of a CRL past its next update.
+/// How an expired CRL is treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrlExpired {
-    /// It is judged by, with an alarm. The default (docs/decisions).
+    /// It stays in use, with an alarm. The default (docs/decisions).
     #[default]
     Warn,
     /// Clients of its issuer are refused.
     Reject,
-    /// It is judged by, with an alarm, for so long; from then on clients of its issuer are refused.
+    /// It stays in use for this long, with an alarm; afterwards clients of its issuer are refused.
     Grace(Duration),
 }
 
-/// Which certificates of a path are looked up in the CRL of whoever issued them.
+/// Which certificates of a path are looked up in their issuers' CRLs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Revocation {
     /// All of them. The default.
     #[default]
     Chain,
-    /// The client's own alone: a CA certificate that the issuer has revoked goes on.
+    /// Only the client's own; a CA certificate that its issuer revoked is accepted.
     Leaf,
 }
 
-/// `[trust]`, without the files it names.
+/// `[trust]`, without the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustSettings {
-    /// Most intermediate CA certificates on a verified path, 0 to 6. Default 6.
+    /// Maximum number of intermediate CA certificates on a verified path, 0 to 6. Default 6.
     pub depth: u8,
-    /// What becomes of an expired CRL. Default `warn`.
+    /// How an expired CRL is treated. Default `warn`.
     pub crl_expired: CrlExpired,
     /// Issuers (RFC 2253) whose certificates are accepted without a CRL; `*` is all of them. Default none.
     pub unchecked: Vec<String>,
     /// Which certificates are looked up. Default the whole chain.
     pub revocation: Revocation,
-    /// Issuers for whom another policy holds. Default none.
+    /// Issuers with their own policy. Default none.
     pub issuers: Vec<IssuerSettings>,
-    /// CAs (RFC 2253) whose SHA-1 signatures and small RSA keys are admitted. Default none.
+    /// CAs (RFC 2253) whose SHA-1 signatures and small RSA keys are accepted. Default none.
     pub legacy_signatures: Vec<String>,
-    /// Most verified chains that are remembered, at about 3 kB each. Default 16,384; 0 remembers none.
+    /// Maximum number of remembered verified chains, at about 3 kB each. Default 16,384; 0 remembers none.
     pub chain_cache_max: usize,
 }
 
-/// One of `[[trust.issuers]]`: the policy for what one issuer has signed. What it leaves out is as in [`TrustSettings`].
+/// One of `[[trust.issuers]]`: the policy for certificates of one issuer. Missing values are those of
+/// [`TrustSettings`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssuerSettings {
     /// The issuer (RFC 2253).
     pub name: String,
-    /// What becomes of its CRL when that is expired.
+    /// How its expired CRL is treated.
     pub crl_expired: Option<CrlExpired>,
     /// Whether its certificates are accepted without a CRL.
     pub unchecked: Option<bool>,
@@ -60,12 +61,12 @@ pub struct IssuerSettings {
     pub revocation: Option<Revocation>,
 }
 
-/// The policy for one issuer, whole.
+/// The complete policy for one issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IssuerPolicy {
-    /// What becomes of an expired CRL.
+    /// How an expired CRL is treated.
     pub crl_expired: CrlExpired,
-    /// Whether none is needed.
+    /// Whether no CRL is needed.
     pub unchecked: bool,
     /// Which certificates are looked up.
     pub revocation: Revocation,
@@ -90,13 +91,13 @@ impl TrustSettings {
         }
     }
 
-    /// Whether anybody's certificates are accepted without a CRL: without one there is no start otherwise.
+    /// Whether certificates of any issuer are accepted without a CRL. Otherwise the proxy does not start without one.
     pub fn leaves_unchecked(&self) -> bool {
         let mut own = self.issuers.iter();
         !self.unchecked.is_empty() || own.any(|own| own.unchecked == Some(true))
     }
 
-    /// Names of issuers that the policy is about.
+    /// Names of issuers that the policy mentions.
     pub(crate) fn named_issuers(&self) -> impl Iterator<Item = &str> {
         let unchecked = self
             .unchecked
@@ -122,34 +123,34 @@ impl Default for TrustSettings {
     }
 }
 
-/// What the names of members are told by, and told to.
+/// How members are named in TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberNames {
-    /// Whether a member is told which name is wanted of it before it shows its certificate; it is verified either way.
+    /// Whether the proxy sends the server name (SNI) to the member. The name is verified either way.
     pub indicated: bool,
-    /// Whether a certificate without any subjectAltName is good for its CN.
+    /// Whether a certificate without any subjectAltName is valid for its CN.
     pub from_cn: bool,
 }
 
-/// `[csr]`: which certificate requests are passed on to the CA.
+/// `[csr]`: which certificate requests are forwarded to the CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsrSettings {
-    /// Whether what breaks a rule is passed on all the same, and only told of. Default false.
+    /// Whether a request that breaks a rule is forwarded and only logged. Default false.
     pub observe: bool,
-    /// Kinds of keys. Default all that can be checked.
+    /// Accepted kinds of keys. Default all supported ones.
     pub keys: Vec<CsrKey>,
-    /// Least bits of an RSA key, at least 2048. Default 2048.
+    /// Minimum size of an RSA key in bits, at least 2048. Default 2048.
     pub rsa_bits_min: usize,
-    /// Rules that are lifted for some names. Default none.
+    /// Exceptions for some names. Default none.
     pub allow: Vec<CsrAllow>,
 }
 
-/// `[[csr.allow]]`: rules that do not hold for some names.
+/// `[[csr.allow]]`: rules that are skipped for some names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsrAllow {
-    /// Whom for.
+    /// The names.
     pub certname: Vec<CertnamePattern>,
-    /// Which.
+    /// The rules.
     pub skip_rules: Vec<CsrRule>,
 }
 

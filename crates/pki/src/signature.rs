@@ -1,4 +1,4 @@
-//! Checking a signature against a bare public key: CRLs, CA certificates, and the handshake's proof of possession.
+//! Verifies signatures with a bare public key: of CRLs, CA certificates, certificate requests and handshakes.
 
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::{SignatureScheme, crypto};
@@ -8,12 +8,12 @@ use webpki::RawPublicKeyEntity;
 use crate::certificate::Signed;
 use crate::key::{self, KeyKind};
 
-/// How a signature fails.
+/// Why a signature is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignatureFault {
     /// The key did not make it.
     Wrong,
-    /// The algorithm, or the key's kind or size, is not supported: nothing is known.
+    /// The algorithm, or the key's kind or size, is not supported, so the signature is unverified.
     Unsupported,
 }
 
@@ -22,22 +22,22 @@ pub(crate) fn algorithms() -> WebPkiSupportedAlgorithms {
     crypto::aws_lc_rs::default_provider().signature_verification_algorithms
 }
 
-/// Checks a certificate's or CRL's own signature against the key of its alleged issuer.
+/// Verifies a certificate's or CRL's signature with the key of its alleged issuer.
 ///
 /// # Errors
-/// A signature that this key did not make, or whose algorithm is not supported.
+/// A signature that this key did not make, or an unsupported algorithm.
 pub(crate) fn check_signed(
     signed: Signed<'_>,
     spki: &SubjectPublicKeyInfoDer<'_>,
 ) -> Result<(), SignatureFault> {
-    // aws-lc would call a signature wrong that a key of such a size has made.
+    // aws-lc reports a signature by a key of such a size as wrong.
     if !is_verifiable(spki) {
         return Err(SignatureFault::Unsupported);
     }
     check_signed_by(signed, spki, algorithms().all)
 }
 
-/// Checks it by these algorithms.
+/// Verifies it with the given algorithms.
 ///
 /// # Errors
 /// As [`check_signed`].
@@ -61,9 +61,9 @@ pub(crate) fn check_signed_by(
     Err(fault)
 }
 
-/// Checks what a TLS 1.2 peer signed to show that it holds the key.
+/// Verifies the signature by which a TLS 1.2 peer proves that it holds the key.
 ///
-/// In TLS 1.2 a scheme names a hash and a kind of key, not the curve: each algorithm that fits is tried.
+/// A TLS 1.2 scheme names a hash and a kind of key, but not the curve; each matching algorithm is tried.
 ///
 /// # Errors
 /// As [`check_signed`].
@@ -89,9 +89,9 @@ pub(crate) fn check_tls12(
     Err(fault)
 }
 
-/// Whether there is an algorithm for this key at all; if not, nobody can prove to hold it.
+/// Whether an algorithm exists for this key. Without one, no client can prove that it holds the key.
 ///
-/// CaOnlyRequest before the signature arrives, for its failure would look like a forged one.
+/// Checked before the signature arrives, because its failure would look like a forged signature.
 pub(crate) fn is_verifiable(spki: &[u8]) -> bool {
     let Some((algorithm, _)) = key::parts(spki) else {
         return false;
@@ -107,7 +107,7 @@ pub(crate) fn is_verifiable(spki: &[u8]) -> bool {
         }
 }
 
-/// What aws-lc verifies.
+/// The sizes that aws-lc verifies.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     use crate::der;
     use crate::key::RSA_ENCRYPTION;
 
-    /// An RSA key whose modulus has so many bytes, all of them 0xc1.
+    /// An RSA key whose modulus has this many bytes, all 0xc1.
     fn rsa(modulus_bytes: u16) -> Vec<u8> {
         let wrap = |tag: u8, content: &[u8]| {
             let length = u16::try_from(content.len()).expect("short").to_be_bytes();

@@ -1,4 +1,5 @@
-//! The trust store: CA bundle, CRL index and policy as one value that is built whole and then only read.
+//! The trust store: CA bundle, revocation, deny list and memory as one value. It is built as a whole and then only
+//! read.
 
 mod lockout;
 mod status;
@@ -22,22 +23,22 @@ use crate::trust_memory::TrustMemory;
 pub use lockout::Lockout;
 pub use status::{CaStatus, CrlStatus, TrustAlarm, TrustStatus};
 
-/// The bytes a trust store is made of.
+/// The files of a trust store, as bytes.
 #[derive(Clone, Debug, Default)]
 pub struct TrustMaterial {
     /// PEM bundles of CA certificates.
     pub bundle: Vec<Named<Vec<u8>>>,
-    /// PEM CRLs, each blob one or several; of a directory every file that [`crate::holds_crl`].
+    /// PEM CRLs, one or several in each value. Of a directory: every file that [`crate::holds_crl`].
     pub crls: Vec<Named<Vec<u8>>>,
-    /// The same that something else fetches (an agent's own copy) while lists are fetched here: nobody means what it says,
-    /// and it may take nothing back.
+    /// CRLs that another process fetches (an agent's own copy) while the proxy fetches CRLs too. No operator vouches
+    /// for them, so they may not drop revocations.
     pub copied_crls: Vec<Named<Vec<u8>>>,
 }
 
 /// The CA bundle, the CRLs with their policy, the deny list and the memory of verified chains.
 ///
-/// It does not change, except for results that need no second search: a CRL whose issuer is not in the bundle is verified
-/// when a path first yields that issuer's key, and verified chains are stored.
+/// It does not change, except for two caches. A CRL whose issuer is not in the bundle is verified when a path first
+/// yields that issuer's key, and the result is stored. Verified chains are stored too.
 #[derive(Debug)]
 pub struct TrustStore {
     pub(crate) generation: u64,
@@ -50,20 +51,20 @@ pub struct TrustStore {
     pub(crate) revocation: RevocationIndex,
     pub(crate) deny: Arc<DenyList>,
     pub(crate) memory: TrustMemory,
-    /// What is wrong with the material.
+    /// Problems of the files.
     material_warnings: Vec<String>,
     /// These, and the warnings that follow from the policy.
     warnings: Vec<String>,
 }
 
 impl TrustStore {
-    /// Builds a store, reusing what has not changed since `previous`.
+    /// Builds a store and reuses what has not changed since `previous`.
     ///
-    /// The generation is `previous`'s when nothing at all has changed, else one more, beginning with 1. A CRL older
+    /// The generation is that of `previous` if nothing has changed, otherwise one more; the first is 1. A CRL older
     /// than the active one is not loaded: the newer one stays active, with a warning, until the process restarts.
     ///
     /// # Errors
-    /// Every problem at once: material that cannot be read, no CA, or no CRL where `unchecked` names no issuer.
+    /// All problems at once: material that cannot be parsed, no CA, or no CRL while `unchecked` names no issuer.
     pub fn build(
         material: &TrustMaterial,
         settings: &TrustSettings,
@@ -96,7 +97,7 @@ impl TrustStore {
         };
         let legacy = Arc::new(LegacySignatures::of(&bundle, &settings.legacy_signatures));
         let anchors = Anchors { bundle, legacy };
-        // What was verified by a rule that has changed is verified again.
+        // If the rule for legacy signatures has changed, every CRL is verified again.
         let before = previous.map(|previous| &previous.revocation);
         let known =
             before.filter(|known| known.settings.legacy_signatures == settings.legacy_signatures);
@@ -173,7 +174,7 @@ impl TrustStore {
         store
     }
 
-    /// Works out what follows from the lists that are in it.
+    /// Updates the digest and the warnings after a change of the CRLs.
     pub(crate) fn settle(&mut self) {
         let mut crls: Vec<_> = self
             .revocation
@@ -198,7 +199,7 @@ impl TrustStore {
         self.warn_of_policy();
     }
 
-    /// The same with another deny list, as the next generation. Every other one is built on it and inherits the list.
+    /// The next generation with another deny list. Stores that are built on it inherit the list.
     #[must_use]
     pub fn with_deny_list(&self, deny: DenyList) -> Self {
         Self {
@@ -207,7 +208,7 @@ impl TrustStore {
         }
     }
 
-    /// The same as the next generation.
+    /// The next generation, otherwise unchanged.
     pub(crate) fn next(&self) -> Self {
         Self {
             generation: self.generation + 1,
@@ -223,17 +224,17 @@ impl TrustStore {
         }
     }
 
-    /// Whom the operator has blocked.
+    /// The deny list.
     pub fn deny_list(&self) -> &DenyList {
         &self.deny
     }
 
-    /// Rises with each change; connections compare it on each request.
+    /// Increases with each change. Connections compare it on each request.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What was found wrong while building, and does not stop it.
+    /// Problems that did not prevent building the store.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -243,7 +244,7 @@ impl TrustStore {
         &self.revocation.settings
     }
 
-    /// What is remembered of chains, and how often that was of use.
+    /// How many chains are remembered, and how often one was found.
     pub fn chain_memory(&self) -> ChainMemoryStats {
         self.memory.chains.stats()
     }

@@ -1,14 +1,14 @@
-//! A text that is one PEM block and nothing else, or several for every reader alike.
+//! PEM documents that every parser reads in the same way: exactly one block, or several blocks with one label.
 //!
-//! Readers of PEM skip what they do not know, each something else: a second block, or lines before the first, would be
-//! judged here and read otherwise by who gets the same bytes.
+//! Parsers skip text that they do not know, and they differ in what they skip. With a second block, or lines before the
+//! first, the recipient of the same bytes might read another certificate than the one the proxy checked.
 
 use rustls_pki_types::pem::{PemObject, SectionKind};
 
-/// The DER of the one block of this label.
+/// The DER of the only block, which has this label.
 ///
 /// # Errors
-/// What else the text is, as the end of a sentence.
+/// What is wrong with the document, as the end of a sentence.
 pub(crate) fn only_block(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
     let (begin, end) = (
         format!("-----BEGIN {label}-----"),
@@ -33,8 +33,8 @@ pub(crate) fn only_block(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Whether every reader of PEM finds the same blocks in a text, all of this label: each begins and ends on a line of its
-/// own, and what stands between them has not even the dashes of another. What is in them is not looked at.
+/// Whether every parser finds the same blocks, all with this label. Each block starts and ends on its own line, and no
+/// other line contains the dashes of a block. The content of the blocks is not checked.
 pub(crate) fn has_only(text: &[u8], label: &str) -> bool {
     let (begin, end) = (
         format!("-----BEGIN {label}-----"),
@@ -55,7 +55,7 @@ pub(crate) fn has_only(text: &[u8], label: &str) -> bool {
     !inside
 }
 
-/// The alphabet in lines, padding at the end alone.
+/// Base64 digits in lines, with padding only at the end.
 fn is_base64(text: &[u8]) -> bool {
     let mut digits = text.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
     let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
@@ -72,5 +72,5 @@ fn is_base64(text: &[u8]) -> bool {
     only_padding && padding <= 2 && (count + padding) % 4 == 0
 }
 
-/// What a block begins and ends with, for whoever looks for it anywhere in a line.
+/// Start and end of a block, for parsers that search within lines.
 const DASHES: &[u8] = b"-----";

@@ -1,4 +1,4 @@
-//! The rustls configurations: towards clients and towards members.
+//! The rustls configurations for clients and for members.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,23 @@ use crate::sessions::{ServerTls, TicketKeys};
 use crate::settings::MemberNames;
 use crate::store::TrustStore;
 
-/// What [`client_config`] makes, for those that keep it and hand it on and know no TLS themselves.
+/// The result of [`client_config`], for crates that pass it on without depending on rustls.
 pub use rustls::ClientConfig as MemberTlsConfig;
 
-/// What a listener offers to speak above TLS (ALPN). Clients that ask for nothing are spoken to in HTTP/1.1.
+/// The ALPN protocols of a listener. A client that offers none gets HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocols {
-    /// HTTP/1.1 alone.
+    /// HTTP/1.1 only.
     Http1,
-    /// HTTP/2 before HTTP/1.1.
+    /// HTTP/2, then HTTP/1.1.
     Http2,
 }
 
-/// The TLS of a listener: 1.2 and 1.3, our order of ciphers, sessions of its own that may be resumed for a lifetime.
+/// The TLS configuration of a listener: versions 1.2 and 1.3, the proxy's order of ciphers, and its own sessions, which
+/// clients may resume during `session_lifetime`.
 ///
 /// # Errors
-/// No randomness to be had, or a provider that rustls will not take.
+/// The system provides no random bytes, or rustls refuses the provider.
 pub fn server_config(
     listener: &str,
     verifier: Arc<ClientVerifier>,
@@ -54,20 +55,21 @@ pub fn server_config(
         Protocols::Http1 => vec![b"http/1.1".to_vec()],
         Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
     };
-    // An agent opens its connections one after the other, and each brings a new ticket.
+    // An agent opens its connections one after the other, and each gets a new ticket.
     config.send_tls13_tickets = 1;
-    // Early data can be replayed, and a catalog request is no harmless thing to replay.
+    // Early data can be replayed, and replaying a catalog request has effects.
     config.max_early_data_size = 0;
     Ok(Arc::new(sessions.serve(config, session_lifetime)))
 }
 
-/// The configuration for members: verified against bundle and CRLs of `trust`, by the name that is dialled.
+/// The TLS configuration for members: verified with bundle and CRLs of `trust`, by the name to which the proxy
+/// connects.
 ///
-/// A resumed session skips the verifier, and this side's sessions live in the configuration: make a new one for each
-/// trust generation, and no session outlives the trust it was verified under.
+/// A resumed session skips the verifier, and the configuration holds these sessions. Make a new one for each trust
+/// generation, so that no session outlives the trust with which it was verified.
 ///
 /// # Errors
-/// A credential that rustls will not take.
+/// A credential that rustls refuses.
 pub fn client_config(
     trust: &Arc<TrustStore>,
     credential: Option<&Credential>,
@@ -94,7 +96,8 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// aws-lc-rs, AES-128 before AES-256: a sixth less CPU for a resumed handshake, and nobody breaks either.
+/// aws-lc-rs with AES-128 before AES-256: both are secure, and AES-128 saves a sixth of the CPU time of a resumed
+/// handshake.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider
@@ -115,5 +118,5 @@ fn problem(error: rustls::Error) -> PkiProblem {
     PkiProblem::Tls(error.to_string())
 }
 
-/// Sessions with members, by name.
+/// Maximum number of sessions with members, by name.
 const MEMBER_SESSIONS_MAX: usize = 256;

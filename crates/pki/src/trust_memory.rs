@@ -16,7 +16,7 @@ pub(crate) struct TrustMemory {
     pub(crate) members_seen: Arc<MembersSeen>,
 }
 
-/// The chain that each member showed last, by the name that was dialled.
+/// The last chain of each member, by the name to which the proxy connected.
 #[derive(Debug, Default)]
 pub(crate) struct MembersSeen(Mutex<BTreeMap<String, Vec<CertificateDer<'static>>>>);
 
@@ -39,5 +39,5 @@ impl MembersSeen {
     }
 }
 
-/// Members whose last chain is held, for each trust store towards members.
+/// Maximum number of members whose last chain is stored, for each trust store for members.
 const MEMBERS_SEEN_MAX: usize = 1024;

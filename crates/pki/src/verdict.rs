@@ -1,4 +1,5 @@
-//! The verdict on a presented chain, and what is needed to say it again: remembered chains, blocks, then who it is.
+//! The verdict on a presented chain, and the data that is needed to verify it again: remembered chains, blocks,
+//! identity.
 
 use std::sync::Arc;
 
@@ -12,24 +13,26 @@ use crate::deny::{Block, SerialNumber};
 use crate::refusal::{CertificateFault, refusal};
 use crate::store::TrustStore;
 
-/// What a trust store says of a client, and what is needed to say it again.
+/// The verdict on a client, and the data that is needed to verify the client again.
 #[derive(Clone, Debug)]
 pub struct ChainVerification {
     /// The verdict.
     pub identity: ClientIdentity,
-    /// The path it rests on, where there is one.
+    /// The verified path, if there is one.
     pub chain: Option<Arc<VerifiedChain>>,
-    /// The certificates as the client sent them, its own first; none for an anonymous client.
+    /// The certificates as the client sent them, its own first; empty for an anonymous client.
     pub presented: Arc<[CertificateDer<'static>]>,
-    /// The generation of the store that judged.
+    /// The generation of the trust store that verified them.
     pub generation: u64,
 }
 
 impl ChainVerification {
-    /// Whether the verdict holds still: same trust, and the clock is where everything it rests on is in time.
+    /// Whether the verdict still holds: the trust is the same, and every certificate and CRL that it depends on is
+    /// still valid.
     ///
-    /// This is what a connection asks on each request: a comparison, and two more for a verified client. A client
-    /// refused for a certificate whose time is to come stays refused until it connects anew or the trust changes.
+    /// A connection calls this on each request. It costs one comparison, and two more for a verified client. A client
+    /// that was refused because its certificate is not valid yet stays refused until it reconnects or the trust
+    /// changes.
     pub fn is_current(&self, generation: u64, now: UnixTime) -> bool {
         let in_time = self
             .chain
@@ -38,37 +41,39 @@ impl ChainVerification {
         self.generation == generation && in_time
     }
 
-    /// The last second for which the verdict holds without asking again; none where no time ends it.
+    /// The last second in which the verdict holds without verifying again; none if it never expires.
     pub fn good_until(&self) -> Option<UnixTime> {
         self.chain.as_ref().map(|chain| chain.good_until)
     }
 }
 
-/// A verdict from memory.
+/// A verdict on a remembered certificate.
 #[derive(Clone, Debug)]
 pub struct RecalledVerdict {
-    /// Whose certificate it is.
+    /// The agent of the certificate.
     pub agent: Arc<Agent>,
-    /// Why it is refused now; where dates say so, those of a CA above it or its own. None: it is not.
+    /// Why it is refused now; none if it is accepted. A reason about dates may concern the certificate or a CA above
+    /// it.
     pub refused: Option<Reason>,
-    /// The block that it meets.
+    /// The block that matches it.
     pub block: Option<Block>,
-    /// Issuer (RFC 2253) and serial of each certificate on its path that lists are asked about, its own first.
+    /// Issuer (RFC 2253) and serial of each certificate on its path that is looked up in CRLs, its own first.
     pub path: Vec<(String, SerialNumber)>,
 }
 
 impl TrustStore {
-    /// Judges the certificates a client sent, its own first; proof of possession is the handshake's affair.
+    /// Verifies the certificates that a client sent, its own first. The handshake verifies that the client holds the
+    /// key.
     pub fn verify(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> ChainVerification {
         let presented = chain.iter().map(|der| der.clone().into_owned()).collect();
         self.verify_presented(presented, now)
     }
 
-    /// Judges again under this store what another store, or this one at an earlier time, has judged.
+    /// Verifies a client again that another store, or this one at an earlier time, verified.
     ///
-    /// A path that was good is confirmed by (issuer key, serial) alone while bundle and policy are the same; that is
-    /// all a CRL swap costs. Whatever is not confirmed is judged anew from the certificates, refused clients too:
-    /// the verdict is always what a new connection would get.
+    /// While bundle and policy are the same, a good path is confirmed by issuer key and serial alone; a CRL swap costs
+    /// no more than that. Everything else is verified from the certificates again, including refused clients. The
+    /// verdict is always the one that a new connection would get.
     pub fn reverify(&self, verification: &ChainVerification, now: UnixTime) -> ChainVerification {
         if let Some(confirmed) = self.confirmed(verification, now) {
             return confirmed;
@@ -76,7 +81,7 @@ impl TrustStore {
         self.verify_presented(Arc::clone(&verification.presented), now)
     }
 
-    /// The same verdict under this store, where looking serials up is enough for it: microseconds at most.
+    /// The same verdict under this store, if looking up serials is enough to confirm it. Takes microseconds.
     pub fn confirmed(
         &self,
         verification: &ChainVerification,
@@ -94,7 +99,7 @@ impl TrustStore {
         })
     }
 
-    /// Whether [`reverify`](Self::reverify) has no path to build: microseconds at most, where a path costs hundreds.
+    /// Whether [`reverify`](Self::reverify) needs no path. It then takes microseconds; a path takes hundreds of them.
     pub fn confirms_by_serial(&self, verification: &ChainVerification) -> bool {
         verification.presented.is_empty()
             || verification
@@ -129,8 +134,8 @@ impl TrustStore {
         }
     }
 
-    /// The chain, where it is good and nobody on it is blocked: one that is remembered and still holds, else one that is
-    /// verified now.
+    /// The chain, if it is valid and no block matches it: a remembered one that still holds, or one that is verified
+    /// now.
     fn admitted(
         &self,
         presented: &[CertificateDer<'_>],
@@ -149,14 +154,14 @@ impl TrustStore {
         let chain = self.verified(leaf, sent, now)?;
         self.memory.chains.put(&known, &chain);
         match self.deny.of_chain(&chain, now) {
-            // Whom and why is the operator's affair; an agent learns only that it is meant.
+            // The operator knows which block matched and why; the agent learns only that it is blocked.
             Some(_) => Err(CertificateFault::new(Reason::Blocked, leaf, "")),
             None => Ok(chain),
         }
     }
 
-    /// What is said now of the certificate with this SHA-256, by the path on which it was verified; none where that is
-    /// not remembered. For people: what decides is [`verify`](Self::verify), which would look for another path.
+    /// The current verdict on the certificate with this SHA-256, by the path on which it was verified; none if that
+    /// path is not remembered. For display only: [`verify`](Self::verify) decides, and would look for another path.
     pub fn recall(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<RecalledVerdict> {
         let chain = self.memory.chains.chain_of(fingerprint)?;
         let block = self.deny.of_chain(&chain, now).cloned();
@@ -188,7 +193,7 @@ impl TrustStore {
         now: UnixTime,
     ) -> Result<Arc<VerifiedChain>, CertificateFault> {
         let path = self.verify_path(leaf, sent, KeyUsage::client_auth(), now)?;
-        // The one place that says so: `path` comes from `verify` only when every check on it has passed.
+        // The only assertion of this proof: `verify_path` returns a path only when every check has passed.
         let proof = ChainVerified::assertion();
         let agent = Agent::from_leaf(leaf, &self.identity, proof).map_err(|error| {
             CertificateFault::new(Reason::Subject, leaf, format!("In detail: {error}."))
@@ -208,7 +213,7 @@ impl TrustStore {
         }))
     }
 
-    /// The same path under this store, if every link of it still stands.
+    /// The same path under this store, if every link is still valid.
     fn confirm(&self, chain: &Arc<VerifiedChain>, now: UnixTime) -> Option<Arc<VerifiedChain>> {
         let in_time = chain.latest_begin <= now && now <= chain.earliest_end;
         let stands = chain.paths == self.paths && in_time;

@@ -9,7 +9,7 @@ use crate::refusal::CertificateFault;
 use crate::signature;
 
 impl Anchors {
-    /// What webpki's error means, about which certificate.
+    /// What webpki's error means, and which certificate it is about.
     pub(crate) fn fault(
         &self,
         error: &webpki::Error,
@@ -51,7 +51,7 @@ impl Anchors {
             | Error::NameConstraintViolation
             | Error::MalformedNameConstraint
             | Error::InvalidNetworkMaskConstraint => Reason::PathConstraint,
-            // Too many CAs above it, or so many candidates that the search was given up.
+            // Too many CAs above it, or so many candidates that webpki stopped the search.
             Error::MaximumPathDepthExceeded
             | Error::MaximumPathBuildCallsExceeded
             | Error::MaximumSignatureChecksExceeded
@@ -69,8 +69,8 @@ impl Anchors {
         CertificateFault::new(reason, leaf, detail.unwrap_or_default())
     }
 
-    /// Whether a CA of the bundle that has the issuer's name has a key that cannot be verified: aws-lc calls wrong what
-    /// such a key has signed.
+    /// Whether a CA of the bundle with the issuer's name has a key that cannot be verified. aws-lc reports signatures
+    /// by such a key as wrong.
     fn issuer_is_unverifiable(&self, own: &Certificate<'_>) -> bool {
         let mut issuers = self.bundle.issuers.values();
         issuers.any(|issuer| issuer.has_name(own.issuer) && !signature::is_verifiable(&issuer.spki))
@@ -103,13 +103,14 @@ impl Anchors {
     }
 
     fn untimely_ca(&self, sent: &[CertificateDer<'_>], now: UnixTime) -> Option<String> {
-        let ours = self.bundle.cas.iter().map(|ca| &*ca.der);
-        ours.chain(sent.iter().map(|der| &**der))
+        let own_cas = self.bundle.cas.iter().map(|ca| &*ca.der);
+        own_cas
+            .chain(sent.iter().map(|der| &**der))
             .filter_map(|der| Certificate::read(der).ok())
             .find(|ca| now > ca.not_after || now < ca.not_before)
             .map(|ca| format!("The CA certificate is {}.", ca.describe()))
     }
 }
 
-/// CA subjects in a refusal: enough to see that it is another estate, not a list.
+/// Maximum number of CA subjects in a refusal: enough to see that the certificate belongs to another site.
 const SUBJECTS_SHOWN_MAX: usize = 4;

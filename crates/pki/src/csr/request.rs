@@ -1,4 +1,4 @@
-//! A certificate request taken apart (RFC 2986), strictly: what could be read in two ways is an error.
+//! Strict parser of certificate requests (RFC 2986). Ambiguous input is an error.
 
 use crate::certificate::{Extension, Signed};
 use crate::der::{self, DerError, Element, Reader};
@@ -10,13 +10,13 @@ pub(crate) struct Request<'a> {
     pub(crate) subject: &'a [u8],
     /// The whole SubjectPublicKeyInfo.
     pub(crate) spki: &'a [u8],
-    /// What is signed, by what, and the signature.
+    /// The signed bytes, the algorithm and the signature.
     pub(crate) signed: Signed<'a>,
     /// An extension below 1.3.6.1.4.1.34380.1.3.
     pub(crate) authorization: Option<String>,
-    /// Names that it asks for beside its subject.
+    /// Requested names in addition to the subject.
     pub(crate) altnames: Vec<Altname<'a>>,
-    /// What it asks for that is no agent's.
+    /// Requested extensions that an agent does not need.
     pub(crate) others: Vec<CaOnlyRequest>,
 }
 
@@ -24,11 +24,11 @@ pub(crate) struct Request<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Altname<'a> {
     Dns(&'a [u8]),
-    /// Of another kind, by its tag.
+    /// Of another kind, with its tag.
     Other(u8),
 }
 
-/// What no agent asks for.
+/// An extension that only a CA needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CaOnlyRequest {
     CaCertificate,
@@ -37,7 +37,7 @@ pub(crate) enum CaOnlyRequest {
     CriticalExtension(String),
 }
 
-/// Why a request cannot be read.
+/// Why a request cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("it is not a certificate request ({0})")]
@@ -57,7 +57,7 @@ pub(crate) enum RequestError {
 }
 
 impl<'a> Request<'a> {
-    /// Takes a request apart.
+    /// Parses a request.
     pub(crate) fn read(der: &'a [u8]) -> Result<Self, RequestError> {
         let (info, signed) = Signed::read(der)?;
         let mut info = Reader::new(info);
@@ -123,9 +123,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The extensions that the attributes ask for, PKCS #9's or Microsoft's: one attribute with one value, since of several
-/// one server would read the first and another the last. Other attributes are for the CA to read and stand in no
-/// certificate, pp_auth_auto_renew too, which agents of Puppet 8 send as one.
+/// The requested extensions, in the attribute of PKCS #9 or Microsoft's. There may be one attribute with one value,
+/// because servers differ in which of several they use. Other attributes are for the CA and do not enter the
+/// certificate, for example pp_auth_auto_renew of Puppet 8 agents.
 fn requested(attributes: Option<Element<'_>>) -> Result<Option<Element<'_>>, RequestError> {
     let mut attributes = Reader::new(attributes.map_or(&[], |attributes| attributes.value));
     let mut found = None;
@@ -150,8 +150,8 @@ fn requested(attributes: Option<Element<'_>>) -> Result<Option<Element<'_>>, Req
     Ok(found)
 }
 
-/// That a Name is a list of sets of attributes, each type an OID in its one form: another reader might see a CN where
-/// ours sees none.
+/// Checks that a Name is a sequence of sets of attributes, each with an OID in its only valid encoding. Otherwise
+/// another parser might find a CN that this one does not.
 fn check_name(name: &[u8]) -> Result<(), RequestError> {
     let mut rdns = Reader::new(Reader::new(name).expect(der::SEQUENCE)?.value);
     while !rdns.is_empty() {
@@ -179,7 +179,7 @@ fn altnames(value: &[u8]) -> Result<Vec<Altname<'_>>, RequestError> {
     Ok(found)
 }
 
-/// Whether basic constraints say anything else than "no CA".
+/// Whether basic constraints say anything but "not a CA".
 fn may_be_ca(value: &[u8]) -> Result<bool, RequestError> {
     let mut constraints = Reader::new(only(value)?.value);
     let is_ca = match constraints.optional(der::BOOLEAN)? {
@@ -204,7 +204,7 @@ fn signs(value: &[u8]) -> Result<bool, RequestError> {
     }
 }
 
-/// The one SEQUENCE that a value is.
+/// The single SEQUENCE in a value.
 fn only(value: &[u8]) -> Result<Element<'_>, DerError> {
     let mut reader = Reader::new(value);
     let element = reader.expect(der::SEQUENCE)?;
@@ -212,12 +212,12 @@ fn only(value: &[u8]) -> Result<Element<'_>, DerError> {
     Ok(element)
 }
 
-/// Only the shortest form is an OID: another spelling would slip past who compares bytes.
+/// Only the shortest encoding is an OID; another one would evade byte comparison.
 fn dotted(oid: &[u8]) -> Result<String, RequestError> {
     identity::dotted_oid(oid).ok_or(RequestError::Oid)
 }
 
-/// Most extensions of a request; Puppet has 30 names for them, and 16 KiB have room for hundreds.
+/// Maximum number of extensions in a request. Puppet has 30 names for them; 16 KiB have room for hundreds.
 const EXTENSIONS_MAX: usize = 256;
 
 const SET: u8 = 0x31;
@@ -236,8 +236,8 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
-/// Issuer's names, name constraints, distribution points, the issuer's key, policies and where to ask: of the CA, about
-/// itself or about what it signs.
+/// Issuer names, name constraints, distribution points, authority key, policies and authority information: extensions
+/// by which a CA describes itself or what it signs.
 const OF_CAS: &[&[u8]] = &[
     &[0x55, 0x1d, 0x12],
     &[0x55, 0x1d, 0x1e],

@@ -1,4 +1,4 @@
-//! Which certificates are a step, whatever webpki has said before; whole chains are in the crate's `tests/first_step.rs`.
+//! Which certificates are a start, whatever webpki has said before; whole chains are in the crate's `tests/first_step.rs`.
 
 use std::time::Duration;
 
@@ -14,33 +14,33 @@ use crate::pem::Named;
 fn a_step_is_in_its_time_to_the_second() {
     let root = Root::new();
     let sub = root.signs(constraining());
-    for (seconds, steps) in [
+    for (seconds, starts) in [
         (IN_2025 - 1, 0),
         (IN_2025, 1),
         (IN_2035, 1),
         (IN_2035 + 1, 0),
     ] {
-        assert_eq!(root.steps_at(&[&sub], seconds), steps, "{seconds}");
+        assert_eq!(root.steps_at(&[&sub], seconds), starts, "{seconds}");
     }
 }
 
 #[test]
 fn what_is_no_ca_or_another_ones_or_says_nothing_is_no_step() {
     let root = Root::new();
-    let steps = |params: CertificateParams| root.steps_at(&[&root.signs(params)], IN_2030);
-    assert_eq!(steps(constraining()), 1);
+    let starts = |params: CertificateParams| root.steps_at(&[&root.signs(params)], IN_2030);
+    assert_eq!(starts(constraining()), 1);
     // webpki needs no help with it.
-    assert_eq!(steps(params("sub")), 0);
+    assert_eq!(starts(params("sub")), 0);
     for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
         let mut params = constraining();
         params.is_ca = is_ca;
-        assert_eq!(steps(params), 0);
+        assert_eq!(starts(params), 0);
     }
     let mut unknown = CustomExtension::from_oid_content(&[1, 2, 3], vec![5, 0]);
     unknown.set_criticality(true);
     let mut params = constraining();
     params.custom_extensions.push(unknown);
-    assert_eq!(steps(params), 0);
+    assert_eq!(starts(params), 0);
     // Another key of the root's name has signed it.
     let other = Root::new().signs(constraining());
     assert_eq!(root.steps_at(&[&other], IN_2030), 0);
@@ -75,8 +75,8 @@ fn as_many_may_follow_as_the_path_length_says() {
         let params = length.map_or_else(|| params("sub"), with_length);
         let bundle = root.bundle();
         let ders = [root.signs(params).der().clone(), again.der().clone()];
-        let steps = PathStart::all(&bundle, &ders, at(IN_2030));
-        let told = steps[0].admits(&below(others, agains));
+        let starts = PathStart::all(&bundle, &ders, at(IN_2030));
+        let told = starts[0].admits(&below(others, agains));
         assert_eq!(told, admitted, "{length:?} {others} {agains}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a trust store refuses every agent, by its dates and CRLs alone.
+//! Whether a trust store refuses every agent, because of its dates and CRLs.
 
 use rustls_pki_types::UnixTime;
 
@@ -7,20 +7,20 @@ use crate::bundle::{Ca, Issuer};
 use crate::revocation::RevocationIndex;
 use crate::settings::Revocation;
 
-/// Why no certificate can be accepted.
+/// Why the store can accept no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lockout {
-    /// The faults of CAs and CRLs, each with its name.
+    /// The faults of the CAs and CRLs, each with the name of the CA.
     pub why: String,
-    /// Whether other CRLs alone would let agents in.
+    /// Whether usable CRLs alone would allow agents again.
     pub is_by_crls: bool,
 }
 
 impl TrustStore {
-    /// Why no agent is accepted; none if some CA that issues to agents is usable with all CAs above it.
+    /// Why every agent is refused; none if at least one CA that issues to agents is usable, with all CAs above it.
     ///
-    /// A CRL that has expired counts as usable if it is newer than that of `active`: it may revoke more, so it is no reason
-    /// to keep the older one active.
+    /// An expired CRL counts as usable if it is newer than that of `active`. It may revoke more certificates, so its
+    /// expiry alone does not keep the older CRL active.
     pub fn lockout(&self, active: Option<&Self>, now: UnixTime) -> Option<Lockout> {
         let active = active.map(|active| &active.revocation);
         self.revocation.lockout(active, now)
@@ -63,7 +63,7 @@ impl RevocationIndex {
         })
     }
 
-    /// Whether a CA that issues to agents, and each above it up to an anchor, is usable.
+    /// Whether a CA that issues to agents is usable, with each CA above it up to an anchor.
     fn has_path(&self, dates: &dyn Fn(&Ca) -> bool, crls: &dyn Fn(&Ca) -> bool) -> bool {
         let issuing = self.anchors.bundle.cas.iter();
         let mut issuing = issuing.filter(|ca| !self.anchors.bundle.is_above_others(&ca.issuer));
@@ -92,7 +92,7 @@ impl RevocationIndex {
             })
     }
 
-    /// Why certificates of a CA are refused for want of a CRL.
+    /// Why the lack of a usable CRL causes the proxy to refuse the certificates of a CA.
     fn crl_fault(&self, issuer: &Issuer, active: Option<&Self>, now: UnixTime) -> Option<String> {
         let Some(crl) = self.crls.get(&issuer.id) else {
             let is_unchecked = self.settings.policy(&issuer.text).unchecked;
@@ -100,7 +100,7 @@ impl RevocationIndex {
         };
         let before = active.and_then(|active| active.crls.get(&issuer.id));
         let is_newer = before.is_some_and(|before| crl.crl.age(&before.crl).is_gt());
-        let is_out = self.is_out_of_use(crl, now) && !is_newer;
-        is_out.then(|| format!("the CRL of {} ({}) has expired", issuer.text, crl.place))
+        let is_rejected = self.is_rejected_as_expired(crl, now) && !is_newer;
+        is_rejected.then(|| format!("the CRL of {} ({}) has expired", issuer.text, crl.place))
     }
 }

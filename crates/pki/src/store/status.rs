@@ -1,4 +1,4 @@
-//! What a trust store has to say of itself: the CAs and lists in force, what is missing, and what is wrong with it.
+//! The status of a trust store: its CAs, active CRLs, missing CRLs and alarms.
 
 use std::time::Duration;
 
@@ -11,30 +11,30 @@ use crate::indexed_crl::IndexedCrl;
 use crate::revocation::RevocationIndex;
 use crate::settings::Revocation;
 
-/// What metrics and `check` say about a trust store.
+/// The status of a trust store for metrics and `check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustStatus {
     /// The store's generation.
     pub generation: u64,
     /// Each CA of the bundle.
     pub cas: Vec<CaStatus>,
-    /// The CRL in force of each issuer that has one.
+    /// The active CRL of each issuer that has one.
     pub crls: Vec<CrlStatus>,
     /// Subjects of CAs without a CRL whose certificates are therefore refused.
     pub crl_missing: Vec<String>,
-    /// Subjects of CAs without a CRL whose certificates are accepted, since `unchecked` says so.
+    /// Subjects of CAs without a CRL whose certificates are accepted because of `unchecked`.
     pub unchecked: Vec<String>,
-    /// CRLs whose issuer is not in the bundle, by place.
+    /// CRLs whose issuer is not in the bundle, by source.
     pub strays: Vec<String>,
-    /// What is wrong and does not stop anything.
+    /// Problems that stop nothing.
     pub alarms: Vec<TrustAlarm>,
 }
 
-/// One thing that is wrong with the CAs or CRLs.
+/// One problem of the CAs or CRLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustAlarm {
-    /// The CA or CRL with the kind of fault: it stays the same while the message changes with time. The message itself where
-    /// that does not change.
+    /// The CA or CRL with the kind of problem. It stays the same while the message changes with time. If the message
+    /// never changes, this is the message.
     pub about: String,
     /// A sentence for the operator.
     pub message: String,
@@ -45,43 +45,43 @@ pub struct TrustAlarm {
 /// One CA of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaStatus {
-    /// RFC 2253.
+    /// In RFC 2253.
     pub subject: String,
     /// Whether paths may end at it.
     pub anchor: bool,
-    /// Begin of its time.
+    /// Start of its validity period.
     pub not_before: UnixTime,
-    /// End of its time.
+    /// End of its validity period.
     pub not_after: UnixTime,
-    /// Whether it is before or past its time.
+    /// Whether the CA is within its validity period.
     pub in_time: bool,
-    /// Where it stood.
+    /// The file and PEM block.
     pub source: String,
 }
 
-/// One CRL in force.
+/// One active CRL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlStatus {
-    /// RFC 2253.
+    /// In RFC 2253.
     pub issuer: String,
     /// CRL number.
     pub number: String,
-    /// How many certificates are revoked.
+    /// Number of revoked certificates.
     pub entries: usize,
-    /// When it was made.
+    /// When the CA issued it.
     pub this_update: UnixTime,
-    /// Until when it promises to be the newest; none if it does not say.
+    /// When the CA promises a newer CRL; none if it gives no date.
     pub next_update: Option<UnixTime>,
-    /// Whether that is past.
+    /// Whether that date has passed.
     pub expired: bool,
-    /// The last second for which it is judged by; none where the policy sets no end.
+    /// The last second in which the proxy uses it; none if the policy sets no end.
     pub accepted_until: Option<UnixTime>,
-    /// Where it stood.
+    /// The file and PEM block.
     pub source: String,
 }
 
 impl TrustStore {
-    /// What metrics and `check` print.
+    /// The status for metrics and `check`.
     pub fn status(&self, now: UnixTime) -> TrustStatus {
         let cas = self.anchors.bundle.cas.iter().map(|ca| CaStatus {
             subject: ca.issuer.text.clone(),
@@ -138,7 +138,7 @@ impl TrustStore {
         alarms
     }
 
-    /// The next instant at which there is something else to say of dates than now; none if there is none.
+    /// The next instant at which a date changes the status; none if there is none.
     pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
         let cas = self.anchors.bundle.cas.iter();
         let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
@@ -192,7 +192,7 @@ impl Anchors {
             } else {
                 return None;
             };
-            // A renewed certificate of the same CA may stand beside the expired one.
+            // The bundle may hold the renewed certificate of the same CA too.
             let mut others = self.bundle.cas.iter();
             let is_replaced =
                 others.any(|other| other.issuer.has_name(&ca.issuer.name) && other.is_in_time(now));
@@ -244,7 +244,7 @@ impl RevocationIndex {
                         Day(next_update),
                         self.consequence_of_expiry(indexed, now)
                     ),
-                    refuses: self.is_out_of_use(indexed, now) && self.consults(indexed),
+                    refuses: self.is_rejected_as_expired(indexed, now) && self.consults(indexed),
                 });
             }
             if crl.this_update > now {
@@ -262,8 +262,8 @@ impl RevocationIndex {
         alarms
     }
 
-    /// Whether certificates are looked up in a CRL: with `revocation = "leaf"` none is looked up in that of a root above
-    /// the CA that issues to agents.
+    /// Whether certificates are looked up in a CRL. With `revocation = "leaf"`, none is looked up in the CRL of a root
+    /// above the CA that issues to agents.
     fn consults(&self, indexed: &IndexedCrl) -> bool {
         let named = self.anchors.bundle.issuers.values();
         let mut named = named.filter(|issuer| issuer.has_name(&indexed.crl.issuer));
@@ -296,7 +296,7 @@ impl RevocationIndex {
             .values()
             .filter(|issuer| !self.crls.contains_key(&issuer.id))
             .map(|issuer| (issuer, self.settings.policy(&issuer.text)))
-            // A root over the CA that issues to clients: where nothing is looked up in its list, none is missed.
+            // A root above the CA that issues to agents needs no CRL if no certificate is looked up in it.
             .filter(|(issuer, policy)| {
                 policy.revocation == Revocation::Chain
                     || !self.anchors.bundle.is_above_others(issuer)
@@ -316,7 +316,7 @@ fn crl_missing(issuer: &str) -> String {
     )
 }
 
-/// The second after.
+/// The next second.
 fn after(time: UnixTime) -> Option<UnixTime> {
     let second = time.as_secs().checked_add(1)?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(second)))
