@@ -65,7 +65,7 @@ mod tests {
     const LIST: &str = "-----BEGIN X509 CRL-----\nAAA=\n-----END X509 CRL-----\n";
 
     #[test]
-    fn lists_alone_are_lines_of_blocks_for_every_reader() {
+    fn documents_with_only_crls_have_each_block_on_its_own_lines() {
         for good in [
             LIST.to_owned(),
             format!("\n{LIST}\r\n  \n{LIST}"),

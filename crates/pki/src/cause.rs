@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tls_ends_with_has_words_of_ours() {
+    fn tls_errors_have_plain_messages() {
         for (error, expected) in [
             (
                 answered(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_refused_is_named_by_what_is_wrong_with_it() {
+    fn a_refused_certificate_has_a_message_with_its_fault() {
         let at = |seconds| {
             rustls::pki_types::UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
         };
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_has_words_of_ours() {
+    fn system_errors_have_plain_messages() {
         let named = "a-name.invalid:1";
         let resolved = std::net::ToSocketAddrs::to_socket_addrs(named).expect_err("no address");
         let os = io::Error::from_raw_os_error;
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_librarys_own_text_is_one_short_line_without_addresses() {
+    fn a_library_message_becomes_one_short_line_without_urls() {
         let long = "x".repeat(3000);
         for (text, expected) in [
             ("broken: see https://docs.rs/rustls", "broken: see"),

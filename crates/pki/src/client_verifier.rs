@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_about_a_clients_certificate_has_no_reason() {
+    fn errors_unrelated_to_client_certificates_have_no_reason() {
         assert_eq!(handshake_reason(&Error::NoCertificatesPresented), None);
         let faults = [
             (HandshakeFault::TooLarge, Reason::Malformed),

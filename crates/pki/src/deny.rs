@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_is_read_as_people_write_it() {
+    fn serials_are_parsed_in_common_notations() {
         for (text, content) in [
             ("5", &[5][..]),
             ("0x05", &[5]),
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_read_as_openssl_and_puppet_write_it() {
+    fn fingerprints_are_parsed_in_the_notations_of_openssl_and_puppet() {
         let plain = "ab".repeat(32);
         let colons = ["AB"; 32].join(":");
         for text in [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_holds_to_its_last_second() {
+    fn a_block_is_active_until_its_last_second() {
         let list = DenyList::new([block(serial("05"), Some(10))]);
         let met = |issuer, serial, now| list.of_serial(issuer, serial, at(now)).is_some();
         assert!(met("CN=Puppet CA", &[5][..], 10));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_blocks_about_the_same_the_later_counts() {
+    fn the_later_of_two_blocks_with_one_target_applies() {
         let list = DenyList::new([block(serial("05"), Some(10)), block(serial("0x05"), None)]);
         assert_eq!(list.blocks().len(), 1);
         assert!(list.of_serial("CN=Puppet CA", &[5], at(99)).is_some());

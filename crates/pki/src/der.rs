@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_refused() {
         for (tag, text) in [
             (UTC_TIME, "7001010000Z"),
             (UTC_TIME, "700101000000+0000"),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused() {
+    fn wrong_lengths_are_refused() {
         for bytes in [
             &[0x30][..],
             &[0x30, 0x80, 0, 0],

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_not_verifiable() {
+    fn malformed_keys_are_not_verifiable() {
         for bytes in [&[][..], &[0x30, 0], &[0x30, 2, 0x30, 0], &rsa(256)[..100]] {
             assert!(!is_verifiable(bytes));
         }

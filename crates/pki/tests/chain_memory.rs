@@ -20,7 +20,7 @@ fn counts(store: &TrustStore) -> (usize, u64, u64) {
 }
 
 #[test]
-fn a_chain_is_remembered_by_every_byte_that_was_sent() {
+fn a_chain_is_remembered_only_for_exactly_the_same_bytes() {
     let puppet = Puppet::new();
     let store = puppet.store();
     let agent = puppet.ca.agent("web01", 5).der;
@@ -51,7 +51,7 @@ fn a_chain_is_remembered_by_every_byte_that_was_sent() {
 }
 
 #[test]
-fn a_remembered_chain_is_looked_up_in_the_lists_in_force() {
+fn a_remembered_chain_is_checked_against_the_active_crls() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let settings = TrustSettings::default();
@@ -83,7 +83,7 @@ fn a_remembered_chain_is_looked_up_in_the_lists_in_force() {
 }
 
 #[test]
-fn another_bundle_or_policy_remembers_nothing_and_counts_on() {
+fn another_bundle_or_policy_starts_with_an_empty_memory_and_the_same_counts() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let before = puppet.store();
@@ -106,7 +106,7 @@ fn another_bundle_or_policy_remembers_nothing_and_counts_on() {
 }
 
 #[test]
-fn no_more_chains_are_remembered_than_the_limit_says() {
+fn the_memory_holds_no_more_chains_than_its_limit() {
     let root = TestCa::root("root");
     let agents: Vec<_> = (1..=40)
         .map(|serial| root.agent(&format!("web{serial}"), serial))
@@ -184,7 +184,7 @@ fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
 }
 
 #[test]
-fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
+fn a_clock_set_back_before_the_start_of_a_ca_ends_the_verdict() {
     let mut params = ca_params("root");
     params.not_before = date_time_ymd(2025, 1, 1);
     let root = TestCa::root_with(params, rcgen::KeyPair::generate().unwrap());
@@ -203,7 +203,7 @@ fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
 
 /// What people are told of a certificate by its fingerprint, without its bytes: as a new connection would be judged.
 #[test]
-fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
+fn a_recalled_verdict_is_the_current_one() {
     let puppet = Puppet::new();
     let agent = of_june(&puppet);
     let fingerprint: [u8; 32] = digest(&SHA256, &agent.der).as_ref().try_into().unwrap();

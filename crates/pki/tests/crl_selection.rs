@@ -10,7 +10,7 @@ use support::crls::{List, element};
 use support::*;
 
 #[test]
-fn a_list_without_an_authority_key_identifier_counts() {
+fn a_crl_without_an_authority_key_identifier_is_used() {
     let root = TestCa::root("root");
     let store = trusting(&root, &[List::new(1).revoking(5).signed_by(&root)]);
     assert!(store.warnings().is_empty(), "{:?}", store.warnings());
@@ -22,7 +22,7 @@ fn a_list_without_an_authority_key_identifier_counts() {
 }
 
 #[test]
-fn what_does_not_say_everything_is_refused_with_a_reason() {
+fn incomplete_crls_are_refused_with_a_reason() {
     let root = TestCa::root("root");
     let base = element(0x02, &[1]);
     let indirect = element(0x30, &[0x84, 1, 0xff]);
@@ -86,7 +86,7 @@ fn what_does_not_say_everything_is_refused_with_a_reason() {
 }
 
 #[test]
-fn what_is_said_beside_a_serial_changes_nothing_if_it_is_known() {
+fn known_entry_extensions_do_not_change_a_revocation() {
     let root = TestCa::root("root");
     let reason = element(0x0a, &[6]);
     let since = element(0x18, b"20240101000000Z");
@@ -103,7 +103,7 @@ fn what_is_said_beside_a_serial_changes_nothing_if_it_is_known() {
 }
 
 #[test]
-fn a_list_that_another_key_of_that_name_signed_revokes_nobody_and_stands_for_nothing() {
+fn a_crl_signed_by_another_key_of_the_name_revokes_no_certificate_and_replaces_no_crl() {
     let (root, impostor) = (TestCa::root("root"), TestCa::root("root"));
     let forged = List::new(99).revoking(5).signed_by(&impostor);
     let bundle = std::slice::from_ref(&root.der);
@@ -118,7 +118,7 @@ fn a_list_that_another_key_of_that_name_signed_revokes_nobody_and_stands_for_not
 }
 
 #[test]
-fn a_verdict_is_the_same_whatever_the_length_of_the_list() {
+fn a_verdict_does_not_depend_on_the_size_of_the_crl() {
     let root = TestCa::root("root");
     let (good, bad) = (root.agent("web05", 5), root.agent("web06", 6));
     for count in [0, 1, 2, 1_000, 20_000] {

@@ -244,7 +244,7 @@ fn fixture(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_agents_send_passes_unless_it_asks_for_more() {
+fn requests_of_agents_pass_unless_they_request_more() {
     let policy = CsrPolicy::default();
     for (name, expected) in [
         ("plain", None),
@@ -264,7 +264,7 @@ fn what_agents_send_passes_unless_it_asks_for_more() {
 }
 
 #[test]
-fn keys_of_every_admitted_kind_pass_and_others_are_told_by_name() {
+fn every_accepted_kind_of_key_passes_and_other_kinds_are_named_in_the_refusal() {
     for signer in [
         Signer::p256(),
         Signer::p384(),
@@ -291,7 +291,7 @@ fn keys_of_every_admitted_kind_pass_and_others_are_told_by_name() {
 }
 
 #[test]
-fn requests_of_every_kind_end_as_their_table_says() {
+fn every_kind_of_certificate_request_has_the_expected_outcome() {
     let key = Signer::p256();
     let subject = |rdns: &[Vec<u8>]| pem(&key.request(rdns, &[]));
     let with = |attributes: &[Vec<u8>]| pem(&key.request(&web01(), attributes));
@@ -848,7 +848,7 @@ fn requests_of_every_kind_end_as_their_table_says() {
 }
 
 #[test]
-fn a_request_cut_at_any_byte_is_refused_and_nothing_panics() {
+fn a_request_truncated_at_any_byte_is_refused_without_a_panic() {
     let attributes = [
         attribute(CHALLENGE, &[tlv(UTF8, b"x")]),
         asking(&[puppet_extension(&[1, 1]), dns(&["web01"])]),
@@ -885,7 +885,7 @@ fn a_request_with_any_byte_changed_is_refused() {
 }
 
 #[test]
-fn a_request_of_16_kib_is_judged_like_any_other() {
+fn a_request_of_16_kib_is_checked_like_any_other() {
     let key = Signer::p256();
     let filled = |bytes: usize| {
         let secret = attribute(CHALLENGE, &[tlv(UTF8, &vec![b'x'; bytes])]);
@@ -906,7 +906,7 @@ fn a_request_of_16_kib_is_judged_like_any_other() {
 }
 
 #[test]
-fn a_rule_is_lifted_alone_and_for_those_who_are_named() {
+fn a_rule_is_skipped_alone_and_only_for_named_clients() {
     let key = Signer::p256();
     let cli_auth = pem(&key.request(&web01(), &[asking(&[puppet_extension(&[3, 39])])]));
     let both = pem(&key.request(
@@ -971,7 +971,7 @@ fn with_two_attributes(key: &Signer) -> Vec<u8> {
 }
 
 #[test]
-fn a_refusal_names_what_was_asked_for_in_words_and_dots() {
+fn a_refusal_names_the_extension_and_its_oid() {
     let key = Signer::p256();
     let text_of = |extension| {
         let body = pem(&key.request(&web01(), &[asking(&[extension])]));
@@ -993,7 +993,7 @@ fn a_refusal_names_what_was_asked_for_in_words_and_dots() {
 }
 
 #[test]
-fn a_refusal_says_the_rule_what_helps_and_whether_it_can_be_lifted() {
+fn a_refusal_explains_the_rule_and_the_remedy_and_whether_the_operator_can_skip_it() {
     let rules = [
         Unreadable,
         Name,
@@ -1025,7 +1025,7 @@ fn a_refusal_says_the_rule_what_helps_and_whether_it_can_be_lifted() {
 }
 
 #[test]
-fn kinds_of_keys_have_the_words_of_the_configuration() {
+fn kinds_of_keys_have_the_names_of_the_configuration() {
     let words = CsrKey::ALL.map(CsrKey::as_str);
     assert_eq!(
         words,
@@ -1034,7 +1034,7 @@ fn kinds_of_keys_have_the_words_of_the_configuration() {
 }
 
 #[test]
-fn whoever_observes_judges_alike_and_says_so() {
+fn an_observing_policy_gives_the_same_verdict() {
     let settings = CsrSettings {
         observe: true,
         ..CsrSettings::default()

@@ -65,7 +65,7 @@ fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fi
 }
 
 #[test]
-fn a_live_connection_is_judged_by_a_new_list_and_again_when_the_block_is_over() {
+fn an_open_connection_is_verified_again_when_a_block_is_added_and_when_it_expires() {
     let puppet = Puppet::new();
     let store = puppet.store();
     let agent = puppet.ca.agent("web01.example.com", 5);
@@ -87,7 +87,7 @@ fn a_live_connection_is_judged_by_a_new_list_and_again_when_the_block_is_over() 
 }
 
 #[test]
-fn a_block_ends_by_the_clock() {
+fn a_block_expires_at_its_time() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01.example.com", 5);
     let store = with(
@@ -102,7 +102,7 @@ fn a_block_ends_by_the_clock() {
 }
 
 #[test]
-fn a_store_built_anew_keeps_the_list() {
+fn a_rebuilt_store_keeps_the_deny_list() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01.example.com", 5);
     let store = with(&puppet.store(), serial_of("CN=Puppet CA: test", "05"), None);
@@ -114,7 +114,7 @@ fn a_store_built_anew_keeps_the_list() {
 }
 
 #[test]
-fn a_refused_certificate_keeps_its_own_reason_and_the_agent_is_not_told_why() {
+fn a_refused_certificate_keeps_its_own_reason_and_the_agent_does_not_learn_why_it_is_blocked() {
     let puppet = Puppet::new();
     let lists = puppet.crls(1, &[5]);
     let agent = puppet.ca.agent("web01.example.com", 5);

@@ -12,7 +12,7 @@ use support::crls::element;
 use support::*;
 
 #[test]
-fn an_address_of_the_subject_is_held_against_every_ca_above() {
+fn an_address_in_the_subject_is_checked_against_every_ca_above() {
     for (constraints, address, expected) in [
         (Some(permitted(&["example.com"])), "a@example.com", None),
         (Some(permitted(&["example.com"])), "a@example.org", REFUSED),
@@ -40,7 +40,7 @@ fn an_address_of_the_subject_is_held_against_every_ca_above() {
 }
 
 #[test]
-fn an_alternative_name_is_no_way_round_what_the_subject_says() {
+fn an_alternative_name_does_not_bypass_the_check_of_the_subject() {
     let mut params = with_subject("a@example.org");
     params.subject_alt_names = vec![SanType::DnsName("web01".try_into().unwrap())];
     let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
@@ -48,7 +48,7 @@ fn an_alternative_name_is_no_way_round_what_the_subject_says() {
 }
 
 #[test]
-fn without_an_address_a_constraint_on_them_says_nothing() {
+fn a_constraint_on_addresses_ignores_certificates_without_an_address() {
     for constraints in [
         permitted(&["example.com"]),
         excluded(&[""]),

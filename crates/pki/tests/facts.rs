@@ -19,7 +19,7 @@ macro_rules! fixture {
 }
 
 #[test]
-fn a_credential_tells_subject_names_dates_and_kind_of_key() {
+fn a_credential_has_its_subject_names_dates_and_kind_of_key() {
     let ca = TestCa::root("root");
     for (algorithm, kind) in [
         (&rcgen::PKCS_ECDSA_P256_SHA256, "ECDSA P-256"),
@@ -84,7 +84,7 @@ fn names_of_certificates_are_addresses_and_host_names_each_once() {
 }
 
 #[test]
-fn a_store_knows_its_issuers_by_name_and_what_it_has_lost() {
+fn a_store_finds_its_issuers_by_name_and_reports_lost_crls() {
     let puppet = Puppet::new();
     let whole = puppet.store();
     assert!(whole.knows_issuer("CN=Puppet CA: test") && !whole.knows_issuer("CN=Puppet CA"));
@@ -108,7 +108,7 @@ fn a_store_knows_its_issuers_by_name_and_what_it_has_lost() {
 }
 
 #[test]
-fn alarms_tell_of_every_date_that_is_wrong() {
+fn every_wrong_date_raises_an_alarm() {
     let puppet = Puppet::new();
     let alarms = |year: i32| {
         let now = at(u64::try_from(date_time_ymd(year, 6, 1).unix_timestamp()).unwrap_or(0));
@@ -137,7 +137,7 @@ fn alarms_tell_of_every_date_that_is_wrong() {
 }
 
 #[test]
-fn a_policy_for_nobody_is_told() {
+fn a_policy_for_an_unknown_issuer_is_a_warning() {
     let puppet = Puppet::new();
     let settings = unchecked(&["CN=Nobody"]);
     let store = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &settings, None).unwrap();
@@ -148,7 +148,7 @@ fn a_policy_for_nobody_is_told() {
 }
 
 #[test]
-fn what_is_no_ca_is_left_out_of_the_bundle_with_a_reason() {
+fn certificates_that_are_not_cas_are_skipped_with_a_reason() {
     let ca = TestCa::root("root");
     let mut unable = ca_params("unable");
     unable.key_usages = vec![KeyUsagePurpose::CrlSign];
@@ -189,7 +189,7 @@ fn what_is_no_ca_is_left_out_of_the_bundle_with_a_reason() {
 }
 
 #[test]
-fn blocks_are_written_as_they_are_put_in() {
+fn blocks_are_printed_in_the_format_of_the_input() {
     let serial = SerialNumber::parse("0x9A05").unwrap();
     for (blocked, text) in [
         (
@@ -213,7 +213,7 @@ fn blocks_are_written_as_they_are_put_in() {
 }
 
 #[test]
-fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
+fn a_verdict_on_the_same_paths_is_confirmed_by_serials() {
     let puppet = Puppet::new();
     let before = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &rejecting(), None).unwrap();
     let agent = puppet.ca.agent("web01", 5);
@@ -254,7 +254,7 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
 }
 
 #[test]
-fn a_chain_whose_every_certificate_is_none_is_told_by_its_block() {
+fn a_chain_with_an_invalid_certificate_names_its_block() {
     let ca = TestCa::root("root");
     let leaf = ca.agent("puppet", 5);
     let key = Named::new("key.pem", leaf.key.serialize_pem().into_bytes());
@@ -274,7 +274,7 @@ fn a_chain_whose_every_certificate_is_none_is_told_by_its_block() {
 }
 
 #[test]
-fn a_chain_is_valid_as_long_as_the_certificate_of_it_that_ends_first() {
+fn a_chain_expires_with_its_first_certificate_that_expires() {
     let root = TestCa::root("root");
     let until = |year| {
         let mut params = ca_params("issuing");

@@ -46,7 +46,7 @@ fn again(store: &TrustStore, puppet: &Puppet, number: u64, serials: &[u64]) -> T
 }
 
 #[test]
-fn a_list_is_taken_if_it_takes_nothing_back() {
+fn a_crl_is_newer_only_if_it_drops_no_revocation() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
     let takes_back = |is_older, lacking| CrlComparison::DropsRevocations {
@@ -85,7 +85,7 @@ fn a_list_is_taken_if_it_takes_nothing_back() {
 }
 
 #[test]
-fn of_several_lists_of_one_issuer_the_newest_is_compared_and_other_issuers_are_apart() {
+fn of_several_crls_of_one_issuer_the_newest_is_compared() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
     let lists = [
@@ -114,7 +114,7 @@ fn of_several_lists_of_one_issuer_the_newest_is_compared_and_other_issuers_are_a
 }
 
 #[test]
-fn a_list_that_no_key_of_the_bundle_signed_is_of_no_use_and_spoils_no_other() {
+fn a_crl_that_no_key_of_the_bundle_signed_is_unusable_and_does_not_affect_others() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
     let namesake = Puppet::new();
@@ -137,7 +137,7 @@ fn a_list_that_no_key_of_the_bundle_signed_is_of_no_use_and_spoils_no_other() {
 }
 
 #[test]
-fn what_is_no_list_or_half_a_list_is_refused_whole() {
+fn a_document_that_is_not_a_crl_or_is_truncated_is_refused_as_a_whole() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
     let whole = text(&puppet.crls(9, &[5, 6]));
@@ -161,7 +161,7 @@ fn what_is_no_list_or_half_a_list_is_refused_whole() {
 }
 
 #[test]
-fn what_is_put_in_force_judges_and_outlasts_older_files_and_no_newer_one() {
+fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
     let puppet = Puppet::new();
     let (revoked, later) = (puppet.ca.agent("web01", 9), puppet.ca.agent("web02", 10));
     let files = puppet.crls(7, &[5, 6]);
@@ -208,7 +208,7 @@ fn what_is_put_in_force_judges_and_outlasts_older_files_and_no_newer_one() {
 }
 
 #[test]
-fn a_missing_list_that_is_fetched_ends_the_warning_about_it() {
+fn fetching_a_missing_crl_ends_the_warning() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &[puppet.root.crl(1, &[])]).unwrap();
     assert!(store.warnings().concat().contains("no CRL of CA"));
@@ -219,7 +219,7 @@ fn a_missing_list_that_is_fetched_ends_the_warning_about_it() {
 }
 
 #[test]
-fn what_was_kept_goes_before_older_files_and_before_newer_copies_that_lack_some_of_it() {
+fn a_stored_crl_overrides_older_files_and_newer_copies_that_drop_revocations() {
     let puppet = Puppet::new();
     let settings = TrustSettings::default();
     for (is_copy, (file, of_file), (kept, of_kept), in_force, is_told) in [
@@ -269,7 +269,7 @@ fn what_was_kept_goes_before_older_files_and_before_newer_copies_that_lack_some_
 }
 
 #[test]
-fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copies_in_files() {
+fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     // The same bytes each time: another list of that second, signed anew, is one that the CA has made since.
@@ -347,7 +347,7 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
 }
 
 #[test]
-fn a_fetched_list_tells_whose_it_is_and_how_long() {
+fn a_fetched_crl_has_its_issuer_and_size() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
     let crl = puppet.ca.crl(300, &[5, 6, 7]);
@@ -372,7 +372,7 @@ fn a_fetched_list_tells_whose_it_is_and_how_long() {
 }
 
 #[test]
-fn a_fetched_list_of_a_kind_that_cannot_be_used_is_told_beside_the_others() {
+fn an_unusable_fetched_crl_is_reported_with_the_others() {
     let puppet = Puppet::new();
     let mut partitioned = crl_params(9, &[], 2040);
     partitioned.issuing_distribution_point = Some(rcgen::CrlIssuingDistributionPoint {
@@ -399,7 +399,7 @@ fn a_fetched_list_of_a_kind_that_cannot_be_used_is_told_beside_the_others() {
 }
 
 #[test]
-fn what_was_fetched_stays_when_other_signatures_are_admitted() {
+fn a_fetched_crl_stays_when_legacy_signatures_change() {
     let puppet = Puppet::new();
     let settings = TrustSettings {
         unchecked: vec!["*".to_owned()],
@@ -424,7 +424,7 @@ fn what_was_fetched_stays_when_other_signatures_are_admitted() {
 }
 
 #[test]
-fn of_a_thousand_lists_of_no_use_some_are_told_and_the_good_one_counts() {
+fn of_a_thousand_unusable_crls_a_few_are_reported_and_the_valid_one_is_used() {
     let puppet = Puppet::new();
     let mut lists = vec![Puppet::new().ca.crl(9, &[]); 1_000];
     lists.push(puppet.ca.crl(9, &[5, 6]));

@@ -35,7 +35,7 @@ const ABORT: ListenerPolicy = ListenerPolicy {
 };
 
 #[test]
-fn a_deferred_verdict_is_made_after_a_whole_handshake() {
+fn a_deferred_verdict_follows_a_complete_handshake() {
     let front = Front::new();
     for version in VERSIONS {
         for (leaf, expected) in front.agents() {
@@ -47,7 +47,7 @@ fn a_deferred_verdict_is_made_after_a_whole_handshake() {
 }
 
 #[test]
-fn an_aborting_listener_sends_the_fitting_alert_and_the_record_gets_the_reason() {
+fn an_aborting_listener_sends_the_right_alert_and_the_record_gets_the_reason() {
     let front = Front::new();
     for version in VERSIONS {
         for (leaf, expected) in front.agents() {
@@ -84,7 +84,7 @@ fn an_aborting_listener_sends_the_fitting_alert_and_the_record_gets_the_reason()
 }
 
 #[test]
-fn a_stolen_certificate_without_its_key_ends_in_an_alert_whatever_the_policy() {
+fn a_stolen_certificate_without_its_key_ends_in_an_alert_under_every_policy() {
     let front = Front::new();
     let victim = front.puppet.ca.agent("victim", 5);
     let v1 = v1_certificate(&front.puppet.ca, "old", 6);
@@ -133,7 +133,7 @@ fn without_a_certificate_a_client_is_anonymous_or_refused() {
 }
 
 #[test]
-fn a_resumed_session_is_judged_by_the_crl_in_force_now() {
+fn a_resumed_session_is_verified_with_the_active_crl() {
     for version in VERSIONS {
         for policy in [DEFER, REQUIRED, ABORT] {
             let front = Front::new();
@@ -182,7 +182,7 @@ fn cve_2025_23419_a_session_of_one_policy_means_nothing_under_another() {
 }
 
 #[test]
-fn a_listener_that_went_and_came_again_knows_no_session_of_before() {
+fn a_listener_that_was_removed_and_added_again_resumes_no_old_session() {
     for version in VERSIONS {
         let front = Front::new();
         let client = front.client(&front.puppet.ca.agent("web01", 5), version);
@@ -201,7 +201,7 @@ fn a_listener_that_went_and_came_again_knows_no_session_of_before() {
 }
 
 #[test]
-fn nothing_that_is_printed_for_people_shows_a_ticket_key() {
+fn debug_output_shows_no_ticket_key() {
     let front = Front::new();
     assert_eq!(format!("{:?}", front.tickets), "TicketKeys { .. }");
     let trust = Arc::clone(&front.trust);
@@ -221,7 +221,7 @@ fn nothing_that_is_printed_for_people_shows_a_ticket_key() {
 }
 
 #[test]
-fn clients_are_told_which_cas_count_here() {
+fn clients_get_the_trusted_cas_as_hints() {
     let front = Front::new();
     let trust = front.store();
     let current = Arc::new(move || Arc::clone(&trust));
@@ -234,7 +234,7 @@ fn clients_are_told_which_cas_count_here() {
 }
 
 #[test]
-fn the_aborting_verifier_loads_the_trust_in_force_at_each_handshake() {
+fn the_aborting_verifier_loads_the_active_trust_at_each_handshake() {
     let front = Front::new();
     let server = front.server(ABORT);
     let agent = front.puppet.ca.agent("web01", 5);
@@ -246,7 +246,7 @@ fn the_aborting_verifier_loads_the_trust_in_force_at_each_handshake() {
 }
 
 #[test]
-fn a_client_that_sends_a_heap_of_certificates_is_refused() {
+fn a_client_that_sends_too_many_certificates_is_refused() {
     let front = Front::new();
     let agent = front.puppet.ca.agent("web01", 5);
     let key = signing_key(&agent.key);

@@ -46,7 +46,7 @@ const SMALL: &str = "CN=Puppet CA: small.lab.test";
 const LAB: &str = "CN=Puppet CA: lab";
 
 #[test]
-fn each_chain_is_judged_as_if_only_the_named_ca_had_been_made_lately() {
+fn only_chains_of_the_named_ca_may_use_legacy_signatures() {
     for (named, passing) in [
         ("", &[][..]),
         (
@@ -104,7 +104,7 @@ fn a_sha1_list_counts_where_its_ca_is_named_and_is_told_where_it_is_not() {
 }
 
 #[test]
-fn a_name_taken_out_again_judges_as_before_it_was_put_in() {
+fn removing_a_name_restores_the_earlier_verdicts() {
     let named = store_naming(OLD, "old-crl.pem");
     let accepted = named.verify(&[certificate("old-agent.pem")], now());
     assert_eq!(reason(&accepted), None);

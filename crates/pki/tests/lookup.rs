@@ -14,7 +14,7 @@ fn serial(text: &str) -> SerialNumber {
 const CA: &str = "CN=Puppet CA: test";
 
 #[test]
-fn every_ca_of_a_name_is_asked_whether_its_list_has_the_serial() {
+fn the_crl_of_every_ca_with_the_name_is_searched_for_the_serial() {
     let puppet = Puppet::new();
     // Made anew with another key, under the same name.
     let again = puppet.root.intermediate("Puppet CA: test", 3);
@@ -48,7 +48,7 @@ fn every_ca_of_a_name_is_asked_whether_its_list_has_the_serial() {
 }
 
 #[test]
-fn a_ca_without_a_list_says_so() {
+fn a_ca_without_a_crl_is_reported_as_such() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &[puppet.root.crl(1, &[])]).unwrap();
     let listings = store.listings(CA, &serial("05"), now());
@@ -57,7 +57,7 @@ fn a_ca_without_a_list_says_so() {
 }
 
 #[test]
-fn an_entry_tells_since_when_and_why() {
+fn an_entry_has_its_date_and_reason() {
     let puppet = Puppet::new();
     let mut params = crl_params(7, &[4, 5, 6], 2040);
     params.revoked_certs[1].reason_code = Some(RevocationReason::KeyCompromise);
@@ -90,7 +90,7 @@ fn an_entry_tells_since_when_and_why() {
 }
 
 #[test]
-fn a_certificate_is_told_as_it_stands_whoever_signed_it() {
+fn the_facts_of_a_certificate_do_not_depend_on_its_signer() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 0x9a05);
     let facts = facts_of(&agent.der).unwrap();

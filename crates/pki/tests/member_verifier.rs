@@ -21,7 +21,7 @@ use support::tls::*;
 use support::*;
 
 #[test]
-fn a_member_is_believed_by_chain_and_by_a_name_of_its_subject_alt_names() {
+fn a_member_is_verified_by_its_chain_and_a_subject_alternative_name() {
     let puppet = Puppet::new();
     let mut params = leaf_params("c1.example.com", 5);
     params
@@ -48,7 +48,7 @@ fn a_member_is_believed_by_chain_and_by_a_name_of_its_subject_alt_names() {
 }
 
 #[test]
-fn a_bundle_must_verify_the_members_that_are_left_and_no_removed_one() {
+fn a_bundle_must_verify_the_current_members_but_not_removed_ones() {
     let (puppet, other) = (Puppet::new(), Puppet::new());
     let member = member(&puppet, &puppet.ca.agent("c1", 5));
     let before = trusted(&puppet);
@@ -60,7 +60,7 @@ fn a_bundle_must_verify_the_members_that_are_left_and_no_removed_one() {
 }
 
 #[test]
-fn a_member_without_a_subject_alt_name_is_told_in_words() {
+fn a_member_without_a_subject_alternative_name_gets_a_clear_error() {
     let puppet = Puppet::new();
     let mut params = leaf_params("puppet", 5);
     params.subject_alt_names.clear();
@@ -107,7 +107,7 @@ fn a_bad_member_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_member_that_cannot_show_its_key_is_refused() {
+fn a_member_that_does_not_hold_its_key_is_refused() {
     let puppet = Puppet::new();
     let stolen = puppet.ca.agent("puppet", 5);
     let thief = Leaf {
@@ -125,7 +125,7 @@ fn a_member_that_cannot_show_its_key_is_refused() {
 }
 
 #[test]
-fn we_show_our_credential_to_a_member_that_asks() {
+fn the_proxy_presents_its_credential_to_a_member_that_requests_one() {
     let puppet = Puppet::new();
     let member = member(&puppet, &puppet.ca.agent("puppet", 5));
     let ours = credential(&puppet.ca.agent("proxy", 6));
@@ -222,7 +222,7 @@ fn keys_are_read_in_each_form_and_must_belong_to_the_certificate() {
 }
 
 #[test]
-fn a_bad_key_is_told_without_a_byte_of_it() {
+fn an_error_about_a_key_contains_no_byte_of_it() {
     let ca = TestCa::root("root");
     let chain = Named::new(
         "cert.pem",
@@ -301,7 +301,7 @@ fn refused(name: &str, trust: &Arc<TrustStore>, member: &Arc<ServerConfig>) -> M
 }
 
 #[test]
-fn a_member_without_a_subject_alt_name_is_good_for_its_cn_where_that_is_allowed() {
+fn a_member_without_a_subject_alternative_name_is_valid_for_its_cn_if_allowed() {
     let puppet = Puppet::new();
     let mut params = leaf_params("Puppet", 5);
     params.subject_alt_names.clear();
@@ -328,7 +328,7 @@ fn a_member_without_a_subject_alt_name_is_good_for_its_cn_where_that_is_allowed(
 }
 
 #[test]
-fn a_member_whose_names_are_no_names_is_told_in_words() {
+fn a_member_with_unreadable_names_gets_a_clear_error() {
     let puppet = Puppet::new();
     let mut params = leaf_params("puppet", 5);
     params.subject_alt_names = vec![SanType::Rfc822Name("root@example.com".try_into().unwrap())];
@@ -338,7 +338,7 @@ fn a_member_whose_names_are_no_names_is_told_in_words() {
 }
 
 #[test]
-fn a_member_is_held_against_lists_and_blocks_that_came_after_it_was_verified() {
+fn a_verified_member_is_checked_against_later_crls_and_blocks() {
     let puppet = Puppet::new();
     let own = puppet.ca.agent("puppet", 5).der;
     let fault = |store: &TrustStore, own: &CertificateDer<'_>| {

@@ -14,7 +14,7 @@ use support::crls::element;
 use support::*;
 
 #[test]
-fn an_address_that_a_ca_may_certify_is_admitted_whoever_above_says_so() {
+fn an_address_that_the_constraints_permit_is_accepted_under_every_ca() {
     let permitted = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let both = constraint(&[
         (PERMITTED, EMAIL, "example.com"),
@@ -42,7 +42,7 @@ fn an_address_that_a_ca_may_certify_is_admitted_whoever_above_says_so() {
 }
 
 #[test]
-fn what_cannot_be_read_admits_no_address() {
+fn unreadable_constraints_permit_no_address() {
     let address = with_addresses(&["a@example.com"]);
     for base in ["", "a@b@example.com", "example.com.", "*.example.com", "."] {
         for list in [PERMITTED, EXCLUDED] {
@@ -63,7 +63,7 @@ fn what_cannot_be_read_admits_no_address() {
 }
 
 #[test]
-fn a_few_addresses_are_looked_at_and_a_form_that_nobody_knows_is_none() {
+fn the_number_of_addresses_is_limited_and_an_unknown_name_form_is_refused() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     for (count, expected) in [(64, None), (65, REFUSED)] {
         let params = with_addresses(&vec!["a@example.com"; count]);
@@ -84,7 +84,7 @@ fn a_few_addresses_are_looked_at_and_a_form_that_nobody_knows_is_none() {
 }
 
 #[test]
-fn beside_constraints_of_other_names_webpki_has_the_word() {
+fn webpki_decides_about_constraints_on_other_names() {
     let mixed = constraint(&[
         (PERMITTED, EMAIL, "example.com"),
         (PERMITTED, DNS, "example.com"),
@@ -118,7 +118,7 @@ fn beside_constraints_of_other_names_webpki_has_the_word() {
 }
 
 #[test]
-fn constraints_of_two_cas_hold_together() {
+fn the_constraints_of_two_cas_apply_together() {
     let of_root = constraint(&[(PERMITTED, EMAIL, ".example.com")]);
     let of_sub = constraint(&[
         (PERMITTED, EMAIL, "a.example.com"),
@@ -137,7 +137,7 @@ fn constraints_of_two_cas_hold_together() {
 }
 
 #[test]
-fn a_cas_own_addresses_are_held_against_the_constraints_above_it() {
+fn the_addresses_of_a_ca_are_checked_against_the_constraints_above_it() {
     let of_root = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let root = TestCa::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
     for (address, expected) in [("ca@example.com", None), ("ca@example.org", REFUSED)] {
@@ -151,7 +151,7 @@ fn a_cas_own_addresses_are_held_against_the_constraints_above_it() {
 
 /// Whatever is wrong with a CA that webpki does not look at is seen all the same.
 #[test]
-fn the_ca_below_the_anchor_has_to_be_right_in_every_other_respect() {
+fn the_ca_below_the_anchor_must_pass_every_other_check() {
     type Change = fn(&mut CertificateParams);
     let changes: &[(Change, Option<Reason>)] = &[
         (|_| {}, None),
@@ -200,7 +200,7 @@ fn the_ca_below_the_anchor_has_to_be_right_in_every_other_respect() {
 }
 
 #[test]
-fn a_ca_that_the_anchor_did_not_sign_is_none() {
+fn a_ca_that_the_anchor_did_not_sign_is_not_trusted() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let root = TestCa::root("root");
     let forger = TestCa::root("root");
@@ -215,7 +215,7 @@ fn a_ca_that_the_anchor_did_not_sign_is_none() {
 
 /// Any byte of it, and any byte of what it signed.
 #[test]
-fn no_changed_ca_below_the_anchor_leads_anywhere() {
+fn no_altered_ca_below_the_anchor_is_accepted() {
     let root = TestCa::root("root");
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let sub = below(&root, constrained("sub", &constraint));
@@ -238,7 +238,7 @@ fn no_changed_ca_below_the_anchor_leads_anywhere() {
 }
 
 #[test]
-fn lists_dates_and_depth_hold_for_such_a_path_as_for_any() {
+fn crls_dates_and_depth_apply_to_such_a_path() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let root = TestCa::root("root");
     let sub = below(&root, constrained("sub", &constraint));
@@ -272,7 +272,7 @@ fn lists_dates_and_depth_hold_for_such_a_path_as_for_any() {
 }
 
 #[test]
-fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_list() {
+fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_crl() {
     let root = TestCa::root("root");
     let sub = below(
         &root,
@@ -292,7 +292,7 @@ fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_list() {
 }
 
 #[test]
-fn a_key_that_a_ca_certified_for_itself_does_not_count_in_its_path_length() {
+fn a_self_issued_ca_does_not_count_in_the_path_length() {
     let root = TestCa::root("root");
     let short = below(&root, with_length("short", 1));
     let again = below(&short, ca_params("short"));
@@ -327,7 +327,7 @@ fn a_key_that_a_ca_certified_for_itself_does_not_count_in_its_path_length() {
 }
 
 #[test]
-fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_constrained() {
+fn a_self_issued_root_key_may_have_any_name_and_constrains_all_below_it() {
     let within = constraint(&[
         (PERMITTED, DNS, "example.com"),
         (EXCLUDED, DNS, "bad.example.com"),
@@ -369,7 +369,7 @@ fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_cons
 }
 
 #[test]
-fn a_step_that_leads_elsewhere_changes_nothing_in_what_is_told() {
+fn a_start_that_does_not_lead_to_the_leaf_does_not_change_the_refusal() {
     let root = TestCa::root("root");
     let permitted = |host| constraint(&[(PERMITTED, EMAIL, host)]);
     let sub = below(&root, constrained("sub", &permitted("example.com")));
@@ -381,7 +381,7 @@ fn a_step_that_leads_elsewhere_changes_nothing_in_what_is_told() {
 }
 
 #[test]
-fn however_many_cas_are_sent_few_are_looked_at() {
+fn only_a_few_of_many_sent_cas_are_tried() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let (root, forger) = (TestCa::root("root"), TestCa::root("root"));
     let sub = below(&root, constrained("sub", &constraint));

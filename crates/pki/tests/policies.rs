@@ -29,7 +29,7 @@ fn policies(issuers: Vec<IssuerSettings>) -> TrustSettings {
 }
 
 #[test]
-fn of_a_path_the_strictest_policy_decides() {
+fn the_strictest_policy_on_a_path_decides() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let expired = [
@@ -72,7 +72,7 @@ fn of_a_path_the_strictest_policy_decides() {
 }
 
 #[test]
-fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
+fn a_grace_period_and_its_verdict_end_at_the_same_second() {
     let root = TestCa::root("root");
     let agent = root.agent("web01", 5);
     let settings = TrustSettings {
@@ -116,7 +116,7 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
 }
 
 #[test]
-fn leaf_spares_what_the_issuer_says_of_cas_alone() {
+fn revocation_leaf_exempts_only_ca_certificates() {
     let puppet = Puppet::new();
     let (agent, revoked) = (puppet.ca.agent("web01", 5), puppet.ca.agent("web09", 9));
     let own_of_root = puppet.root.agent("web02", 7);
@@ -145,7 +145,7 @@ fn leaf_spares_what_the_issuer_says_of_cas_alone() {
 }
 
 #[test]
-fn unchecked_of_an_issuer_goes_before_the_list_of_all() {
+fn unchecked_of_an_issuer_overrides_the_general_setting() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let is = |name, unchecked| IssuerSettings {
@@ -176,7 +176,7 @@ fn unchecked_of_an_issuer_goes_before_the_list_of_all() {
 }
 
 #[test]
-fn with_leaf_the_cas_of_clients_need_their_lists_and_the_root_none() {
+fn with_revocation_leaf_only_the_cas_of_clients_need_a_crl() {
     let puppet = Puppet::new();
     // Beside the other one, and above nobody.
     let second = puppet.root.intermediate("Puppet CA: second", 3);
@@ -261,7 +261,7 @@ fn a_store_that_refuses_every_agent_says_why() {
 }
 
 #[test]
-fn of_two_cas_one_that_is_usable_is_enough() {
+fn one_usable_ca_of_two_is_enough() {
     let (good, bad) = (TestCa::root("good"), TestCa::root("bad"));
     let bundle = [good.der.clone(), bad.der.clone()];
     let store = store_with(
@@ -274,7 +274,7 @@ fn of_two_cas_one_that_is_usable_is_enough() {
 }
 
 #[test]
-fn a_newer_crl_is_no_lockout_however_old_it_is_because_it_may_revoke() {
+fn an_expired_crl_that_is_newer_causes_no_lockout_because_it_may_revoke() {
     let root = TestCa::root("root");
     let bundle = [root.der.clone()];
     let active = store_with(&bundle, &[root.crl(1, &[])], &rejecting(), None).unwrap();

@@ -13,7 +13,7 @@ fn told(leaf: &Leaf, answer: &str) -> Result<(), String> {
 }
 
 #[test]
-fn the_next_certificate_is_one_of_the_same_subject_and_key_however_the_subject_is_written() {
+fn a_renewed_certificate_has_the_same_subject_and_key_in_any_encoding() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let key = || KeyPair::from_pem(&agent.key.serialize_pem()).unwrap();
@@ -48,7 +48,7 @@ fn the_next_certificate_is_one_of_the_same_subject_and_key_however_the_subject_i
 }
 
 #[test]
-fn whatever_is_not_one_certificate_and_nothing_else_is_none() {
+fn only_a_single_certificate_is_accepted_as_renewed() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let good = pem("CERTIFICATE", &agent.der);
@@ -75,7 +75,7 @@ fn whatever_is_not_one_certificate_and_nothing_else_is_none() {
 }
 
 #[test]
-fn certificates_of_the_ca_are_those_of_the_bundle_and_nothing_else() {
+fn only_certificates_of_the_bundle_are_accepted_from_the_ca() {
     let puppet = Puppet::new();
     let store = puppet.store();
     let text = |der: &[u8]| pem("CERTIFICATE", der);

@@ -49,7 +49,7 @@ fn a_ca_is_in_use_for_a_day_after_an_agent_below_it_was_verified() {
 }
 
 #[test]
-fn the_cas_above_a_certificate_are_those_of_its_path_whatever_a_crl_says() {
+fn the_cas_above_a_certificate_do_not_depend_on_crls() {
     let (ours, theirs) = (Puppet::new(), Puppet::new());
     let own = ours.ca.agent("front", 5).der;
     let revoked = store(&ours.bundle(), &ours.crls(2, &[5])).unwrap();
@@ -67,7 +67,7 @@ fn the_cas_above_a_certificate_are_those_of_its_path_whatever_a_crl_says() {
 }
 
 #[test]
-fn a_certificate_is_verified_only_for_a_purpose_that_it_names() {
+fn a_certificate_is_verified_only_for_its_purposes() {
     let ours = Puppet::new();
     let mut params = leaf_params("front", 5);
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
@@ -118,7 +118,7 @@ fn a_copy_of_a_ca_that_verifies_fewer_agents_counts_as_lost() {
 }
 
 #[test]
-fn a_ca_seen_by_a_clock_that_was_ahead_is_not_kept_for_years() {
+fn a_clock_that_was_ahead_does_not_keep_a_ca_in_use_for_years() {
     let (ours, theirs) = (Puppet::new(), Puppet::new());
     let (both, alone) = (of(&[&ours, &theirs]), of(&[&ours]));
     let hour = Duration::from_secs(3600);

@@ -18,7 +18,7 @@ use support::tls::{Fixed, shake};
 use support::*;
 
 #[test]
-fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
+fn agents_of_an_imported_ca_are_verified_at_any_level() {
     for spelled in [printable, bmp] {
         let root = TestCa::root("root");
         let above = Spelled::below(&root, spelled);
@@ -58,7 +58,7 @@ fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
 }
 
 #[test]
-fn the_ca_may_be_sent_beside_the_agents_own_certificate() {
+fn the_client_may_send_the_imported_ca_itself() {
     let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let store = store_of(
@@ -76,7 +76,7 @@ fn the_ca_may_be_sent_beside_the_agents_own_certificate() {
 }
 
 #[test]
-fn a_revoked_ca_goes_with_its_agents() {
+fn a_revoked_imported_ca_revokes_its_agents() {
     let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let store = store_of(
@@ -90,7 +90,7 @@ fn a_revoked_ca_goes_with_its_agents() {
 }
 
 #[test]
-fn members_with_certificates_of_such_a_ca_are_believed() {
+fn members_with_certificates_of_such_a_ca_are_verified() {
     let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let store = |serials: &[u64]| {
@@ -119,7 +119,7 @@ fn members_with_certificates_of_such_a_ca_are_believed() {
 }
 
 #[test]
-fn a_list_that_spells_the_name_otherwise_is_that_cas() {
+fn a_crl_with_another_encoding_of_the_name_belongs_to_that_ca() {
     let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let in_utf8 = ca.calling_itself(&name_of(NAME.into()));
@@ -170,7 +170,7 @@ fn another_key_or_another_name_is_another_ca() {
 }
 
 #[test]
-fn such_a_ca_is_held_to_what_every_ca_is_held_to() {
+fn such_a_ca_must_pass_the_checks_of_every_ca() {
     type Change = fn(&mut CertificateParams);
     let cases: &[(Change, Option<Reason>)] = &[
         (|_| {}, None),
@@ -222,7 +222,7 @@ fn such_a_ca_is_held_to_what_every_ca_is_held_to() {
 }
 
 #[test]
-fn constraints_of_the_root_hold_below_such_a_ca() {
+fn constraints_of_the_root_apply_below_such_a_ca() {
     let mut params = ca_params("root");
     params.name_constraints = Some(rcgen::NameConstraints {
         permitted_subtrees: vec![rcgen::GeneralSubtree::DnsName("example.com".into())],
@@ -243,7 +243,7 @@ fn constraints_of_the_root_hold_below_such_a_ca() {
 }
 
 #[test]
-fn further_from_a_root_names_have_to_be_the_same_byte_for_byte() {
+fn further_from_the_root_names_must_match_byte_for_byte() {
     let root = TestCa::root("root");
     let policy = root.intermediate("policy", 3);
     let ca = Spelled::below(&policy, printable);
@@ -373,7 +373,7 @@ fn store_of(
 }
 
 #[test]
-fn a_ca_with_two_certificates_that_spell_its_name_otherwise_has_one_list() {
+fn a_ca_with_two_encodings_of_its_name_has_one_crl() {
     let old = Spelled::root(printable);
     let renewed = old.once_more(name_of(NAME.into()));
     for bundle in [[&old.ca, &renewed.ca], [&renewed.ca, &old.ca]] {
@@ -403,7 +403,7 @@ fn a_ca_with_two_certificates_that_spell_its_name_otherwise_has_one_list() {
 }
 
 #[test]
-fn nobody_escapes_a_list_by_sending_his_ca_under_another_spelling() {
+fn sending_a_ca_with_another_encoding_does_not_evade_its_crl() {
     let root = TestCa::root("root");
     let ca = Spelled::below(&root, printable);
     let mut params = ca_params(NAME);
@@ -425,7 +425,7 @@ fn nobody_escapes_a_list_by_sending_his_ca_under_another_spelling() {
 }
 
 #[test]
-fn nobody_escapes_a_list_by_a_certificate_that_his_root_made_for_itself() {
+fn a_self_issued_root_certificate_does_not_evade_a_crl() {
     let root = Spelled::root(printable);
     let mut params = ca_params(NAME);
     params.distinguished_name = name_of(NAME.into());

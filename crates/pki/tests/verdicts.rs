@@ -27,7 +27,7 @@ fn a_leaf_sent_alone_is_verified_through_the_bundles_intermediate() {
 }
 
 #[test]
-fn nobody_is_anonymous_by_a_bad_certificate_nor_verified_by_none() {
+fn an_invalid_certificate_is_not_anonymous_and_no_certificate_is_not_verified() {
     let puppet = Puppet::new();
     let judgement = puppet.store().verify(&[], now());
     assert!(matches!(judgement.identity, ClientIdentity::Anonymous));
@@ -37,7 +37,7 @@ fn nobody_is_anonymous_by_a_bad_certificate_nor_verified_by_none() {
 }
 
 #[test]
-fn each_bad_certificate_is_told_its_own_reason() {
+fn each_invalid_certificate_is_refused_with_its_own_reason() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(1, &[9])).unwrap();
     type Change = fn(&mut rcgen::CertificateParams);
@@ -123,7 +123,7 @@ fn keys_and_signatures_of_every_supported_kind_are_accepted() {
 }
 
 #[test]
-fn a_forged_issuer_name_is_a_bad_signature_and_a_strange_one_an_unknown_issuer() {
+fn a_forged_issuer_is_a_bad_signature_and_an_unknown_one_an_unknown_issuer() {
     let puppet = Puppet::new();
     let impostor = TestCa::root("Puppet CA: test").agent("web01", 5);
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_forged_issuer_name_is_a_bad_signature_and_a_strange_one_an_unknown_issuer()
 }
 
 #[test]
-fn whoever_is_of_another_ca_is_told_which_cas_count_here() {
+fn a_refusal_of_another_cas_agent_names_the_trusted_cas() {
     let puppet = Puppet::new();
     let text = |leaf: &Leaf| {
         let judgement = puppet
@@ -167,7 +167,7 @@ fn whoever_is_of_another_ca_is_told_which_cas_count_here() {
 }
 
 #[test]
-fn in_its_last_and_its_first_second_a_certificate_is_not_what_is_out_of_time() {
+fn a_certificate_is_valid_in_its_first_and_last_second() {
     let root = TestCa::root("root");
     let ca_of = |begin, end| {
         let mut params = ca_params("issuing");
@@ -202,7 +202,7 @@ fn in_its_last_and_its_first_second_a_certificate_is_not_what_is_out_of_time() {
 }
 
 #[test]
-fn a_path_of_more_cas_than_anybody_has_is_too_deep() {
+fn a_path_with_too_many_cas_is_too_deep() {
     let root = TestCa::root("root");
     let mut cas = vec![root.intermediate("ca 1", 2)];
     while cas.len() < 9 {
@@ -218,7 +218,7 @@ fn a_path_of_more_cas_than_anybody_has_is_too_deep() {
 }
 
 #[test]
-fn an_agent_cannot_issue() {
+fn an_agent_cannot_issue_certificates() {
     let puppet = Puppet::new();
     let key = KeyPair::generate().unwrap();
     let agent = puppet.ca.sign_key(
@@ -239,7 +239,7 @@ fn an_agent_cannot_issue() {
 }
 
 #[test]
-fn a_ca_without_the_right_to_sign_certificates_issues_nothing() {
+fn a_ca_without_the_usage_to_sign_certificates_issues_none() {
     let puppet = Puppet::new();
     let mut params = ca_params("sub");
     params.key_usages = vec![KeyUsagePurpose::CrlSign];
@@ -252,7 +252,7 @@ fn a_ca_without_the_right_to_sign_certificates_issues_nothing() {
 }
 
 #[test]
-fn of_an_old_and_a_new_crl_the_new_one_counts_in_either_order() {
+fn the_newer_of_two_crls_is_used_in_either_order() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let (old, new, root) = (
@@ -267,7 +267,7 @@ fn of_an_old_and_a_new_crl_the_new_one_counts_in_either_order() {
 }
 
 #[test]
-fn a_rekeyed_ca_of_the_same_name_is_judged_by_its_own_crl() {
+fn a_rekeyed_ca_of_the_same_name_is_checked_with_its_own_crl() {
     let (old, new) = (
         TestCa::root("Puppet CA: test"),
         TestCa::root("Puppet CA: test"),
@@ -288,7 +288,7 @@ fn a_rekeyed_ca_of_the_same_name_is_judged_by_its_own_crl() {
 }
 
 #[test]
-fn a_renamed_ca_with_the_old_key_is_judged_by_the_crl_of_its_name() {
+fn a_renamed_ca_with_the_old_key_is_checked_with_the_crl_of_its_name() {
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
     let (old, new) = (
@@ -305,7 +305,7 @@ fn a_renamed_ca_with_the_old_key_is_judged_by_the_crl_of_its_name() {
 }
 
 #[test]
-fn an_expired_ca_is_refused_though_webpki_takes_any_anchor() {
+fn an_expired_anchor_is_refused_although_webpki_accepts_it() {
     for (change, expected) in [
         ((2020, 2029), Reason::CaExpired),
         ((2031, 2040), Reason::CaNotYetValid),
@@ -326,7 +326,7 @@ fn an_expired_ca_is_refused_though_webpki_takes_any_anchor() {
 }
 
 #[test]
-fn an_expired_intermediate_is_a_ca_that_expired() {
+fn an_expired_intermediate_is_reported_as_an_expired_ca() {
     let root = TestCa::root("root");
     let mut params = ca_params("sub");
     params.not_after = date_time_ymd(2029, 1, 1);
@@ -343,7 +343,7 @@ fn an_expired_intermediate_is_a_ca_that_expired() {
 }
 
 #[test]
-fn where_a_ca_was_renewed_any_of_its_certificates_will_do() {
+fn any_certificate_of_a_renewed_ca_is_enough() {
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
     let mut params = ca_params("root");
@@ -362,7 +362,7 @@ fn where_a_ca_was_renewed_any_of_its_certificates_will_do() {
 }
 
 #[test]
-fn an_intermediate_revoked_by_the_roots_crl_issues_nobody() {
+fn an_intermediate_revoked_by_the_roots_crl_verifies_no_agent() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
@@ -380,7 +380,7 @@ fn an_intermediate_revoked_by_the_roots_crl_issues_nobody() {
 }
 
 #[test]
-fn a_reissued_intermediate_is_taken_where_the_first_is_revoked() {
+fn a_reissued_intermediate_is_used_if_the_first_is_revoked() {
     let root = TestCa::root("root");
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
@@ -393,7 +393,7 @@ fn a_reissued_intermediate_is_taken_where_the_first_is_revoked() {
 }
 
 #[test]
-fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sent() {
+fn a_reissued_intermediate_is_used_whether_it_is_in_the_bundle_or_sent() {
     let root = TestCa::root("root");
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
@@ -417,7 +417,7 @@ fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sen
 }
 
 #[test]
-fn of_a_cross_signed_ca_any_path_will_do_and_each_is_judged_by_its_own_lists() {
+fn any_path_of_a_cross_signed_ca_is_enough_and_each_uses_its_own_crls() {
     let key = KeyPair::generate().unwrap();
     let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
     let old = TestCa::root("old");
@@ -499,7 +499,7 @@ fn a_missing_crl_refuses_unless_unchecked_names_the_issuer() {
 const NOT_THE_AGENT: &str = "Nothing is wrong with the agent's certificate";
 
 #[test]
-fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
+fn the_policy_decides_whether_an_expired_crl_is_used() {
     let root = TestCa::root("root");
     let (agent, revoked) = (root.agent("web01", 5), root.agent("web09", 9));
     let bundle = [root.der.clone()];
@@ -553,7 +553,7 @@ fn depth_counts_the_intermediates_of_the_verified_path() {
 }
 
 #[test]
-fn an_intermediate_alone_is_trusted_by_itself_and_the_build_says_so() {
+fn an_intermediate_without_its_root_is_an_anchor_with_a_warning() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let store = store(
@@ -576,7 +576,7 @@ fn an_intermediate_alone_is_trusted_by_itself_and_the_build_says_so() {
 }
 
 #[test]
-fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
+fn an_intermediate_of_an_unusable_root_is_not_an_anchor() {
     let mut odd = ca_params("odd");
     let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
     extension.set_criticality(true);
@@ -617,7 +617,7 @@ fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
 }
 
 #[test]
-fn an_intermediate_stays_where_one_certificate_of_its_root_can_be_used() {
+fn an_intermediate_stays_if_one_certificate_of_its_root_is_usable() {
     let key = KeyPair::generate().unwrap();
     let again = KeyPair::try_from(key.serialize_der().as_slice()).unwrap();
     let root = TestCa::root_with(ca_params("root"), key);
@@ -634,7 +634,7 @@ fn an_intermediate_stays_where_one_certificate_of_its_root_can_be_used() {
 }
 
 #[test]
-fn a_crl_of_a_ca_that_the_client_sends_counts_from_the_first_path_on() {
+fn the_crl_of_a_ca_that_the_client_sends_is_used_from_the_first_path() {
     let puppet = Puppet::new();
     let sub = puppet.ca.intermediate("sub", 7);
     let (good, bad) = (sub.agent("web01", 5), sub.agent("web09", 9));
@@ -662,7 +662,7 @@ fn a_crl_of_a_ca_that_the_client_sends_counts_from_the_first_path_on() {
 }
 
 #[test]
-fn odd_certificates_beside_a_good_chain_change_nothing() {
+fn unrelated_certificates_in_a_good_chain_change_nothing() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
@@ -717,7 +717,7 @@ fn serials_of_any_length_are_found_on_the_crl() {
 }
 
 #[test]
-fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
+fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let before = store(&puppet.bundle(), &puppet.crls(1, &[])).unwrap();
@@ -765,7 +765,7 @@ fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
 }
 
 #[test]
-fn a_swapped_root_crl_revokes_the_intermediate_of_a_verified_chain() {
+fn a_new_root_crl_revokes_the_intermediate_of_a_verified_chain() {
     let puppet = Puppet::new();
     let before = puppet.store();
     let judgement = before.verify(&[puppet.ca.agent("web01", 5).der], now());
@@ -784,7 +784,7 @@ fn a_swapped_root_crl_revokes_the_intermediate_of_a_verified_chain() {
 }
 
 #[test]
-fn a_changed_bundle_or_policy_builds_paths_anew() {
+fn a_changed_bundle_or_policy_builds_new_paths() {
     let puppet = Puppet::new();
     let before = puppet.store();
     let judgement = before.verify(&[puppet.ca.agent("web01", 5).der], now());
@@ -847,7 +847,7 @@ fn a_verdict_ends_with_the_earliest_certificate_or_rejecting_crl() {
 }
 
 #[test]
-fn a_list_that_has_moved_is_told_where_it_is_now() {
+fn a_moved_crl_is_reported_with_its_new_source() {
     let puppet = Puppet::new();
     let mut crls = puppet.crls(1, &[]);
     let first = store(&puppet.bundle(), &crls).unwrap();
@@ -868,7 +868,7 @@ fn a_list_that_has_moved_is_told_where_it_is_now() {
 }
 
 #[test]
-fn the_generation_rises_with_a_change_and_only_with_one() {
+fn the_generation_increases_only_with_a_change() {
     let puppet = Puppet::new();
     let settings = TrustSettings::default();
     let first = puppet.store();
@@ -890,7 +890,7 @@ fn the_generation_rises_with_a_change_and_only_with_one() {
 }
 
 #[test]
-fn an_older_crl_does_not_bring_back_what_was_revoked() {
+fn an_older_crl_drops_no_revocation() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let first = store(&puppet.bundle(), &puppet.crls(15, &[5])).unwrap();
@@ -957,7 +957,7 @@ fn there_is_no_way_to_start_open() {
 }
 
 #[test]
-fn problems_quote_name_and_block() {
+fn problems_contain_the_file_and_block() {
     let puppet = Puppet::new();
     let mut material = material(&puppet.bundle(), &puppet.crls(1, &[]));
     material.bundle[0]
@@ -988,7 +988,7 @@ fn problems_quote_name_and_block() {
 }
 
 #[test]
-fn crls_of_unusable_kinds_are_warnings_beside_good_ones_and_errors_alone() {
+fn unusable_crls_are_warnings_with_a_valid_one_and_errors_alone() {
     let root = TestCa::root("root");
     let mut partitioned = crl_params(2, &[], 2040);
     partitioned.issuing_distribution_point = Some(rcgen::CrlIssuingDistributionPoint {
@@ -1017,7 +1017,7 @@ fn crls_of_unusable_kinds_are_warnings_beside_good_ones_and_errors_alone() {
 }
 
 #[test]
-fn of_crls_whose_issuer_is_not_in_the_bundle_sixty_four_are_kept() {
+fn sixty_four_crls_of_unknown_issuers_are_stored() {
     let puppet = Puppet::new();
     let strangers = (0..65).map(|n| TestCa::root(&format!("stranger {n}")));
     let mut crls = puppet.crls(1, &[5]);
@@ -1033,7 +1033,7 @@ fn of_crls_whose_issuer_is_not_in_the_bundle_sixty_four_are_kept() {
 }
 
 #[test]
-fn a_ca_that_may_not_sign_crls_makes_none() {
+fn a_crl_of_a_ca_that_may_not_sign_crls_is_not_used() {
     let mut params = ca_params("root");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let key = KeyPair::generate().unwrap();
@@ -1083,7 +1083,7 @@ fn rustsec_2026_0104_no_crl_makes_the_reader_panic() {
 
 /// The same for certificates that clients send.
 #[test]
-fn no_certificate_makes_the_judge_panic_and_no_changed_one_is_verified() {
+fn no_certificate_makes_verification_panic_and_no_altered_one_is_verified() {
     let puppet = Puppet::new();
     let store = puppet.store();
     let agent = puppet.ca.agent("web01", 5).der;
@@ -1173,7 +1173,7 @@ fn rustsec_2026_0098_and_0099_name_constraints_hold_for_uris_and_wildcards() {
 }
 
 #[test]
-fn a_refusal_names_certificate_dates_and_what_to_run() {
+fn a_refusal_contains_the_certificate_its_dates_and_the_commands() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
     let text = refusal(&store.verify(&[puppet.ca.agent("web09.example.com", 9).der], now())).text();
@@ -1190,7 +1190,7 @@ fn a_refusal_names_certificate_dates_and_what_to_run() {
 const CLOCKS: &str = "First, check the clocks of the agent and of the proxy. ";
 
 #[test]
-fn a_refusal_by_a_date_names_the_clocks_before_any_other_advice() {
+fn a_refusal_because_of_a_date_mentions_the_clocks_first() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(7, &[])).unwrap();
     let agent = puppet.ca.agent("web09.example.com", 9).der;
@@ -1216,7 +1216,7 @@ fn a_refusal_by_a_date_names_the_clocks_before_any_other_advice() {
 }
 
 #[test]
-fn a_refusal_says_what_its_subject_has_too_much() {
+fn a_refusal_names_the_excess_part_of_the_subject() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(1, &[])).unwrap();
     let mut params = leaf_params("web01.example.com", 5);
@@ -1234,7 +1234,7 @@ fn a_refusal_says_what_its_subject_has_too_much() {
 }
 
 #[test]
-fn a_refusal_puts_no_name_into_a_command_that_a_ca_would_not_sign() {
+fn a_refusal_puts_only_names_that_a_puppet_ca_signs_into_commands() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
     for name in ["web09 && halt", "$(halt)", "--all", "Web09"] {
@@ -1244,7 +1244,7 @@ fn a_refusal_puts_no_name_into_a_command_that_a_ca_would_not_sign() {
 }
 
 #[test]
-fn where_the_ca_above_is_revoked_nobody_is_told_to_renew_below_it() {
+fn a_revoked_ca_is_no_reason_to_renew_an_agents_certificate() {
     let puppet = Puppet::new();
     let crls = [puppet.ca.crl(7, &[]), puppet.root.crl(8, &[2])];
     let store = store(&puppet.bundle(), &crls).unwrap();
@@ -1261,7 +1261,7 @@ fn where_the_ca_above_is_revoked_nobody_is_told_to_renew_below_it() {
 }
 
 #[test]
-fn status_tells_cas_crls_and_what_is_missing() {
+fn the_status_contains_cas_crls_and_missing_crls() {
     let puppet = Puppet::new();
     let status = store(&puppet.bundle(), &[puppet.ca.crl(300, &[5, 6])])
         .unwrap()
@@ -1288,7 +1288,7 @@ fn status_tells_cas_crls_and_what_is_missing() {
 }
 
 #[test]
-fn dates_are_told_to_the_second() {
+fn the_status_changes_at_the_exact_second() {
     let (in_2030, in_2031, in_2040) = (1_893_456_000, 1_924_992_000, 2_208_988_800);
     let mut params = ca_params("root");
     params.not_before = date_time_ymd(2030, 1, 1);
@@ -1319,7 +1319,7 @@ fn dates_are_told_to_the_second() {
 }
 
 #[test]
-fn a_key_that_cannot_be_verified_is_no_identity() {
+fn an_unverifiable_key_gives_no_identity() {
     let puppet = Puppet::new();
     // An agent's certificate whose key says it is of a kind that nobody here knows.
     let agent = puppet.ca.agent("web01", 5);
@@ -1341,7 +1341,7 @@ const OLD_CRL: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl.pem");
 const OLD_CRL_REVOKED: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl-revoked.pem");
 
 #[test]
-fn an_intermediate_whose_time_is_to_come_is_a_ca_not_yet_valid() {
+fn a_future_intermediate_is_reported_as_not_yet_valid() {
     let root = TestCa::root("root");
     let mut params = ca_params("ca");
     params.not_before = date_time_ymd(2035, 1, 1);
@@ -1362,7 +1362,7 @@ fn an_intermediate_whose_time_is_to_come_is_a_ca_not_yet_valid() {
 }
 
 #[test]
-fn who_has_no_name_issues_nothing() {
+fn a_ca_without_a_name_issues_no_certificate() {
     let root = TestCa::root("root");
     let mut params = ca_params("");
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -1391,7 +1391,7 @@ fn who_has_no_name_issues_nothing() {
 }
 
 #[test]
-fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
+fn of_several_paths_the_refusal_reports_the_fault_that_the_user_can_fix() {
     // The same CA by two roots: one path is revoked, the other too long.
     let (root, other) = (TestCa::root("root"), TestCa::root("other"));
     let key = || KeyPair::from_pem(include_str!("keys/sec1.pem")).unwrap();
@@ -1421,7 +1421,7 @@ fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
 }
 
 #[test]
-fn the_ca_that_is_over_is_named_and_not_one_in_its_last_or_first_second() {
+fn the_expired_ca_is_named_and_not_one_in_its_first_or_last_second() {
     let mut params = ca_params("in its last second");
     params.not_after = date_time_ymd(2030, 1, 1);
     let ending = TestCa::root_with(params, KeyPair::generate().unwrap());

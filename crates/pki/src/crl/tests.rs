@@ -65,7 +65,7 @@ fn good(digits: &[u8], serials: &[&[u8]]) -> Crl {
 }
 
 #[test]
-fn a_list_that_is_not_the_whole_truth_is_of_no_use() {
+fn an_incomplete_crl_is_unusable() {
     let point = tlv(0x30, &[&[0x81, 1, 0xff]]);
     for (extensions, why) in [
         (Vec::new(), Unusable::NoNumber),
@@ -98,7 +98,7 @@ fn a_list_that_is_not_the_whole_truth_is_of_no_use() {
 }
 
 #[test]
-fn entries_of_other_issuers_and_critical_ones_make_the_list_useless() {
+fn entries_of_other_issuers_or_with_unknown_critical_extensions_make_a_crl_unusable() {
     let read = |extensions: &[u8]| with(&number(&[1]), &entry(&[5], extensions)).err();
     let issuer = extension(29, None, &tlv(0x30, &[]));
     let unusable = |why| Some(CrlError::Unusable(why));
@@ -150,7 +150,7 @@ fn versions_and_dates_are_those_of_rfc_5280() {
 }
 
 #[test]
-fn a_list_expires_after_its_last_second() {
+fn a_crl_expires_after_its_last_second() {
     let crl = good(&[1], &[]);
     assert!(!crl.is_expired(at(1_893_456_000)));
     assert!(crl.is_expired(at(1_893_456_001)));
@@ -195,7 +195,7 @@ fn the_newer_has_the_higher_number_then_the_later_date_then_more_entries() {
 }
 
 #[test]
-fn numbers_are_written_in_decimal_as_long_as_people_read_them() {
+fn short_numbers_are_printed_as_decimal() {
     for (digits, text) in [
         (&[0][..], "0"),
         (&[1, 0], "256"),
@@ -240,7 +240,7 @@ fn serials_are_found_by_value_whatever_their_length_and_order() {
 }
 
 #[test]
-fn a_padded_serial_is_the_same_serial_and_an_empty_one_is_none() {
+fn a_padded_serial_is_the_same_serial_and_an_empty_one_is_an_error() {
     let crl = good(&[1], &[&[0, 5], &[0xff, 0x80], &[0, 0x80]]);
     for (serial, listed) in [
         (&[5][..], true),
@@ -266,7 +266,7 @@ fn a_padded_serial_is_the_same_serial_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn what_another_list_lacks_is_counted() {
+fn missing_revocations_are_counted() {
     let set = |serials: &[&[u8]]| good(&[1], serials).serials;
     let (three, two) = (set(&[&[5], &[6], &[1, 0]]), set(&[&[5], &[1, 0]]));
     assert_eq!((three.missing_from(&two), two.missing_from(&three)), (1, 0));

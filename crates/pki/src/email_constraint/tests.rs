@@ -35,7 +35,7 @@ fn a_constraint_is_one_address_or_a_host_or_the_hosts_below_it() {
 }
 
 #[test]
-fn what_is_no_address_is_none() {
+fn invalid_addresses_are_refused() {
     for address in [
         &b""[..],
         b"@",
@@ -89,7 +89,7 @@ fn what_is_no_address_is_none() {
 }
 
 #[test]
-fn lists_are_read_as_rfc_5280_writes_them_and_no_other_way() {
+fn constraints_are_parsed_only_in_the_encoding_of_rfc_5280() {
     let base = element(RFC822_NAME, b"example.com");
     let dns = element(0x82, b"example.com");
     let subtree = |content: &[u8]| element(der::SEQUENCE, content);
@@ -138,7 +138,7 @@ fn lists_are_read_as_rfc_5280_writes_them_and_no_other_way() {
 }
 
 #[test]
-fn alternative_names_are_of_the_nine_forms_and_no_other() {
+fn alternative_names_have_only_the_nine_forms() {
     let names = |name: &[u8]| element(der::SEQUENCE, name);
     let address = element(RFC822_NAME, b"root@example.com");
     let dns = element(0x82, b"example.com");
@@ -161,7 +161,7 @@ fn alternative_names_are_of_the_nine_forms_and_no_other() {
 }
 
 #[test]
-fn every_subtree_is_read_before_one_is_believed() {
+fn every_subtree_is_parsed_before_any_is_used() {
     let mailbox = Mailbox::read(b"root@example.com").expect("right");
     let check = |permitted: &[&'static [u8]], excluded: &[&'static [u8]]| {
         let constraint = EmailConstraint {

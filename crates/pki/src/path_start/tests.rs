@@ -11,7 +11,7 @@ use super::*;
 use crate::pem::Named;
 
 #[test]
-fn a_step_is_in_its_time_to_the_second() {
+fn a_start_must_be_within_its_validity_to_the_second() {
     let root = Root::new();
     let sub = root.signs(constraining());
     for (seconds, starts) in [
@@ -25,7 +25,7 @@ fn a_step_is_in_its_time_to_the_second() {
 }
 
 #[test]
-fn what_is_no_ca_or_another_ones_or_says_nothing_is_no_step() {
+fn certificates_that_are_not_cas_or_not_signed_by_the_anchor_are_not_starts() {
     let root = Root::new();
     let starts = |params: CertificateParams| root.steps_at(&[&root.signs(params)], IN_2030);
     assert_eq!(starts(constraining()), 1);
@@ -47,7 +47,7 @@ fn what_is_no_ca_or_another_ones_or_says_nothing_is_no_step() {
 }
 
 #[test]
-fn a_self_issued_certificate_makes_steps_of_those_above_it() {
+fn a_self_issued_certificate_makes_the_cas_above_it_starts() {
     let root = Root::new();
     let short = root.signs(with_length(1));
     let again = root.signs(params("root"));
@@ -56,7 +56,7 @@ fn a_self_issued_certificate_makes_steps_of_those_above_it() {
 }
 
 #[test]
-fn as_many_may_follow_as_the_path_length_says() {
+fn the_path_length_limits_the_cas_that_follow() {
     let root = Root::new();
     let (other, again) = (root.signs(params("other")), root.signs(params("root")));
     let below = |others: usize, agains: usize| {

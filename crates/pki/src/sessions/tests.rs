@@ -29,7 +29,7 @@ fn a_ticket_lives_for_its_lifetime_and_no_longer() {
 }
 
 #[test]
-fn resumption_never_stretches_it() {
+fn resumption_never_extends_a_session() {
     let keys = keys();
     let mut ticket = connection(&keys).seal(b"first", 500).expect("sealed");
     for now in [1_000, 4_000, 8_000, 10_400] {
@@ -63,7 +63,7 @@ fn of_several_tickets_of_one_client_the_oldest_counts() {
 }
 
 #[test]
-fn a_key_opens_nothing_two_lifetimes_after_it_was_made() {
+fn a_key_opens_no_ticket_two_lifetimes_after_it_was_made() {
     let keys = keys();
     let held = |now| keys.keys_at(LIFETIME, now).expect("randomness");
     assert!(held(9_999).previous.is_none());
@@ -76,7 +76,7 @@ fn a_key_opens_nothing_two_lifetimes_after_it_was_made() {
 }
 
 #[test]
-fn a_shorter_lifetime_counts_for_what_was_made_before() {
+fn a_shorter_lifetime_applies_to_existing_tickets() {
     let keys = keys();
     let ticket = connection(&keys).seal(b"session", 0).expect("sealed");
     let shorter = ConnectionTickets {
@@ -105,7 +105,7 @@ fn a_ticket_of_tls_1_2_is_replaced_when_its_key_is_and_one_of_tls_1_3_each_time(
 }
 
 #[test]
-fn what_is_no_ticket_of_ours_opens_nothing() {
+fn foreign_tickets_are_not_accepted() {
     let (keys, others) = (keys(), keys());
     let ticket = connection(&others).seal(b"session", 0).expect("sealed");
     assert_eq!(connection(&keys).open(&ticket, 0), None);
@@ -120,7 +120,7 @@ fn what_is_no_ticket_of_ours_opens_nothing() {
 }
 
 #[test]
-fn of_sessions_without_tickets_the_oldest_give_way_and_long_ones_are_not_kept() {
+fn the_session_store_drops_the_oldest_and_refuses_large_sessions() {
     let store = TimedStore {
         store: Arc::default(),
         lifetime: LIFETIME,
@@ -137,7 +137,7 @@ fn of_sessions_without_tickets_the_oldest_give_way_and_long_ones_are_not_kept() 
 }
 
 #[test]
-fn sessions_without_tickets_end_with_their_lifetime() {
+fn sessions_without_tickets_expire_with_their_lifetime() {
     let mut stored = Stored::default();
     let made = Instant::now();
     let value = b"session".to_vec();
