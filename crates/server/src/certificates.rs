@@ -17,8 +17,8 @@ use crate::{
     times::timestamp,
 };
 
-/// How long before its expiry a certificate is an event. A certificate with a short life is renewed in its last quarter, so
-/// none of these counts for more than that.
+/// How long before its expiry a certificate raises an alarm. A certificate with a short life is renewed in its last quarter, so
+/// each notice is limited to that.
 const NOTICES: [Duration; 3] = [days(30), days(7), days(1)];
 
 /// Where the proxy presents a certificate.
@@ -30,21 +30,21 @@ pub(crate) enum Role {
     Pool,
 }
 
-/// A certificate with one of its uses. One that several listeners or pools use is listed once for each.
+/// A certificate of the proxy with one of its uses. If several listeners or pools use it, there is one value for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnCertificate {
     pub(crate) role: Role,
     /// Name of the listener or of the pool.
     pub(crate) used_by: String,
-    /// File of the chain.
+    /// The file of the chain.
     pub(crate) file: PathBuf,
-    /// Subject of the leaf in RFC 2253.
+    /// The subject of the leaf (RFC 2253).
     pub(crate) subject: String,
     /// Whether it has a subjectAltName.
     pub(crate) has_names: bool,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
-    /// The intermediate CA of the chain that expires first; none if that is the leaf.
+    /// The intermediate CA of the chain that expires first. `None` if the leaf expires first.
     ends_with: Option<String>,
     fingerprint: Fingerprint,
 }
@@ -58,16 +58,16 @@ enum Fault {
     Nameless,
 }
 
-/// All certificates of a configuration, by their uses.
+/// All certificates of a configuration, once for each use.
 pub(crate) fn own(
     config: &Config,
-    shown: &Credentials,
+    credentials: &Credentials,
     member_tls: &[PreparedTls],
 ) -> Vec<OwnCertificate> {
     let mut own = Vec::new();
     for listener in &config.listeners {
         for (_, files) in config.certificates_of(&listener.name) {
-            let credential = shown.get(files);
+            let credential = credentials.get(files);
             own.extend(credential.map(|credential| {
                 OwnCertificate::new(Role::Listener, &listener.name, &files.chain, credential)
             }));
@@ -84,8 +84,8 @@ pub(crate) fn own(
     own
 }
 
-/// Why a change must not become active: each sentence names a certificate that agents or members would refuse, in place of a
-/// valid one. Certificates that are active already are never a reason, nor are those in place of one that is refused too.
+/// Why a change must not become active. Each sentence names a certificate that agents or members would refuse and that would
+/// replace a valid one. Certificates that are active already do not count, and neither do those that replace an invalid one.
 pub(crate) fn refused_replacements(
     old: &[OwnCertificate],
     new: &[OwnCertificate],
@@ -110,8 +110,8 @@ pub(crate) fn refused_replacements(
     reasons.into_values().collect()
 }
 
-/// Active certificates in whose place the candidate would be presented: the one of its file, else all of the same listener or
-/// pool. A listener or pool that is new is compared with all others, because it may be an old one under another name.
+/// The active certificates that the candidate would replace: the one of its file, else all of the same listener or pool. A new
+/// listener or pool is compared with all others, because it may be an old one under another name.
 fn replaced_by<'o>(
     candidate: &OwnCertificate,
     old: &'o [OwnCertificate],
@@ -123,9 +123,9 @@ fn replaced_by<'o>(
         same_role.partition(|old| old.used_by == candidate.used_by);
     let is_active = |old: &&OwnCertificate| old.fingerprint == candidate.fingerprint;
     if same_use.iter().chain(&others).any(is_active) {
-        // Agents are locked out only if the change removes the last valid one beside it.
-        let mut beside = new.iter().filter(|new| candidate.has_same_use(new));
-        return match beside.all(|new| new.fault(now).is_some()) {
+        // Agents are locked out only if the change removes the last valid certificate of the same use.
+        let mut of_same_use = new.iter().filter(|new| candidate.has_same_use(new));
+        return match of_same_use.all(|new| new.fault(now).is_some()) {
             true => same_use,
             false => Vec::new(),
         };
@@ -140,7 +140,7 @@ fn replaced_by<'o>(
     }
 }
 
-/// The alarms about these certificates: of each kind the file and a sentence.
+/// The alarms about these certificates: the kind, the file and the message.
 pub(crate) fn alarms(own: &[OwnCertificate], now: UnixTime) -> Vec<(Alarm, String, String)> {
     let mut by_file: BTreeMap<&Path, Vec<&OwnCertificate>> = BTreeMap::new();
     for certificate in own {
@@ -157,7 +157,7 @@ pub(crate) fn alarms(own: &[OwnCertificate], now: UnixTime) -> Vec<(Alarm, Strin
     alarms.collect()
 }
 
-/// The next second at which the alarms change by time alone.
+/// The next second at which an alarm changes without a reload.
 pub(crate) fn next_change(own: &[OwnCertificate], now: UnixTime) -> Option<UnixTime> {
     let all = own.iter().flat_map(|certificate| {
         let end = certificate.not_after.as_secs();
@@ -172,7 +172,7 @@ pub(crate) fn next_change(own: &[OwnCertificate], now: UnixTime) -> Option<UnixT
     Some(UnixTime::since_unix_epoch(Duration::from_secs(next)))
 }
 
-/// From how many seconds before its expiry a certificate that is valid for `life` seconds is worth a notice.
+/// How many seconds before its expiry a certificate that is valid for `life` seconds raises an alarm, for a given notice.
 pub fn expiry_notice_seconds(life: u64, notice: Duration) -> u64 {
     notice.as_secs().min(life / 4)
 }
@@ -220,7 +220,11 @@ impl OwnCertificate {
     fn describe(&self, fault: Fault) -> String {
         match fault {
             Fault::Expired => {
-                format!("expired on {}{}", timestamp(self.not_after), self.ending())
+                format!(
+                    "expired on {}{}",
+                    timestamp(self.not_after),
+                    self.first_to_expire()
+                )
             }
             Fault::NotYetValid => format!("is not valid before {}", timestamp(self.not_before)),
             Fault::Nameless => "has no subjectAltName, so agents refuse it".to_owned(),
@@ -250,21 +254,21 @@ impl OwnCertificate {
         let what = format!(
             "expires on {}{}, in less than {}: {RENEW}",
             timestamp(self.not_after),
-            self.ending(),
+            self.first_to_expire(),
             span(notice)
         );
         Some((Alarm::CertificateExpiring, what))
     }
 
-    /// What expires first, where that is not the certificate itself.
-    fn ending(&self) -> String {
+    /// Which CA of the chain expires first, if it is not the leaf.
+    fn first_to_expire(&self) -> String {
         let ca = self.ends_with.as_ref();
         ca.map_or_else(String::new, |ca| {
             format!(" (with the intermediate CA {ca} of its chain)")
         })
     }
 
-    /// Seconds before the expiry.
+    /// The notices of this certificate, in seconds before its expiry.
     fn notices(&self) -> [u64; 3] {
         let life = self
             .not_after
@@ -274,7 +278,7 @@ impl OwnCertificate {
     }
 }
 
-/// What an operator does about a certificate that expires or has expired.
+/// The remedy for a certificate that expires or has expired.
 const RENEW: &str = "renew it, replace both files, and run `proscenium reload`";
 
 impl fmt::Display for OwnCertificate {
@@ -319,7 +323,7 @@ mod tests {
         UnixTime::since_unix_epoch(Duration::from_secs(seconds))
     }
 
-    /// A certificate of five years with so many seconds left, used by listener `agents`.
+    /// A certificate of five years that expires in `left` seconds, used by listener `agents`.
     fn ending_in(file: &str, left: i64) -> OwnCertificate {
         let not_after = NOW.checked_add_signed(left).unwrap();
         OwnCertificate {
@@ -370,7 +374,7 @@ mod tests {
     #[test]
     fn a_valid_certificate_is_not_replaced_by_one_that_clients_refuse() {
         use Role::{Listener, Pool};
-        let beside = |certificate| vec![good("a"), certificate];
+        let with_valid = |certificate| vec![good("a"), certificate];
         for (what, old, new, is_refused) in [
             ("renewed", vec![good("a")], vec![good("a")], false),
             ("expired", vec![good("a")], vec![expired("a")], true),
@@ -378,9 +382,9 @@ mod tests {
             ("nameless", vec![good("a")], vec![nameless("a")], true),
             ("another file", vec![good("a")], vec![expired("b")], true),
             (
-                "beside a valid one",
+                "in addition to a valid one",
                 vec![good("a")],
-                beside(expired("b")),
+                with_valid(expired("b")),
                 true,
             ),
             ("as before", vec![expired("a")], vec![expired("a")], false),
@@ -391,21 +395,21 @@ mod tests {
                 false,
             ),
             (
-                "beside one, as before",
-                beside(expired("b")),
-                beside(expired("b")),
+                "in addition to one, as before",
+                with_valid(expired("b")),
+                with_valid(expired("b")),
                 false,
             ),
             (
-                "beside one, still bad",
-                beside(expired("b")),
-                beside(nameless("b")),
+                "in addition to one, still bad",
+                with_valid(expired("b")),
+                with_valid(nameless("b")),
                 false,
             ),
             ("fixed", vec![expired("a")], vec![good("a")], false),
             (
-                "the valid one goes",
-                beside(expired("b")),
+                "the valid one is removed",
+                with_valid(expired("b")),
                 vec![expired("b")],
                 true,
             ),
@@ -514,7 +518,7 @@ mod tests {
         }
     }
 
-    /// A task that sleeps until then misses no alarm: no alarm changes before that time.
+    /// A task that sleeps until the next change misses no alarm.
     #[test]
     fn alarms_change_at_the_next_date_and_not_before() {
         let own = [ending_in("a", 40 * DAY as i64), not_yet_valid("b")];
@@ -533,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_left_is_never_shorter_in_words_and_never_nothing() {
+    fn a_remaining_time_is_rounded_up_in_words() {
         for (seconds, words) in [
             (1, "1 seconds"),
             (119, "119 seconds"),

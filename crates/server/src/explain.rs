@@ -1,4 +1,4 @@
-//! `explain`: where a request would go and why, by the request path's own functions.
+//! `explain`: where a request would go and why. It calls the same functions as a request.
 
 use std::{
     collections::BTreeMap, fmt::Write as _, net::IpAddr, path::PathBuf, sync::Arc, time::Duration,
@@ -29,25 +29,25 @@ use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
 use crate::{Options, check::prepared, state_directory::StateDirectory, stored_state};
 
-/// Who asks, in `explain`.
+/// The client whose request is explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExplainAs {
-    /// Nobody with a certificate.
+    /// A client without a certificate.
     Anonymous,
-    /// A verified agent of this name, taken for granted, with what its certificate would say besides.
+    /// An agent that is assumed to be verified, with the given parts of its certificate.
     Certname {
-        /// The name.
+        /// Its certname.
         certname: String,
-        /// Who signed it (RFC 2253).
+        /// The subject of the CA that signed its certificate (RFC 2253).
         issuer: Option<String>,
-        /// Extensions by Puppet's name, by one of the configuration, or by OID, and their values.
+        /// Extensions and their values. An extension has Puppet's name, a name from the configuration, or an OID.
         extensions: Vec<(String, String)>,
     },
-    /// Whoever this certificate (PEM) is found to be.
+    /// The client that presents the certificate in this PEM file.
     Certificate(PathBuf),
 }
 
-/// A request, as far as `explain` is told of it.
+/// The request to explain. What is not given counts as unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainRequest {
     /// Its method.
@@ -56,34 +56,34 @@ pub struct ExplainRequest {
     pub url: String,
     /// Its header fields.
     pub headers: Vec<(String, String)>,
-    /// Who sends it.
+    /// The client that sends it.
     pub client: ExplainAs,
-    /// From which address.
+    /// The address of the client.
     pub source: Option<IpAddr>,
-    /// The server name that the client asked for in its handshake.
+    /// The server name that the client indicates in its handshake (SNI).
     pub sni: Option<String>,
 }
 
-/// A configuration that can be asked.
+/// A prepared configuration that explains requests.
 #[derive(Debug)]
 pub struct Explainer {
     generation: Generation,
     /// Why blocks are not applied.
     without_blocks: Option<String>,
-    /// The key of persistence cookies; why it cannot be read.
+    /// The key of persistence cookies, or why it cannot be read.
     persistence: Result<PersistenceKey, String>,
 }
 
-/// What would become of a request.
+/// What the proxy would do with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestExplanation {
-    /// Each step and the result, a line each.
+    /// Each step and the result, one line each.
     pub text: String,
     /// Whether the proxy would refuse the request, or the handshake at every listener.
     pub is_refused: bool,
 }
 
-/// Builds what requests would meet, without binding.
+/// Prepares the configuration without listening.
 ///
 /// # Errors
 /// The report that a start would print.
@@ -95,7 +95,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
         tracing::warn!("{unusable}");
     }
     let generation = prepared.generation;
-    suppose_up(&generation);
+    assume_up(&generation);
     Ok(Explainer {
         generation,
         // An account that may not read the blocks gets an answer too, which says that they are not applied.
@@ -106,8 +106,8 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
     })
 }
 
-/// Nobody has probed here, and an order in which nobody is asked would explain nothing.
-fn suppose_up(generation: &Generation) {
+/// Assumes that every member is up. Without probes all members would be unknown, and there would be no order to explain.
+fn assume_up(generation: &Generation) {
     for runtime in &*generation.pools {
         let check = runtime.pool.check();
         for entry in runtime.pool.entries() {
@@ -119,17 +119,17 @@ fn suppose_up(generation: &Generation) {
 }
 
 impl Explainer {
-    /// Path rule, class, route, access, pool, and the order of members with the reason for each.
+    /// Explains path rule, class, route, access and pool, and the order of members with the reason for each.
     ///
     /// # Errors
-    /// A question that makes no sense: no method, no URL, a certificate that cannot be read.
-    pub fn explain(&self, asked: &ExplainRequest) -> Result<RequestExplanation, String> {
-        let method: Method = asked
+    /// The request is invalid: its method, its URL, or a certificate that cannot be read.
+    pub fn explain(&self, request: &ExplainRequest) -> Result<RequestExplanation, String> {
+        let method: Method = request
             .method
             .parse()
-            .map_err(|_| format!("`{}` is not a method", asked.method))?;
-        let (authority, target) = split(&asked.url);
-        let identity = self.identity(&asked.client)?;
+            .map_err(|_| format!("`{}` is not a method", request.method))?;
+        let (authority, target) = split(&request.url);
+        let identity = self.identity(&request.client)?;
         let mut fields = HeaderMap::new();
         if let Some(authority) = authority {
             fields.insert(
@@ -138,7 +138,7 @@ impl Explainer {
                     .map_err(|_| format!("`{authority}` is not a host"))?,
             );
         }
-        for (name, value) in &asked.headers {
+        for (name, value) in &request.headers {
             let name: HeaderName = name
                 .parse()
                 .map_err(|_| format!("`{name}` is not a header name"))?;
@@ -150,24 +150,24 @@ impl Explainer {
         }
         let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields, &self.generation.own_names);
         let mut text = String::new();
-        let mut say = |line: std::fmt::Arguments<'_>| {
+        let mut print = |line: std::fmt::Arguments<'_>| {
             writeln!(text, "{line}").expect("writing to a String cannot fail")
         };
         if let Some(why) = &self.without_blocks {
-            say(format_args!("blocks   not applied: {why}"));
+            print(format_args!("blocks   not applied: {why}"));
         }
-        say(format_args!("client   {}", describe(&identity)));
+        print(format_args!("client   {}", describe(&identity)));
         if self.generation.routes.reads_certificates() {
-            self.certified(&identity)
+            self.certificate_facts(&identity)
                 .iter()
-                .for_each(|line| say(format_args!("{line}")));
+                .for_each(|line| print(format_args!("{line}")));
         }
         let forwarded = self.forwards(&identity);
-        for (listener, difference) in self.told_apart(&identity, forwarded) {
-            say(format_args!("listener {listener}: {difference}"));
+        for (listener, difference) in self.differing_listeners(&identity, forwarded) {
+            print(format_args!("listener {listener}: {difference}"));
         }
         if scrubbing.identity + scrubbing.underscore > 0 {
-            say(format_args!(
+            print(format_args!(
                 "headers  {} removed before routing",
                 scrubbing.identity + scrubbing.underscore
             ));
@@ -175,18 +175,18 @@ impl Explainer {
         let uri: Uri = match target.parse() {
             Ok(uri) => uri,
             Err(error) => {
-                say(format_args!("path     refused with 400: {error}"));
+                print(format_args!("path     refused with 400: {error}"));
                 return Ok(RequestExplanation::refused(text));
             }
         };
         let path = match CanonicalPath::of_target(uri.path(), uri.query()) {
             Ok(path) => path,
             Err(problem) => {
-                say(format_args!("path     refused with 400: {problem}"));
+                print(format_args!("path     refused with 400: {problem}"));
                 return Ok(RequestExplanation::refused(text));
             }
         };
-        say(format_args!("path     {} passes the path rule", uri.path()));
+        print(format_args!("path     {} passes the path rule", uri.path()));
         let explanation = self.generation.routes.explain(&RoutingRequest {
             method: &method,
             path,
@@ -196,35 +196,35 @@ impl Explainer {
                 .get(HOST)
                 .and_then(|host| host.to_str().ok()),
             headers: scrubbed.headers(),
-            source: asked.source,
-            sni: asked.sni.as_deref(),
+            source: request.source,
+            sni: request.sni.as_deref(),
             identity: &identity,
             failed_is_forwarded: forwarded,
         });
         for step in &explanation.steps {
-            match untold(step, asked) {
-                Some(option) => say(format_args!("{step} ({option} is not set)")),
-                None => say(format_args!("{step}")),
+            match missing_option(step, request) {
+                Some(option) => print(format_args!("{step} ({option} is not set)")),
+                None => print(format_args!("{step}")),
             }
         }
         match &explanation.decision {
             RouteDecision::Status(observed) => {
                 observed
                     .iter()
-                    .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
-                say(format_args!(
+                    .for_each(|rule| print(format_args!("{}", would_refuse(rule))));
+                print(format_args!(
                     "answer   by the proxy: 200 `running` while a compiler is available, else 503 `error`"
                 ));
             }
             RouteDecision::Refuse(refusal) => {
-                say(format_args!(
+                print(format_args!(
                     "answer   {} ({}): {}",
                     refusal.status,
                     refusal.reason.as_str(),
                     refusal.text
                 ));
                 if refusal.needs_legacy_routes {
-                    say(format_args!(
+                    print(format_args!(
                         "a path of Puppet 0.25 to 3: with legacy_routes = true, its modern equivalent decides"
                     ));
                 }
@@ -233,25 +233,28 @@ impl Explainer {
                 let runtime = &self.generation.pools[plan.pool];
                 plan.observed
                     .iter()
-                    .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
+                    .for_each(|rule| print(format_args!("{}", would_refuse(rule))));
                 if let Some((document, age_max)) = answers_from_copy(&self.generation, plan) {
-                    say(format_args!(
+                    print(format_args!(
                         "answer   by the proxy, from a copy of the CA document ({}) that the CA confirmed within the last {age_max:?}; without such a copy:",
                         document.as_str()
                     ));
                 }
-                say(format_args!("pool     {}", runtime.pool.name()));
-                say(format_args!("identity {}", told(&identity, runtime, plan)));
+                print(format_args!("pool     {}", runtime.pool.name()));
+                print(format_args!(
+                    "identity {}",
+                    identity_headers(&identity, runtime, plan)
+                ));
                 if !plan.upgrade().is_empty() {
-                    say(format_args!("upgrade  {}", plan.upgrade().join(", ")));
+                    print(format_args!("upgrade  {}", plan.upgrade().join(", ")));
                 }
                 if let Some(name) = plan.rewrite_member_names() {
-                    say(format_args!(
+                    print(format_args!(
                         "response names of members become {name} in texts and redirects"
                     ));
                 }
                 if let Some(certname) = plan.certificate_request() {
-                    say(format_args!(
+                    print(format_args!(
                         "body     checked by [csr] before it is forwarded, as the certificate request of {}",
                         certname.escape_default()
                     ));
@@ -264,13 +267,13 @@ impl Explainer {
                     } else {
                         " and no other"
                     };
-                    say(format_args!(
+                    print(format_args!(
                         "member   {}{alone}, because a write to the CA is never repeated",
                         writer.unwrap_or("none: the pool has no member now")
                     ));
                     let members = runtime.connectors().zip(runtime.pool.entries());
                     for (connector, _) in members.filter(|(_, entry)| entry.role == Role::Backup) {
-                        say(format_args!(
+                        print(format_args!(
                             "member   {} (backup): only while the first is down, and never for a write that may have reached the first",
                             connector.address
                         ));
@@ -280,13 +283,13 @@ impl Explainer {
                     let criteria = PickCriteria {
                         certname: agent.map(|agent| key_hash(agent.certname().as_str().as_bytes())),
                         key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
-                        source: asked.source.map(source_hash),
+                        source: request.source.map(source_hash),
                         random: 0,
                         task: plan.endpoint.task,
                         persistence: plan.persistence().map_or(
                             MemberPersistence::No,
                             |persistence| {
-                                let sent = (scrubbed.headers(), asked.source);
+                                let sent = (scrubbed.headers(), request.source);
                                 let key = self.persistence.as_ref().ok();
                                 runtime.stay(persistence, sent, key)
                             },
@@ -295,19 +298,19 @@ impl Explainer {
                     if let Some(persistence) = plan.persistence() {
                         let applies = criteria.persistence != MemberPersistence::No;
                         let kept = self.kept_by(persistence, scrubbed.headers(), applies);
-                        say(format_args!("persist  {kept}"));
+                        print(format_args!("persist  {kept}"));
                     }
                     if runtime.pool.algorithm() == Algorithm::SourceHash
                         && criteria.key.or(criteria.source).is_none()
                     {
-                        say(format_args!(
+                        print(format_args!(
                             "members  picked by the client's address (--source is not set); without an address, the order is:"
                         ));
                     }
                     if runtime.pool.algorithm() == Algorithm::CertnameHash
                         && criteria.key.or(criteria.certname).is_none()
                     {
-                        say(format_args!(
+                        print(format_args!(
                             "members  picked by the certname; without a verified certname, the order is:"
                         ));
                     }
@@ -322,15 +325,15 @@ impl Explainer {
                             0 => String::new(),
                             priority => format!(" (priority {priority})"),
                         };
-                        say(format_args!(
+                        print(format_args!(
                             "member   {}{backup}{priority}: {}",
                             runtime.members[place.index].connector.address, place.why
                         ));
                     }
                     if runtime.members.is_empty() {
-                        say(format_args!("member   none: the pool has no member now"));
+                        print(format_args!("member   none: the pool has no member now"));
                     }
-                    say(format_args!(
+                    print(format_args!(
                         "health   every member is assumed up and idle; `proscenium status` shows their health"
                     ));
                 }
@@ -341,7 +344,7 @@ impl Explainer {
         Ok(RequestExplanation { text, is_refused })
     }
 
-    /// What keeps the client on one member. `applies`: whether it does for this request.
+    /// Why the client stays with one member. `applies`: whether it does for this request.
     fn kept_by(&self, persistence: &RoutePersistence, sent: &HeaderMap, applies: bool) -> String {
         match (persistence, applies) {
             (RoutePersistence::Cookie(name), true) => {
@@ -373,13 +376,13 @@ impl Explainer {
         }
     }
 
-    /// Whether every listener ends the handshake of this client.
+    /// Whether every listener fails the handshake of this client.
     fn no_listener_accepts(&self, identity: &ClientIdentity) -> bool {
         self.tls_listeners()
-            .all(|tls| handshake_end(identity, &tls.settings).is_some())
+            .all(|tls| handshake_failure(identity, &tls.settings).is_some())
     }
 
-    /// Whether a refused certificate is told upstream, whichever listener the client comes to.
+    /// Whether requests with a refused certificate are forwarded, at every listener.
     fn forwards(&self, identity: &ClientIdentity) -> bool {
         let forward = |tls: &Arc<ActiveListener>| {
             tls.settings.on_invalid == listener::InvalidCertPolicy::Forward
@@ -387,14 +390,14 @@ impl Explainer {
         matches!(identity, ClientIdentity::Refused(_)) && self.tls_listeners().all(forward)
     }
 
-    /// The listeners that agents can use: at others no certificate is verified.
+    /// The listeners that agents can use. Other listeners verify no certificate.
     fn tls_listeners(&self) -> impl Iterator<Item = &Arc<ActiveListener>> {
         let listeners = self.generation.listeners.values();
         listeners.filter(|listener| listener.tls.is_some())
     }
 
-    /// Listeners at which this client meets something else than what is told here, by name.
-    fn told_apart(
+    /// Listeners that treat this client differently from this explanation, by name.
+    fn differing_listeners(
         &self,
         identity: &ClientIdentity,
         forwarded: bool,
@@ -406,15 +409,15 @@ impl Explainer {
                     "enrolment and routes with client = \"any\" are forwarded as FAILED (on_invalid = \"forward\")",
                 )
             }
-            _ => handshake_end(identity, settings),
+            _ => handshake_failure(identity, settings),
         };
         self.tls_listeners()
             .filter_map(|tls| Some((&*tls.settings.name, differs(&tls.settings)?)))
             .collect()
     }
 
-    /// What rules can look at in a certificate.
-    fn certified(&self, identity: &ClientIdentity) -> Vec<String> {
+    /// The parts of a certificate that rules can match.
+    fn certificate_facts(&self, identity: &ClientIdentity) -> Vec<String> {
         let Some(agent) = identity.agent() else {
             return Vec::new();
         };
@@ -435,8 +438,11 @@ impl Explainer {
         issuer.into_iter().chain(extensions).collect()
     }
 
-    /// Extensions by OID.
-    fn supposed(&self, extensions: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+    /// The given extensions by OID.
+    fn extensions_by_oid(
+        &self,
+        extensions: &[(String, String)],
+    ) -> Result<Vec<(String, String)>, String> {
         let own = self.generation.routes.extension_names();
         let by_oid = |(name, value): &(String, String)| {
             let oid = oid_of(name, own).ok_or_else(|| format!("unknown extension `{name}`"))?;
@@ -456,7 +462,7 @@ impl Explainer {
                 let agent = Certname::parse(certname)
                     .map(Agent::assumed)
                     .map_err(|error| format!("certname `{certname}`: {error}"))?;
-                let extensions = self.supposed(extensions)?;
+                let extensions = self.extensions_by_oid(extensions)?;
                 let deny = self.generation.trust.deny_list();
                 if deny
                     .of_certname(agent.certname(), UnixTime::now())
@@ -496,8 +502,8 @@ impl RequestExplanation {
     }
 }
 
-/// Why a listener ends the handshake of this client, if it does.
-fn handshake_end(
+/// Why a listener fails the handshake of this client, if it does.
+fn handshake_failure(
     identity: &ClientIdentity,
     settings: &listener::ListenerSettings,
 ) -> Option<&'static str> {
@@ -538,45 +544,45 @@ fn would_refuse(rule: &AccessRule) -> String {
     )
 }
 
-/// The option that would tell what a condition did not hold for want of.
-fn untold(step: &RoutingStep<'_>, asked: &ExplainRequest) -> Option<&'static str> {
+/// The command line option without which a condition could not match.
+fn missing_option(step: &RoutingStep<'_>, request: &ExplainRequest) -> Option<&'static str> {
     match step {
         RoutingStep::Tried {
             failed: Some(RouteCondition::Source),
             ..
-        } if asked.source.is_none() => Some("--source"),
+        } if request.source.is_none() => Some("--source"),
         RoutingStep::Tried {
             failed: Some(RouteCondition::Sni),
             ..
-        } if asked.sni.is_none() => Some("--sni"),
+        } if request.sni.is_none() => Some("--sni"),
         RoutingStep::Tried {
             failed: Some(RouteCondition::Share),
             ..
-        } if asked.source.is_none() && matches!(asked.client, ExplainAs::Anonymous) => {
+        } if request.source.is_none() && matches!(request.client, ExplainAs::Anonymous) => {
             Some("--source")
         }
         RoutingStep::Tried {
             failed: Some(RouteCondition::Issuer),
             ..
-        } => match &asked.client {
+        } => match &request.client {
             ExplainAs::Certname { issuer: None, .. } => Some("--issuer"),
             _ => None,
         },
         RoutingStep::Tried {
             failed: Some(RouteCondition::Extension),
             ..
-        } => match &asked.client {
+        } => match &request.client {
             ExplainAs::Certname { extensions, .. } if extensions.is_empty() => Some("--extension"),
             _ => None,
         },
         RoutingStep::Rule {
             failed: Some(RuleCondition::Source),
             ..
-        } if asked.source.is_none() => Some("--source"),
+        } if request.source.is_none() => Some("--source"),
         RoutingStep::Rule {
             failed: Some(condition),
             ..
-        } => match (condition, &asked.client) {
+        } => match (condition, &request.client) {
             (RuleCondition::Issuer, ExplainAs::Certname { issuer: None, .. }) => Some("--issuer"),
             (RuleCondition::Extension, ExplainAs::Certname { extensions, .. })
                 if extensions.is_empty() =>
@@ -589,7 +595,7 @@ fn untold(step: &RoutingStep<'_>, asked: &ExplainRequest) -> Option<&'static str
     }
 }
 
-/// Authority and origin-form target of a URL, or of a path alone.
+/// The authority and the origin-form target of a URL. A path alone has no authority.
 fn split(url: &str) -> (Option<&str>, &str) {
     let Some((_, rest)) = url.split_once("://") else {
         return (None, url);
@@ -600,8 +606,12 @@ fn split(url: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The headers that say who the client is.
-fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &ForwardPlan<'_>) -> String {
+/// The identity headers that the member gets.
+fn identity_headers(
+    identity: &ClientIdentity,
+    runtime: &PoolRuntime,
+    plan: &ForwardPlan<'_>,
+) -> String {
     let form = &runtime.rules.form;
     let puppets = form.sends(HeaderSet::Puppet);
     let mut text = match puppets {

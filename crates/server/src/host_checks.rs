@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_overlaps_one_of_the_running_proxy_is_no_fault() {
+    fn an_address_that_overlaps_one_of_the_running_proxy_is_accepted() {
         let running = |address: &str| RunningProxy {
             answers: true,
             addresses: vec![address.parse().expect("an address")],

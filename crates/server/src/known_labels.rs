@@ -1,4 +1,4 @@
-//! Labels of metrics that are known before the first event: their series start at zero.
+//! Metric labels that are known before the first event, so that their series start at zero.
 
 use admin::CrlFetchResult;
 use identity::Reason;
@@ -6,7 +6,7 @@ use pki::CsrRule;
 use routing::Document;
 use telemetry::{KnownLabels, Metrics};
 
-/// Creates those series.
+/// Creates these series.
 pub(crate) fn start_at_zero(metrics: &Metrics) {
     let csr: Vec<_> = [CsrRule::Unreadable, CsrRule::Name]
         .into_iter()
@@ -22,7 +22,7 @@ pub(crate) fn start_at_zero(metrics: &Metrics) {
     });
 }
 
-/// What a fetch that was counted can result in.
+/// The results of a fetch that are counted.
 const FETCHES: [CrlFetchResult; 4] = [
     CrlFetchResult::Applied,
     CrlFetchResult::Unchanged,

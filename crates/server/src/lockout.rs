@@ -1,4 +1,5 @@
-//! What a start would serve with although it locks agents out: an error of `check`, an alarm of a running proxy.
+//! Lockouts: a configuration with which a start would serve and refuse every agent. It is an error of `check` and an alarm
+//! of a running proxy.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +42,7 @@ fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)
             };
             let fault = match credential.names() {
                 [] => Some("it has no subjectAltName".to_owned()),
-                _ => out_of_time(credential, now),
+                _ => date_fault(credential, now),
             };
             found.extend(fault.map(|fault| {
                 let path = files.chain.display();
@@ -56,7 +57,7 @@ fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)
         let Some(tls) = prepared.tls_of(pool) else {
             continue;
         };
-        found.extend(out_of_time(&tls.credential, now).map(|fault| {
+        found.extend(date_fault(&tls.credential, now).map(|fault| {
             let path = tls.settings.credential.chain.display();
             let key = "upstream.tls.chain".to_owned();
             (
@@ -68,7 +69,7 @@ fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)
     found
 }
 
-fn out_of_time(credential: &pki::Credential, now: UnixTime) -> Option<String> {
+fn date_fault(credential: &pki::Credential, now: UnixTime) -> Option<String> {
     let (begin, end) = (credential.not_before(), credential.not_after());
     if now > end {
         Some(match credential.ends_with() {
@@ -88,10 +89,10 @@ fn out_of_time(credential: &pki::Credential, now: UnixTime) -> Option<String> {
     }
 }
 
-/// Why a configuration would refuse every agent: the setting, a sentence, and the remedy. A CRL that is newer than that of
-/// `active` is no reason, even if it has expired.
+/// Why a configuration would refuse every agent: the setting, a sentence, and the remedy. An expired CRL does not count if it
+/// is newer than that of `active`.
 ///
-/// Where no CRL is provided, a start fetches them from the CA; where some are, they are the wrong ones.
+/// If CRLs are fetched, a missing CRL counts only if the configured files have CRLs of other CAs alone.
 pub(crate) fn of_agents(
     trust: &TrustStore,
     fetches: bool,

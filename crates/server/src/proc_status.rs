@@ -31,7 +31,7 @@ pub(crate) fn read() -> ProcessStatus {
     }
 }
 
-/// A field of `/proc/self/stat` by its number in proc(5). The name of the program, the second, may hold spaces.
+/// A field of `/proc/self/stat` by its number in proc(5). The second field, the name of the program, may contain spaces.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number - 3)?.parse().ok()
@@ -47,7 +47,7 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Ticks a second in `/proc` (sysconf(_SC_CLK_TCK)): Linux shows 100 to programs on every common architecture.
+/// Ticks per second in `/proc` (sysconf(_SC_CLK_TCK)), which is 100 on every common architecture.
 const USER_HZ: u64 = 100;
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_found_behind_a_name_with_spaces_and_brackets() {
+    fn fields_are_found_after_a_name_with_spaces_and_brackets() {
         let stat = "1 (a ) b) S 1 1 1 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 900 0";
         assert_eq!(field(stat, 14), Some(250));
         assert_eq!(field(stat, 22), Some(900));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_all_of_them() {
+    fn every_value_of_this_process_is_read() {
         let read = read();
         assert!(read.cpu_milliseconds.is_some() && read.max_fds.is_some());
         assert!(read.open_fds > Some(0) && read.resident_bytes > Some(1 << 16));

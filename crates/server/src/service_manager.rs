@@ -1,4 +1,4 @@
-//! Messages to the service manager, as in sd_notify(3): ready, stopping, and the watchdog's pings.
+//! Messages to the service manager (sd_notify(3)): ready, stopping, and the pings of the watchdog.
 
 use std::{
     env,
@@ -22,7 +22,7 @@ use crate::worker_threads::WorkerThreads;
 
 /// How long a message may wait while the service manager's queue is full.
 const SEND_MAX: Duration = Duration::from_millis(100);
-/// Pings sent in the time after which the service manager ends a process that sends none.
+/// Number of pings in the watchdog's timeout.
 const PINGS_PER_TIMEOUT: u32 = 4;
 
 /// The socket of the service manager that started this process.
@@ -34,7 +34,7 @@ pub(crate) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The service manager that `$NOTIFY_SOCKET` names; none if the variable is not set. An unusable one is logged.
+    /// The service manager that `$NOTIFY_SOCKET` names. `None` if the variable is not set. An unusable socket is logged.
     pub(crate) fn from_environment() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty())?;
         let watchdog = watchdog(env::var_os("WATCHDOG_USEC"), env::var_os("WATCHDOG_PID"));
@@ -59,18 +59,18 @@ impl ServiceManager {
         })
     }
 
-    /// The listeners serve.
+    /// Notifies that the listeners serve.
     pub(crate) fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// The process finishes running requests, then exits.
+    /// Notifies that the process finishes running requests and then exits.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
-    /// Pings the service manager for as long as the main thread and every worker thread have turns of their event
-    /// loops. Returns if the service manager expects no pings, or if a worker thread has ended.
+    /// Pings the service manager as long as the event loops of the main thread and of every worker thread run. Returns if
+    /// the service manager expects no pings, or if a worker thread has ended.
     pub(crate) async fn keep_pinging(&self, workers: &WorkerThreads) {
         let Some(watchdog) = self.watchdog else {
             return;
@@ -80,14 +80,14 @@ impl ServiceManager {
         loop {
             due.tick().await;
             let mut turn = pin!(workers.have_a_turn());
-            let in_time = timeout(watchdog / 2, &mut turn).await;
-            if in_time.is_err() {
+            let finished = timeout(watchdog / 2, &mut turn).await;
+            if finished.is_err() {
                 tracing::error!(
                     ?watchdog,
                     "a worker thread does not respond; the service manager gets no ping until it does"
                 );
             }
-            let all_run = match in_time {
+            let all_run = match finished {
                 Ok(all_run) => all_run,
                 Err(_) => turn.await,
             };
@@ -108,7 +108,7 @@ impl ServiceManager {
     }
 }
 
-/// The time after which the service manager ends a process that sends no pings; none if it expects none of this process.
+/// The watchdog's timeout. `None` if the service manager expects no pings of this process.
 fn watchdog(microseconds: Option<OsString>, pid: Option<OsString>) -> Option<Duration> {
     let is_ours = pid.is_none_or(|pid| *pid == *process::id().to_string());
     let microseconds = microseconds?.to_str()?.parse().ok()?;
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     const WATCHDOG: Duration = Duration::from_secs(30);
-    /// Longer than anything takes that does not hang.
+    /// Longer than any step takes that does not hang.
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// A service manager's socket, and this process's end.
+    /// The socket of a service manager, and the process's connection to it.
     fn service_manager(watchdog: Duration) -> (TempDir, UnixDatagram, ServiceManager) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("notify");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_thread_that_hangs_stops_the_pings_until_it_goes_on() {
+    async fn a_worker_thread_that_hangs_stops_the_pings_until_it_continues() {
         let (_directory, socket, manager) = service_manager(WATCHDOG);
         let workers = WorkerThreads::idle(2);
         let (hangs, hung) = tokio::sync::oneshot::channel();
@@ -173,7 +173,7 @@ mod tests {
                 let _ = held.recv();
             });
             hung.await.expect("it hangs");
-            // One turn may have been over before. The paused clock jumps when this thread has nothing to do.
+            // One check may have finished before. The paused clock advances when this thread is idle.
             time::sleep(WATCHDOG).await;
             while received(&socket).is_some() {}
             time::sleep(10 * WATCHDOG).await;
@@ -198,7 +198,7 @@ mod tests {
         });
         assert_pinged(&socket).await;
         while received(&socket).is_some() {}
-        // This is the hang, not a wait.
+        // The main thread hangs here.
         thread::sleep(5 * watchdog);
         assert_eq!(received(&socket), None, "the main thread hangs");
         assert_pinged(&socket).await;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_manager_that_is_gone_or_cannot_be_named_stops_nothing() {
+    fn a_service_manager_that_is_gone_or_has_an_invalid_name_stops_nothing() {
         let gone = OsStr::new("/nonexistent/notify");
         ServiceManager::new(gone, None).expect("an address").ready();
         let long = OsString::from("/x".repeat(100));

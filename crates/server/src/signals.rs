@@ -4,11 +4,11 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask for something.
+/// The signals that request an action.
 pub(crate) struct Signals {
     /// Reload.
     pub(crate) hangup: Signal,
-    /// Open the log files again.
+    /// Reopen the log files.
     pub(crate) reopen: Signal,
     /// Stop: SIGTERM, SIGINT and SIGQUIT.
     pub(crate) stop: Stop,
@@ -22,7 +22,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Waits for the next of them.
+    /// Waits for the next of these signals.
     pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -32,7 +32,7 @@ impl Stop {
     }
 }
 
-/// Signals that are handled from the first moment, so that one sent during a start does not end the process.
+/// Signals that are handled from the beginning, so that one sent during a start does not end the process.
 pub(crate) struct EarlySignals {
     hangup: Signal,
     reopen: Signal,
@@ -42,7 +42,7 @@ impl EarlySignals {
     /// Handles SIGHUP and SIGUSR1, and ignores the signals in [`IGNORED`].
     ///
     /// # Errors
-    /// The system accepts no handler.
+    /// The operating system accepts no handler.
     pub(crate) fn new() -> io::Result<Self> {
         for kind in IGNORED {
             // The handler stays when its receiver is dropped: the signal then does nothing.
@@ -57,7 +57,7 @@ impl EarlySignals {
     /// All signals. Before this call SIGTERM, SIGINT and SIGQUIT end the process at once.
     ///
     /// # Errors
-    /// The system accepts no handler.
+    /// The operating system accepts no handler.
     pub(crate) fn all(self) -> io::Result<Signals> {
         Ok(Signals {
             hangup: self.hangup,
@@ -71,8 +71,8 @@ impl EarlySignals {
     }
 }
 
-/// Signals whose default ends the process, though none of them asks for that. SIGABRT, SIGTRAP, SIGSYS, SIGXCPU and
-/// those of a crash keep their defaults.
+/// Signals whose default action ends the process, although that is not their purpose. SIGABRT, SIGTRAP, SIGSYS, SIGXCPU and
+/// the signals of a crash keep their defaults.
 const IGNORED: [rustix::process::Signal; 9] = {
     use rustix::process::Signal;
     [

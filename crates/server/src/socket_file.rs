@@ -1,5 +1,5 @@
-//! The file of a Unix socket that the proxy listens on: made when it is bound, removed at the end if it is still the same
-//! one.
+//! The file of a Unix socket that the proxy listens on. It is created when the socket is bound, and removed with the socket if
+//! it is still the same file.
 
 use std::{
     fs, io,
@@ -10,11 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The socket's file. It is removed when this value is dropped, unless another process has put its own there.
+/// The file of a socket. It is removed when this value is dropped, unless another process has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode of the file that this process made.
+    /// Device and inode of the file that this process created.
     file: (u64, u64),
 }
 
@@ -25,7 +25,7 @@ impl SocketFile {
     /// # Errors
     /// Another process accepts connections there, the path is not a socket, or the system refuses.
     pub(crate) fn bind_private(path: &Path) -> io::Result<(Self, UnixListener)> {
-        make_way(path)?;
+        prepare_path(path)?;
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
@@ -41,7 +41,7 @@ impl SocketFile {
     /// # Errors
     /// Another process accepts connections there, the path is not a socket, or the system refuses.
     pub(crate) fn bind(path: &Path) -> io::Result<(Self, UnixListener)> {
-        make_way(path)?;
+        prepare_path(path)?;
         let listener = UnixListener::bind(path)?;
         Ok((Self::of(path)?, listener))
     }
@@ -63,8 +63,8 @@ impl SocketFile {
     }
 }
 
-/// Makes the directory of a socket, and removes a stale one.
-fn make_way(path: &Path) -> io::Result<()> {
+/// Creates the directory of a socket, and removes a stale socket.
+fn prepare_path(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent()
         && !parent.exists()
     {
@@ -84,7 +84,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// What is at the path of a socket that is to be bound.
+/// What exists at the path of a socket before it is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// Nothing.
@@ -93,7 +93,7 @@ enum Found {
     Stale,
 }
 
-/// Tests whether a socket can be bound at `path`, as far as its file says.
+/// Tests whether a socket can be bound at `path`, without binding it.
 ///
 /// # Errors
 /// Another process accepts connections there, or it is not a socket.

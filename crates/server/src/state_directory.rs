@@ -1,7 +1,7 @@
-//! The state directory: what the process learns or is told while it runs, kept for its next start.
+//! The state directory: what the process learns and what operators change while it runs, stored for the next start.
 //!
-//! Small things with a name each, written whole or not at all. Where the directory cannot be used everything goes on in
-//! memory, with an alarm that says that it will not outlast a restart.
+//! It has small files that are written completely or not at all. If the directory cannot be used, the process continues with
+//! its state in memory, and an alarm says that the state will be lost at a restart.
 
 use std::{
     collections::BTreeMap,
@@ -16,48 +16,48 @@ use std::{
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use telemetry::{Alarm, Alarms};
 
-/// The directory, and whether it can be used. Its functions block: they are not for a worker.
+/// The state directory, and whether it can be used. Its functions block, so a worker thread must not call them.
 #[derive(Debug)]
 pub(crate) struct StateDirectory {
     path: PathBuf,
-    /// What could not be kept as it is now, by its name, and why.
+    /// Why a file could not be written last, by its name.
     trouble: Mutex<BTreeMap<String, String>>,
-    /// One writer at a time: two of one name would share the file that is renamed.
+    /// Locked by the writer: two writers of one name would write to the same temporary file.
     writing: Mutex<()>,
-    /// Whose files are believed beside ours and the superuser's.
+    /// An account whose files are accepted, in addition to those of this account and of root.
     account: Option<u32>,
     alarms: Arc<Alarms>,
 }
 
-/// Whether the directory is there already.
+/// Whether the directory exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exists {
-    /// It is.
+    /// It exists.
     Yes,
     /// A start would create it.
     No,
 }
 
-/// Why a part of the state cannot be read or written.
+/// Why a file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StateError {
-    /// The system says no.
+    /// The operating system reports an error.
     #[error("{}: {source}", path.display())]
     System {
         /// File or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         source: io::Error,
     },
-    /// Somebody else could have written it.
+    /// Another account could have written it.
     #[error("{} {fault}, so another account could change the state of the proxy", path.display())]
     NotOurs {
         /// File or directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with owner or mode.
         fault: String,
     },
-    /// Larger than anything that was written.
+    /// It is larger than the proxy writes it.
     #[allow(dead_code, reason = "what is kept comes with who keeps it")]
     #[error("{} is larger than {max} bytes", path.display())]
     TooLarge {
@@ -70,20 +70,20 @@ pub(crate) enum StateError {
 
 #[allow(dead_code, reason = "what is kept comes with who keeps it")]
 impl StateDirectory {
-    /// The directory at `path`; made if it is not there. That it cannot be used is an alarm, no error.
+    /// Opens the directory at `path`, and creates it if it does not exist. If it cannot be used, an alarm is raised.
     pub(crate) fn open(path: &Path, alarms: &Arc<Alarms>) -> Self {
         let directory = Self::at(path, None, alarms);
-        directory.try_out();
+        directory.test();
         directory
     }
 
-    /// The directory at `path` before it is opened: nothing is made or tried.
+    /// The directory at `path` for reading by the process that opens it later. Nothing is created.
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::at(path, None, &Arc::default())
     }
 
-    /// The directory at `path` for who only reads: nothing is made or tried. The superuser, who looks in place of the
-    /// service, reads what the directory's account has written: that is whom the service believes.
+    /// The directory at `path` for commands that only read it. Nothing is created. Root, which runs a command in place of the
+    /// service, accepts the files of the account that owns the directory, as the service does.
     pub(crate) fn unopened(path: &Path) -> Self {
         let of_service = || fs::metadata(path).ok().map(|metadata| metadata.uid());
         let us = rustix::process::geteuid();
@@ -104,22 +104,22 @@ impl StateDirectory {
         }
     }
 
-    /// Whether it is there, and for another account than this one to look into.
+    /// Whether the directory exists and this account may not use it.
     pub(crate) fn is_closed(&self) -> bool {
         match fs::metadata(&self.path) {
-            Ok(found) if found.uid() != ROOT && !self.believes(found.uid()) => true,
+            Ok(found) if found.uid() != ROOT && !self.accepts(found.uid()) => true,
             Ok(found) if found.is_dir() => fs::read_dir(&self.path).is_err_and(is_denied),
             Ok(_) => false,
             Err(error) => is_denied(error),
         }
     }
 
-    /// Whether an account's files are taken for our own.
-    fn believes(&self, account: u32) -> bool {
+    /// Whether files of an account are accepted.
+    fn accepts(&self, account: u32) -> bool {
         account == rustix::process::geteuid().as_raw() || Some(account) == self.account
     }
 
-    /// Whether this account could use it, as far as can be seen without writing.
+    /// Whether this account could use the directory, checked without writing.
     ///
     /// # Errors
     /// Why it could not be used.
@@ -141,32 +141,32 @@ impl StateDirectory {
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why something does not outlast a restart, if so.
+    /// Why something will be lost at a restart, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.troubled().values().next().cloned()
     }
 
-    /// Whether what was to be kept under `name` last is not.
+    /// Whether the last write of `name` failed.
     pub(crate) fn lacks(&self, name: &str) -> bool {
         self.troubled().contains_key(name)
     }
 
-    /// Tries the directory, where that is all that failed before.
+    /// Tests the directory again, if that test is what failed before.
     pub(crate) fn try_again(&self) {
         if self.lacks(PROBE) {
-            self.try_out();
+            self.test();
         }
     }
 
-    /// What was written under `name`; none if nothing was.
+    /// Reads the file `name`. `None` if it does not exist.
     ///
     /// # Errors
-    /// It is there and cannot be read, is larger than `max`, or somebody else could have written it.
+    /// It cannot be read, is larger than `max`, or another account could have written it.
     pub(crate) fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StateError> {
         let path = self.path.join(name);
         let failed = |source| StateError::System {
@@ -178,7 +178,7 @@ impl StateDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         }
-        // A link would lead to somebody else's file, and opening a pipe waits for its writer.
+        // A link could lead to a file of another account, and opening a pipe would wait for its writer.
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
         let opened = OpenOptions::new()
             .read(true)
@@ -202,8 +202,8 @@ impl StateDirectory {
         }
     }
 
-    /// Whether nothing is stored under `name`: an error of [`read`](Self::read) is then one of the directory, which has an
-    /// alarm of its own.
+    /// Whether there is no file `name`. An error of [`read`](Self::read) is then a fault of the directory, which has an alarm of
+    /// its own.
     pub(crate) fn is_absent(&self, name: &str) -> bool {
         let found = fs::symlink_metadata(self.path.join(name)).map_err(|error| error.kind());
         matches!(
@@ -212,20 +212,20 @@ impl StateDirectory {
         )
     }
 
-    /// Keeps `bytes` under `name`, a file name of ours: whole, or what was there before stays.
+    /// Writes the file `name` completely, or leaves it as it is.
     ///
     /// # Errors
-    /// It could not be kept. The alarm has been raised, and goes when something can be kept under this name again.
+    /// It could not be written. The alarm is raised, and is cleared by the next successful write of this name.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
         self.note(name, &outcome);
         outcome
     }
 
-    /// Forgets what is kept under `name`.
+    /// Removes the file `name`.
     ///
     /// # Errors
-    /// It is still there.
+    /// It still exists.
     pub(crate) fn remove(&self, name: &str) -> Result<(), StateError> {
         let path = self.path.join(name);
         match fs::remove_file(&path) {
@@ -236,7 +236,7 @@ impl StateDirectory {
         }
     }
 
-    /// Sees to it that the directory is there and nobody else's.
+    /// Creates the directory if it does not exist, and checks that no other account can write to it.
     fn prepare(&self) -> Result<(), StateError> {
         let failed = |source| StateError::System {
             path: self.path.clone(),
@@ -256,25 +256,25 @@ impl StateDirectory {
         }
     }
 
-    /// A file written now shows what a permission bit does not: a full disk, a read-only mount.
-    fn try_out(&self) {
+    /// Tests the directory by writing a file, which shows more than permissions do: a full disk or a read-only mount.
+    fn test(&self) {
         let outcome = self.prepare().and_then(|()| self.probe());
         self.note(PROBE, &outcome);
     }
 
     fn probe(&self) -> Result<(), StateError> {
-        // With something in it: an empty file is made on a full disk too.
+        // The file is not empty, because an empty file can be created on a full disk.
         self.replace(PROBE, b"\n")?;
         self.remove(PROBE)
     }
 
-    /// Writes beside, then renames: a reader and a crash find the old or the new, never a half.
+    /// Writes a temporary file and renames it, so that a reader finds the old or the new content, even after a crash.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let written = || -> io::Result<()> {
-            // One that a crash left is not written on: what mode and owner it has is not known.
-            match fs::remove_file(&beside) {
+            // A temporary file that a crash has left is removed, because its mode and owner are unknown.
+            match fs::remove_file(&temporary) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -282,15 +282,15 @@ impl StateDirectory {
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
-                .open(&beside)?;
+                .open(&temporary)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(&beside, &path)?;
+            fs::rename(&temporary, &path)?;
             File::open(&self.path)?.sync_all()
         };
         written().map_err(|source| {
-            // A half is of no use, and a full disk is glad of the room.
-            let _ = fs::remove_file(&beside);
+            // An incomplete file is useless, and the disk may be full.
+            let _ = fs::remove_file(&temporary);
             StateError::System { path, source }
         })
     }
@@ -319,14 +319,14 @@ impl StateDirectory {
         }
     }
 
-    /// Our account's or the superuser's, and nobody else's to write.
+    /// Checks that a file belongs to this account or to root, and that no other account can write to it.
     fn is_ours(&self, path: &Path, metadata: &Metadata) -> Result<(), StateError> {
         let not_ours = |fault: String| StateError::NotOurs {
             path: path.to_owned(),
             fault,
         };
         let owner = metadata.uid();
-        if owner != ROOT && !self.believes(owner) {
+        if owner != ROOT && !self.accepts(owner) {
             return Err(not_ours(format!("belongs to uid {owner}")));
         }
         let mode = metadata.mode() & 0o7777;
@@ -353,9 +353,9 @@ fn is_denied(error: io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// The superuser.
+/// The user id of root.
 const ROOT: u32 = 0;
-/// The file that shows at a start whether another can be written.
+/// The file that tests whether the directory is writable.
 const PROBE: &str = "probe";
 
 #[cfg(test)]
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_whole_and_is_ours_alone() {
+    fn a_written_file_is_read_completely_and_only_its_owner_can_access_it() {
         let place = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(&place.path().join("state"), &Arc::default());
         assert_eq!(state.trouble(), None);
@@ -377,14 +377,14 @@ mod tests {
         assert_eq!(mode(state.path()), 0o700);
         assert_eq!(mode(&state.path().join("list")), 0o600);
         let names = fs::read_dir(state.path()).unwrap().count();
-        assert_eq!(names, 1, "nothing is left beside it");
+        assert_eq!(names, 1, "no temporary file is left");
         state.remove("list").unwrap();
         state.remove("list").unwrap();
         assert_eq!(state.read("list", 10).unwrap(), None);
     }
 
     #[test]
-    fn what_is_too_large_or_may_be_somebody_elses_is_not_read() {
+    fn a_file_that_is_too_large_or_that_another_account_could_write_is_not_read() {
         let place = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(place.path(), &Arc::default());
         state.write("list", b"0123456789").unwrap();
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_used_is_an_alarm_until_it_can() {
+    fn an_unusable_directory_is_an_alarm_until_it_can_be_used() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("state");
         fs::write(&path, "a file").unwrap();
@@ -438,9 +438,9 @@ mod tests {
     }
 
     #[test]
-    fn the_superuser_reads_what_the_service_has_written_and_starts_with_nothing_of_it() {
+    fn root_reads_files_of_the_service_for_a_command_but_not_for_a_start() {
         if !rustix::process::geteuid().is_root() {
-            return; // Nobody else can make another account's files.
+            return; // Only root can create files of another account.
         }
         let place = tempfile::tempdir().unwrap();
         let service = Some(rustix::fs::Uid::from_raw(54_321));
@@ -453,18 +453,18 @@ mod tests {
         let looking = StateDirectory::unopened(place.path());
         assert_eq!(looking.read("list", 10).unwrap().unwrap(), b"whole");
         assert!(!looking.is_closed());
-        // Anybody else's is still nobody's.
+        // Files of a third account are still refused.
         let other = Some(rustix::fs::Uid::from_raw(54_322));
         rustix::fs::chown(place.path().join("list"), other, None).unwrap();
         assert!(looking.read("list", 10).is_err());
-        // A process of the superuser's does not take another account's word.
+        // A proxy that runs as root does not accept files of another account.
         let running = StateDirectory::open(place.path(), &Arc::default());
         assert!(running.trouble().unwrap().contains("belongs to uid 54321"));
         assert!(running.is_closed());
     }
 
     #[test]
-    fn a_half_that_a_crash_left_is_no_hindrance() {
+    fn a_temporary_file_that_a_crash_has_left_is_replaced() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("list.new"), "ha").unwrap();
         let state = StateDirectory::open(place.path(), &Arc::default());

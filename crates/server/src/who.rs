@@ -1,4 +1,4 @@
-//! `who`: what is known of an agent or a certificate, and what would be decided of it now.
+//! `who`: what the proxy knows about an agent or a certificate, and how it would decide now.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -24,18 +24,18 @@ use crate::{
 const REFUSALS_OF_A_NAME_MAX: usize = 20;
 
 impl App {
-    /// Agents seen since the start, the one whose certificate ends first first.
+    /// Agents seen since the start, ordered by the expiry of their certificates.
     pub(crate) fn agents(&self) -> AgentsStatus {
         let (seen, agents) = self.shared.agents.ending_first(AGENTS_SHOWN_MAX);
         let (trust, now) = (&self.generation().trust, UnixTime::now());
-        let told = |agent: &SeenAgent| AgentStatus {
+        let status = |agent: &SeenAgent| AgentStatus {
             refused: is_out(trust, &agent.certname, &agent.certificate, now)
                 .map(|reason| reason.to_string()),
-            ..told(agent)
+            ..agent_status(agent)
         };
         AgentsStatus {
             seen,
-            agents: agents.iter().map(told).collect(),
+            agents: agents.iter().map(status).collect(),
         }
     }
 
@@ -60,10 +60,10 @@ impl App {
         latest.map(refusal_status).collect()
     }
 
-    /// What is known of somebody, and what would be decided now. Reads lists again where a serial is on one.
+    /// Answers `who`. It blocks, because it reads CRLs again if a serial number is on one.
     pub(crate) fn who(self: &Arc<Self>, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
         let generation = self.generation();
-        let asking = Asking {
+        let lookup = WhoLookup {
             app: self,
             trust: &generation.trust,
             routes: &generation.routes,
@@ -75,19 +75,19 @@ impl App {
                 serial: None,
                 issuer: None,
                 certificate: None,
-            } => asking.certname(name),
+            } => lookup.certname(name),
             WhoRequest {
                 certname: None,
                 serial: Some(serial),
                 issuer: Some(issuer),
                 certificate: None,
-            } => asking.serial(serial, issuer),
+            } => lookup.serial(serial, issuer),
             WhoRequest {
                 certname: None,
                 serial: None,
                 issuer: None,
                 certificate: Some(pem),
-            } => asking.certificate(pem),
+            } => lookup.certificate(pem),
             _ => Err(WhoError::Senseless(
                 "specify exactly one of a certname, a serial number with its issuer, or a certificate".to_owned(),
             )),
@@ -95,15 +95,15 @@ impl App {
     }
 }
 
-/// One question, at one time, to one trust store.
-struct Asking<'a> {
+/// One lookup, with the trust store and the time that all its answers are based on.
+struct WhoLookup<'a> {
     app: &'a App,
     trust: &'a TrustStore,
     routes: &'a RouteTable,
     now: UnixTime,
 }
 
-impl Asking<'_> {
+impl WhoLookup<'_> {
     fn certname(&self, name: &str) -> Result<WhoStatus, WhoError> {
         let certname = Certname::parse(name).map_err(|error| {
             WhoError::Senseless(format!(
@@ -142,14 +142,14 @@ impl Asking<'_> {
         if let Some(seen) = self.app.shared.agents.find(shown) {
             return self.seen(about, &seen);
         }
-        let lists = self.lists(issuer, &serial);
+        let crls = self.crls(issuer, &serial);
         let blocks = self.blocks(None, Some((issuer, &serial)), None);
         Ok(WhoStatus {
             about,
             certificate: None,
-            verdict: failed_by(&lists, &blocks).map(told_as),
+            verdict: failed_by(&crls, &blocks).map(failed),
             refusal: None,
-            crls: lists,
+            crls,
             blocks,
             access: Vec::new(),
             seen: None,
@@ -157,15 +157,15 @@ impl Asking<'_> {
         })
     }
 
-    /// An agent by the certificate that it showed last. The certificate itself is not kept: what is said is what its dates
-    /// and its path say while that is remembered, and nothing is called good by less.
+    /// Describes an agent by the certificate that it presented last. The proxy does not keep the certificate, so the answer is
+    /// based on its dates and on its path, while the proxy remembers that. Without the path there is no verdict of success.
     fn seen(&self, about: String, seen: &SeenAgent) -> Result<WhoStatus, WhoError> {
         let certificate = &seen.certificate;
         let serial = read(&certificate.serial)?;
         let recalled = self.trust.recall(&certificate.fingerprint, self.now);
-        let lists = match &recalled {
-            Some(recalled) => self.lists_on(&recalled.path),
-            None => self.lists(&certificate.issuer, &serial),
+        let crls = match &recalled {
+            Some(recalled) => self.crls_of_path(&recalled.path),
+            None => self.crls(&certificate.issuer, &serial),
         };
         let mut blocks = self.blocks(
             Some(&seen.certname),
@@ -178,16 +178,16 @@ impl Asking<'_> {
             () if whole_seconds(certificate.not_before) > self.now => Some(Reason::NotYetValid),
             () => match &recalled {
                 Some(recalled) => recalled.refused,
-                None => failed_by(&lists, &blocks),
+                None => failed_by(&crls, &blocks),
             },
         };
         let accepted = recalled
             .filter(|_| failed.is_none())
             .map(|recalled| recalled.agent);
         let verdict = match (failed, &accepted) {
-            (Some(reason), _) => Some(told_as(reason)),
+            (Some(reason), _) => Some(failed(reason)),
             (None, Some(_)) => Some("SUCCESS".to_owned()),
-            // A CA above it may be revoked, or gone from the bundle: only its next connection will show.
+            // A CA above it may be revoked or removed from the bundle. Only its next connection shows that.
             (None, None) => None,
         };
         Ok(WhoStatus {
@@ -196,14 +196,14 @@ impl Asking<'_> {
             certificate: Some(status_of(&seen.certname, certificate)),
             verdict,
             refusal: None,
-            crls: lists,
+            crls,
             blocks,
             seen: Some(seen_status(seen)),
             refusals: self.refusals(Some(&seen.certname)),
         })
     }
 
-    /// A certificate, judged as at a handshake.
+    /// Verifies a certificate as in a handshake.
     fn certificate(&self, pem: &str) -> Result<WhoStatus, WhoError> {
         let chain: Result<Vec<CertificateDer<'static>>, _> =
             CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
@@ -222,7 +222,7 @@ impl Asking<'_> {
         let fingerprint = pki::fingerprint_of(leaf);
         let seen = match &certname {
             Some(certname) => self.app.shared.agents.of(certname),
-            // Whose name it is, nobody vouches for; but this very certificate may have been accepted before.
+            // Its name is not verified, but the same certificate may have been accepted before.
             None => {
                 let shown = |_: &str, seen: &SeenCertificate| seen.fingerprint == fingerprint;
                 self.app.shared.agents.find(shown)
@@ -230,12 +230,12 @@ impl Asking<'_> {
         };
         let certname = certname.or(facts.certname);
         let recalled = self.trust.recall(&fingerprint, self.now);
-        // One that is too long to be read again is on no list and in no block.
+        // A serial number that is too long to parse is on no CRL and in no block.
         let serial = SerialNumber::parse(&facts.serial).ok();
         let named = serial.as_ref().map(|serial| (&*facts.issuer, serial));
-        let lists = match (&recalled, named) {
-            (Some(recalled), _) => self.lists_on(&recalled.path),
-            (None, Some((issuer, serial))) => self.lists(issuer, serial),
+        let crls = match (&recalled, named) {
+            (Some(recalled), _) => self.crls_of_path(&recalled.path),
+            (None, Some((issuer, serial))) => self.crls(issuer, serial),
             (None, None) => Vec::new(),
         };
         let mut blocks = self.blocks(certname.as_deref(), named, Some(&fingerprint));
@@ -252,7 +252,7 @@ impl Asking<'_> {
                 ClientIdentity::Refused(refusal) => Some(refusal.text()),
                 _ => None,
             },
-            crls: lists,
+            crls,
             blocks,
             seen: seen.as_ref().map(seen_status),
             refusals: self.refusals(certname.as_deref()),
@@ -270,7 +270,7 @@ impl Asking<'_> {
         certname.map_or_else(Vec::new, |certname| self.app.refusals_of(certname))
     }
 
-    /// What an agent may ask for, one endpoint of each class that agents or services ask.
+    /// What an agent may request, with one endpoint for each class that agents or services use.
     fn access(&self, agent: Arc<Agent>, source: Option<IpAddr>) -> Vec<AccessStatus> {
         let own = format!("/puppet/v3/node/{}", agent.certname());
         let identity = ClientIdentity::Verified(agent);
@@ -290,7 +290,7 @@ impl Asking<'_> {
                 failed_is_forwarded: false,
             });
             let (allowed, by) = match decision {
-                // Off for everybody, whatever the rules say: each gets a 404.
+                // If renewal is off, every agent gets 404, whatever the rules allow.
                 RouteDecision::Forward(plan)
                     if plan.is_renewal()
                         && let Some(off) = self.app.shared.renewal.off() =>
@@ -321,15 +321,15 @@ impl Asking<'_> {
         endpoints.iter().filter_map(decided).collect()
     }
 
-    /// What lists say of every certificate on a path.
-    fn lists_on(&self, path: &[(String, SerialNumber)]) -> Vec<RevocationStatus> {
-        let lists = path.iter();
+    /// The CRL entries of every certificate on a path.
+    fn crls_of_path(&self, path: &[(String, SerialNumber)]) -> Vec<RevocationStatus> {
+        let crls = path.iter();
         lists
-            .flat_map(|(issuer, serial)| self.lists(issuer, serial))
+            .flat_map(|(issuer, serial)| self.crls(issuer, serial))
             .collect()
     }
 
-    /// The block that a path meets, where it is about a CA above the certificate.
+    /// Adds the block that matches a path, which may be about a CA above the certificate.
     fn add_block(&self, known: &mut Vec<admin::BlockStatus>, recalled: Option<&RecalledVerdict>) {
         let Some(block) = recalled.and_then(|recalled| recalled.block.as_ref()) else {
             return;
@@ -340,8 +340,8 @@ impl Asking<'_> {
         }
     }
 
-    /// What each CA of that name has listed.
-    fn lists(&self, issuer: &str, serial: &SerialNumber) -> Vec<RevocationStatus> {
+    /// What the CRL of each CA with this name says about a serial number.
+    fn crls(&self, issuer: &str, serial: &SerialNumber) -> Vec<RevocationStatus> {
         let listings = self.trust.listings(issuer, serial, self.now);
         let is_listed = listings.iter().any(|listing| listing.is_listed);
         let entry = is_listed.then(|| self.entry(issuer, serial)).flatten();
@@ -361,8 +361,8 @@ impl Asking<'_> {
             .collect()
     }
 
-    /// Date and reason, out of the lists as they stand on disk, those that were fetched among them: the index in force
-    /// keeps serials alone.
+    /// Date and reason of a revocation, from the configured and fetched CRLs on disk. The index of the trust store has serial
+    /// numbers only.
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
         let foundation = self.app.state().foundation.clone();
         let files: Vec<Named<Vec<u8>>> = files::crls(&foundation.draft);
@@ -405,17 +405,17 @@ impl Asking<'_> {
     }
 }
 
-/// Why a certificate is refused for certain, by what is known of itself alone.
-fn failed_by(lists: &[RevocationStatus], blocks: &[admin::BlockStatus]) -> Option<Reason> {
+/// Why a certificate is refused, as far as its own serial number and fingerprint decide.
+fn failed_by(crls: &[RevocationStatus], blocks: &[admin::BlockStatus]) -> Option<Reason> {
     match () {
-        // CAs of one name with several keys: whose serial it is, the number alone does not say.
-        () if !lists.is_empty() && lists.iter().all(|list| list.revoked) => Some(Reason::Revoked),
+        // CAs of the same name may have several keys. The number alone does not show which of them issued the certificate.
+        () if !crls.is_empty() && crls.iter().all(|crl| crl.revoked) => Some(Reason::Revoked),
         () if !blocks.is_empty() => Some(Reason::Blocked),
         () => None,
     }
 }
 
-fn told_as(reason: Reason) -> String {
+fn failed(reason: Reason) -> String {
     format!("FAILED:{reason}")
 }
 
@@ -423,7 +423,7 @@ fn read(serial: &str) -> Result<SerialNumber, WhoError> {
     SerialNumber::parse(serial).map_err(|error| WhoError::Senseless(error.to_string()))
 }
 
-fn told(seen: &SeenAgent) -> AgentStatus {
+fn agent_status(seen: &SeenAgent) -> AgentStatus {
     AgentStatus {
         certificate: status_of(&seen.certname, &seen.certificate),
         at: seen.at.into(),
@@ -432,7 +432,7 @@ fn told(seen: &SeenAgent) -> AgentStatus {
     }
 }
 
-/// Why an agent's certificate is on its issuer's list or blocked by now, if it is.
+/// Why an agent's certificate is refused now, if its issuer has revoked it or an operator has blocked it.
 pub(crate) fn is_out(
     trust: &TrustStore,
     certname: &str,

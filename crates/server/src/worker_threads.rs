@@ -1,4 +1,4 @@
-//! The worker threads: one per core, each a current-thread runtime with its own member connections.
+//! The worker threads: one for each core, each with a current-thread runtime and its own connections to members.
 
 use std::{collections::HashMap, io, rc::Rc, sync::Arc, thread};
 
@@ -10,21 +10,22 @@ use tokio::{
     task::{JoinHandle, LocalSet},
 };
 
-/// Commands that may wait for a worker.
+/// Maximum number of commands that wait for a worker.
 const COMMANDS_MAX: usize = 64;
-/// Threads of one worker that may wait for a name to resolve.
+/// Maximum number of threads of one worker that resolve names.
 const RESOLVERS_MAX: usize = 8;
 
-/// What a worker is told.
+/// A command to a worker.
 enum Command {
-    /// Accept on this socket too.
+    /// Accepts connections on this socket too.
     Listen {
         listener: Arc<Listener>,
         endpoint: ListenEndpoint,
         socket: ListeningSocket,
         done: oneshot::Sender<()>,
     },
-    /// Take what waits in the queue of this listener's endpoint (none: of all its endpoints), then close its socket.
+    /// Serves the connections in the accept queue of this listener's endpoint, and closes its socket. Without an endpoint, it
+    /// closes all endpoints of the listener.
     Close {
         name: Arc<str>,
         endpoint: Option<ListenEndpoint>,
@@ -42,7 +43,7 @@ impl WorkerThreads {
     /// Starts `count` threads.
     ///
     /// # Errors
-    /// The system gives no thread or no event queue.
+    /// The operating system provides no thread or no event queue.
     pub(crate) fn start(count: usize, shared: &Arc<Shared>) -> io::Result<Self> {
         Self::start_with(count, || {
             let shared = Arc::clone(shared);
@@ -63,12 +64,12 @@ impl WorkerThreads {
         })
     }
 
-    /// How many there are.
+    /// The number of threads.
     pub(crate) fn count(&self) -> usize {
         self.senders.len()
     }
 
-    /// Hands each worker a socket for an endpoint of a listener.
+    /// Gives each worker a socket for an endpoint of a listener.
     pub(crate) async fn listen(
         &self,
         listener: &Arc<Listener>,
@@ -83,13 +84,13 @@ impl WorkerThreads {
                 done,
             }
         });
-        self.tell(commands).await;
+        self.send(commands).await;
     }
 
     /// Has all workers close their sockets for an endpoint of a listener, or for all its endpoints. When this returns,
     /// connections that waited in the queues are served and the address is free.
     pub(crate) async fn close(&self, name: &Arc<str>, endpoint: Option<&ListenEndpoint>) {
-        self.tell(self.senders.iter().map(|_| {
+        self.send(self.senders.iter().map(|_| {
             |done| Command::Close {
                 name: Arc::clone(name),
                 endpoint: endpoint.cloned(),
@@ -99,7 +100,7 @@ impl WorkerThreads {
         .await;
     }
 
-    /// Waits until the event loop of every worker has had a turn: none of them hangs. False if a worker has ended.
+    /// Waits until the event loop of every worker has run once, so that none of them hangs. False if a worker has ended.
     pub(crate) async fn have_a_turn(&self) -> bool {
         let turns: Vec<_> = self
             .event_loops
@@ -114,20 +115,20 @@ impl WorkerThreads {
         true
     }
 
-    /// One command to each worker, all obeyed at once; waits for every one.
-    async fn tell<C: FnOnce(oneshot::Sender<()>) -> Command>(
+    /// Sends one command to each worker, and waits until all have executed it.
+    async fn send<C: FnOnce(oneshot::Sender<()>) -> Command>(
         &self,
         commands: impl Iterator<Item = C>,
     ) {
-        let mut obeyed = Vec::new();
+        let mut pending = Vec::new();
         for (sender, command) in self.senders.iter().zip(commands) {
-            let (done, heard) = oneshot::channel();
+            let (done, executed) = oneshot::channel();
             let _ = sender.send(command(done)).await;
-            obeyed.push(heard);
+            pending.push(executed);
         }
-        for heard in obeyed {
-            // A worker that is gone listens no more either.
-            let _ = heard.await;
+        for executed in pending {
+            // A worker that has ended has closed its sockets.
+            let _ = executed.await;
         }
     }
 }
@@ -150,7 +151,7 @@ fn start<F: Future<Output = ()>>(
     Ok((sender, event_loop))
 }
 
-/// Obeys until nobody commands any more. Tasks of this thread end with it.
+/// Executes commands until the sender is dropped. The tasks of this thread end with it.
 async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let (worker, sweeping) = Worker::new(&shared);
     tokio::task::spawn_local(sweeping);
@@ -180,10 +181,10 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                 endpoint,
                 done,
             } => {
-                let goes = |(of, at): &(Arc<str>, ListenEndpoint)| {
+                let is_closed = |(of, at): &(Arc<str>, ListenEndpoint)| {
                     *of == name && endpoint.as_ref().is_none_or(|endpoint| at == endpoint)
                 };
-                let closed: Vec<_> = loops.extract_if(|key, _| goes(key)).collect();
+                let closed: Vec<_> = loops.extract_if(|key, _| is_closed(key)).collect();
                 for (_, accepting) in closed {
                     accepting.end().await;
                 }
@@ -193,7 +194,7 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     }
 }
 
-/// A worker's accept loop of one listener.
+/// A worker's accept loop for one endpoint of a listener.
 struct Accepting {
     close: oneshot::Sender<()>,
     task: JoinHandle<()>,

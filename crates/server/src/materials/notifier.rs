@@ -1,4 +1,5 @@
-//! Where the kernel tells that something has changed on the way to a material; what has changed is for others to see.
+//! Change notifications of the kernel (inotify) for the paths of materials. A notification says only that something may have
+//! changed, and the caller compares the files.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,62 +20,62 @@ use tokio::{
     time::sleep,
 };
 
-/// Directories and files watched at once. A dozen of files on a handful of ways need some thirty.
+/// Maximum number of watched directories and files. A dozen files in a handful of directories need about thirty.
 const WATCHES_MAX: usize = 512;
-/// Symbolic links on one way: as many as the kernel follows.
+/// Maximum number of symbolic links on one path, as in the kernel.
 const LINKS_MAX: usize = 40;
-/// Events are read this many bytes at a time: one takes 16, and up to 256 for a name.
+/// Size of the buffer for events. An event has 16 bytes, and up to 256 more for a name.
 const EVENTS_BYTES: usize = 4096;
-/// Events that are read in one go, and those that came with the last of them: a quarter of what the kernel keeps for us
-/// (`fs.inotify.max_queued_events`). Whoever writes faster than we read holds nobody up.
+/// Maximum number of events that are read at once, except for those in the buffer with the last one. It is a quarter of the
+/// queue of the kernel (`fs.inotify.max_queued_events`). A program that writes faster than this does not block the thread.
 const EVENTS_MAX: usize = 4096;
-/// Time that is left between two readings of events that do not count.
+/// Minimum time between two reads.
 const READINGS_APART: Duration = Duration::from_millis(50);
 
-/// Names that come and go in a directory.
+/// Events of names that appear or disappear in a directory.
 const NAMES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
-/// What becomes of a file, or of those in a directory. Asked for at the materials alone: a log written beside them is
-/// nothing to wake up for.
+/// Events of the contents of a file, or of the files in a directory. Only materials are watched for these, because a log in
+/// the same directory must not wake the process.
 const CONTENTS: WatchFlags = NAMES
     .union(WatchFlags::MODIFY)
     .union(WatchFlags::ATTRIB)
     .union(WatchFlags::CLOSE_WRITE);
 
-/// One inotify descriptor, and what is watched by it.
+/// An inotify descriptor and what it watches.
 pub(crate) struct Notifier {
     inotify: AsyncFd<OwnedFd>,
     watched: HashMap<i32, Names>,
-    /// Whether the kernel or our limit allows no more watches.
+    /// Whether the kernel or [`WATCHES_MAX`] allows no more watches.
     is_full: bool,
 }
 
-/// The names that count in what is watched.
+/// The names in a watched directory whose events count.
 #[derive(Debug)]
 enum Names {
     All,
     These(BTreeSet<OsString>),
 }
 
-/// What has happened.
+/// The result of reading events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    /// Something that counts; there may be more.
-    Something,
-    /// Nothing that counts, and nothing is left to read.
-    Nothing,
-    /// Nothing that counts so far, of all too much.
-    Part,
+enum ReadEvents {
+    /// An event that counts. There may be more.
+    Relevant,
+    /// No event that counts, and no event is left.
+    NoneLeft,
+    /// No event that counts so far, and there may be more.
+    More,
 }
 
 impl Notifier {
-    /// One that watches nothing yet.
+    /// A descriptor that watches nothing yet.
     ///
     /// # Errors
-    /// The system gives no inotify descriptor; an account has 128 of them.
+    /// The operating system provides no inotify descriptor. An account may have 128 of them.
     pub(crate) fn new() -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         #[expect(
@@ -89,10 +90,10 @@ impl Notifier {
         })
     }
 
-    /// Watches everything that finding these paths depends on, as it stands now, and lets go of the rest.
+    /// Watches every directory, link and file that these paths lead through now, and removes all other watches.
     ///
     /// # Errors
-    /// There are more watches than may be; those beyond are left out.
+    /// There are too many paths. Those over the limit are not watched.
     pub(crate) fn watch<'a>(&mut self, paths: impl Iterator<Item = &'a Path>) -> Result<(), Full> {
         let before = mem::take(&mut self.watched);
         self.is_full = false;
@@ -101,31 +102,31 @@ impl Notifier {
             self.watch_contents(&end);
         }
         for gone in before.keys().filter(|key| !self.watched.contains_key(key)) {
-            // What was deleted has no watch any more.
+            // A deleted file has no watch any more, which is not an error.
             let _ = inotify::remove_watch(&self.inotify, *gone);
         }
         if self.is_full { Err(Full) } else { Ok(()) }
     }
 
-    /// Returns once something that counts has happened since it was asked last.
+    /// Returns once an event that counts has happened since the last call.
     pub(crate) async fn changed(&self) {
         loop {
             let Ok(mut ready) = self.inotify.readable().await else {
-                // Whoever looks from time to time goes on doing so.
+                // The caller checks the files at intervals in any case.
                 return std::future::pending().await;
             };
             match self.read() {
-                Heard::Something => return,
-                Heard::Nothing => ready.clear_ready(),
-                Heard::Part => {}
+                ReadEvents::Relevant => return,
+                ReadEvents::NoneLeft => ready.clear_ready(),
+                ReadEvents::More => {}
             }
-            // What comes meanwhile waits with the kernel; where that is too much for it, it says so, and that counts.
+            // The kernel queues events meanwhile. If its queue overflows, it reports that, and the report counts as an event.
             sleep(READINGS_APART).await;
         }
     }
 
-    /// Goes a path name by name, watching each directory for its next name before that is looked up: so nothing that
-    /// happens on the way is missed. Yields where it ends, links resolved.
+    /// Follows a path name by name, and watches each directory for the next name before that name is looked up, so that no
+    /// change is missed. Returns the end of the path with all links resolved.
     fn follow(&mut self, path: &Path) -> PathBuf {
         let mut here = PathBuf::from("/");
         let mut ahead = names(path);
@@ -172,13 +173,14 @@ impl Notifier {
         }
     }
 
-    /// What is not there, or closed to us, is told by the directory above it, or seen by looking.
+    /// Adds a watch. A path that does not exist or may not be read is covered by the watch of its parent directory, and by the
+    /// checks at intervals.
     fn add(&mut self, path: &Path, flags: WatchFlags) -> Option<&mut Names> {
         if self.watched.len() >= WATCHES_MAX {
             self.is_full = true;
             return None;
         }
-        // Added to what was asked before: one directory may be on the way to one material and another material itself.
+        // The flags are added to earlier ones, because a directory may be a material and also lead to another one.
         match inotify::add_watch(&self.inotify, path, flags | WatchFlags::MASK_ADD) {
             Ok(watch) => Some(
                 self.watched
@@ -192,31 +194,35 @@ impl Notifier {
         }
     }
 
-    /// Reads what has happened, within a bound.
-    fn read(&self) -> Heard {
+    /// Reads events, up to the maximum.
+    fn read(&self) -> ReadEvents {
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut events = Reader::new(&self.inotify, &mut buffer);
         let (mut any, mut read) = (false, 0);
-        // What was taken from the kernel is looked at whole.
+        // Events that are in the buffer already are always read.
         while read < EVENTS_MAX || !events.is_buffer_empty() {
             let Ok(event) = events.next() else {
                 return if any {
-                    Heard::Something
+                    ReadEvents::Relevant
                 } else {
-                    Heard::Nothing
+                    ReadEvents::NoneLeft
                 };
             };
             any |= self.counts(&event);
             read += 1;
         }
-        if any { Heard::Something } else { Heard::Part }
+        if any {
+            ReadEvents::Relevant
+        } else {
+            ReadEvents::More
+        }
     }
 
     fn counts(&self, event: &inotify::Event<'_>) -> bool {
         if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
             return true;
         }
-        // The word that a watch is gone says nothing that the event before it did not say.
+        // This event only says that a watch was removed. The event before it has the reason.
         if event.events().contains(ReadFlags::IGNORED) {
             return false;
         }
@@ -230,14 +236,14 @@ impl Notifier {
     }
 }
 
-/// Not everything is watched.
+/// Not every path is watched.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the files need more inotify watches than the kernel (fs.inotify.max_user_watches) or the proxy ({WATCHES_MAX}) allows"
 )]
 pub(crate) struct Full;
 
-/// The names of a path, the first one last.
+/// The names of a path in reverse order.
 fn names(path: &Path) -> Vec<OsString> {
     let counted = |component: Component<'_>| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -255,47 +261,47 @@ mod tests {
 
     use super::*;
 
-    /// What is done to a directory with `way/list.pem`, and whether that is a reason to look at the list.
+    /// Each change of a directory with `path/crl.pem`, and whether it must cause a check of that file.
     #[tokio::test]
-    async fn only_what_happens_on_the_way_to_a_material_counts() {
-        check(true, |root| replace(&root.join("way/list.pem")));
-        check(true, |root| write(&root.join("way/list.pem")));
-        check(true, |root| remove(&root.join("way/list.pem")));
-        check(true, |root| rename(&root.join("way"), &root.join("away")));
-        check(false, |root| write(&root.join("way/access.log")));
-        check(false, |root| replace(&root.join("way/other.pem")));
+    async fn only_changes_on_the_path_of_a_material_count() {
+        check(true, |root| replace(&root.join("path/crl.pem")));
+        check(true, |root| write(&root.join("path/crl.pem")));
+        check(true, |root| remove(&root.join("path/crl.pem")));
+        check(true, |root| rename(&root.join("path"), &root.join("away")));
+        check(false, |root| write(&root.join("path/access.log")));
+        check(false, |root| replace(&root.join("path/other.pem")));
         check(false, |root| {
-            rename(&root.join("beside"), &root.join("way/beside"))
+            rename(&root.join("beside"), &root.join("path/beside"))
         });
     }
 
     #[tokio::test]
-    async fn links_are_followed_to_their_end_and_let_go_of_with_it() {
-        let root = estate();
-        let (link, list) = (root.path().join("link"), root.path().join("link/list.pem"));
-        symlink("way", &link).expect("is linked");
-        let mut notifier = watching(&list);
+    async fn links_are_followed_and_their_old_targets_are_no_longer_watched() {
+        let root = directory();
+        let (link, crl) = (root.path().join("link"), root.path().join("link/crl.pem"));
+        symlink("path", &link).expect("is linked");
+        let mut notifier = watching(&crl);
         let watches = notifier.watched.len();
-        replace(&root.path().join("way/list.pem"));
-        assert!(hears(&notifier), "where the link leads");
+        replace(&root.path().join("path/crl.pem"));
+        assert!(is_notified(&notifier), "the target of the link");
         remove(&link);
         symlink("beside", &link).expect("is linked");
-        assert!(hears(&notifier), "the link itself");
-        notifier.watch([&*list].into_iter()).expect("there is room");
-        // There is no list yet, so nothing is watched for what becomes of it.
+        assert!(is_notified(&notifier), "the link itself");
+        notifier.watch([&*crl].into_iter()).expect("there is room");
+        // The new target does not exist yet, so its contents are not watched.
         assert_eq!(notifier.watched.len(), watches - 1);
-        replace(&root.path().join("way/list.pem"));
-        assert!(!hears(&notifier), "where it led before");
-        replace(&root.path().join("beside/list.pem"));
-        assert!(hears(&notifier), "where it leads now");
+        replace(&root.path().join("path/crl.pem"));
+        assert!(!is_notified(&notifier), "the old target of the link");
+        replace(&root.path().join("beside/crl.pem"));
+        assert!(is_notified(&notifier), "the new target of the link");
     }
 
     #[tokio::test]
-    async fn a_ring_of_links_ends_and_more_than_may_be_watched_is_said() {
-        let root = estate();
-        let ring = root.path().join("ring");
-        symlink("ring", &ring).expect("is linked");
-        watching(&ring.join("list.pem"));
+    async fn a_loop_of_links_ends_and_too_many_paths_are_an_error() {
+        let root = directory();
+        let link = root.path().join("link");
+        symlink("link", &link).expect("is linked");
+        watching(&link.join("crl.pem"));
         let many: Vec<_> = (0..WATCHES_MAX)
             .map(|n| root.path().join(n.to_string()))
             .collect();
@@ -307,35 +313,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_is_read_in_one_go_is_left_for_the_next_and_nothing_of_it_is_lost() {
-        let root = estate();
-        let notifier = watching(&root.path().join("way/list.pem"));
-        // Each makes two events: it comes and it goes.
+    async fn events_over_the_maximum_are_read_by_the_next_call() {
+        let root = directory();
+        let notifier = watching(&root.path().join("path/crl.pem"));
+        // Each file causes two events: it is created and removed.
         for n in 0..EVENTS_MAX {
-            let beside = root.path().join(format!("way/{n}"));
+            let beside = root.path().join(format!("path/{n}"));
             write(&beside);
             remove(&beside);
         }
-        replace(&root.path().join("way/list.pem"));
-        let mut heard = Vec::new();
-        while heard.last() != Some(&Heard::Nothing) {
-            heard.push(notifier.read());
+        replace(&root.path().join("path/crl.pem"));
+        let mut read = Vec::new();
+        while read.last() != Some(&ReadEvents::NoneLeft) {
+            read.push(notifier.read());
         }
-        assert_eq!(heard[0], Heard::Part);
-        assert!(heard.contains(&Heard::Something), "{heard:?}");
+        assert_eq!(read[0], ReadEvents::More);
+        assert!(read.contains(&ReadEvents::Relevant), "{read:?}");
     }
 
     #[track_caller]
     fn check(counts: bool, change: impl FnOnce(&Path)) {
-        let root = estate();
-        let notifier = watching(&root.path().join("way/list.pem"));
-        assert!(!hears(&notifier));
+        let root = directory();
+        let notifier = watching(&root.path().join("path/crl.pem"));
+        assert!(!is_notified(&notifier));
         change(root.path());
-        assert_eq!(hears(&notifier), counts);
+        assert_eq!(is_notified(&notifier), counts);
     }
 
-    fn hears(notifier: &Notifier) -> bool {
-        notifier.read() == Heard::Something
+    fn is_notified(notifier: &Notifier) -> bool {
+        notifier.read() == ReadEvents::Relevant
     }
 
     fn watching(path: &Path) -> Notifier {
@@ -344,13 +350,13 @@ mod tests {
         notifier
     }
 
-    fn estate() -> TempDir {
+    fn directory() -> TempDir {
         let root = tempfile::tempdir().expect("a directory");
-        for name in ["way", "beside"] {
+        for name in ["path", "beside"] {
             fs::create_dir(root.path().join(name)).expect("is made");
         }
-        write(&root.path().join("way/list.pem"));
-        write(&root.path().join("way/access.log"));
+        write(&root.path().join("path/crl.pem"));
+        write(&root.path().join("path/access.log"));
         root
     }
 

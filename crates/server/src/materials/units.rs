@@ -1,4 +1,4 @@
-//! Changed materials in units that are accepted or refused by themselves: a chain with its key, a CA bundle, a CRL.
+//! Units of changed materials, each accepted or refused by itself: a chain with its key, a CA bundle, a CRL.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use config::{Config, Credential, Kind, Material, Materials, ReadError, Wanted};
 /// Materials that are accepted or refused together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
-    /// CRLs are tried first: a revocation never waits for another file.
+    /// Units with CRLs are tried first, because a revocation must not wait for another file.
     holds_crl: bool,
     parts: Vec<Part>,
 }
@@ -19,20 +19,20 @@ pub(crate) struct Unit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     path: PathBuf,
-    /// The name of the file in a directory; none for the whole material.
+    /// The name of the file in a directory. `None` for the whole material.
     blob: Option<String>,
 }
 
-/// What became of changed units.
+/// The accepted and refused units.
 pub(crate) struct Selection<'u, T> {
-    /// What was built with the accepted units; none if no unit was accepted.
+    /// What was built with the accepted units. `None` if no unit was accepted.
     pub(crate) built: Option<T>,
     /// The refused units, each with the reason.
     pub(crate) refused: Vec<(&'u Unit, String)>,
 }
 
 impl Unit {
-    /// Paths of the materials in it.
+    /// The paths of the materials in it.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         self.parts.iter().map(|part| &part.path)
     }
@@ -97,7 +97,7 @@ pub(crate) fn with(active: &Materials, found: &Materials, accepted: &[&Unit]) ->
             continue;
         };
         match (&part.blob, materials.get_mut(&part.path), new) {
-            (Some(name), Some(Ok(material)), Ok(new)) => take_file(material, new, name),
+            (Some(name), Some(Ok(material)), Ok(new)) => replace_file(material, new, name),
             _ => {
                 materials.insert(part.path.clone(), new.clone());
             }
@@ -106,8 +106,8 @@ pub(crate) fn with(active: &Materials, found: &Materials, accepted: &[&Unit]) ->
     materials
 }
 
-/// Finds which units can be accepted, by building with them. CRLs come first; a unit that is refused alone may be accepted
-/// together with another.
+/// Finds which units can be accepted, by building with them. CRLs come first. A unit that is refused alone may be accepted
+/// together with another one.
 pub(crate) fn select<T>(
     units: &[Unit],
     mut build: impl FnMut(&[&Unit]) -> Result<T, String>,
@@ -122,7 +122,7 @@ pub(crate) fn select<T>(
         }
         Err(report) => report,
     };
-    // Most often one file alone is wrong. A CRL is the last one to be left out.
+    // Usually one file alone is invalid. CRLs are the last to be left out.
     for left_out in units.iter().rev().filter(|_| units.len() > 1) {
         let others: Vec<_> = units.iter().filter(|unit| *unit != left_out).collect();
         if let Ok(built) = build(&others) {
@@ -158,7 +158,7 @@ pub(crate) fn select<T>(
         }
     }
     if selection.built.is_none() {
-        // Nothing is active: what is wrong with all of it says the most.
+        // If no unit is accepted, the report about all of them together says the most.
         selection.refused = units.iter().map(|unit| (unit, whole.clone())).collect();
     }
     selection
@@ -187,8 +187,8 @@ fn credential_groups(config: &Config) -> Vec<BTreeSet<PathBuf>> {
     groups
 }
 
-/// Names of the files of a directory that have changed; none if it is not a directory, was not one, or has so many changed
-/// files that they are decided together.
+/// The names of the changed files of a directory. `None` if it is or was not a directory, or if it has so many changed files
+/// that they are decided together.
 fn changed_files(
     active: Option<&Result<Material, ReadError>>,
     found: Option<&Result<Material, ReadError>>,
@@ -202,7 +202,7 @@ fn changed_files(
         .into_iter()
         .filter(|name| before.get(name) != after.get(name));
     let changed: Vec<_> = changed.map(str::to_owned).collect();
-    // Of a file its name is the path: nothing is gained. Only the mode may have changed of a directory.
+    // With one changed file, or only a changed mode, the material is decided as a whole.
     ((2..=FILES_MAX).contains(&changed.len())).then_some(changed)
 }
 
@@ -213,8 +213,8 @@ fn by_name(material: &Material) -> BTreeMap<&str, &[u8]> {
         .collect()
 }
 
-/// Puts one file of a directory into the active ones, or takes it out where it is gone.
-fn take_file(material: &mut Material, new: &Material, name: &str) {
+/// Replaces one file of a directory in the active material, or removes it if it does not exist any more.
+fn replace_file(material: &mut Material, new: &Material, name: &str) {
     material.blobs.retain(|blob| blob.name != name);
     let blobs = new.blobs.iter().filter(|blob| blob.name == name);
     material.blobs.extend(blobs.cloned());
@@ -222,9 +222,10 @@ fn take_file(material: &mut Material, new: &Material, name: &str) {
     material.modified = material.modified.max(new.modified);
 }
 
-/// Changed files of one directory that are decided one by one; more are decided together, because each costs a build.
+/// Maximum number of changed files of one directory that are decided one by one. More are decided together, because each costs
+/// a build.
 const FILES_MAX: usize = 16;
-/// How often units that were refused are tried again with those accepted since.
+/// How often refused units are tried again together with units accepted since.
 const PASSES_MAX: usize = 2;
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Accepted and refused names, where these may not be built, alone or together with any other.
+    /// The accepted and the refused names, if `is_good` says which combinations can be built.
     fn selected(names: &[&str], is_good: impl Fn(&[&str]) -> bool) -> (Vec<String>, Vec<String>) {
         let units: Vec<_> = names.iter().copied().map(unit).collect();
         let name = |unit: &Unit| unit.parts[0].path.display().to_string();
@@ -275,7 +276,7 @@ mod tests {
                 |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
             assert_eq!(found, (expected(accepted), expected(refused)), "{bad:?}");
         }
-        // The pair holds only beside the new CA, which is tried after it.
+        // The pair is valid only with the new CA, which is tried after it.
         let names = ["crl", "pair", "ca", "bad"];
         let (accepted, refused) = selected(&names, |tried| {
             let has = |name| tried.contains(&name);

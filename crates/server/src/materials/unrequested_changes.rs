@@ -1,4 +1,5 @@
-//! What changed materials must keep where no operator has requested the change: names, verifiable certificates, CAs in use.
+//! Rules for materials that change without a reload by an operator: certificates must keep their names and stay verifiable,
+//! and bundles must keep the CAs in use.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -8,26 +9,26 @@ use rustls_pki_types::UnixTime;
 
 use crate::prepare::{Foundation, Prepared, credentials::PreparedTls};
 
-/// What decides about one of our certificates.
+/// The facts about one of the proxy's certificates that decide whether it may be replaced.
 #[derive(Clone, Debug, Default)]
 struct CertificateFacts {
-    /// DNS names and addresses of its subjectAltName; the subject where it has none, or where members see it.
+    /// DNS names and addresses of its subjectAltName. The subject counts too if it has none, or if members see it.
     names: Vec<String>,
     is_expired: bool,
-    /// Whether the CA bundle for clients verifies it: only then do agents need that it stays so.
+    /// Whether the CA bundle for clients verifies it. Only then must its replacement be verified too.
     is_verified: bool,
 }
 
-/// Why a changed certificate of ours must not replace the active one.
+/// Why a changed certificate must not replace the active one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CertificateFault {
-    /// Clients ask for these names.
+    /// Clients use these names, and the new certificate lacks them.
     NamesLost(Vec<String>),
     /// The CA bundle does not verify it.
     NotVerified,
 }
 
-/// Whether one of our certificates may replace another unasked.
+/// Why a certificate may not replace another one without a reload. `None` if it may.
 fn certificate_fault(
     active: &CertificateFacts,
     changed: &CertificateFacts,
@@ -39,7 +40,7 @@ fn certificate_fault(
         .filter(|name| !is_kept(name))
         .cloned()
         .collect();
-    // Any valid certificate of its name is better than an expired one.
+    // A valid certificate with some of the names is better than an expired one.
     let is_better = active.is_expired && !changed.is_expired && lost.len() < active.names.len();
     if !lost.is_empty() && !is_better {
         return Some(CertificateFault::NamesLost(lost));
@@ -48,7 +49,7 @@ fn certificate_fault(
     is_lost.then_some(CertificateFault::NotVerified)
 }
 
-/// Whether a name of a certificate is good for another name: the same, or a wildcard for its first label.
+/// Whether a name of a certificate covers another name: the same name, or a wildcard for its first label.
 fn covers(name: &str, wanted: &str) -> bool {
     let below = |rest: &str| {
         let parent = wanted.split_once('.').map(|(_, parent)| parent);
@@ -57,7 +58,7 @@ fn covers(name: &str, wanted: &str) -> bool {
     name.eq_ignore_ascii_case(wanted) || name.strip_prefix("*.").is_some_and(below)
 }
 
-/// Why materials that changed by themselves must not become active as they are; none if they may.
+/// Why materials that have changed without a reload must not become active. `None` if they may.
 pub(crate) fn fault(
     prepared: &Prepared,
     foundation: &Foundation,
@@ -183,7 +184,7 @@ fn facts(
     now: UnixTime,
 ) -> CertificateFacts {
     let mut names = credential.names().to_vec();
-    // Members know a client by its subject.
+    // Members identify a client by its subject.
     if purpose == CertificatePurpose::Client || names.is_empty() {
         names.push(credential.subject().to_owned());
     }
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_replaced_unasked_only_by_one_that_serves_as_well() {
+    fn a_certificate_is_replaced_without_a_reload_only_by_one_that_is_as_good() {
         let facts = |names: &str, expired: bool, verified: bool| CertificateFacts {
             names: names.split_whitespace().map(str::to_owned).collect(),
             is_expired: expired,
@@ -252,7 +253,7 @@ mod tests {
                 facts("a.x", false, true),
                 lost("*.x"),
             ),
-            // Another name is never better; a name less is better than an expired certificate.
+            // A certificate with another name is never better. One with fewer names is better than an expired one.
             (facts("a b", true, false), facts("a", false, true), None),
             (
                 facts("a b", true, false),
@@ -269,7 +270,7 @@ mod tests {
                 facts("a", false, false),
                 Some(CertificateFault::NotVerified),
             ),
-            // Of a public CA, which the bundle never knew.
+            // A certificate of a public CA, which was never in the bundle.
             (facts("a", false, false), facts("a", false, false), None),
         ] {
             let found = certificate_fault(&active, &changed);

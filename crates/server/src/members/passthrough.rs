@@ -1,4 +1,4 @@
-//! Members that connections would be passed through to although they stand on the host of one with identity headers.
+//! Members that must not get passed-through connections, because a member that gets identity headers is on the same host.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ pub(crate) struct Conflict {
     pub(crate) message: String,
 }
 
-/// Those among pools, by what is known of the addresses of their members.
+/// The conflicts among these pools, by the known addresses of their members.
 pub(crate) fn conflicts<'a>(pools: impl Iterator<Item = &'a PoolRuntime> + Clone) -> Vec<Conflict> {
     let passing = pools.clone().filter(|pool| pool.rules.passthrough.is_used);
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn conflicts<'a>(pools: impl Iterator<Item = &'a PoolRuntime> + Clone
     found
 }
 
-/// Raises the alarm about each such member of a generation, and clears those that are no longer right.
+/// Raises the alarm about each such member of a generation, and clears alarms that no longer apply.
 pub(crate) fn assess(alarms: &Alarms, generation: &Generation) {
     let found = conflicts(generation.pools.iter().map(|pool| &**pool));
     let about = |conflict: &Conflict| format!("{}: {}", conflict.pool, conflict.member);
