@@ -1,6 +1,6 @@
-# Where the built binary is. Sourced by the adapters.
+# Finds the built binary. Sourced by the adapters.
 
-# PROSCENIUM names it; else the newest of the release and debug builds of this tree.
+# The binary named by PROSCENIUM, or else the newer of the release and debug builds of this tree.
 proscenium_binary() {
   local root target
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

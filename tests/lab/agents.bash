@@ -1,6 +1,6 @@
-# Agents and what an administrator types. Sourced by lab.
+# Agents, and commands of an administrator. Sourced by lab.
 
-agent_run() { # agent_run NAME [options]: one real run through the proxy; status as of --detailed-exitcodes
+agent_run() { # agent_run NAME [options]: one real run through the proxy; exit status as with --detailed-exitcodes
   local name=$1
   shift
   agent_make "$name"
@@ -9,14 +9,14 @@ agent_run() { # agent_run NAME [options]: one real run through the proxy; status
     timeout 600 puppet agent --test --color false --confdir "$LAB_DIR/$name" "$@"
 }
 
-# AGENT is the root of another version of the agent; unset, it is the machine's own.
+# AGENT is the root directory of another version of the agent. By default the machine's own agent runs.
 with_agent() { # with_agent COMMAND...
   env ${AGENT:+PATH="$AGENT/usr/bin:$PATH" RUBYLIB="$AGENT/usr/lib/ruby/vendor_ruby"} "$@"
 }
 
-agent_make() { # agent_make NAME: its puppet.conf, and the extension it will ask for, which is a role
+agent_make() { # agent_make NAME: its puppet.conf, and the extension that its certificate request contains, a role
   [ ! -f "$LAB_DIR/$1/puppet.conf" ] || return 0
-  # A short key where the CA signs at once: making a long one takes longer than the rest of the enrolment.
+  # A short key if the CA signs at once: generating a long one takes longer than the rest of the enrolment.
   case $1 in *.auto) puppet_conf "$1" puppet "keylength = 2048" ;; *) puppet_conf "$1" puppet ;; esac
   printf 'extension_requests:\n  %s\n' "${EXTENSION:-pp_role: web}" >"$LAB_DIR/$1/csr_attributes.yaml"
 }
@@ -26,7 +26,7 @@ agent_enrol() { # agent_enrol NAME: key, request and certificate, through the pr
   with_agent timeout 60 puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$1"
 }
 
-filebucket() { # filebucket NAME ACTION...: puppet filebucket as that agent, at the proxy
+filebucket() { # filebucket NAME ACTION...: puppet filebucket as that agent, through the proxy
   local name=$1
   shift
   puppet filebucket --confdir "$LAB_DIR/$name" --server "puppet.$DOMAIN" "$@"
@@ -54,26 +54,26 @@ ca_command() { # ca_command SUBCOMMAND...: puppetserver ca with the CA host's ow
 serial_of() { openssl x509 -noout -serial -in "$LAB_DIR/$1/ssl/certs/$1.$DOMAIN.pem" | cut -d= -f2; }
 revoked_in() { openssl crl -noout -text -in "$2" | grep -q "Serial Number: $1\$"; }
 
-# Debian 12's agent fails its run on a 503 with Retry-After. That of Debian 13 waits and repeats the request: its package is
-# unpacked beside the lab's directory, which clean removes, and is run by Ruby of Debian 12. Where it cannot be downloaded, or
-# with LAB_RETRYING_AGENT=patched, it is Debian 12's agent with that behaviour of 7.26 loaded over it. RETRYING_AGENT is where
-# the agent is, RETRYING_AGENT_IS what it is.
+# Debian 12's agent fails its run on a 503 with Retry-After. That of Debian 13 waits and repeats the request. The lab unpacks
+# its package outside the lab's directory, which clean removes, and runs it with Ruby of Debian 12. If the package cannot be
+# downloaded, or with LAB_RETRYING_AGENT=patched, the lab uses Debian 12's agent with a patch that adds the retries of 7.26.
+# RETRYING_AGENT is the agent's root directory, RETRYING_AGENT_IS its description.
 retrying_agent_make() {
   if [ "${LAB_RETRYING_AGENT:-}" != patched ] && retrying_agent_download; then
     RETRYING_AGENT=$LAB_DIR.retrying-agent
     RETRYING_AGENT_IS="the puppet-agent of Debian 13"
   else
     retrying_agent_patch
-    RETRYING_AGENT_IS="the puppet-agent of this machine with the retries of 7.26 loaded over it"
+    RETRYING_AGENT_IS="the puppet-agent of this machine with a patch that adds the retries of 7.26"
   fi
-  say "    the agent that can come back is $RETRYING_AGENT_IS"
+  say "    the agent that retries is $RETRYING_AGENT_IS"
 }
 retrying_agent_download() {
   local apt=$LAB_DIR.apt agent=$LAB_DIR.retrying-agent
   [ ! -x "$agent/usr/bin/puppet" ] || return 0
   rm -rf "$apt" "$agent.new"
   mkdir -p "$apt"/{lists/partial,archives/partial,parts}
-  # The mirror is that of the machine's own sources.
+  # Uses the mirror of the machine's own sources.
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
     "$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1) trixie main" >"$apt/sources.list"
   (cd "$apt" && foreign_apt update && foreign_apt download puppet-agent && dpkg -x puppet-agent_*.deb "$agent.new") \

@@ -1,11 +1,11 @@
-# What proscenium's doctor has to find in real servers: the lab is open by itself, the other faults are planted one by
-# one in files of their own. No server is touched. Sourced by lab.
+# The findings of proscenium doctor on real servers: the lab's compilers are open, and further faults are created one by one in
+# copies of the files. No server is changed. Sourced by lab.
 
 CLINIC=$LAB_DIR/doctor
 
 doctor_finds_faults() {
   promise "the doctor finds that the lab's compilers are open, and nothing else wrong with real servers" finds_the_lab_open
-  promise "the doctor finds fourteen faults, planted one by one" finds_what_is_planted
+  promise "the doctor finds fourteen faults, created one by one" finds_what_is_planted
 }
 
 finds_the_lab_open() {
@@ -14,8 +14,8 @@ finds_the_lab_open() {
   printed "^passed: .*crl, crl-fresh, member-reached, member-certificate, credential-accepted, status, jrubies, clock, service"
   printed "headers-read, own-node, others-node, unknown-client, ca-headers, ca-rights"
   printed "head-room"
-  grep -aE '^(failure|warning)' "$OUTPUT" | grep -avE ' outside-[a-z]*: m[12]' && broken "more was found than is open"
-  grep -aE '"(PUT|POST|DELETE) ' "$LAB_DIR"/*/log/access.log | grep -a proscenium-doctor && broken "a member was asked to do something"
+  grep -aE '^(failure|warning)' "$OUTPUT" | grep -avE ' outside-[a-z]*: m[12]' && broken "there are other findings"
+  grep -aE '"(PUT|POST|DELETE) ' "$LAB_DIR"/*/log/access.log | grep -a proscenium-doctor && broken "a member got a request that changes something"
   return 0
 }
 
@@ -25,8 +25,8 @@ finds_what_is_planted() {
   clinic; clinic_certificate own 20200101000000Z 20200201000000Z; diagnosed 2 "failure  certificate-dates: .*own.pem"
   clinic; clinic_certificate own 20200101000000Z "$(date -u -d '+5 days' +%Y%m%d%H%M%SZ)"; diagnosed 2 "warning  certificate-dates: .*own.pem"
   clinic; clinic_with_rights; diagnosed 78 "failure  configuration: " && printed "pp_cli_auth"
-  clinic; clinic_list 20200101000000Z 20200102000000Z; diagnosed 2 "failure  crl: CN=Puppet CA"
-  clinic; clinic_list "" "" "$(openssl x509 -noout -serial -in "$CLINIC/own.pem" | cut -d= -f2)"; diagnosed 2 "failure  own-certificate: .*own.pem"
+  clinic; clinic_crl 20200101000000Z 20200102000000Z; diagnosed 2 "failure  crl: CN=Puppet CA"
+  clinic; clinic_crl "" "" "$(openssl x509 -noout -serial -in "$CLINIC/own.pem" | cut -d= -f2)"; diagnosed 2 "failure  own-certificate: .*own.pem"
   clinic; openssl crl -in "$CLINIC/crl.pem" -out "$CLINIC/one.pem"; mv "$CLINIC/one.pem" "$CLINIC/crl.pem"; diagnosed 2 "failure  crl: CN=Puppet.*"
   clinic; clinic_self_signed; diagnosed 2 "failure  credential-accepted: m1"
   clinic; COMPILER="\"m1.$DOMAIN:1\""; diagnosed 2 "failure  member-reached: m1"
@@ -36,9 +36,9 @@ finds_what_is_planted() {
   clinic; CA="\"m1.$DOMAIN:$PLAIN_PORT\""; diagnosed 2 "failure  member-reached: m1.*$PLAIN_PORT"
 }
 
-# --- what a fault is made of -----------------------------------------------------------------------
+# --- helpers that create faults -----------------------------------------------------------------------
 
-# Everything as it should be: what an operator gives the proxy, copied, so that any of it can be spoilt.
+# A valid set-up: copies of the files that an operator gives the proxy, so that each of them can be broken.
 clinic() {
   local ssl=$LAB_DIR/proxy/ssl
   rm -rf "$CLINIC"
@@ -54,7 +54,7 @@ clinic() {
   CA="\"ca.$DOMAIN:$TLS_PORT\"" COMPILER="\"m1.$DOMAIN:$TLS_PORT\""
 }
 
-diagnosed() { # diagnosed STATUS WORDS...: the doctor ends with it and says each of them at the beginning of a line
+diagnosed() { # diagnosed STATUS WORDS...: the doctor exits with STATUS and prints each of WORDS at the beginning of a line
   local status=$1 words
   shift
   cat >"$CLINIC/proscenium.toml" <<X
@@ -84,7 +84,7 @@ X
   for words; do printed "^$words"; done
 }
 
-# The CA's own key, by openssl: what no CA server would make.
+# Certificates and CRLs that a CA server would not create: openssl makes them with the CA's key.
 clinic_ca() {
   openssl x509 -in "$LAB_DIR/ca/cadir/ca_crt.pem" -out "$CLINIC/issuer.pem"
   : >"$CLINIC/index.txt"
@@ -119,20 +119,20 @@ authorityKeyIdentifier = keyid
 X
 }
 
-clinic_certificate() { # clinic_certificate NAME BEGIN END: for the key that is there
+clinic_certificate() { # clinic_certificate NAME BEGIN END: for the existing key
   clinic_ca
   openssl req -new -key "$CLINIC/$1.key" -subj "/CN=puppet.$DOMAIN" -out "$CLINIC/$1.csr"
   openssl ca -batch -notext -config "$CLINIC/openssl.cnf" -startdate "$2" -enddate "$3" -in "$CLINIC/$1.csr" \
     -out "$CLINIC/$1.pem" 2>"$CLINIC/openssl.log"
 }
 
-clinic_list() { # clinic_list BEGIN END [SERIAL]: the list of the CA that signs, beside the root's
+clinic_crl() { # clinic_crl BEGIN END [SERIAL]: the CRL of the issuing CA, followed by the root's
   local times=() lists=$CLINIC/crl.pem
   clinic_ca
   [ -z "$1" ] || times=(-crl_lastupdate "$1" -crl_nextupdate "$2")
   [ -z "${3:-}" ] || printf 'R\t%s\t%s\t%s\tunknown\t/CN=puppet.%s\n' 401231235959Z 250101000000Z "$3" "$DOMAIN" >"$CLINIC/index.txt"
   openssl ca -gencrl -config "$CLINIC/openssl.cnf" "${times[@]}" -out "$CLINIC/issued.pem" 2>"$CLINIC/openssl.log"
-  # The root's list: the block that the root has made.
+  # The root's CRL: the block that the root has signed.
   awk -v dir="$CLINIC" '/-----BEGIN/ { n++ } { print > (dir "/list." n) }' "$lists"
   local list root
   for list in "$CLINIC"/list.*; do
@@ -148,7 +148,7 @@ clinic_with_rights() {
   chmod 600 "$CLINIC/member.key"
 }
 
-# A certificate of nobody's CA towards members.
+# A self-signed certificate towards members.
 clinic_self_signed() {
   openssl req -x509 -newkey rsa:2048 -nodes -keyout "$CLINIC/member.key" -out "$CLINIC/member.pem" -days 100 \
     -subj "/CN=puppet.$DOMAIN" 2>"$CLINIC/openssl.log"

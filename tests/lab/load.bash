@@ -1,5 +1,5 @@
-# Compilers restart, or are full, while agents run: no run fails after a drain, after SIGTERM alone the access log explains
-# each failed run, and each agent gets through a full queue in the way that its version can. With MEMBERS=load; sourced by
+# Compilers restart, or are full, while agents run. After a drain no run fails; after SIGTERM alone the access log explains each
+# failed run; and agents of each version finish their runs when the queue is full. With MEMBERS=load; sourced by
 # lab.
 
 . "$LAB_SOURCE/../adapters/proscenium.bash"
@@ -13,10 +13,10 @@ load() {
   promise "two compilers restarted in turn after drain --wait fail no run" drained_restarts_fail_no_run
   promise "a compiler that forbids its JRuby counts works, and the status shows the rule that its auth.conf needs" \
     forbidden_counts_are_explained
-  promise "two compilers restarted by SIGTERM alone fail only requests that they had and that must not be repeated" \
+  promise "two compilers restarted by SIGTERM alone fail only requests in flight that must not be repeated" \
     restarts_fail_only_what_must_not_be_repeated
-  promise "with the rule that the status showed in its auth.conf, that compiler shows its JRubies" jrubies_are_read
-  promise "when the queue is full, an agent that can come back is sent away, another waits, and both runs pass" \
+  promise "after the rule from the status is added to its auth.conf, that compiler shows its JRubies" jrubies_are_read
+  promise "when the queue is full, an agent that retries is refused, another waits, and both runs pass" \
     full_queue_fails_no_run
 }
 
@@ -30,7 +30,7 @@ first_runs() {
 
 jrubies_are_read() {
   local name
-  # As max-active-instances in config/puppetserver.conf has it.
+  # The value of max-active-instances in config/puppetserver.conf.
   for name in $COMPILERS; do
     wait_for 60 "the JRubies of $name" proxy_shows "$name" ".* 1 JRubies"
   done
@@ -58,7 +58,7 @@ forbidden_counts_are_explained() {
   RULE=$(wait_for 60 "the status to show the rule" rule_for_counts)
   proxy_uses "$CLOSED" || broken "the proxy does not use $CLOSED"
 }
-forbid_counts() { # without the rule of allow_counts, if the lab was tested before
+forbid_counts() { # also removes the rule of allow_counts, if the lab was tested before
   sed -i -e "/^{ match-request/d" -e "/match-request/,/name:/{/path: \"\/status\/v1\/services\"/,/name:/s/allow-unauthenticated: true/deny: \"*\"/}" \
     "$LAB_DIR/$CLOSED/conf.d/auth.conf"
 }
@@ -69,7 +69,7 @@ rule_for_counts() { # of auth.conf, as the status shows it
   verb status | grep -F "$(member "$CLOSED"): JRuby counts unknown" | grep -oE "\{ match-request: .* \}"
 }
 
-# The first compiler gets SIGKILL like from a service manager whose stop timeout ends: a catalog is still being compiled.
+# A catalog is still being compiled when the first compiler gets SIGKILL, as from a service manager whose stop timeout ends.
 restarts_fail_only_what_must_not_be_repeated() {
   local name
   loops_start
@@ -92,9 +92,9 @@ restarts_fail_only_what_must_not_be_repeated() {
   done <"$LOOPS/failed"
 }
 
-# Both compilers have as much to do as they can, and one request may wait. The request of an agent that can come back waits
-# first; then the other agent needs its place in the queue. That one alone cannot come back: after the release there are more
-# requests at once than the pool has room for.
+# Both compilers are busy, and one request may wait. The request of an agent that retries waits first; then the other agent
+# needs its slot in the queue. Only the other agent does not retry: after the release there are more requests at once than the
+# pool has slots for.
 full_queue_fails_no_run() {
   local hold run_at_one run_at_other retrying_run waiting_run
   retrying_agent_make
@@ -109,8 +109,8 @@ full_queue_fails_no_run() {
   AGENT=$RETRYING_AGENT agent_run "$retrying" >"$LOOPS/retrying.out" 2>&1 & retrying_run=$!
   wait_for 60 "a request of $retrying to wait" request_waits
   agent_run "$two" >"$LOOPS/waiting.out" 2>&1 & waiting_run=$!
-  wait_for 60 "$retrying to make room for $two" was_sent_away "$retrying" queue-made-room
-  wait_for 60 "$retrying to come back too early" was_sent_away "$retrying" queue-full
+  wait_for 60 "$retrying to make room for $two" was_refused_with "$retrying" queue-made-room
+  wait_for 60 "$retrying to retry too early" was_refused_with "$retrying" queue-full
   : >"$hold/release"
   run_ends busy $run_at_one
   run_ends one $run_at_other
@@ -118,7 +118,7 @@ full_queue_fails_no_run() {
   run_ends retrying $retrying_run
   printed "Sleeping for [0-9]+ seconds before retrying the request"
   ! failed_records | grep -F "\"certname\":\"$two.$DOMAIN\"" >"$OUTPUT" || broken "requests of $two failed"
-  say "    $(failed_records | wc -l) times sent away: $(field user_agent "$(failed_records | head -n 1)")"
+  say "    $(failed_records | wc -l) requests refused: $(field user_agent "$(failed_records | head -n 1)")"
 }
 run_ends() { # run_ends OUTPUT PID
   cp "$LOOPS/$1.out" "$OUTPUT"
@@ -126,15 +126,15 @@ run_ends() { # run_ends OUTPUT PID
 }
 held_by_both_compilers() { for name in $COMPILERS; do [ -e "$1/held.$name.$DOMAIN" ] || return; done; }
 request_waits() { verb status | grep -q "^  1 requests wait for a member"; }
-was_sent_away() { # was_sent_away NAME REASON
+was_refused_with() { # was_refused_with NAME REASON
   failed_records | grep -F "\"certname\":\"$1.$DOMAIN\"" | grep -qE "\"status\":503,.*\"reason\":\"$2\""
 }
 
-# --- what these are made of ------------------------------------------------------------------------
+# --- helpers ------------------------------------------------------------------------
 
-member() { echo "$1.$DOMAIN:$TLS_PORT"; } # member NAME: as the configuration names it
+member() { echo "$1.$DOMAIN:$TLS_PORT"; } # member NAME: its address in the configuration
 
-# A catalog is being compiled until end_held_run: HOLDER is the compiler that does it, OTHER the other one.
+# A catalog is being compiled until end_held_run: HOLDER is the compiler that compiles it, OTHER the other one.
 hold_a_catalog() {
   HELD=$(new_hold)
   HOLD=$HELD agent_run "$busy" >"$LOOPS/held.out" 2>&1 & HELD_RUN=$!
@@ -152,7 +152,7 @@ end_held_run() { # end_held_run STATUSES
   HELD=""
 }
 
-drain() { # drain NAME: until no request is left on that compiler; a held catalog ends meanwhile
+drain() { # drain NAME: until that compiler has no requests; a held catalog is finished meanwhile
   local status=0
   verb drain compilers "$(member "$1")" --wait --timeout 2m --why "restart" >"$LOOPS/drain" 2>&1 & local drain=$!
   wait_for 60 "the proxy to drain $1" proxy_shows "$1" "[a-z]+ +drain "
@@ -161,23 +161,23 @@ drain() { # drain NAME: until no request is left on that compiler; a held catalo
     end_held_run "0 2"
   fi
   wait $drain || status=$?
-  [ $status = 0 ] || broken "drain --wait ended with $status: $(cat "$LOOPS/drain")"
+  [ $status = 0 ] || broken "drain --wait exited with $status: $(cat "$LOOPS/drain")"
 }
 
-restart() { # restart NAME: by SIGTERM, if it runs
+restart() { # restart NAME: stops it by SIGTERM first, if it runs
   ! alive "$1" || signal "$1" TERM
   wait_for 60 "$1 to end" gone "$1"
   server_start "$1"
   wait_running "$1"
 }
 
-proxy_shows() { # proxy_shows NAME REGEX: in the line of that compiler
+proxy_shows() { # proxy_shows NAME REGEX: whether the status line of that compiler matches
   verb status | grep -qE "^ +$1\.$DOMAIN:$TLS_PORT +$2"
 }
 proxy_uses() { proxy_shows "$1" "up +ready "; }
 
-# Agents that run again and again until loops_stop. LOOPS has the output of each run, and in `runs` a line for each: the
-# agent, a number, the exit status.
+# Agents that run repeatedly until loops_stop. The directory LOOPS has the output of each run, and a line for each in `runs`:
+# the agent, a number, the exit status.
 loops_start() {
   local name
   BEFORE=$(wc -l <"$LAB_DIR/proxy/log/access.log")
@@ -191,9 +191,9 @@ loops_start() {
 
 run_in_a_loop() { # run_in_a_loop NAME
   local n=0 status
-  # So that the start of a compiler takes no longer than it must.
+  # Lower priority, so that compilers start faster.
   renice -n 5 "$BASHPID" >/dev/null
-  # The lab itself may have failed.
+  # Stop also if the lab itself has failed.
   until [ -e "$LOOPS/stop" ] || ! kill -0 $$ 2>/dev/null; do
     n=$((n + 1)) status=0
     agent_run "$1" >"$LOOPS/$1.$n.out" 2>&1 || status=$?
@@ -206,7 +206,7 @@ loops_stop() {
   wait "${LOOP_PIDS[@]}"
 }
 
-# Records since loops_start of requests that were refused or failed.
+# Records of requests that were refused or failed since loops_start.
 failed_records() {
   tail -n "+$((BEFORE + 1))" "$LAB_DIR/proxy/log/access.log" | grep -E '"status":(null|[45])|"reason":"' || :
 }

@@ -1,24 +1,24 @@
-# What is tried with the whole stack: each promise is a sentence and a function. Sourced by lab.
+# The tests of the whole stack: each promise is a sentence and a function. Sourced by lab.
 
-PROMISES_KEPT=0
-OUTPUT=$LAB_DIR/output   # of the last command that was expected
+PROMISES_PASSED=0
+OUTPUT=$LAB_DIR/output   # output of the last command run by expect
 
 promises() {
   local run=$MEMBERS$$ # names no run before this one used
   manual=$run-manual; first=$run-first.auto; second=$run-second.auto; gone=$run-gone.auto; late=$run-late.auto
-  promise "an unsigned agent leaves its request and goes" leaves_its_request
-  promise "a signed agent's first run brings plugins, catalog, files and report" first_run
+  promise "an unsigned agent submits its certificate request and exits" submits_its_request
+  promise "a signed agent's first run transfers plugins, catalog, files and report" first_run
   promise "agents that the CA signs at once enrol through the proxy" enrols
-  promise "what one agent puts into the filebucket another gets" filebucket_is_shared
+  promise "a file that one agent puts into the filebucket is available to another" filebucket_is_shared
   promise "two compilers share the requests" compilers_share
-  promise "a revoked agent is refused with a sentence" revoked_is_refused
-  promise "the agent's CRL refresh brings the revocation" crl_refresh
+  promise "a revoked agent is refused with a message" revoked_is_refused
+  promise "the agent's CRL refresh downloads the revocation" crl_refresh
   promise "a compiler stopped with SIGTERM between requests fails no run" stop_fails_no_run
-  promise "a CRL swapped during a slow catalog lets that answer through and refuses the report" crl_swap_in_flight
-  promise "a compiler killed during a catalog ends that run only, with 502, and no other sees that catalog" kill_ends_one_run
+  promise "a CRL swapped during a slow catalog lets the catalog through and refuses the report" crl_swap_in_flight
+  promise "a compiler killed during a catalog fails only that run, with 502, and the catalog is not retried" kill_ends_one_run
 }
 
-leaves_its_request() {
+submits_its_request() {
   expect 1 agent_run "$manual" --waitforcert 0
   expect 0 ca_command list
   printed "$manual.$DOMAIN"
@@ -31,7 +31,7 @@ first_run() {
   local site=$LAB_DIR/code/environments/production/modules/lab
   expect 0 cmp "$out/big" "$site/files/big"
   expect 0 diff -r "$out/tree" "$site/files/tree"
-  # Trusted facts: the role stands in the certificate only, so X-Client-Cert reached the compiler.
+  # Trusted facts: only the certificate has the role, so X-Client-Cert reached the compiler.
   expect 0 diff "$out/motd" - <<-X
 	certname $manual.$DOMAIN
 	authenticated remote
@@ -47,13 +47,13 @@ enrols() {
 }
 
 filebucket_is_shared() {
-  local kept=$LAB_DIR/$first/kept sum
-  echo "kept by $first" >"$kept"
-  sum=$(sha256sum "$kept" | cut -d' ' -f1)
-  expect 0 filebucket "$first" backup "$kept"
+  local file=$LAB_DIR/$first/saved sum
+  echo "saved by $first" >"$file"
+  sum=$(sha256sum "$file" | cut -d' ' -f1)
+  expect 0 filebucket "$first" backup "$file"
   printed "$sum"
   expect 0 filebucket "$second" get "$sum"
-  printed "kept by $first"
+  printed "saved by $first"
 }
 
 compilers_share() {
@@ -67,10 +67,10 @@ compilers_share() {
 
 revoked_is_refused() {
   expect 0 ca_command revoke --certname "$gone.$DOMAIN"
-  proxy_take_crl "$gone"
+  proxy_load_crl "$gone"
   expect 1 agent_run "$gone"
   printed "$REFUSAL"
-  # Enrolment is open to all, but not to a certificate that is refused.
+  # Enrolment is open to every client, except one with a refused certificate.
   expect 0 request "$gone" /puppet-ca/v1/certificate/ca -w ' status %{http_code}'
   printed "status 403"
   printed "is revoked"
@@ -81,7 +81,7 @@ crl_refresh() {
   expect 0 revoked_in "$(serial_of "$gone")" "$LAB_DIR/$manual/ssl/crl.pem"
 }
 
-# The agent holds its catalog and asks for its files only after the compiler has been told to end.
+# The agent has its catalog, and requests its files only after SIGTERM was sent to the compiler.
 stop_fails_no_run() {
   local hold
   hold=$(new_hold)
@@ -101,7 +101,7 @@ crl_swap_in_flight() {
   HOLD=$hold agent_run "$late" >"$OUTPUT" 2>&1 & local run=$!
   wait_for 60 "a compiler to hold the catalog" held_by_a_compiler "$hold"
   ca_command revoke --certname "$late.$DOMAIN" >/dev/null
-  proxy_take_crl "$late"
+  proxy_load_crl "$late"
   : >"$hold/release"
   expect_end "1 2 4 6" $run
   printed "Applying configuration version"
@@ -113,7 +113,7 @@ crl_swap_in_flight() {
 kill_ends_one_run() {
   local hold victim name
   wait_running m1
-  wait_for 30 "m1 to take requests again" takes_requests m1
+  wait_for 30 "m1 to get requests again" gets_requests m1
   hold=$(new_hold)
   HOLD=$hold agent_run "$second" >"$OUTPUT" 2>&1 & local run=$!
   wait_for 60 "a compiler to hold the catalog" held_by_a_compiler "$hold"
@@ -129,46 +129,46 @@ kill_ends_one_run() {
   wait_running "$victim"
 }
 
-# --- what promises are made of ---------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------
 
-REFUSAL=${LAB_REFUSAL:-'403.*revoked'}          # what a revoked agent prints
-LOST_ANSWER=${LAB_LOST_ANSWER:-'Error 502 on SERVER: .*'}  # what an agent prints whose compiler died under it
+REFUSAL=${LAB_REFUSAL:-'403.*revoked'}          # output of a revoked agent
+LOST_ANSWER=${LAB_LOST_ANSWER:-'Error 502 on SERVER: .*'}  # output of an agent whose compiler was killed
 
 promise() { # promise SENTENCE FUNCTION
   PROMISE=$1
   "$2"
-  PROMISES_KEPT=$((PROMISES_KEPT + 1))
+  PROMISES_PASSED=$((PROMISES_PASSED + 1))
   say "ok: $1 ($MEMBERS)"
 }
 
-broken() { # broken WHY: say it with all that was seen, and end
+broken() { # broken WHY: print the reason with all output, and exit
   { echo "--- output"; cat "$OUTPUT"
     echo "--- the proxy's last lines"; tail -n 8 "$LAB_DIR"/proxy/log/*
   } >&2
   say "FAILED: $PROMISE ($MEMBERS): $1"
-  say "$PROMISES_KEPT passed, 1 failed"
+  say "$PROMISES_PASSED passed, 1 failed"
   exit 1
 }
 
-expect() { # expect STATUSES COMMAND...: it ends with one of them
+expect() { # expect STATUSES COMMAND...: run it, and require one of these exit statuses
   local statuses=$1 status=0
   shift
   "$@" >"$OUTPUT" 2>&1 || status=$?
   [[ " $statuses " == *" $status "* ]] || broken "status $status, expected $statuses: $*"
 }
-expect_end() { # expect_end STATUSES PID: that background run ends with one of them
+expect_end() { # expect_end STATUSES PID: require one of these exit statuses of a background run
   local status=0
   wait "$2" || status=$?
   [[ " $1 " == *" $status "* ]] || broken "status $status, expected $1"
 }
 printed() { grep -aqE "$1" "$OUTPUT" || broken "not printed: $1"; }
 
-answered() { # answered REGEX: exactly one compiler's log has it, once
+answered() { # answered REGEX: exactly one line in the logs of all compilers matches
   local name count=0
   for name in $COMPILERS; do count=$((count + $(requests_at "$name" "$1"))); done
   [ $count = 1 ] || broken "$count answers, expected one: $1"
 }
-unanswered() { # unanswered REGEX: no compiler's log has it
+unanswered() { # unanswered REGEX: no line in the logs of the compilers matches
   local name
   for name in $COMPILERS; do [ "$(requests_at "$name" "$1")" = 0 ] || broken "$name answered: $1"; done
 }
@@ -176,7 +176,7 @@ unanswered() { # unanswered REGEX: no compiler's log has it
 new_hold() { mktemp -d "$LAB_DIR/hold.XXXXXX"; }
 held_by_a_compiler() { compgen -G "$1/held.*" >/dev/null; }
 
-takes_requests() { # takes_requests NAME: a request through the proxy reaches it
+gets_requests() { # gets_requests NAME: a request through the proxy reaches it
   local path="/puppet/v3/file_metadata/modules/lab/small?environment=production&probe=$RANDOM$RANDOM"
   request "$first" "$path" -o /dev/null & request "$first" "$path" -o /dev/null
   wait $!

@@ -1,7 +1,7 @@
 # The proxy in front: its certificate, start, stop, CRLs. Sourced by lab.
 
-# Whatever LAB_PROXY names is told its part by these variables, stays in the foreground, reads its CRL again
-# on SIGHUP and ends on SIGTERM.
+# The command LAB_PROXY gets its configuration in these variables. It stays in the foreground, reloads its CRL on SIGHUP and
+# exits on SIGTERM.
 proxy_environment() {
   local ssl=$LAB_DIR/proxy/ssl name
   export MEMBERS FRONT_CRL_INTERVAL=${CRL_INTERVAL:-86400} FRONT_QUEUE_MAX=${QUEUE_MAX:-}
@@ -16,7 +16,7 @@ proxy_environment() {
   export FRONT_CA_BUNDLE=$ssl/certs/ca.pem FRONT_CRL=$ssl/crl.pem
 }
 
-# Enrolled like any agent: a certificate of its own, without an authorisation extension.
+# The proxy is enrolled like any agent, with its own certificate and without an authorization extension.
 proxy_start() {
   if [ ! -d "$LAB_DIR/proxy/ssl" ]; then
     CERTNAME=puppet puppet_conf proxy ca "dns_alt_names = puppet"
@@ -36,23 +36,23 @@ proxy_answers() {
 
 proxy_stop() { stop proxy; }
 
-# Give the proxy the CA's present CRLs, and go on only when it refuses that agent on a fresh connection.
-proxy_take_crl() { # proxy_take_crl REVOKED-AGENT
+# Installs the CA's current CRLs, and waits until the proxy refuses that agent on a new connection.
+proxy_load_crl() { # proxy_load_crl REVOKED-AGENT
   if [ "$MEMBERS" = six ]; then
-    # What the agent on the proxy's machine does by itself with this setting; it says that it did, or why not.
+    # The agent on the proxy's machine refreshes its CRL with this setting, and logs the result.
     puppet ssl bootstrap --verbose --crl_refresh_interval 1 --confdir "$LAB_DIR/proxy" >>"$LAB_DIR/proxy/bootstrap.log" 2>&1
   else
     curl -sf "http://$(address ca):$PLAIN_PORT/puppet-ca/v1/certificate_revocation_list/ca" >"$LAB_DIR/proxy/ssl/crl.pem.new"
     mv "$LAB_DIR/proxy/ssl/crl.pem.new" "$LAB_DIR/proxy/ssl/crl.pem"
   fi
   signal proxy HUP
-  wait_for 10 "the proxy to take the CRL" refused "$1"
+  wait_for 10 "the proxy to load the CRL" refused "$1"
 }
 refused() {
   case $(request "$1" "/puppet/v3/node/$1.$DOMAIN" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
 }
 
-# What the doctor of the program says, by the configuration that the proxy was started with unless another is named.
+# Runs proscenium doctor, by default with the configuration of the running proxy.
 doctor() { # doctor [options]
   local options=()
   [[ " $* " == *" --config "* ]] || options=(--config "$LAB_DIR/proxy/proscenium.toml")

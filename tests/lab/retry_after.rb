@@ -1,12 +1,12 @@
-# What agents do since 7.26 on a 429 or 503 with `Retry-After` (PUP-11853), for the agent of Debian 12 (7.23): they read the
-# answer, close the connection, sleep outside of the request, and send it again. 7.23 closes the connection inside of the
-# request and fails. Loaded by Ruby's `-r`; `retrying_agent_make` in agents.bash does.
+# Gives the agent of Debian 12 (7.23) the retries of 7.26 on a 429 or 503 with `Retry-After` (PUP-11853). Since 7.26 agents read
+# the response, close the connection, sleep outside of the request, and send it again. 7.23 closes the connection within the
+# request and fails. `retrying_agent_make` in agents.bash loads this file with Ruby's `-r`.
 
 require 'puppet'
 require 'puppet/http'
 
 module Lab
-  # The agent's own handler reads the field; the client must not act on it by itself.
+  # The code below handles the field, so the HTTP client must not.
   module NoRetryAfter
     def self.retry_after?(_request, _response)
       false
@@ -48,7 +48,7 @@ module Lab
     end
   end
 
-  # The proxy goes by this.
+  # The proxy decides by the version in the request.
   module Version
     def version
       '7.26.0'

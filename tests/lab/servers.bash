@@ -40,7 +40,7 @@ compilers_start() {
   for name in $COMPILERS; do wait_running "$name"; done
 }
 
-puppet_conf() { # puppet_conf NAME SERVER [LINE]: the puppet.conf of one part
+puppet_conf() { # puppet_conf NAME SERVER [LINE]: the puppet.conf of one server or agent
   local dir=$LAB_DIR/$1
   mkdir -p "$dir/var"
   cat >"$dir/puppet.conf" <<-X
@@ -58,7 +58,7 @@ puppet_conf() { # puppet_conf NAME SERVER [LINE]: the puppet.conf of one part
 	X
 }
 
-# The stock rules and services; compilers believe the proxy's headers, and leave the CA's work to the CA.
+# The stock rules and services. Compilers trust the proxy's headers and do not run the CA service.
 server_conf() { # server_conf NAME
   local name=$1 dir=$LAB_DIR/$1 stock=/etc/puppet/puppetserver template
   mkdir -p "$dir"/{conf.d,services.d,log,run,gems,code}
@@ -90,7 +90,7 @@ server_start() { # server_start NAME: in the background; one compiling thread, t
   started "$1"
 }
 
-wait_running() { # wait_running NAME: until the server says so
+wait_running() { # wait_running NAME: until its status is running
   wait_for 600 "$1 to run" server_running "$1"
   say "$1 runs"
 }
@@ -99,7 +99,7 @@ server_running() {
   [ "$(curl -s -m 2 "http://$(address "$1"):$PLAIN_PORT/status/v1/simple")" = running ]
 }
 
-requests_at() { # requests_at NAME EXTENDED-REGEX: how many lines of its access log match
+requests_at() { # requests_at NAME EXTENDED-REGEX: the number of matching lines in its access log
   grep -cE "$2" "$LAB_DIR/$1/log/access.log" || :
 }
 
@@ -112,17 +112,17 @@ wait_for() { # wait_for SECONDS WHAT COMMAND...: until the command succeeds
   done
 }
 
-started() { # started NAME: note the last background process; how it ends is no news of this shell's
+started() { # started NAME: record the process ID of the last background process, and disown it so that the shell does not report its end
   local tries
   echo $! >"$LAB_DIR/$1.pid"
   disown
-  # Until it is executed its environment is that of this shell, and it would be taken for gone.
+  # Until the program is executed, its environment is that of this shell, and alive would not recognize it.
   for tries in $(seq 50); do
     ! alive "$1" && kill -0 "$(cat "$LAB_DIR/$1.pid")" 2>/dev/null || break
     sleep 0.1
   done
 }
-# By the environment too: after a crash the number may be another's.
+# Checks the environment too, because after a crash the process ID may belong to another process.
 alive() { [ -f "$LAB_DIR/$1.pid" ] && grep -qszFx "LAB_DIR=$LAB_DIR" "/proc/$(cat "$LAB_DIR/$1.pid")/environ"; }
 gone() { ! alive "$1"; }
 
@@ -130,12 +130,12 @@ signal() { # signal NAME SIGNAL
   kill "-$2" "$(cat "$LAB_DIR/$1.pid")"
 }
 
-stop() { # stop NAME: SIGTERM, and SIGKILL where that is not enough
+stop() { # stop NAME: SIGTERM, then SIGKILL if the process does not exit
   local tries
   if alive "$1"; then
     signal "$1" TERM
     for tries in $(seq 100); do alive "$1" || break; sleep 0.1; done
-    if alive "$1"; then echo "lab: $1 did not end within ${tries}00 ms of SIGTERM" >&2; signal "$1" KILL; fi
+    if alive "$1"; then echo "lab: $1 did not exit within ${tries}00 ms of SIGTERM" >&2; signal "$1" KILL; fi
   fi
   rm -f "$LAB_DIR/$1.pid"
 }

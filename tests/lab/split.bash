@@ -1,11 +1,11 @@
-# Services on servers of their own, with conf/split-services.toml: catalogs and reports at m1, files at m2 in plain HTTP, and
+# Services on separate servers, with conf/split-services.toml: catalogs and reports at m1, files at m2 in plain HTTP, and
 # m2 over TLS as the compiler for debugging. With MEMBERS=split; sourced by lab.
 
 split() {
   local run=$MEMBERS$$ # names no run before this one used
   web=$run-web.auto; debug=debug-$run.auto
-  promise "a run gets its catalog from one server and its files from another, both of which know the agent" split_run
-  promise "the debug header leads a developer's run to the debug compiler, and no other agent's" debug_run
+  promise "a run gets its catalog from one server and its files from another, both with the agent's identity" split_run
+  promise "the debug header sends a developer's run to the debug compiler, and no other agent's" debug_run
   promise "a client's own identity headers reach neither the compilers nor the file servers" split_is_not_forged
 }
 
@@ -20,7 +20,7 @@ split_run() {
 	role web
 	plugin synced synced
 	X
-  # A record is written after its answer.
+  # A record is written after its response.
   wait_for 10 "the report's record at m1" served m1 "PUT /puppet/v3/report/" "$web"
   served m1 "POST /puppet/v3/catalog/" "$web" || broken "m1 did not compile"
   served m2 "GET /puppet/v3/file_metadatas/" "$web" || broken "m2 served no metadata"
@@ -37,7 +37,7 @@ debug_run() {
   served m2 "POST /puppet/v3/catalog/" "$debug" || broken "m2 did not compile"
   ! served m1 "[A-Z]+ /puppet/v3/" "$debug" || broken "m1 got a request of the debug run"
   expect "0 2" agent_run "$web" --http_extra_headers "$header"
-  ! served m2 "POST /puppet/v3/catalog/" "$web" || broken "m2 compiled for an agent that is no developer's"
+  ! served m2 "POST /puppet/v3/catalog/" "$web" || broken "m2 compiled for an agent that is not a developer's"
 }
 
 split_is_not_forged() {
@@ -53,7 +53,7 @@ split_is_not_forged() {
   printed "status 403"
 }
 
-# served NAME REGEX AGENT: that server has answered such a request, and knew it for the agent's
+# served NAME REGEX AGENT: whether that server has answered such a request with the agent's identity
 served() {
   [ "$(requests_at "$1" "\"$2.* verify=SUCCESS dn=[^ ]*CN=$3.$DOMAIN")" -gt 0 ]
 }
