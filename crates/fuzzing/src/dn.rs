@@ -202,7 +202,7 @@ impl<'a> Subject<'a> {
             && !self.all().filter_map(Attribute::text).any(control)
             && self.all().all(Attribute::is_decoded)
             && (self.all().count() == 1 && !cn.contains(['<', '>', ';', '=', '#'])
-                || self.all().all(in_bounds))
+                || self.all().all(is_bounded))
     }
 
     /// Whether the Puppet CA would have written it.
