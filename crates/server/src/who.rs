@@ -147,7 +147,7 @@ impl WhoLookup<'_> {
         Ok(WhoStatus {
             about,
             certificate: None,
-            verdict: failed_by(&crls, &blocks).map(failed),
+            verdict: failed_by(&crls, &blocks).map(failed_verdict),
             refusal: None,
             crls,
             blocks,
@@ -185,7 +185,7 @@ impl WhoLookup<'_> {
             .filter(|_| failed.is_none())
             .map(|recalled| recalled.agent);
         let verdict = match (failed, &accepted) {
-            (Some(reason), _) => Some(failed(reason)),
+            (Some(reason), _) => Some(failed_verdict(reason)),
             (None, Some(_)) => Some("SUCCESS".to_owned()),
             // A CA above it may be revoked or removed from the bundle. Only its next connection shows that.
             (None, None) => None,
@@ -323,8 +323,7 @@ impl WhoLookup<'_> {
 
     /// The CRL entries of every certificate on a path.
     fn crls_of_path(&self, path: &[(String, SerialNumber)]) -> Vec<RevocationStatus> {
-        let crls = path.iter();
-        lists
+        path.iter()
             .flat_map(|(issuer, serial)| self.crls(issuer, serial))
             .collect()
     }
@@ -415,7 +414,7 @@ fn failed_by(crls: &[RevocationStatus], blocks: &[admin::BlockStatus]) -> Option
     }
 }
 
-fn failed(reason: Reason) -> String {
+fn failed_verdict(reason: Reason) -> String {
     format!("FAILED:{reason}")
 }
 
