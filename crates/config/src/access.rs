@@ -8,7 +8,7 @@ use crate::{
     closest::closest,
     config::Config,
     keys::{Access, Root},
-    report::{Problem, Severity},
+    report::{Problem, ProblemSeverity},
     schema::Key,
     section::{Section, repeated_names},
 };
@@ -49,7 +49,7 @@ pub(crate) fn build<'d>(
 
 pub(crate) fn has_errors(problems: &[Problem]) -> bool {
     let mut problems = problems.iter();
-    problems.any(|problem| problem.severity == Severity::Error)
+    problems.any(|problem| problem.severity == ProblemSeverity::Error)
 }
 
 /// The first rule that holds decides: one behind another that holds whenever it would is a slip, and a rule that refuses

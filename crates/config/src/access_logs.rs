@@ -2,7 +2,7 @@
 
 use crate::{
     binding::{Base, Bound},
-    config::{AccessLog, Config, Output},
+    config::{AccessLog, AccessLogOutput, Config},
     keys::{self, Root},
     report::Problem,
     section::Section,
@@ -39,9 +39,11 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config, problems: &mut Vec<P
 }
 
 /// Lines of two logs in one file could not be told apart, and after a rotation each would have its own.
-fn is_same(one: &Output, other: &Output) -> bool {
+fn is_same(one: &AccessLogOutput, other: &AccessLogOutput) -> bool {
     match (one, other) {
-        (Output::Daemon(one), Output::Daemon(other)) => one.socket == other.socket,
+        (AccessLogOutput::Daemon(one), AccessLogOutput::Daemon(other)) => {
+            one.socket == other.socket
+        }
         (one, other) => one == other,
     }
 }
@@ -49,7 +51,7 @@ fn is_same(one: &Output, other: &Output) -> bool {
 fn access_log(section: &Section<'_>) -> AccessLog {
     let mut log = AccessLog::base();
     keys::AccessLog::read(section, &mut log);
-    if let Output::Daemon(daemon) = &mut log.output {
+    if let AccessLogOutput::Daemon(daemon) = &mut log.output {
         set_facility(daemon, section.value(keys::AccessLog::facility, &word()));
     }
     log

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::{
-    config::Credential,
+    config::CredentialFiles,
     environment::{Environment, Overrides},
     keys,
-    materials::Files,
+    materials::MaterialReader,
     report::Problem,
     section::Section,
 };
@@ -30,7 +30,7 @@ impl Agent {
         root: &Section<'_>,
         overrides: &Overrides,
         environment: &Environment,
-        files: &dyn Files,
+        files: &dyn MaterialReader,
     ) -> Self {
         let first_default = || environment.ssldirs.first().cloned();
         let ssldir = overrides
@@ -64,9 +64,9 @@ impl Agent {
         }
     }
 
-    pub(crate) fn credential(&self) -> Option<Credential> {
+    pub(crate) fn credential(&self) -> Option<CredentialFiles> {
         let (ssldir, certname) = (self.ssldir.as_ref()?, self.certname.as_ref()?);
-        Some(Credential {
+        Some(CredentialFiles {
             chain: ssldir.join("certs").join(format!("{certname}.pem")),
             key: ssldir.join("private_keys").join(format!("{certname}.pem")),
         })
@@ -93,7 +93,7 @@ impl Agent {
     }
 
     /// What to say when the agent has no certificate of that name.
-    pub(crate) fn without_certificate(&self, credential: &Credential) -> Problem {
+    pub(crate) fn without_certificate(&self, credential: &CredentialFiles) -> Problem {
         let certname = self.certname.as_deref().unwrap_or_default();
         if let Some(ssldir) = self.ssldir.as_ref().filter(|_| !self.exists) {
             let message = format!("the ssldir {} does not exist", ssldir.display());
@@ -123,7 +123,7 @@ impl Agent {
 
     /// Commands that let the service read the agent's key. An ACL, since the agent sets owner, group and mode of its
     /// files again on each run. Whoever else looks here must not be given the key for that.
-    pub(crate) fn open_key(&self, credential: &Credential) -> String {
+    pub(crate) fn open_key(&self, credential: &CredentialFiles) -> String {
         let user = &self.user;
         let directory = credential.key.parent().unwrap_or(&credential.key).display();
         format!(

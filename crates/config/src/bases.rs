@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use crate::{
     binding::Base,
     config::{
-        AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig, Trust,
-        Watch, Watching,
+        AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
+        MaterialWatching, MemberTls, PoolConfig, Trust,
     },
     environment::Environment,
 };
@@ -32,8 +32,8 @@ impl Base for Config {
                 revoked_close_rate: 1000,
                 fetch: None,
             },
-            materials: Watching {
-                watch: Watch::Notify,
+            materials: MaterialWatching {
+                watch: ChangeDetection::Notify,
                 interval: Duration::from_secs(10),
                 settle: Duration::from_secs(1),
                 settle_max: Duration::from_secs(30),
@@ -60,7 +60,7 @@ impl Base for Config {
 impl Base for AccessLog {
     fn base() -> Self {
         Self {
-            output: Output::Stdout,
+            output: AccessLogOutput::Stdout,
             settings: telemetry::settings::AccessLogSettings::default(),
         }
     }
@@ -118,7 +118,7 @@ impl PoolConfig {
 impl Base for MemberTls {
     fn base() -> Self {
         Self {
-            credential: Credential {
+            credential: CredentialFiles {
                 chain: PathBuf::new(),
                 key: PathBuf::new(),
             },

@@ -14,7 +14,7 @@ use crate::{
 
 /// A setting that differs, as the report of a reload names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Change {
+pub struct SettingChange {
     /// The key path, as `upstream.keepalive`; of a list of tables the path of the list; of a named table that was added
     /// or removed the path of the table.
     pub key: String,
@@ -48,7 +48,7 @@ impl Config {
     ///
     /// Both configurations are compared as `config show --defaults` prints them, so that no setting can be forgotten.
     #[must_use]
-    pub fn changes(&self, new: &Self) -> Vec<Change> {
+    pub fn changes(&self, new: &Self) -> Vec<SettingChange> {
         let (old_values, new_values) = (values(self, true), values(new, true));
         let written: BTreeSet<_> = [values(self, false), values(new, false)]
             .into_iter()
@@ -70,11 +70,11 @@ impl Config {
                 tables.iter().find(inside).cloned()
             };
             changes.insert(match (whole(&old_tables), whole(&new_tables)) {
-                (None, Some(key)) => Change {
+                (None, Some(key)) => SettingChange {
                     key,
                     kind: ChangeKind::Added,
                 },
-                (Some(key), None) => Change {
+                (Some(key), None) => SettingChange {
                     key,
                     kind: ChangeKind::Removed,
                 },
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SettingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)?;
         f.write_str(match self.kind {
@@ -116,16 +116,16 @@ fn named_tables(config: &Config) -> BTreeSet<String> {
 }
 
 /// A list of tables is named as a whole: its elements have no names, and one that is inserted moves the others.
-fn changed(path: &str, key: &'static str) -> Change {
+fn changed(path: &str, key: &'static str) -> SettingChange {
     if let Some((list, _)) = path.split_once('[') {
-        return Change {
+        return SettingChange {
             key: list.to_owned(),
             kind: ChangeKind::Changed,
         };
     }
     let mut need_restart = NEED_RESTART.iter();
     let needs = need_restart.any(|(table, needing)| table.path == path && needing.name == key);
-    Change {
+    SettingChange {
         key: match path {
             "" => key.to_owned(),
             path => format!("{path}.{key}"),

@@ -18,15 +18,15 @@ pub struct Config {
     /// Listeners, in the order of the file; at least one.
     pub listeners: Vec<listener::settings::ListenerSettings>,
     /// Credentials shown to clients, at least one.
-    pub certificates: Vec<Credential>,
+    pub certificates: Vec<CredentialFiles>,
     /// Those of listeners that have their own, by the listener's name.
-    pub listener_certificates: BTreeMap<String, Vec<Credential>>,
+    pub listener_certificates: BTreeMap<String, Vec<CredentialFiles>>,
     /// How long after its full handshake a client may resume a session.
     pub session_lifetime: Duration,
     /// Whose certificates are believed.
     pub trust: Trust,
     /// How changes of materials on disk are noticed.
-    pub materials: Watching,
+    pub materials: MaterialWatching,
     /// How a subject becomes an identity.
     pub identity: identity::settings::IdentitySettings,
     /// What `[identity]` says of the trusted headers; each pool holds its own result.
@@ -61,7 +61,10 @@ pub struct Config {
 
 impl Config {
     /// The credentials of a listener with the key path of each: its own, else those of `[tls]`.
-    pub fn certificates_of(&self, listener: &str) -> impl Iterator<Item = (String, &Credential)> {
+    pub fn certificates_of(
+        &self,
+        listener: &str,
+    ) -> impl Iterator<Item = (String, &CredentialFiles)> {
         let (table, credentials) = match self.listener_certificates.get(listener) {
             Some(own) => (join("listeners", listener), own),
             None => ("tls".to_owned(), &self.certificates),
@@ -88,7 +91,7 @@ impl Config {
 
 /// Files of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Credential {
+pub struct CredentialFiles {
     /// PEM file: the certificate, then its intermediates.
     pub chain: PathBuf,
     /// PEM file: the private key.
@@ -129,9 +132,9 @@ pub struct Fetch {
 
 /// `[materials]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watching {
+pub struct MaterialWatching {
     /// Who notices.
-    pub watch: Watch,
+    pub watch: ChangeDetection,
     /// Time between two looks.
     pub interval: Duration,
     /// Time that changed files have to stand still before they are read.
@@ -142,7 +145,7 @@ pub struct Watching {
 
 /// Who notices that a material has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watch {
+pub enum ChangeDetection {
     /// The kernel tells, and a look from time to time sees what it cannot tell.
     Notify,
     /// A look from time to time alone.
@@ -170,7 +173,7 @@ pub struct PoolConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemberTls {
     /// The credential that members see.
-    pub credential: Credential,
+    pub credential: CredentialFiles,
     /// CA bundles that members' certificates are verified against.
     pub ca: Vec<PathBuf>,
     /// Revocation lists for members' certificates.
@@ -183,7 +186,7 @@ pub struct MemberTls {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
     /// Where lines go.
-    pub output: Output,
+    pub output: AccessLogOutput,
     /// Form and queue.
     pub settings: telemetry::settings::AccessLogSettings,
 }
@@ -199,7 +202,7 @@ pub enum EventOutput {
 
 /// Where lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum AccessLogOutput {
     /// Standard output.
     Stdout,
     /// A file, opened for appending and again on each reload.

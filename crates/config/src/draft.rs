@@ -13,9 +13,9 @@ use crate::{
     forms, identity,
     keys::{self, Root},
     listeners,
-    materials::{Files, Loaded, Materials, Wanted},
+    materials::{LoadedConfig, MaterialName, MaterialReader, Materials},
     pools,
-    report::{Problem, Report, Source},
+    report::{ConfigReport, ConfigSource, Problem},
     routes,
     section::Section,
     trust::{Named, Naming},
@@ -25,9 +25,9 @@ use crate::{
 /// A configuration whose text is read and judged.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    pub(crate) source: Source,
+    pub(crate) source: ConfigSource,
     pub(crate) problems: Vec<Problem>,
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) wanted: Vec<MaterialName>,
     pub(crate) credentials: Vec<Named>,
     pub(crate) agent: Agent,
     pub(crate) now: Option<SystemTime>,
@@ -39,10 +39,10 @@ impl Draft {
     /// Parses a text and holds it against the schema, then checks what one part of it says of another.
     #[must_use]
     pub fn read(
-        source: &Source,
+        source: &ConfigSource,
         overrides: &Overrides,
         environment: &Environment,
-        files: &dyn Files,
+        files: &dyn MaterialReader,
     ) -> Self {
         let mut draft = Self {
             source: source.clone(),
@@ -72,7 +72,7 @@ impl Draft {
 
     /// The materials it names, each path once.
     #[must_use]
-    pub fn wanted(&self) -> &[Wanted] {
+    pub fn wanted(&self) -> &[MaterialName] {
         &self.wanted
     }
 
@@ -80,8 +80,8 @@ impl Draft {
     ///
     /// # Errors
     /// Everything wrong with text and materials.
-    pub fn load(self, files: &dyn Files) -> Result<Loaded, Report> {
-        let read = |wanted: &Wanted| (wanted.path.clone(), files.read(wanted));
+    pub fn load(self, files: &dyn MaterialReader) -> Result<LoadedConfig, ConfigReport> {
+        let read = |wanted: &MaterialName| (wanted.path.clone(), files.read(wanted));
         let materials = self.wanted.iter().map(read).collect();
         self.finish(materials)
     }
@@ -99,7 +99,7 @@ impl Draft {
     ///
     /// # Errors
     /// Everything wrong with text and materials.
-    pub fn finish(mut self, materials: Materials) -> Result<Loaded, Report> {
+    pub fn finish(mut self, materials: Materials) -> Result<LoadedConfig, ConfigReport> {
         self.judge(&materials);
         let config = self.config.take();
         let mut report = self.into_report();
@@ -107,7 +107,7 @@ impl Draft {
             trust_too(config, &materials, &mut report);
         }
         match config {
-            Some(config) if !report.has_errors() => Ok(Loaded {
+            Some(config) if !report.has_errors() => Ok(LoadedConfig {
                 config,
                 materials,
                 report,
@@ -118,8 +118,8 @@ impl Draft {
 
     /// What was found in the text alone.
     #[must_use]
-    pub fn into_report(self) -> Report {
-        Report::new(&self.source, self.problems)
+    pub fn into_report(self) -> ConfigReport {
+        ConfigReport::new(&self.source, self.problems)
     }
 
     /// Builds every crate's settings. Parts that are not right are left out: their errors keep the whole from use.
@@ -172,7 +172,7 @@ impl Draft {
 
 /// Whoever has something to mend hears of bundles and lists too. A right file does not: they are built, and told of,
 /// where a start or a reload prepares them, and large lists are not to be read twice.
-fn trust_too(config: &Config, materials: &Materials, report: &mut Report) {
+fn trust_too(config: &Config, materials: &Materials, report: &mut ConfigReport) {
     let mut seen = vec![(&config.trust.ca, &config.trust.crl)];
     for problem in trust_problems(config, materials, seen[0]) {
         report.fail(trust_key(&problem), &problem, &[]);

@@ -8,9 +8,9 @@ use std::{
 };
 
 use crate::{
-    config::{Config, Credential},
+    config::{Config, CredentialFiles},
     draft::Draft,
-    materials::{Kind, Material, Materials, ReadError, Wanted},
+    materials::{LoadedMaterial, MaterialKind, MaterialName, MaterialReadError, Materials},
     report::Problem,
     trust::{Mention, Named},
 };
@@ -46,16 +46,16 @@ impl Draft {
         self.problems.extend(found);
     }
 
-    fn judge_mode(&self, wanted: &Wanted, material: &Material) -> Option<Problem> {
+    fn judge_mode(&self, wanted: &MaterialName, material: &LoadedMaterial) -> Option<Problem> {
         let path = wanted.path.display();
-        if wanted.kind == Kind::Key && holds_certificate_alone(material) {
+        if wanted.kind == MaterialKind::Key && holds_certificate_alone(material) {
             let message = format!("{path} holds a certificate and no private key");
             return Some(self.problem(wanted, message).help(SWAPPED));
         }
         if material.blobs.is_empty() {
             return Some(self.problem(wanted, format!("{path} is an empty directory")));
         }
-        if wanted.kind != Kind::Key || material.mode & OTHERS == 0 {
+        if wanted.kind != MaterialKind::Key || material.mode & OTHERS == 0 {
             return None;
         }
         let problem = self.problem(
@@ -75,8 +75,8 @@ impl Draft {
     /// One sentence for an agent that has no certificate, not one for each of its files.
     fn unreadable(
         &self,
-        wanted: &Wanted,
-        error: &ReadError,
+        wanted: &MaterialName,
+        error: &MaterialReadError,
         materials: &Materials,
     ) -> Option<Problem> {
         let path = wanted.path.display();
@@ -86,16 +86,15 @@ impl Draft {
             .as_ref()
             .filter(|credential| missing(&credential.chain));
         match (error.kind, no_certificate) {
-            (ErrorKind::NotFound, Some(credential)) => {
-                (wanted.kind == Kind::Chain).then(|| self.agent.without_certificate(credential))
-            }
-            (ErrorKind::PermissionDenied, _) if wanted.kind == Kind::Key => {
+            (ErrorKind::NotFound, Some(credential)) => (wanted.kind == MaterialKind::Chain)
+                .then(|| self.agent.without_certificate(credential)),
+            (ErrorKind::PermissionDenied, _) if wanted.kind == MaterialKind::Key => {
                 let user = self.agent.user();
                 let problem = self.problem(
                     wanted,
                     format!("{user} may not read the private key {path}"),
                 );
-                let credential = Credential {
+                let credential = CredentialFiles {
                     chain: wanted.path.clone(),
                     key: wanted.path.clone(),
                 };
@@ -109,7 +108,8 @@ impl Draft {
             (kind, _) => {
                 let problem =
                     self.problem(wanted, format!("{path} cannot be read: {}", error.message));
-                let is_fetched = wanted.from_agent && matches!(wanted.kind, Kind::Ca | Kind::Crl);
+                let is_fetched = wanted.from_agent
+                    && matches!(wanted.kind, MaterialKind::Ca | MaterialKind::Crl);
                 Some(match kind {
                     ErrorKind::NotFound if is_fetched => problem.help(self.agent.fetch_anew()),
                     ErrorKind::IsADirectory => {
@@ -238,7 +238,7 @@ impl Draft {
         Some(problem.help("it goes stale without an agent on this machine: name a CRL that is refreshed, enable [trust.fetch], or run an agent here"))
     }
 
-    fn problem(&self, wanted: &Wanted, message: String) -> Problem {
+    fn problem(&self, wanted: &MaterialName, message: String) -> Problem {
         let problem = Problem::error(&wanted.key_path, message);
         match &wanted.span {
             Some(span) => problem.at(&self.source.text, span.clone()),
@@ -248,7 +248,7 @@ impl Draft {
 }
 
 /// A key file that is a certificate: the mode of a certificate is right for it.
-fn holds_certificate_alone(material: &Material) -> bool {
+fn holds_certificate_alone(material: &LoadedMaterial) -> bool {
     let Some(blob) = material.blobs.first() else {
         return false;
     };

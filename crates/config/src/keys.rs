@@ -22,7 +22,7 @@ use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
     binding::{Base, Bound, settings},
-    config::{self, Config, PoolConfig, Watch},
+    config::{self, ChangeDetection, Config, PoolConfig},
     forms,
     schema::{Absent, Key, Table},
     section::Section,
@@ -333,7 +333,7 @@ settings! {
         /// How the proxy notices a change. `notify` uses inotify, and also checks the files every `interval`,
         /// because inotify does not report changes on network file systems or in directories that the proxy may not
         /// list. `poll` only checks every `interval`. `off` reads the files on a reload only.
-        watch: word::<Watch>() => materials.watch;
+        watch: word::<ChangeDetection>() => materials.watch;
         /// Time between two checks of the files. A check does not open them and takes microseconds.
         interval: duration(milliseconds(10)..=DAY) => materials.interval;
         /// How long changed files must stay unchanged before the proxy reads them. Writing a file in place takes

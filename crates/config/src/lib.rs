@@ -2,7 +2,7 @@
 //!
 //! The way of a configuration: [`Draft::read`] parses the text, holds it against the schema (`schema`, `keys`) and
 //! checks what one part says of another; [`Draft::wanted`] names the materials; whoever may open files reads them;
-//! [`Draft::finish`] judges them and gives a [`Config`] or a [`Report`]. [`load`] is that way in one call: start,
+//! [`Draft::finish`] judges them and gives a [`Config`] or a [`ConfigReport`]. [`load`] is that way in one call: start,
 //! reload and `check` all use it.
 
 mod access;
@@ -41,17 +41,20 @@ mod values;
 mod words;
 
 pub use crate::{
-    changes::{Change, ChangeKind},
+    changes::{ChangeKind, SettingChange},
     config::{
-        AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig, Trust,
-        Watch, Watching,
+        AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
+        MaterialWatching, MemberTls, PoolConfig, Trust,
     },
     draft::{Draft, trust_key},
     environment::{Environment, Overrides},
-    materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
+    materials::{
+        Blob, LoadedConfig, LoadedMaterial, MaterialKind, MaterialName, MaterialReadError,
+        MaterialReader, Materials,
+    },
     quantity::duration,
     reference::{NOTATION, Setting, SettingsTable, defaults, reference, settings},
-    report::{Colour, Place, Problem, Report, Severity, Source},
+    report::{Colour, ConfigReport, ConfigSource, Problem, ProblemSeverity, TextPosition},
     socket::admin_socket,
 };
 
@@ -60,19 +63,19 @@ pub use crate::{
 /// # Errors
 /// The report of everything that is wrong with text and materials, warnings included.
 pub fn load(
-    source: &Source,
+    source: &ConfigSource,
     overrides: &Overrides,
     environment: &Environment,
-    files: &dyn Files,
-) -> Result<Loaded, Report> {
+    files: &dyn MaterialReader,
+) -> Result<LoadedConfig, ConfigReport> {
     Draft::read(source, overrides, environment, files).load(files)
 }
 
 /// Judges a text alone, without its materials, on a machine that has an agent's certificate: for examples in
 /// documents and for tests.
 #[must_use]
-pub fn check_text(name: &str, text: &str) -> Report {
-    let source = Source {
+pub fn check_text(name: &str, text: &str) -> ConfigReport {
+    let source = ConfigSource {
         name: name.into(),
         text: text.into(),
     };

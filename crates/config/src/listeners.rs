@@ -6,7 +6,7 @@ use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
 
 use crate::{
     binding::Bound,
-    config::Credential,
+    config::CredentialFiles,
     forms,
     keys::{Listener, ProxyProtocol, Root},
     passthrough,
@@ -51,7 +51,7 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<List
 pub(crate) fn certificates(
     root: &Section<'_>,
     naming: &mut Naming<'_>,
-) -> BTreeMap<String, Vec<Credential>> {
+) -> BTreeMap<String, Vec<CredentialFiles>> {
     let named = root.named(Root::listeners).into_iter();
     named
         .filter_map(|(name, section)| {

@@ -8,11 +8,11 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{config::Config, report::Report};
+use crate::{config::Config, report::ConfigReport};
 
 /// What a material is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum MaterialKind {
     /// PEM certificates: leaf, then intermediates. A file.
     Chain,
     /// PEM private key. A file that others may not read.
@@ -25,11 +25,11 @@ pub enum Kind {
 
 /// The name of a material, and who asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct MaterialName {
     /// Absolute path.
     pub path: PathBuf,
     /// What it is read for.
-    pub kind: Kind,
+    pub kind: MaterialKind,
     /// Key path of the setting that names it; of the setting that would, where it is the agent's own.
     pub key_path: String,
     /// Whether it comes from the agent's ssldir by default.
@@ -42,7 +42,7 @@ pub struct Wanted {
 
 /// One material: the bytes of a file, or of each file in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Material {
+pub struct LoadedMaterial {
     /// Contents by name, sorted by name where they come from a directory.
     pub blobs: Vec<Blob>,
     /// Permission bits of the file or directory.
@@ -66,7 +66,7 @@ pub struct Blob {
 
 /// Why a material could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadError {
+pub struct MaterialReadError {
     /// Which kind of failure: absent and denied have commands that help.
     pub kind: io::ErrorKind,
     /// The system's words.
@@ -74,10 +74,10 @@ pub struct ReadError {
 }
 
 /// All materials of a configuration by path.
-pub type Materials = BTreeMap<PathBuf, Result<Material, ReadError>>;
+pub type Materials = BTreeMap<PathBuf, Result<LoadedMaterial, MaterialReadError>>;
 
 /// Whoever may open files: `server` in life, a table in tests.
-pub trait Files {
+pub trait MaterialReader {
     /// Certnames that have a certificate, and as far as can be seen a key, in an agent's ssldir; `ca` is none.
     fn certnames(&self, ssldir: &Path) -> Vec<String>;
 
@@ -90,21 +90,21 @@ pub trait Files {
     ///
     /// # Errors
     /// What the system says.
-    fn read(&self, wanted: &Wanted) -> Result<Material, ReadError>;
+    fn read(&self, wanted: &MaterialName) -> Result<LoadedMaterial, MaterialReadError>;
 }
 
 /// A configuration with its materials.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// The bytes of every material it names.
     pub materials: Materials,
     /// Warnings; no errors.
-    pub report: Report,
+    pub report: ConfigReport,
 }
 
-impl From<&io::Error> for ReadError {
+impl From<&io::Error> for MaterialReadError {
     fn from(error: &io::Error) -> Self {
         Self {
             kind: error.kind(),
@@ -116,13 +116,13 @@ impl From<&io::Error> for ReadError {
 /// For texts that are judged without their materials.
 pub(crate) struct NoFiles;
 
-impl Files for NoFiles {
+impl MaterialReader for NoFiles {
     fn certnames(&self, _ssldir: &Path) -> Vec<String> {
         Vec::new()
     }
 
-    fn read(&self, _wanted: &Wanted) -> Result<Material, ReadError> {
-        Err(ReadError {
+    fn read(&self, _wanted: &MaterialName) -> Result<LoadedMaterial, MaterialReadError> {
+        Err(MaterialReadError {
             kind: io::ErrorKind::Unsupported,
             message: "no files here".into(),
         })

@@ -11,7 +11,7 @@ use toml::{
 
 /// The text of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
+pub struct ConfigSource {
     /// The file's path, as shown to people.
     pub name: String,
     /// Its contents.
@@ -20,7 +20,7 @@ pub struct Source {
 
 /// Everything found in one reading of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct ConfigReport {
     /// The file that was read, as shown to people.
     pub file: String,
     /// What was found, in the order of the file; what has no place in it comes last.
@@ -34,7 +34,7 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Whether it stops the configuration from being used.
-    pub severity: Severity,
+    pub severity: ProblemSeverity,
     /// Key path, as `pools.compilers.members[1].weight`; empty where no key is concerned.
     pub key: String,
     /// What is wrong.
@@ -44,13 +44,13 @@ pub struct Problem {
     /// What to do: a correction, or the command to run.
     pub help: Vec<String>,
     /// Where; none for what the file does not mention.
-    pub place: Option<Place>,
+    pub place: Option<TextPosition>,
 }
 
 /// How grave a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum ProblemSeverity {
     /// The configuration is refused.
     Error,
     /// It is used, and somebody should know.
@@ -59,7 +59,7 @@ pub enum Severity {
 
 /// A place in the text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct TextPosition {
     /// Line, from 1.
     pub line: usize,
     /// Column in characters, from 1.
@@ -79,8 +79,8 @@ pub enum Colour {
     Always,
 }
 
-impl Report {
-    pub(crate) fn new(source: &Source, mut problems: Vec<Problem>) -> Self {
+impl ConfigReport {
+    pub(crate) fn new(source: &ConfigSource, mut problems: Vec<Problem>) -> Self {
         sort(&mut problems);
         problems.dedup();
         Self {
@@ -93,7 +93,7 @@ impl Report {
     /// A configuration file that cannot be read at all.
     #[must_use]
     pub fn unreadable(file: &str, error: &std::io::Error) -> Self {
-        let source = Source {
+        let source = ConfigSource {
             name: file.to_owned(),
             text: String::new(),
         };
@@ -128,7 +128,8 @@ impl Report {
     }
 
     fn add(&mut self, mut problem: Problem) {
-        problem.place = lookup(&self.text, &problem.key).map(|span| Place::new(&self.text, span));
+        problem.place =
+            lookup(&self.text, &problem.key).map(|span| TextPosition::new(&self.text, span));
         self.problems.push(problem);
         sort(&mut self.problems);
     }
@@ -136,12 +137,12 @@ impl Report {
     /// Whether anything stops the configuration from being used.
     #[must_use]
     pub fn has_errors(&self) -> bool {
-        self.count(Severity::Error) > 0
+        self.count(ProblemSeverity::Error) > 0
     }
 
     /// How many problems of a severity there are.
     #[must_use]
-    pub fn count(&self, severity: Severity) -> usize {
+    pub fn count(&self, severity: ProblemSeverity) -> usize {
         self.problems
             .iter()
             .filter(|problem| problem.severity == severity)
@@ -168,15 +169,15 @@ impl Report {
     /// One line: the file and how many problems it has.
     #[must_use]
     pub fn summary(&self) -> String {
-        let errors = counted(self.count(Severity::Error), "error");
-        let warnings = counted(self.count(Severity::Warning), "warning");
+        let errors = counted(self.count(ProblemSeverity::Error), "error");
+        let warnings = counted(self.count(ProblemSeverity::Warning), "warning");
         format!("{}: {errors}, {warnings}", self.file)
     }
 
     fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {
         let level = match problem.severity {
-            Severity::Error => Level::ERROR,
-            Severity::Warning => Level::WARNING,
+            ProblemSeverity::Error => Level::ERROR,
+            ProblemSeverity::Warning => Level::WARNING,
         };
         let group = Group::with_title(level.primary_title(problem.title()));
         let group = match &problem.place {
@@ -200,18 +201,18 @@ impl Report {
 }
 
 /// The report for people, without colours.
-impl fmt::Display for Report {
+impl fmt::Display for ConfigReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.render(Colour::Never))
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for ConfigReport {}
 
 impl Problem {
     pub(crate) fn error(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Error,
+            severity: ProblemSeverity::Error,
             key: key.into(),
             message: message.into(),
             expected: None,
@@ -222,7 +223,7 @@ impl Problem {
 
     pub(crate) fn warning(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Warning,
+            severity: ProblemSeverity::Warning,
             ..Self::error(key, message)
         }
     }
@@ -238,7 +239,7 @@ impl Problem {
     }
 
     pub(crate) fn at(mut self, text: &str, span: Range<usize>) -> Self {
-        self.place = Some(Place::new(text, span));
+        self.place = Some(TextPosition::new(text, span));
         self
     }
 
@@ -250,7 +251,7 @@ impl Problem {
     }
 }
 
-impl Place {
+impl TextPosition {
     fn new(text: &str, span: Range<usize>) -> Self {
         let start = floor_boundary(text, span.start);
         let end = floor_boundary(text, span.end).max(start);

@@ -9,7 +9,10 @@ use telemetry::{DaemonSettings, Facility, LogProtocol};
 
 use crate::{
     binding::{Base, Bound},
-    config::{AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig},
+    config::{
+        AccessLog, AccessLogOutput, Config, CredentialFiles, EventOutput, Fetch, MemberTls,
+        PoolConfig,
+    },
     keys,
     schema::{Absent, Key, join},
     values::{Reads as _, quoted, switch, text_or_texts, texts, word},
@@ -229,7 +232,7 @@ impl Config {
             for (index, log) in logs.enumerate() {
                 // A table of a list must not be lost, so its path is written even if it is the default.
                 let base = AccessLog {
-                    output: Output::File(Default::default()),
+                    output: AccessLogOutput::File(Default::default()),
                     ..AccessLog::base()
                 };
                 let path = format!("access_log[{index}]");
@@ -252,8 +255,8 @@ fn print_access_log(
     printer: &mut Printer,
 ) {
     let facility = match &log.output {
-        Output::Daemon(daemon) => facility(daemon),
-        Output::Stdout | Output::File(_) => None,
+        AccessLogOutput::Daemon(daemon) => facility(daemon),
+        AccessLogOutput::Stdout | AccessLogOutput::File(_) => None,
     };
     let facility = [(keys::AccessLog::facility, facility)];
     printer.table::<keys::AccessLog>(header, path, (log, base), facility);
@@ -307,7 +310,7 @@ fn print_member_tls(tls: &MemberTls, whole: &Config, path: &str, printer: &mut P
     let all = printer.defaults;
     let credential =
         (all || whole.certificates.first() != Some(&tls.credential)).then_some(&tls.credential);
-    let file = |file: fn(&Credential) -> &Path| credential.map(|own| shown_path(file(own)));
+    let file = |file: fn(&CredentialFiles) -> &Path| credential.map(|own| shown_path(file(own)));
     let files = text_or_texts(&crate::forms::PATH);
     let (ca, crl) = (
         all || tls.ca != whole.trust.ca,
@@ -387,7 +390,7 @@ fn member(settings: &MemberSettings) -> String {
     }
 }
 
-fn credentials(list: &[Credential]) -> String {
+fn credentials(list: &[CredentialFiles]) -> String {
     let shown = list.iter().map(|credential| {
         let (chain, key) = (shown_path(&credential.chain), shown_path(&credential.key));
         format!("{{ chain = {chain}, key = {key} }}")

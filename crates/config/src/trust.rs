@@ -7,9 +7,9 @@ use pki::settings::TrustSettings;
 use crate::{
     agent::Agent,
     binding::{Base, Bound},
-    config::{Credential, Fetch, MemberTls, Trust},
+    config::{CredentialFiles, Fetch, MemberTls, Trust},
     keys::{self, Root},
-    materials::{Kind, Wanted},
+    materials::{MaterialKind, MaterialName},
     policies,
     report::Problem,
     schema::Key,
@@ -21,14 +21,14 @@ use crate::{
 pub(crate) struct Naming<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) problems: Vec<Problem>,
-    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) wanted: Vec<MaterialName>,
     pub(crate) credentials: Vec<Named>,
 }
 
 /// A credential and who names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
-    pub(crate) credential: Credential,
+    pub(crate) credential: CredentialFiles,
     pub(crate) chain: Mention,
     pub(crate) key: Mention,
     /// Whether a pool shows it to its members.
@@ -45,7 +45,7 @@ pub(crate) struct Mention {
 
 impl Naming<'_> {
     /// `[tls] certificates`, else the agent's.
-    pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<Credential> {
+    pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<CredentialFiles> {
         self.written_credentials(&root.table(Root::tls), keys::Tls::certificates)
             .unwrap_or_else(|| self.agents_credential().into_iter().collect())
     }
@@ -55,7 +55,7 @@ impl Naming<'_> {
         &mut self,
         table: &Section<'_>,
         key: &Key,
-    ) -> Option<Vec<Credential>> {
+    ) -> Option<Vec<CredentialFiles>> {
         if !table.is_set(key) {
             return None;
         }
@@ -76,8 +76,8 @@ impl Naming<'_> {
         let section = root.table(Root::trust);
         policies::trust(&section, &mut trust.settings, &mut self.problems);
         trust.ca = self
-            .bundle(&section, keys::Trust::ca, Kind::Ca, false)
-            .unwrap_or_else(|| self.agents_file(Kind::Ca, false));
+            .bundle(&section, keys::Trust::ca, MaterialKind::Ca, false)
+            .unwrap_or_else(|| self.agents_file(MaterialKind::Ca, false));
         trust.crl = self.lists(&section, &trust.settings);
         let agents_copy = self.agent.crl();
         trust.crl_is_agents_copy = agents_copy.is_some_and(|copy| trust.crl.contains(&copy));
@@ -129,17 +129,17 @@ impl Naming<'_> {
         if let Some(credential) = credential {
             tls.credential = credential;
         }
-        if let Some(ca) = self.bundle(section, keys::MemberTls::ca, Kind::Ca, false) {
+        if let Some(ca) = self.bundle(section, keys::MemberTls::ca, MaterialKind::Ca, false) {
             tls.ca = ca;
         }
-        if let Some(crl) = self.bundle(section, keys::MemberTls::crl, Kind::Crl, false) {
+        if let Some(crl) = self.bundle(section, keys::MemberTls::crl, MaterialKind::Crl, false) {
             tls.crl = crl;
         }
         tls
     }
 
     /// Notes that a pool shows a credential to its members.
-    pub(crate) fn seen_by_members(&mut self, credential: &Credential) {
+    pub(crate) fn seen_by_members(&mut self, credential: &CredentialFiles) {
         let shown = self
             .credentials
             .iter_mut()
@@ -150,7 +150,7 @@ impl Naming<'_> {
     /// The lists in `[trust]`, else the agent's where the bundle is the agent's too: a list belongs to its CA.
     fn lists(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
         let unchecked = settings.leaves_unchecked();
-        if let Some(crl) = self.bundle(section, keys::Trust::crl, Kind::Crl, false) {
+        if let Some(crl) = self.bundle(section, keys::Trust::crl, MaterialKind::Crl, false) {
             if section.is_empty_list(keys::Trust::crl) && !unchecked {
                 self.problems.push(without_lists(
                     section.error(keys::Trust::crl, "an empty list"),
@@ -159,7 +159,7 @@ impl Naming<'_> {
             return crl;
         }
         if !section.is_set(keys::Trust::ca) {
-            return self.agents_file(Kind::Crl, unchecked);
+            return self.agents_file(MaterialKind::Crl, unchecked);
         }
         if !unchecked {
             let problem = section.error(keys::Trust::ca, "no CRL is configured for this bundle");
@@ -175,14 +175,14 @@ impl Naming<'_> {
         &mut self,
         section: &Section<'_>,
         key: &Key,
-        kind: Kind,
+        kind: MaterialKind,
         optional: bool,
     ) -> Option<Vec<PathBuf>> {
         if !section.is_set(key) {
             return None;
         }
         let texts = section.spanned_texts(key);
-        if section.is_empty_list(key) && kind == Kind::Ca {
+        if section.is_empty_list(key) && kind == MaterialKind::Ca {
             self.problems.push(
                 section
                     .error(key, "an empty list")
@@ -205,9 +205,9 @@ impl Naming<'_> {
         )
     }
 
-    fn agents_file(&mut self, kind: Kind, optional: bool) -> Vec<PathBuf> {
+    fn agents_file(&mut self, kind: MaterialKind, optional: bool) -> Vec<PathBuf> {
         let (path, key_path) = match kind {
-            Kind::Crl => (self.agent.crl(), "trust.crl"),
+            MaterialKind::Crl => (self.agent.crl(), "trust.crl"),
             _ => (self.agent.ca(), "trust.ca"),
         };
         let Some(path) = path else {
@@ -225,7 +225,7 @@ impl Naming<'_> {
         vec![path]
     }
 
-    fn agents_credential(&mut self) -> Option<Credential> {
+    fn agents_credential(&mut self) -> Option<CredentialFiles> {
         let Some(credential) = self.agent.credential() else {
             self.report_missing_agent();
             return None;
@@ -239,8 +239,8 @@ impl Naming<'_> {
         Some(credential)
     }
 
-    fn written_credential(&mut self, section: &Section<'_>) -> Option<Credential> {
-        let credential = Credential {
+    fn written_credential(&mut self, section: &Section<'_>) -> Option<CredentialFiles> {
+        let credential = CredentialFiles {
             chain: section.path(keys::Credential::chain)?,
             key: section.path(keys::Credential::key)?,
         };
@@ -257,9 +257,19 @@ impl Naming<'_> {
         Some(credential)
     }
 
-    fn want_credential(&mut self, credential: Credential, chain: Mention, key: Mention) {
-        self.want(credential.chain.clone(), Kind::Chain, false, chain.clone());
-        self.want(credential.key.clone(), Kind::Key, false, key.clone());
+    fn want_credential(&mut self, credential: CredentialFiles, chain: Mention, key: Mention) {
+        self.want(
+            credential.chain.clone(),
+            MaterialKind::Chain,
+            false,
+            chain.clone(),
+        );
+        self.want(
+            credential.key.clone(),
+            MaterialKind::Key,
+            false,
+            key.clone(),
+        );
         if !self
             .credentials
             .iter()
@@ -276,17 +286,17 @@ impl Naming<'_> {
 
     /// Each path once; what one place needs is not optional for the others, and a file that holds a key among other
     /// things is judged as a key.
-    fn want(&mut self, path: PathBuf, kind: Kind, optional: bool, mention: Mention) {
+    fn want(&mut self, path: PathBuf, kind: MaterialKind, optional: bool, mention: Mention) {
         if let Some(known) = self.wanted.iter_mut().find(|wanted| wanted.path == path) {
             known.optional &= optional;
-            if kind == Kind::Key && known.kind != Kind::Key {
+            if kind == MaterialKind::Key && known.kind != MaterialKind::Key {
                 known.kind = kind;
                 known.key_path = mention.key_path;
                 known.span = mention.span;
             }
             return;
         }
-        self.wanted.push(Wanted {
+        self.wanted.push(MaterialName {
             path,
             kind,
             key_path: mention.key_path,

@@ -10,7 +10,7 @@ use telemetry::{DaemonSettings, Facility, Format, LogProtocol};
 use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
-    config::{EventOutput, Output, Watch},
+    config::{AccessLogOutput, ChangeDetection, EventOutput},
     crl_expired,
     forms::log_daemon,
     values::{Text, enum_words},
@@ -114,7 +114,7 @@ enum_words! {
         "puppet" => Self::Puppet,
         "single-cn" => Self::SingleCn,
     }
-    Watch {
+    ChangeDetection {
         "notify" => Self::Notify,
         "poll" => Self::Poll,
         "off" => Self::Off,
@@ -149,7 +149,7 @@ impl Text for CrlExpired {
     }
 }
 
-impl Text for Output {
+impl Text for AccessLogOutput {
     fn parse(text: &str) -> Option<Self> {
         Some(match (text, daemon(text)) {
             ("stdout", _) => Self::Stdout,

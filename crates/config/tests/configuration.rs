@@ -9,7 +9,7 @@ mod machine;
 
 use std::{fs, path::Path};
 
-use config::{Loaded, Output, Overrides};
+use config::{AccessLogOutput, LoadedConfig, Overrides};
 use machine::Machine;
 
 const SIX_LINES: &str = r#"
@@ -24,7 +24,7 @@ members = ["c1.example.com:8140", "c2.example.com:8140"]
 /// Every key of every table, none at its default.
 const EVERYTHING: &str = include_str!("everything.toml");
 
-fn load(text: &str) -> Loaded {
+fn load(text: &str) -> LoadedConfig {
     let loaded = Machine::with_agent().load("proscenium.toml", text, &Overrides::default());
     loaded.unwrap_or_else(|report| panic!("{report}"))
 }
@@ -57,7 +57,7 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
         config.access_log.settings,
         telemetry::settings::AccessLogSettings::default()
     );
-    assert_eq!(config.access_log.output, Output::Stdout);
+    assert_eq!(config.access_log.output, AccessLogOutput::Stdout);
     assert_eq!(config.events, config::EventOutput::Stderr);
     assert_eq!(config.admin, admin::settings::AdminSettings::default());
     for pool in &config.pools {
@@ -130,7 +130,7 @@ fn the_command_line_goes_before_the_file_and_the_file_before_the_machine() {
 
 #[test]
 fn without_puppets_own_packages_it_is_debians_ssldir() {
-    let source = config::Source {
+    let source = config::ConfigSource {
         name: "x".into(),
         text: SIX_LINES.into(),
     };
@@ -259,7 +259,10 @@ fn log_daemons_have_their_usual_sockets_and_others() {
         };
         let text = format!("{SIX_LINES}[access_log]\n{lines}\n[events]\n{lines}\n");
         let config = load(&text).config;
-        assert_eq!(config.access_log.output, Output::Daemon(daemon.clone()));
+        assert_eq!(
+            config.access_log.output,
+            AccessLogOutput::Daemon(daemon.clone())
+        );
         assert_eq!(config.events, config::EventOutput::Daemon(daemon));
         assert_eq!(load(&config.show(false)).config, config);
     }
@@ -303,7 +306,7 @@ fn each_example_in_conf_is_right() {
     assert!(examples.len() >= 3, "the examples are there");
     for (name, text) in examples {
         let report = config::check_text(&name, &text);
-        assert_eq!(report.count(config::Severity::Error), 0, "{report}");
+        assert_eq!(report.count(config::ProblemSeverity::Error), 0, "{report}");
         load(&text);
     }
 }
@@ -320,7 +323,11 @@ fn a_pool_has_at_most_1024_members() {
             members.join(", ")
         );
         let report = config::check_text("proscenium.toml", &text);
-        assert_eq!(report.count(config::Severity::Error), errors, "{report}");
+        assert_eq!(
+            report.count(config::ProblemSeverity::Error),
+            errors,
+            "{report}"
+        );
         let rendered = report.render(config::Colour::Never);
         assert_eq!(rendered.contains("1025 members"), errors == 1, "{rendered}");
     }
@@ -337,7 +344,11 @@ fn the_installed_file_adds_a_log_file_to_the_six_lines() {
 fn the_installed_file_is_refused_with_what_to_fill_in() {
     let report = config::check_text("proscenium.toml", &installed());
     let rendered = report.render(config::Colour::Never);
-    assert_eq!(report.count(config::Severity::Error), 2, "{rendered}");
+    assert_eq!(
+        report.count(config::ProblemSeverity::Error),
+        2,
+        "{rendered}"
+    );
     for expected in ["FILL IN the CA server", "FILL IN the compilers"] {
         assert!(
             rendered.contains(expected),
@@ -375,7 +386,7 @@ fn each_configuration_in_the_documents_is_right() {
     assert!(blocks.len() >= 4, "the blocks are found: {blocks:?}");
     for (place, text) in blocks {
         let report = config::check_text(&place, &text);
-        assert_eq!(report.count(config::Severity::Error), 0, "{report}");
+        assert_eq!(report.count(config::ProblemSeverity::Error), 0, "{report}");
         load(&text);
     }
 }

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use config::{Kind, Wanted};
+use config::{MaterialKind, MaterialName};
 
 use crate::{Check, DoctorReport, FindingSeverity};
 use server::PreparedStart;
@@ -42,12 +42,12 @@ pub(crate) fn examine(prepared: &PreparedStart, config: &Path, report: &mut Doct
     }
 }
 
-fn worth(wanted: &Wanted) -> &'static str {
+fn worth(wanted: &MaterialName) -> &'static str {
     match wanted.kind {
-        Kind::Key => "is a private key of the proxy",
-        Kind::Chain => "is a certificate of the proxy",
-        Kind::Ca => "determines which certificates the proxy accepts",
-        Kind::Crl => "determines which certificates the proxy refuses",
+        MaterialKind::Key => "is a private key of the proxy",
+        MaterialKind::Chain => "is a certificate of the proxy",
+        MaterialKind::Ca => "determines which certificates the proxy accepts",
+        MaterialKind::Crl => "determines which certificates the proxy refuses",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use config::Report;
+use config::ConfigReport;
 use serde::Serialize;
 
 /// All that came of an examination.
@@ -187,13 +187,13 @@ impl DoctorReport {
     }
 
     /// What a start would not take.
-    pub(crate) fn refused(&mut self, report: &Report) {
+    pub(crate) fn refused(&mut self, report: &ConfigReport) {
         self.configuration_refused = true;
         self.problems(report);
     }
 
     /// What a start would take with a warning, but for what a check of ours has told already of the same file.
-    pub(crate) fn warned(&mut self, report: &Report) {
+    pub(crate) fn warned(&mut self, report: &ConfigReport) {
         let mut report = report.clone();
         let told = |message: &str| {
             let mut grave = self.findings.iter();
@@ -208,7 +208,7 @@ impl DoctorReport {
         self.problems(&report);
     }
 
-    fn problems(&mut self, report: &Report) {
+    fn problems(&mut self, report: &ConfigReport) {
         for problem in &report.problems {
             let place = problem.place.as_ref();
             let about = match place {
@@ -228,8 +228,8 @@ impl DoctorReport {
                 false => remedy.join("; "),
             };
             let grade = match problem.severity {
-                config::Severity::Error => FindingSeverity::Failure,
-                config::Severity::Warning => FindingSeverity::Warning,
+                config::ProblemSeverity::Error => FindingSeverity::Failure,
+                config::ProblemSeverity::Warning => FindingSeverity::Warning,
             };
             self.found(Check::Configuration, grade, &about, found, remedy);
         }

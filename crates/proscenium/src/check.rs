@@ -1,7 +1,7 @@
 //! The verb `check`: what a start would do, as text or JSON, and an exit code that says so.
 
 use anyhow::Context;
-use config::{Report, Severity};
+use config::{ConfigReport, ProblemSeverity};
 use serde::Serialize;
 use server::{CheckOutcome, CheckResult};
 
@@ -55,7 +55,7 @@ impl Answer {
     fn of(checked: &CheckResult, strict: bool) -> Self {
         match checked.outcome {
             CheckOutcome::Refused => Self::Refused,
-            _ if strict && checked.report.count(Severity::Warning) > 0 => Self::Refused,
+            _ if strict && checked.report.count(ProblemSeverity::Warning) > 0 => Self::Refused,
             CheckOutcome::Unavailable => Self::Unavailable,
             CheckOutcome::Good => Self::Good,
         }
@@ -72,7 +72,7 @@ struct Json<'a> {
 
 #[derive(Serialize)]
 struct ProblemJson<'a> {
-    severity: Severity,
+    severity: ProblemSeverity,
     /// Empty where no key is concerned.
     key: &'a str,
     file: &'a str,
@@ -86,7 +86,7 @@ struct ProblemJson<'a> {
 
 impl<'a> Json<'a> {
     fn new(checked: &'a CheckResult, result: Answer) -> Self {
-        let Report { file, problems, .. } = &checked.report;
+        let ConfigReport { file, problems, .. } = &checked.report;
         let problems = problems.iter().map(|problem| ProblemJson {
             severity: problem.severity,
             key: &problem.key,

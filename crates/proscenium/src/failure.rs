@@ -62,8 +62,8 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-impl From<config::Report> for Failure {
-    fn from(report: config::Report) -> Self {
+impl From<config::ConfigReport> for Failure {
+    fn from(report: config::ConfigReport) -> Self {
         Self::Configuration(report.render(output::colour()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use config::{Config, Report};
+use config::{Config, ConfigReport};
 use discovery::DnsQuestion;
 use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub struct CheckResult {
     /// Errors and warnings.
-    pub report: Report,
+    pub report: ConfigReport,
     /// Facts about the configuration, as sentences. There are none if it is refused.
     pub facts: Vec<String>,
     /// What a start would do.
@@ -89,7 +89,7 @@ fn check_host(
     config: &Config,
     directory: &StateDirectory,
     unreadable_blocks: Option<&StoredBlocksError>,
-    report: &mut Report,
+    report: &mut ConfigReport,
 ) -> Option<bool> {
     let running = RunningProxy::query(&config.admin.socket);
     let mut faults = host_checks::faults(config, &running);
@@ -108,7 +108,7 @@ fn check_host(
 ///
 /// # Errors
 /// The report that a start would print.
-pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
+pub fn effective(options: &Options, defaults: bool) -> Result<String, ConfigReport> {
     let read = files::load(options)?;
     let prepared = prepare(read, 1, &Lasting::default(), None)?;
     Ok(prepared.config.show(defaults))
@@ -118,7 +118,7 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 ///
 /// # Errors
 /// The report that a start would print.
-pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
+pub(crate) fn prepared(options: &Options) -> Result<Prepared, ConfigReport> {
     let read = files::load(options)?;
     let lasting = Lasting::default();
     // A damaged file is not a fault of the configuration. A start logs a warning about it.

@@ -9,7 +9,7 @@ use balancing::{
     settings::{Algorithm, Role},
     source_hash,
 };
-use config::Report;
+use config::ConfigReport;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Uri,
     header::{COOKIE, HOST},
@@ -87,7 +87,7 @@ pub struct RequestExplanation {
 ///
 /// # Errors
 /// The report that a start would print.
-pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
+pub fn prepare_for_explain(options: &Options) -> Result<Explainer, ConfigReport> {
     let mut prepared = prepared(options)?;
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
     let restored = stored_state::restore(&mut prepared, &directory);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use admin::AdminClient;
-use config::{Config, Output, Report};
+use config::{AccessLogOutput, Config, ConfigReport};
 use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
 use rustix::fs::Access;
 use tokio::runtime;
@@ -83,7 +83,7 @@ pub(crate) fn faults(config: &Config, running: &RunningProxy) -> Vec<HostFault> 
         );
     }
     for log in std::iter::once(&config.access_log).chain(&config.other_access_logs) {
-        if let Output::File(path) = &log.output {
+        if let AccessLogOutput::File(path) = &log.output {
             faults.extend(try_log(path, &config.admin.socket).err());
         }
     }
@@ -169,7 +169,7 @@ pub(crate) fn state_warning(directory: &StateDirectory) -> Option<String> {
 }
 
 /// Adds the faults to the report. `None` if there are none, else whether all of them may pass.
-pub(crate) fn add(faults: Vec<HostFault>, report: &mut Report) -> Option<bool> {
+pub(crate) fn add(faults: Vec<HostFault>, report: &mut ConfigReport) -> Option<bool> {
     let may_pass = match faults.is_empty() {
         true => None,
         false => Some(faults.iter().all(|fault| fault.may_pass)),

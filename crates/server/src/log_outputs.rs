@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use config::{Config, EventOutput, Output};
+use config::{AccessLogOutput, Config, EventOutput};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
@@ -84,16 +84,16 @@ fn parts(logs: Vec<OpenedAccessLog>) -> (Vec<AccessLogSettings>, Vec<SinkOutput>
 ///
 /// # Errors
 /// The path and the error of the operating system.
-fn open(output: &Output) -> io::Result<SinkOutput> {
+fn open(output: &AccessLogOutput) -> io::Result<SinkOutput> {
     let lines = |writer: Box<dyn Write + Send>| SinkOutput::Lines(writer);
     match output {
-        Output::Stdout => Ok(lines(Box::new(io::stdout()))),
-        Output::File(path) => {
+        AccessLogOutput::Stdout => Ok(lines(Box::new(io::stdout()))),
+        AccessLogOutput::File(path) => {
             let name = format!("access log {}", path.display());
             let file = open_file(path).map_err(|error| named(&name, &error))?;
             Ok(lines(Box::new(LogFile { name, file })))
         }
-        Output::Daemon(settings) => daemon(settings).map(SinkOutput::Daemon),
+        AccessLogOutput::Daemon(settings) => daemon(settings).map(SinkOutput::Daemon),
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         let path = place.path().join("access.log");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
         let open = {
-            let output = Output::File(path.clone());
+            let output = AccessLogOutput::File(path.clone());
             move || open(&output)
         };
         let (send, opened) = mpsc::channel();

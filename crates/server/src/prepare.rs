@@ -8,7 +8,7 @@ mod parts;
 use std::{collections::BTreeSet, sync::Arc};
 
 use balancing::settings::Role;
-use config::{Config, Draft, Loaded, Report};
+use config::{Config, ConfigReport, Draft, LoadedConfig};
 use pki::{CertificatePurpose, Fingerprint};
 use proxy::{Generation, PoolRuntime, RuleRuntime};
 use rustls_pki_types::UnixTime;
@@ -36,13 +36,13 @@ pub(crate) struct Prepared {
     materials: Arc<config::Materials>,
     /// When the agent's copy of the CRL was last written, if clients are verified against it.
     pub(crate) agents_copy: Option<std::time::SystemTime>,
-    pub(crate) report: Report,
+    pub(crate) report: ConfigReport,
     pub(crate) member_tls: Vec<PreparedTls>,
 }
 
 /// The fingerprint of every setting and of every byte of the materials, each prefixed with its length. Another build of the
 /// program with the same settings has the same fingerprint.
-pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
+pub(crate) fn fingerprint(loaded: &LoadedConfig) -> Fingerprint {
     let config = loaded.config.show(true);
     let blobs = loaded
         .materials
@@ -73,14 +73,14 @@ pub(crate) fn prepare(
     number: u64,
     lasting: &Lasting,
     previous: Option<(&Foundation, &Generation)>,
-) -> Result<Prepared, Report> {
+) -> Result<Prepared, ConfigReport> {
     let ConfigFiles {
         loaded,
         draft,
         stamps,
     } = read;
     let fingerprint = fingerprint(&loaded);
-    let Loaded {
+    let LoadedConfig {
         config,
         materials,
         mut report,
@@ -342,7 +342,7 @@ impl Prepared {
     }
 
     /// Separates the generation from what the next preparation needs.
-    pub(crate) fn split(self) -> (Generation, Foundation, Report) {
+    pub(crate) fn split(self) -> (Generation, Foundation, ConfigReport) {
         let certificates = self.own_certificates();
         let Self {
             generation,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use config::{Config, PoolConfig, Report, Wanted};
+use config::{Config, ConfigReport, MaterialName, PoolConfig};
 use pki::TrustStore;
 use proxy::PoolRuntime;
 use routing::RouteTable;
@@ -37,7 +37,7 @@ impl PreparedStart {
     ///
     /// # Errors
     /// The report that a start would print.
-    pub fn new(options: &Options) -> Result<Self, Report> {
+    pub fn new(options: &Options) -> Result<Self, ConfigReport> {
         check::prepared(options).map(Self)
     }
 
@@ -69,7 +69,7 @@ impl PreparedStart {
     }
 
     /// Warnings of the configuration.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &ConfigReport {
         &self.0.report
     }
 
@@ -79,7 +79,7 @@ impl PreparedStart {
     }
 
     /// The files that the configuration names.
-    pub fn files(&self) -> impl Iterator<Item = &Wanted> {
+    pub fn files(&self) -> impl Iterator<Item = &MaterialName> {
         self.0.draft.wanted().iter()
     }
 
@@ -99,7 +99,7 @@ impl PreparedStart {
     }
 
     /// The certificates that listeners present to clients, by their files.
-    pub fn listener_credentials(&self) -> &BTreeMap<config::Credential, pki::Credential> {
+    pub fn listener_credentials(&self) -> &BTreeMap<config::CredentialFiles, pki::Credential> {
         &self.0.credentials
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use admin::{ReloadOutcome, ReloadResult};
-use config::{Colour, Config, Report, Watch};
+use config::{ChangeDetection, Colour, Config, ConfigReport};
 use proxy::Generation;
 use rustls_pki_types::UnixTime;
 use telemetry::{Alarm, CountedReload};
@@ -185,7 +185,7 @@ impl App {
     }
 
     /// Notes how changes of materials are noticed.
-    pub(crate) fn watched_by(&self, watch: Watch) {
+    pub(crate) fn watched_by(&self, watch: ChangeDetection) {
         self.state().watched_by = watch;
     }
 
@@ -427,7 +427,7 @@ fn one_line(report: &str) -> String {
     }
 }
 
-fn rendered(report: &Report) -> String {
+fn rendered(report: &ConfigReport) -> String {
     report.render(Colour::Never)
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admin::{LogsReopened, ReopenLogsError};
-use config::Output;
+use config::AccessLogOutput;
 
 use crate::{
     log_outputs::OpenedAccessLogs,
@@ -35,8 +35,8 @@ impl GenerationWriter<'_> {
         let paths: Vec<_> = std::iter::once(&config.access_log)
             .chain(&config.other_access_logs)
             .filter_map(|log| match &log.output {
-                Output::File(path) => Some(path.display().to_string()),
-                Output::Stdout | Output::Daemon(_) => None,
+                AccessLogOutput::File(path) => Some(path.display().to_string()),
+                AccessLogOutput::Stdout | AccessLogOutput::Daemon(_) => None,
             })
             .collect();
         let Some(logs) = state.access_logs.as_ref().filter(|_| !paths.is_empty()) else {

@@ -5,7 +5,7 @@ use std::{
     time::SystemTime,
 };
 
-use config::{Fetch, Watch};
+use config::{ChangeDetection, Fetch};
 use pki::TrustStore;
 use proxy::{Generation, LifecyclePhase, Shared};
 use rustls_pki_types::UnixTime;
@@ -52,7 +52,7 @@ pub(crate) struct ActiveState {
     /// say nothing about the configuration on disk.
     pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
     /// How the proxy notices changes of materials.
-    pub(crate) watched_by: Watch,
+    pub(crate) watched_by: ChangeDetection,
     /// Since when changed materials are refused, and why.
     pub(crate) refused_materials: Option<(SystemTime, String)>,
     /// `None` once a stop has closed them.
@@ -103,7 +103,7 @@ impl App {
                 loaded_at: SystemTime::now(),
                 listeners: Listeners::default(),
                 last_reload: None,
-                watched_by: Watch::Off,
+                watched_by: ChangeDetection::Off,
                 refused_materials: None,
                 access_logs: Some(access_logs),
                 probes: Probes::default(),

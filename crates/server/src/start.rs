@@ -4,7 +4,7 @@
 use std::{io, os::unix::net::UnixListener, path::PathBuf, sync::Arc};
 
 use arc_swap::ArcSwap;
-use config::Report;
+use config::ConfigReport;
 use listener::BindError;
 use pki::{PersistenceKey, TrustStore};
 use proxy::Shared;
@@ -33,12 +33,12 @@ use crate::{
 pub enum StartError {
     /// The configuration or its materials.
     #[error("{}", .0.summary())]
-    Config(Report),
+    Config(ConfigReport),
     /// The host: addresses, log files, the admin socket, the deny list.
     #[error("{}", .report.summary())]
     Host {
         /// Everything found.
-        report: Report,
+        report: ConfigReport,
         /// Whether the same configuration may start later without any change: another program may free an address.
         may_pass: bool,
     },
@@ -153,7 +153,7 @@ pub(crate) async fn start(
 }
 
 /// Logs the report of a start. Warnings of the trust store are alarms, and are logged as such.
-fn log_report(report: &Report, facts: &[String], trust: &TrustStore) {
+fn log_report(report: &ConfigReport, facts: &[String], trust: &TrustStore) {
     let is_alarm = |message: &String| trust.warnings().contains(message);
     let problems = report.problems.iter();
     for problem in problems.filter(|problem| !is_alarm(&problem.message)) {

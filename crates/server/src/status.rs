@@ -294,9 +294,9 @@ fn materials_status(state: &ActiveState) -> MaterialsStatus {
     let refused = state.refused_materials.as_ref();
     MaterialsStatus {
         watch: match state.watched_by {
-            config::Watch::Notify => admin::MaterialsWatch::Notify,
-            config::Watch::Poll => admin::MaterialsWatch::Poll,
-            config::Watch::Off => admin::MaterialsWatch::Off,
+            config::ChangeDetection::Notify => admin::MaterialsWatch::Notify,
+            config::ChangeDetection::Poll => admin::MaterialsWatch::Poll,
+            config::ChangeDetection::Off => admin::MaterialsWatch::Off,
         },
         refused: refused.map(|(since, report)| RefusedMaterials {
             since: (*since).into(),

@@ -8,7 +8,8 @@ use std::{
 };
 
 use config::{
-    Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted,
+    Blob, ConfigReport, ConfigSource, Environment, LoadedConfig, LoadedMaterial, MaterialKind,
+    MaterialName, MaterialReadError, MaterialReader, Overrides,
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -32,8 +33,8 @@ impl Machine {
         name: &str,
         text: &str,
         overrides: &Overrides,
-    ) -> Result<Loaded, Report> {
-        let source = Source {
+    ) -> Result<LoadedConfig, ConfigReport> {
+        let source = ConfigSource {
             name: name.into(),
             text: text.into(),
         };
@@ -41,14 +42,14 @@ impl Machine {
     }
 }
 
-impl Files for Machine {
+impl MaterialReader for Machine {
     fn certnames(&self, _ssldir: &Path) -> Vec<String> {
         self.certnames.clone()
     }
 
-    fn read(&self, wanted: &Wanted) -> Result<Material, ReadError> {
+    fn read(&self, wanted: &MaterialName) -> Result<LoadedMaterial, MaterialReadError> {
         let path = wanted.path.to_string_lossy();
-        let failure = |kind, message: &str| ReadError {
+        let failure = |kind, message: &str| MaterialReadError {
             kind,
             message: message.into(),
         };
@@ -68,7 +69,7 @@ impl Files for Machine {
             name: path.to_string(),
             bytes: contents(&path, wanted.kind).into_bytes(),
         };
-        Ok(Material {
+        Ok(LoadedMaterial {
             blobs: if path.contains("empty-directory") {
                 Vec::new()
             } else {
@@ -97,17 +98,17 @@ pub(crate) fn environment() -> Environment {
     }
 }
 
-fn contents(path: &str, kind: Kind) -> String {
+fn contents(path: &str, kind: MaterialKind) -> String {
     let pair = pair();
     match kind {
         _ if path.contains("garbage") => "no PEM at all".into(),
-        Kind::Key if path.contains("other") => pair.other_key.clone(),
+        MaterialKind::Key if path.contains("other") => pair.other_key.clone(),
         _ if path.contains("world-readable") => pair.chain.clone() + &pair.key,
-        Kind::Key => pair.key.clone(),
-        Kind::Chain if path.contains("pp-cli-auth") => pair.with_extension.clone(),
-        Kind::Chain => pair.chain.clone(),
-        Kind::Ca => pair.ca.clone(),
-        Kind::Crl => pair.crl.clone(),
+        MaterialKind::Key => pair.key.clone(),
+        MaterialKind::Chain if path.contains("pp-cli-auth") => pair.with_extension.clone(),
+        MaterialKind::Chain => pair.chain.clone(),
+        MaterialKind::Ca => pair.ca.clone(),
+        MaterialKind::Crl => pair.crl.clone(),
     }
 }
 

@@ -184,7 +184,10 @@ fn a_target_is_checked_by_its_path_then_by_its_query() {
     let checked = |path, query| CanonicalPath::of_target(path, query).map(|path| path.as_str());
     assert_eq!(checked("/a", None), Ok("/a"));
     assert_eq!(checked("/a", Some("b=%zz")), Ok("/a"));
-    assert_eq!(checked("/a", Some("b c")), Err(PathProblem::QueryByte(b' ')));
+    assert_eq!(
+        checked("/a", Some("b c")),
+        Err(PathProblem::QueryByte(b' '))
+    );
     assert_eq!(checked("/..", Some("b c")), Err(PathProblem::DotSegment));
 }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use config::{
-    Blob, Draft, Environment, Files, Kind, Loaded, Material, Materials, Overrides, ReadError,
-    Report, Source, Wanted,
+    Blob, ConfigReport, ConfigSource, Draft, Environment, LoadedConfig, LoadedMaterial,
+    MaterialKind, MaterialName, MaterialReadError, MaterialReader, Materials, Overrides,
 };
 
 use crate::{
@@ -24,7 +24,7 @@ const MATERIAL_BYTES_MAX: u64 = 512 << 20;
 
 /// A configuration with its materials, as read from disk.
 pub(crate) struct ConfigFiles {
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: LoadedConfig,
     /// The parsed text, from which the materials can be read again without reading the text.
     pub(crate) draft: Draft,
     /// The stamps of the materials just before they were read.
@@ -44,7 +44,7 @@ impl FoundMaterials {
     ///
     /// # Errors
     /// Everything that is wrong with the configuration and these materials.
-    pub(crate) fn with(&self, materials: Materials) -> Result<ConfigFiles, Report> {
+    pub(crate) fn with(&self, materials: Materials) -> Result<ConfigFiles, ConfigReport> {
         Ok(ConfigFiles {
             loaded: self.draft.clone().finish(materials)?,
             draft: self.draft.clone(),
@@ -57,18 +57,18 @@ impl FoundMaterials {
 ///
 /// # Errors
 /// Everything that is wrong, including a configuration file that cannot be read.
-pub(crate) fn load(options: &Options) -> Result<ConfigFiles, Report> {
+pub(crate) fn load(options: &Options) -> Result<ConfigFiles, ConfigReport> {
     let name = options.config.display().to_string();
     let text = read_limited(&options.config, CONFIG_BYTES_MAX)
         .and_then(|bytes| {
             String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
         })
-        .map_err(|error| Report::unreadable(&name, &error))?;
+        .map_err(|error| ConfigReport::unreadable(&name, &error))?;
     let overrides = Overrides {
         ssldir: options.ssldir.clone(),
         certname: options.certname.clone(),
     };
-    let source = Source { name, text };
+    let source = ConfigSource { name, text };
     read_materials(Draft::read(&source, &overrides, &environment(), &Disk))
 }
 
@@ -77,9 +77,9 @@ pub(crate) fn load(options: &Options) -> Result<ConfigFiles, Report> {
 ///
 /// # Errors
 /// As for [`load`], and a configuration that is not a regular file.
-pub(crate) fn load_again(options: &Options) -> Result<ConfigFiles, Report> {
+pub(crate) fn load_again(options: &Options) -> Result<ConfigFiles, ConfigReport> {
     match fs::metadata(&options.config) {
-        Ok(metadata) if !metadata.is_file() => Err(Report::unreadable(
+        Ok(metadata) if !metadata.is_file() => Err(ConfigReport::unreadable(
             &options.config.display().to_string(),
             &io::Error::other("it is not a regular file, so it cannot be read again"),
         )),
@@ -92,7 +92,7 @@ pub(crate) fn load_again(options: &Options) -> Result<ConfigFiles, Report> {
 pub(crate) fn found_materials(draft: &Draft) -> FoundMaterials {
     let draft = draft.at(SystemTime::now());
     let stamps = Stamps::of(&draft);
-    let read = |wanted: &Wanted| (wanted.path.clone(), Disk.read(wanted));
+    let read = |wanted: &MaterialName| (wanted.path.clone(), Disk.read(wanted));
     let materials = draft.wanted().iter().map(read).collect();
     FoundMaterials {
         draft,
@@ -101,7 +101,7 @@ pub(crate) fn found_materials(draft: &Draft) -> FoundMaterials {
     }
 }
 
-fn read_materials(draft: Draft) -> Result<ConfigFiles, Report> {
+fn read_materials(draft: Draft) -> Result<ConfigFiles, ConfigReport> {
     let stamps = Stamps::of(&draft);
     let loaded = draft.clone().load(&Disk)?;
     Ok(ConfigFiles {
@@ -114,7 +114,7 @@ fn read_materials(draft: Draft) -> Result<ConfigFiles, Report> {
 /// The file system.
 struct Disk;
 
-impl Files for Disk {
+impl MaterialReader for Disk {
     fn certnames(&self, ssldir: &Path) -> Vec<String> {
         let Ok(entries) = fs::read_dir(ssldir.join("certs")) else {
             return Vec::new();
@@ -137,15 +137,15 @@ impl Files for Disk {
         )
     }
 
-    fn read(&self, wanted: &Wanted) -> Result<Material, ReadError> {
-        read(wanted).map_err(|error| ReadError::from(&error))
+    fn read(&self, wanted: &MaterialName) -> Result<LoadedMaterial, MaterialReadError> {
+        read(wanted).map_err(|error| MaterialReadError::from(&error))
     }
 }
 
-/// The configured CRLs as they are on disk now. Files that cannot be read are skipped.
+/// The configured CRLs as they are on disk now. MaterialReader that cannot be read are skipped.
 pub(crate) fn crls(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
     let wanted = draft.wanted().iter();
-    let wanted = wanted.filter(|wanted| wanted.kind == Kind::Crl);
+    let wanted = wanted.filter(|wanted| wanted.kind == MaterialKind::Crl);
     wanted
         .filter_map(|wanted| read(wanted).ok())
         .flat_map(|material| material.blobs)
@@ -159,9 +159,9 @@ fn has_key(ssldir: &Path, name: &str) -> bool {
     !matches!(key.try_exists(), Ok(false))
 }
 
-fn read(wanted: &Wanted) -> io::Result<Material> {
+fn read(wanted: &MaterialName) -> io::Result<LoadedMaterial> {
     let metadata = fs::metadata(&wanted.path)?;
-    let mut material = Material {
+    let mut material = LoadedMaterial {
         blobs: Vec::new(),
         mode: metadata.permissions().mode() & 0o7777,
         uid: metadata.uid(),
@@ -176,7 +176,7 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
     if !metadata.is_dir() {
         return Err(io::Error::other("it is neither a file nor a directory"));
     }
-    if matches!(wanted.kind, Kind::Chain | Kind::Key) {
+    if matches!(wanted.kind, MaterialKind::Chain | MaterialKind::Key) {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     let mut paths: Vec<_> = fs::read_dir(&wanted.path)?
@@ -192,7 +192,7 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
     for path in paths.iter().filter(|path| path.is_file()) {
         let blob = blob(path)?;
         // Every file with a PEM CRL is read, whatever its name. Another file in the directory, like a README, is not an error.
-        if wanted.kind == Kind::Ca || pki::holds_crl(&blob.bytes) {
+        if wanted.kind == MaterialKind::Ca || pki::holds_crl(&blob.bytes) {
             material.modified = material.modified.max(fs::metadata(path)?.modified().ok());
             material.blobs.push(blob);
         }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use config::{Watch, Watching};
+use config::{ChangeDetection, MaterialWatching};
 use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -27,9 +27,9 @@ pub(crate) async fn apply_changes(app: Arc<App>) {
     };
     loop {
         let watching = watcher.watching();
-        if watching.watch == Watch::Off {
+        if watching.watch == ChangeDetection::Off {
             (watcher.notifier, watcher.refused) = (None, None);
-            watcher.app.watched_by(Watch::Off);
+            watcher.app.watched_by(ChangeDetection::Off);
             watcher.alarms().clear(Alarm::MaterialsWatch, "");
             watcher.app.reloaded.notified().await;
             continue;
@@ -60,18 +60,18 @@ struct MaterialsWatcher {
 }
 
 impl MaterialsWatcher {
-    fn watching(&self) -> Watching {
+    fn watching(&self) -> MaterialWatching {
         self.app.state().foundation.config.materials
     }
 
     /// Watches all paths and then reads their stamps. In this order, no change in between is missed.
-    async fn check(&mut self, watching: Watching) -> Stamps {
+    async fn check(&mut self, watching: MaterialWatching) -> Stamps {
         if let Some(checked) = self.checked {
             sleep_until(checked + CHECKS_APART).await;
         }
         self.checked = Some(Instant::now());
         self.app.lasting.metrics.materials_checks.inc();
-        if watching.watch == Watch::Poll {
+        if watching.watch == ChangeDetection::Poll {
             self.notifier = None;
         } else if self.notifier.is_none() {
             match Notifier::new() {
@@ -92,14 +92,14 @@ impl MaterialsWatcher {
         self.notifier = notifier;
         match watched {
             Err(full) => self.raise_watch_alarm(&full),
-            Ok(()) if self.notifier.is_some() || watching.watch == Watch::Poll => {
+            Ok(()) if self.notifier.is_some() || watching.watch == ChangeDetection::Poll => {
                 self.alarms().clear(Alarm::MaterialsWatch, "");
             }
             Ok(()) => {}
         }
         self.app.watched_by(match self.notifier {
-            Some(_) => Watch::Notify,
-            None => Watch::Poll,
+            Some(_) => ChangeDetection::Notify,
+            None => ChangeDetection::Poll,
         });
         stamps
     }
@@ -168,7 +168,7 @@ impl MaterialsWatcher {
     }
 
     /// Waits until something may have changed: the kernel reports a change, a reload names other files, or a check is due.
-    async fn wait(&self, watching: Watching) {
+    async fn wait(&self, watching: MaterialWatching) {
         let notified = async {
             match &self.notifier {
                 Some(notifier) => notifier.changed().await,

@@ -5,7 +5,10 @@ use std::{
     path::PathBuf,
 };
 
-use config::{Config, Credential, Kind, Material, Materials, ReadError, Wanted};
+use config::{
+    Config, CredentialFiles, LoadedMaterial, MaterialKind, MaterialName, MaterialReadError,
+    Materials,
+};
 
 /// Materials that are accepted or refused together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +43,7 @@ impl Unit {
 
 /// The units that differ between the active materials and those on disk, CRLs first.
 pub(crate) fn changed(
-    wanted: &[Wanted],
+    wanted: &[MaterialName],
     config: &Config,
     active: &Materials,
     found: &Materials,
@@ -63,7 +66,7 @@ pub(crate) fn changed(
         if paths.iter().all(|path| active.get(path) == found.get(path)) {
             continue;
         }
-        let holds_crl = wanted.kind == Kind::Crl;
+        let holds_crl = wanted.kind == MaterialKind::Crl;
         let files = match group {
             Some(_) => None,
             None => changed_files(active.get(&wanted.path), found.get(&wanted.path)),
@@ -174,7 +177,7 @@ fn credential_groups(config: &Config) -> Vec<BTreeSet<PathBuf>> {
         .chain(listeners)
         .chain(members.map(|tls| &tls.credential));
     let mut groups: Vec<BTreeSet<PathBuf>> = Vec::new();
-    for Credential { chain, key } in credentials {
+    for CredentialFiles { chain, key } in credentials {
         let mut group = BTreeSet::from([chain.clone(), key.clone()]);
         for other in groups
             .extract_if(.., |other| !other.is_disjoint(&group))
@@ -190,8 +193,8 @@ fn credential_groups(config: &Config) -> Vec<BTreeSet<PathBuf>> {
 /// The names of the changed files of a directory. `None` if it is or was not a directory, or if it has so many changed files
 /// that they are decided together.
 fn changed_files(
-    active: Option<&Result<Material, ReadError>>,
-    found: Option<&Result<Material, ReadError>>,
+    active: Option<&Result<LoadedMaterial, MaterialReadError>>,
+    found: Option<&Result<LoadedMaterial, MaterialReadError>>,
 ) -> Option<Vec<String>> {
     let (Some(Ok(active)), Some(Ok(found))) = (active, found) else {
         return None;
@@ -206,7 +209,7 @@ fn changed_files(
     ((2..=FILES_MAX).contains(&changed.len())).then_some(changed)
 }
 
-fn by_name(material: &Material) -> BTreeMap<&str, &[u8]> {
+fn by_name(material: &LoadedMaterial) -> BTreeMap<&str, &[u8]> {
     let blobs = material.blobs.iter();
     blobs
         .map(|blob| (blob.name.as_str(), blob.bytes.as_slice()))
@@ -214,7 +217,7 @@ fn by_name(material: &Material) -> BTreeMap<&str, &[u8]> {
 }
 
 /// Replaces one file of a directory in the active material, or removes it if it does not exist any more.
-fn replace_file(material: &mut Material, new: &Material, name: &str) {
+fn replace_file(material: &mut LoadedMaterial, new: &LoadedMaterial, name: &str) {
     material.blobs.retain(|blob| blob.name != name);
     let blobs = new.blobs.iter().filter(|blob| blob.name == name);
     material.blobs.extend(blobs.cloned());

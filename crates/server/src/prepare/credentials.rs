@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use config::{Credential, MemberTls};
+use config::{CredentialFiles, MemberTls};
 use pki::{Fingerprint, TrustStore};
 
 /// Credentials by the files that they were read from.
-pub(crate) type Credentials = BTreeMap<Credential, pki::Credential>;
+pub(crate) type Credentials = BTreeMap<CredentialFiles, pki::Credential>;
 
 /// TLS towards members. The next generation uses the same value as long as credential and trust store are the same.
 #[derive(Clone)]

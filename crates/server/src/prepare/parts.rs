@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use balancing::Pool;
-use config::{Config, Credential, Report};
+use config::{Config, ConfigReport, CredentialFiles};
 use discovery::DiscoveredMember;
 use listener::{ActiveListener, ListenerTls};
 use pki::{
@@ -22,7 +22,7 @@ use super::{
 use crate::members::passthrough;
 
 /// Builds the parts and collects their problems.
-pub(super) struct Problems<'a>(pub(super) &'a mut Report);
+pub(super) struct Problems<'a>(pub(super) &'a mut ConfigReport);
 
 impl Problems<'_> {
     fn one<T>(&mut self, key: &str, result: Result<T, PkiProblem>) -> Option<T> {
@@ -407,7 +407,7 @@ impl Materials<'_> {
         )
     }
 
-    fn credential(&self, files: &Credential) -> Result<pki::Credential, PkiProblem> {
+    fn credential(&self, files: &CredentialFiles) -> Result<pki::Credential, PkiProblem> {
         let one = |path: &std::path::PathBuf| {
             let name = path.display().to_string();
             self.named(std::slice::from_ref(path))

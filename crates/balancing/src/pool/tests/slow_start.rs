@@ -19,7 +19,11 @@ fn slow_start_gives_a_restarted_member_its_share_back_by_time_and_by_requests() 
         let picks = sequence(&pool, times * 100);
         picks.iter().filter(|index| **index == 0).count()
     };
-    assert_eq!(member.warm_up(at(1)), None, "the first start does not count as a restart");
+    assert_eq!(
+        member.warm_up(at(1)),
+        None,
+        "the first start does not count as a restart"
+    );
     assert_eq!(share(1), 50);
     member.connect_refused(NOW);
     member.answered();
