@@ -291,8 +291,8 @@ fn is_safe(method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD
 }
 
-/// Verbs with a body that a CA could take for a certificate request. The rest of the path is its name, for every server:
-/// what is no name there matches no request's.
+/// Methods with a body that a CA could read as a certificate request. The rest of the path is its name for every
+/// server. A name that is not valid there matches no request.
 fn brings_request(method: &Method) -> bool {
     !is_safe(method) && method != Method::DELETE
 }
