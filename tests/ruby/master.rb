@@ -1,5 +1,5 @@
-# A Puppet master's reading of a request's identity, as a Rack application: what Puppet 2.7 (Mongrel), 3.8 and 5 (Rack)
-# take from the proxy's headers. It answers with that as JSON.
+# A Rack application that reads a request's identity like a Puppet master: Puppet 2.7 (Mongrel), 3.8 and 5 (Rack). It returns
+# what each version reads from the proxy's headers as JSON.
 #
 # ruby master.rb SERVER ENVIRONMENT..., where SERVER is puma or webrick, and the environment may set `ssl_client_header`
 # and `ssl_client_verify_header` as puppet.conf does. It prints the port that it listens on.
@@ -17,7 +17,7 @@ def name_by_pattern(subject)
   found && found[1]
 end
 
-# Rack of Puppet 3: OpenSSL reads the subject by RFC 2253, and in its own form if that fails. The first CN counts.
+# Rack of Puppet 3: OpenSSL reads the subject by RFC 2253, and in its own form if that fails. The first CN is the name.
 def name_by_openssl(subject)
   readings = [:parse_rfc2253, :parse_openssl].lazy.map do |form|
     begin
@@ -31,7 +31,7 @@ def name_by_openssl(subject)
   found && found[1]
 end
 
-# Rack of Puppet 4.6 to 5: one line, in which blanks stand for the ends of lines.
+# Rack of Puppet 4.6 to 5: one line, with spaces in place of line ends.
 def certificate(line)
   return nil if line.nil? || line.empty?
   body = line[/-----BEGIN CERTIFICATE-----(.*)-----END CERTIFICATE-----/m, 1]
@@ -55,7 +55,7 @@ APPLICATION = lambda do |env|
     "node_2_7" => name_by_pattern(subject),
     "node_3_8" => name_by_openssl(subject),
     "certificate" => certificate(env["HTTP_X_SSL_CLIENT_CERT"]),
-    # The address that Mongrel takes for the client's: the last that a proxy names.
+    # The address that Mongrel uses as the client's: the last one in the header.
     "ip" => env.fetch("HTTP_X_FORWARDED_FOR", env["REMOTE_ADDR"]).split(",").last.strip,
     "identity_headers" => env.keys.grep(/\AHTTP_X_(CLIENT|SSL)_/).sort,
   }
@@ -68,7 +68,7 @@ def listening(port)
   $stdout.flush
 end
 
-# The test holds the other end of this pipe: where it is gone, so is this process.
+# The test holds the other end of this pipe. When the test exits, so does this process.
 Thread.new { $stdin.read; exit!(0) }
 
 case ARGV.fetch(0)

@@ -1,18 +1,18 @@
-# What an agent of the lab gets: plugins, templates, files of several sizes, a directory, its own trusted facts.
+# The catalog of the lab's agents: plugins, templates, files of several sizes, a directory, and the agent's trusted facts.
 # The facts lab_out, lab_hold, lab_pause and lab_ticks come from the agent's environment (FACTER_...).
 class lab {
-  # A slow catalog: the compiler says that it has begun, and compiles on when it is let go.
+  # A slow catalog: the compiler creates a file, and continues when it is released.
   if $facts['lab_hold'] {
     generate('/bin/sh', "${settings::codedir}/environments/production/modules/lab/files/hold", $facts['lab_hold'], $settings::certname)
   }
   $out = $facts['lab_out']
   file { $out: ensure => directory }
-  # A slow agent: the catalog is there, its files are not asked for until it is let go.
+  # A slow agent: it has its catalog, and requests the files when it is released.
   if $facts['lab_pause'] {
     file { "${out}/hold": source => 'puppet:///modules/lab/hold' }
     exec { "/bin/sh ${out}/hold ${facts['lab_pause']} agent": timeout => 90 }
   }
-  # An agent that asks on and on, five times a second; what comes after the first failure is skipped.
+  # An agent that sends requests continuously, five per second; resources after the first failure are skipped.
   if $facts['lab_ticks'] {
     Integer[1, 300].each |$n| {
       file { "${out}/tick${n}": source => 'puppet:///modules/lab/small' } -> exec { "/bin/sleep 0.2 # ${n}": }
