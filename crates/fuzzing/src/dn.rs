@@ -59,13 +59,13 @@ fn check_text(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat
     for (server, read) in readers::all(&headers) {
         let read = read.ok().and_then(|reading| reading.name);
         let is_meant = subject.is_plain() && readers::is_for(&format.to_string(), server);
-        // A name with more than a certname can have is a wrong one as well where rules go by how a name ends.
-        let is_no_certname = |name: &str| {
+        // Outside Puppet Server, a name with characters that no certname has is harmless.
+        let is_impossible_certname = |name: &str| {
             !is_meant && !server.starts_with("Puppet Server") && !readers::is_possible(name)
         };
         match read {
             Some(name) => assert!(
-                name == cn || is_no_certname(&name),
+                name == cn || is_impossible_certname(&name),
                 "{server} reads {name:?}: {dn}"
             ),
             None => assert!(!is_meant, "{server} reads no certname: {dn}"),
