@@ -1,6 +1,6 @@
 //! `cargo xtask matrix`: what becomes of an identity, row by row, judged by the bytes at the far end.
 //!
-//! A row is one certificate, one way to come in, one protocol, one lie or one fault. With `--peers` the same rows are
+//! A row is one certificate, one entry to come in, one protocol, one lie or one fault. With `--peers` the same rows are
 //! put to other front ends of this machine, set up as their documents say. With `--crippled` the program is built without
 //! its scrub, and without asking again on live connections: rows that then fail show that they can.
 
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         for (count, outcome) in wrong.iter_mut().zip(&outcomes) {
             *count += u32::from(matches!(outcome, Outcome::Wrong(_)));
         }
-        tell(row, &outcomes);
+        print_row(row, &outcomes);
     }
     println!();
     for (maker, wrong) in makers.iter().zip(&wrong) {
@@ -96,7 +96,7 @@ fn cripple(rows: &[Row]) -> Result<()> {
         for row in rows {
             let outcome = put(row, &maker);
             wrong += u32::from(matches!(outcome, Outcome::Wrong(_)));
-            tell(row, &[outcome]);
+            print_row(row, &[outcome]);
         }
         println!("without {name}: {wrong} rows WRONG");
         if wrong == 0 {
@@ -124,7 +124,7 @@ fn heading(makers: &[&Maker]) {
     println!("{:<84}{}", "", names.concat().trim_end());
 }
 
-fn tell(row: &Row, outcomes: &[Outcome]) {
+fn print_row(row: &Row, outcomes: &[Outcome]) {
     let words: Vec<_> = outcomes
         .iter()
         .map(|outcome| format!("{:<12}", outcome.word()))

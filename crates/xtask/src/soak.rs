@@ -17,10 +17,10 @@
 
 mod agent;
 mod answer;
-mod asks;
 mod chat;
 mod counters;
 mod course;
+mod enrolled_client;
 mod estate;
 mod explanation;
 mod faults;
@@ -30,8 +30,8 @@ mod outcome;
 mod process;
 mod reloads;
 mod report;
+mod request_plan;
 mod restarts;
-mod standing;
 mod tally;
 
 use std::{
@@ -154,15 +154,15 @@ fn work(
         .map(|number| Chat::new(number, estate, options.patience()))
         .collect();
     // In a short run too a tunnel is cut and an agent refused.
-    let standings = chats.iter().map(Chat::standing);
-    let (first, others) = (standings.clone().take(1), standings.skip(1));
-    let of_agents = agents.iter().map(Agent::standing);
-    let standings = first.chain(of_agents).chain(others).collect();
-    let mut materials = Materials::new(estate, standings, options);
+    let clients = chats.iter().map(Chat::enrolled_client);
+    let (first, remaining) = (clients.clone().take(1), clients.skip(1));
+    let of_agents = agents.iter().map(Agent::enrolled_client);
+    let clients = first.chain(of_agents).chain(remaining).collect();
+    let mut materials = Materials::new(estate, clients, options);
     let mut reloads = Reloads::new(estate, Duration::from_secs_f64(options.reload_every));
     let course = &course;
     thread::scope(|scope| {
-        let _ending = course.ending();
+        let _end_on_drop = course.end_on_drop();
         for chat in chats {
             scope.spawn(move || chat.live(estate, course, tally));
         }

@@ -31,16 +31,16 @@ fn an_expectation_not_seen_exits_1_and_says_which() {
         let output = demo(&["--plant", plant]).output();
         let (code, text) = outcome(&output.expect("the demonstration starts"));
         assert_eq!(code, Some(1), "{plant}: {text}");
-        let told = text.split("expectations not seen:").nth(1);
+        let listed = text.split("expectations not seen:").nth(1);
         assert!(
-            told.is_some_and(|told| told.contains(missed)),
+            listed.is_some_and(|listed| listed.contains(missed)),
             "{plant}: {text}"
         );
     }
 }
 
 #[test]
-fn the_real_one_says_what_to_install_where_it_cannot_be_told() {
+fn a_real_demonstration_names_the_missing_packages() {
     // Nothing is found on this path, whatever is installed here.
     let output = demo(&["--real"]).env("PATH", "/nonexistent").output();
     let (code, text) = outcome(&output.expect("the demonstration starts"));
@@ -55,13 +55,13 @@ fn the_real_one_says_what_to_install_where_it_cannot_be_told() {
 
 #[test]
 fn lines_to_try_work_as_they_are_printed() {
-    let mut kept = Kept(
+    let mut running = RunningDemo(
         demo(&["--keep"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("the demonstration starts"),
     );
-    let mut reader = BufReader::new(kept.0.stdout.take().expect("stdout is a pipe"));
+    let mut reader = BufReader::new(running.0.stdout.take().expect("stdout is a pipe"));
     let lines = lines_to_try(&mut reader);
     let (cd, lines) = lines.split_first().expect("cd comes first");
     assert_eq!(lines.len(), ANSWERS.len(), "{lines:#?}");
@@ -72,7 +72,7 @@ fn lines_to_try_work_as_they_are_printed() {
     let subject = shell(cd, "openssl x509 -in web03.pem -noout -subject");
     assert!(subject.contains("web03"), "{subject}");
 
-    interrupt(&kept.0);
+    interrupt(&running.0);
     let mut rest = String::new();
     reader.read_to_string(&mut rest).expect("text");
     assert!(
@@ -84,7 +84,7 @@ fn lines_to_try_work_as_they_are_printed() {
         "{rest}"
     );
     assert!(!rest.contains("admin"), "{rest}");
-    assert_eq!(kept.0.wait().expect("it ends").code(), Some(0));
+    assert_eq!(running.0.wait().expect("it ends").code(), Some(0));
 }
 
 /// What each line to try must be answered, in their order.
@@ -101,9 +101,9 @@ const ANSWERS: &[&str] = &[
 ];
 
 /// Ends with the test, whatever becomes of it.
-struct Kept(Child);
+struct RunningDemo(Child);
 
-impl Drop for Kept {
+impl Drop for RunningDemo {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();

@@ -8,7 +8,7 @@ use testkit::{Client, Connection, Credential, Enrolment, Recorded, StandIn, wait
 use super::{
     Plant,
     estate::{CRL, DemoEstate, Request},
-    story::{Expected, FarEnd, Story, Told},
+    story::{Expected, ExpectedIdentity, FarEnd, Story},
 };
 
 /// Who is where, and the configuration.
@@ -18,12 +18,12 @@ pub(crate) fn introduction(estate: &DemoEstate, story: &mut Story) {
         .map(|member| format!("{} {}", member.name(), member.address()))
         .collect();
     println!();
-    story.say(&format!(
+    story.print(&format!(
         "agents → proscenium {} → {}",
         estate.proxy.address(),
         members.join(", ")
     ));
-    story.say(
+    story.print(
         "Every connection is TLS, certificates on both sides by one Puppet CA. The configuration:",
     );
     story.quote("", &estate.six_lines().join("\n"));
@@ -46,26 +46,26 @@ fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Re
     story.act("An enrolment: web01 has a key and no certificate");
     let agent = Enrolment::new("web01");
     let mut connection = estate.connect(None)?;
-    let mut ask = |story: &mut Story, request: Request<'_>, status| {
-        let exchange = estate.ask(&mut connection, &request);
+    let mut send = |story: &mut Story, request: Request<'_>, status| {
+        let exchange = estate.send(&mut connection, &request);
         let far_end = FarEnd::Sees {
             members: &["ca"],
-            client: Told::Anonymous,
+            client: ExpectedIdentity::Anonymous,
         };
         story.exchange(&exchange, &Expected { status, far_end });
         exchange
     };
 
-    let bundle = ask(story, Request::get("/puppet-ca/v1/certificate/ca"), 200);
+    let bundle = send(story, Request::get("/puppet-ca/v1/certificate/ca"), 200);
     story.expect(
         "the CA bundle came down byte for byte",
         bundle.text() == estate.ca.bundle_pem(),
         &bundle.text(),
     );
-    ask(story, Request::get(CRL), 200);
+    send(story, Request::get(CRL), 200);
     let target = "/puppet-ca/v1/certificate_request/web01";
     let sent = agent.request_pem().as_bytes();
-    let put = ask(story, Request::with_body("PUT", target, sent), 200);
+    let put = send(story, Request::with_body("PUT", target, sent), 200);
     let arrived = put.arrived.last().map(Recorded::text).unwrap_or_default();
     story.expect(
         &format!(
@@ -75,12 +75,12 @@ fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Re
         arrived == agent.request_pem(),
         &arrived,
     );
-    ask(story, Request::get("/puppet-ca/v1/certificate/web01"), 404);
+    send(story, Request::get("/puppet-ca/v1/certificate/web01"), 404);
     if plant != Some(Plant::Enrolment) {
         estate.ca_server.sign("web01")?;
-        story.say("… the CA signs …");
+        story.print("… the CA signs …");
     }
-    let certificate = ask(story, Request::get("/puppet-ca/v1/certificate/web01"), 200);
+    let certificate = send(story, Request::get("/puppet-ca/v1/certificate/web01"), 200);
     let credential = agent.accept(&certificate.text());
     story.expect(
         &format!(
@@ -168,8 +168,8 @@ fn run(
     ];
     let mut arrived = Vec::new();
     for request in &requests {
-        let exchange = estate.ask(connection, request);
-        let client = Told::Agent(name);
+        let exchange = estate.send(connection, request);
+        let client = ExpectedIdentity::Agent(name);
         let far_end = FarEnd::Sees { members, client };
         story.exchange(
             &exchange,
@@ -202,14 +202,14 @@ fn forgery(
         ..Request::get("/puppet/v3/catalog/web02?environment=production")
     };
     let mut connection = if plant == Some(Plant::Forgery) {
-        let past_us = estate.compilers[0].socket_address();
+        let compiler = estate.compilers[0].socket_address();
         let bundle = estate.ca.bundle_pem();
-        Client::new(past_us, &bundle, Some(&estate.credential)).connect()?
+        Client::new(compiler, &bundle, Some(&estate.credential)).connect()?
     } else {
         estate.connect(Some(agent))?
     };
     story.quote("web02 sends", &lines(FORGED));
-    let exchange = estate.ask(&mut connection, &request);
+    let exchange = estate.send(&mut connection, &request);
     for arrived in &exchange.arrived {
         let received = identity_lines(arrived);
         story.quote(
@@ -219,7 +219,7 @@ fn forgery(
     }
     let far_end = FarEnd::Sees {
         members: &["c1", "c2"],
-        client: Told::Agent("web02"),
+        client: ExpectedIdentity::Agent("web02"),
     };
     story.exchange(
         &exchange,
@@ -241,13 +241,13 @@ fn forgery(
             .join(", "),
     );
 
-    story.say("The same without a certificate:");
-    let exchange = estate.ask(&mut estate.connect(None)?, &request);
+    story.print("The same without a certificate:");
+    let exchange = estate.send(&mut estate.connect(None)?, &request);
     story.exchange(
         &exchange,
         &Expected {
             status: 403,
-            far_end: FarEnd::Nobody,
+            far_end: FarEnd::NoRequest,
         },
     );
     story.quote("web02 is told", exchange.text().trim());
@@ -264,7 +264,7 @@ fn revocation(
     let catalog = Request::with_body("POST", "/puppet/v3/catalog/web02", b"facts=%7B%7D");
     let report = Request::with_body("PUT", "/puppet/v3/report/web02", b"{}");
     let mut idle = estate.connect(Some(agent))?;
-    let exchange = estate.ask(&mut idle, &Request::get("/puppet/v3/node/web02"));
+    let exchange = estate.send(&mut idle, &Request::get("/puppet/v3/node/web02"));
     story.exchange(&exchange, &seen_as(agent));
 
     let mut busy = estate.connect(Some(agent))?;
@@ -281,7 +281,7 @@ fn revocation(
     }
     estate.proxy.write_crl();
     let reload = estate.proxy.hang_up();
-    story.say(&format!(
+    story.print(&format!(
         "… web02 is revoked by CRL number {}; SIGHUP; reload {} …",
         estate.ca.crl_number(),
         reload["result"].as_str().unwrap_or("nothing")
@@ -289,12 +289,12 @@ fn revocation(
     estate.compilers.iter().for_each(StandIn::release);
     let answer = busy.read_response_to("POST");
     story.exchange(&estate.exchange(&catalog, answer), &seen_as(agent));
-    let exchange = estate.ask(&mut busy, &report);
+    let exchange = estate.send(&mut busy, &report);
     story.exchange(
         &exchange,
         &Expected {
             status: 403,
-            far_end: FarEnd::Nobody,
+            far_end: FarEnd::NoRequest,
         },
     );
     story.quote("web02 is told", exchange.text().trim());
@@ -326,7 +326,7 @@ fn death(
     let victim = member_with_a_request(estate).context("no compiler saw the catalog's request")?;
     let survivor = 1 - victim;
     let [victim, survivor] = [victim, survivor].map(|index| &estate.compilers[index]);
-    story.say(&format!(
+    story.print(&format!(
         "… {} is compiling, and is killed …",
         victim.name()
     ));
@@ -339,7 +339,7 @@ fn death(
     let exchange = estate.exchange(&catalog, answer);
     let far_end = FarEnd::Sees {
         members: &[victim.name()],
-        client: Told::Agent("web01"),
+        client: ExpectedIdentity::Agent("web01"),
     };
     story.exchange(
         &exchange,
@@ -357,7 +357,7 @@ fn death(
         exchange.arrived.len() == 1,
         &format!("{} arrivals", exchange.arrived.len()),
     );
-    story.say(&format!("The next run, with {} gone:", victim.name()));
+    story.print(&format!("The next run, with {} gone:", victim.name()));
     let mut connection = estate.connect(Some(agent))?;
     run(estate, story, &mut connection, agent, &[survivor.name()]);
     Ok(())
@@ -379,7 +379,7 @@ fn records(estate: &DemoEstate, story: &mut Story) {
 
 /// 200, and one compiler told this agent's name.
 fn seen_as(agent: &Credential) -> Expected<'_> {
-    let client = Told::Agent(&agent.certname);
+    let client = ExpectedIdentity::Agent(&agent.certname);
     let far_end = FarEnd::Sees {
         members: &["c1", "c2"],
         client,
@@ -403,12 +403,17 @@ fn member_with_a_request(estate: &DemoEstate) -> Option<usize> {
 
 /// Field lines that tell who a client is, as they stand in the raw bytes.
 fn identity_lines(request: &Recorded) -> Vec<String> {
-    let tells = |line: &&str| {
+    let is_identity = |line: &&str| {
         let line = line.to_ascii_lowercase().replace(['_', '.'], "-");
-        TELLING.iter().any(|beginning| line.starts_with(beginning))
+        IDENTITY_PREFIXES
+            .iter()
+            .any(|beginning| line.starts_with(beginning))
     };
     let text = request.raw_text();
-    text.lines().filter(tells).map(str::to_owned).collect()
+    text.lines()
+        .filter(is_identity)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn lines(fields: &[(&str, &str)]) -> String {
@@ -428,7 +433,7 @@ const FORGED: &[(&str, &str)] = &[
 ];
 
 /// Beginnings of the fields that tell who a client is.
-const TELLING: &[&str] = &[
+const IDENTITY_PREFIXES: &[&str] = &[
     "x-client-",
     "x-ssl-",
     "x-forwarded-",

@@ -60,7 +60,7 @@ impl DemoEstate {
     }
 
     /// One request on this connection.
-    pub(crate) fn ask(&self, connection: &mut Connection, request: &Request<'_>) -> Exchange {
+    pub(crate) fn send(&self, connection: &mut Connection, request: &Request<'_>) -> Exchange {
         self.forget();
         let answer = connection.try_request(
             request.method,

@@ -20,14 +20,14 @@ pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
         .build()?;
     runtime.block_on(async {
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-        let mut told = BTreeMap::new();
+        let mut printed = BTreeMap::new();
         loop {
             tokio::select! {
                 end = &mut interrupted => {
-                    tell_new(estate, &mut told);
+                    print_new_requests(estate, &mut printed);
                     return Ok(end?);
                 }
-                () = tokio::time::sleep(INTERVAL) => tell_new(estate, &mut told),
+                () = tokio::time::sleep(INTERVAL) => print_new_requests(estate, &mut printed),
             }
         }
     })
@@ -80,10 +80,10 @@ What arrives behind it:"#
 }
 
 /// Tells what has arrived since the last time.
-fn tell_new(estate: &DemoEstate, told: &mut BTreeMap<String, usize>) {
+fn print_new_requests(estate: &DemoEstate, printed: &mut BTreeMap<String, usize>) {
     for member in estate.members() {
         let requests = member.requests();
-        let count = told.entry(member.name().to_owned()).or_default();
+        let count = printed.entry(member.name().to_owned()).or_default();
         // A request that is still coming is told when it is whole.
         for request in requests.iter().skip(*count).take_while(|r| r.complete) {
             *count += 1;

@@ -27,12 +27,12 @@ pub(super) fn run(options: &Options) -> Result<()> {
     }
     let stack = Stack::start(&binary)?;
     let mut story = Story::for_terminal();
-    let told = acts::all(&stack, &mut story, options.plant).and_then(|()| story.end());
-    if told.is_ok() && options.keep {
+    let result = acts::all(&stack, &mut story, options.plant).and_then(|()| story.end());
+    if result.is_ok() && options.keep {
         stack.keep()?;
     }
     stack.end()?;
-    told
+    result
 }
 
 /// Puppet Server changes owners and the lab has names of its own (a mount namespace): both are root's to do.

@@ -29,17 +29,18 @@ pub(crate) struct Expected<'a> {
 
 /// Who behind the proxy sees a request, and what it is told of the client.
 pub(crate) enum FarEnd<'a> {
-    Nobody,
+    /// No member sees the request.
+    NoRequest,
     Sees {
         /// One of these members.
         members: &'a [&'a str],
-        client: Told<'a>,
+        client: ExpectedIdentity<'a>,
     },
 }
 
 /// What a member is told of a client.
 #[derive(Clone, Copy)]
-pub(crate) enum Told<'a> {
+pub(crate) enum ExpectedIdentity<'a> {
     Anonymous,
     Agent(&'a str),
 }
@@ -64,7 +65,7 @@ impl Story {
     }
 
     /// A plain line.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print(&self, text: &str) {
         println!("  {text}");
     }
 
@@ -87,7 +88,7 @@ impl Story {
             status(exchange),
             far_end(&exchange.arrived)
         );
-        self.tell(&line, missing);
+        self.record(&line, missing);
     }
 
     /// Answers told so far.
@@ -102,7 +103,7 @@ impl Story {
         } else {
             vec![format!("seen: {found}")]
         };
-        self.tell(claim, missing);
+        self.record(claim, missing);
     }
 
     /// As `expect`, told only if it was not seen.
@@ -136,7 +137,7 @@ impl Story {
         Ok(())
     }
 
-    fn tell(&mut self, line: &str, missing: Vec<String>) {
+    fn record(&mut self, line: &str, missing: Vec<String>) {
         if missing.is_empty() {
             self.seen += 1;
             println!("  {} {line}", self.paint(GREEN, "✓"));
@@ -174,8 +175,8 @@ impl Expected<'_> {
             Err(error) => missing.push(format!("expected {}, seen: {error}", self.status)),
         }
         match (&self.far_end, exchange.arrived.as_slice()) {
-            (FarEnd::Nobody, []) => {}
-            (FarEnd::Nobody, _) => missing.push("expected nothing behind the proxy".to_owned()),
+            (FarEnd::NoRequest, []) => {}
+            (FarEnd::NoRequest, _) => missing.push("expected nothing behind the proxy".to_owned()),
             (FarEnd::Sees { members, client }, [request]) => {
                 if !members.contains(&request.member.as_str()) {
                     missing.push(format!("expected at {}", members.join(" or ")));
@@ -191,17 +192,17 @@ impl Expected<'_> {
     }
 }
 
-impl Told<'_> {
+impl ExpectedIdentity<'_> {
     fn missing(&self, request: &Recorded) -> Option<String> {
         let (verify, dn) = match self {
             Self::Anonymous => ("NONE", None),
             Self::Agent(certname) => ("SUCCESS", Some(format!("CN={certname}"))),
         };
-        let told = request.headers.all("X-Client-Verify") == [verify]
+        let matches = request.headers.all("X-Client-Verify") == [verify]
             && request.headers.all("X-Client-DN")
                 == dn.iter().map(String::as_str).collect::<Vec<_>>();
         let dn = dn.map(|dn| format!(" {dn}")).unwrap_or_default();
-        (!told).then(|| format!("expected the client told as {verify}{dn}"))
+        (!matches).then(|| format!("expected the client told as {verify}{dn}"))
     }
 }
 
@@ -221,7 +222,7 @@ fn status(exchange: &Exchange) -> String {
 
 /// What arrived, by its own fields: `c1 saw SUCCESS CN=web01`.
 fn far_end(arrived: &[Recorded]) -> String {
-    let told = |request: &Recorded| {
+    let summary = |request: &Recorded| {
         let fields: Vec<_> = ["X-Client-Verify", "X-Client-DN"]
             .iter()
             .flat_map(|name| request.headers.all(name))
@@ -230,7 +231,7 @@ fn far_end(arrived: &[Recorded]) -> String {
     };
     match arrived {
         [] => "nobody saw it".to_owned(),
-        requests => requests.iter().map(told).collect::<Vec<_>>().join(", "),
+        requests => requests.iter().map(summary).collect::<Vec<_>>().join(", "),
     }
 }
 

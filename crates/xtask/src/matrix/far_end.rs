@@ -8,9 +8,9 @@ use super::rows::Outcome;
 pub(super) const MARK: &str = "forged";
 
 /// The client was told as this agent, once, and nothing else was said of it.
-pub(super) fn told_as(requests: &[Recorded], certname: &str) -> Outcome {
+pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
     let [request] = requests else {
-        let arrived: Vec<_> = requests.iter().map(told).collect();
+        let arrived: Vec<_> = requests.iter().map(summary).collect();
         return Outcome::Wrong(format!("not one request arrived but {arrived:?}"));
     };
     let (verdicts, names) = (
@@ -28,7 +28,7 @@ pub(super) fn told_as(requests: &[Recorded], certname: &str) -> Outcome {
 }
 
 /// Nobody was told of as verified, by nobody's reading.
-pub(super) fn nobody_verified(requests: &[Recorded]) -> Outcome {
+pub(super) fn no_client_verified(requests: &[Recorded]) -> Outcome {
     for request in requests {
         let verdicts = values(request, "x-client-verify");
         if verdicts.iter().any(|verdict| verdict.contains("SUCCESS")) || verdicts.len() > 1 {
@@ -46,11 +46,11 @@ pub(super) fn nobody_verified(requests: &[Recorded]) -> Outcome {
 pub(super) fn nothing(requests: &[Recorded]) -> Outcome {
     match requests {
         [] => Outcome::Right,
-        [request, ..] => Outcome::Wrong(format!("{} arrived", told(request))),
+        [request, ..] => Outcome::Wrong(format!("{} arrived", summary(request))),
     }
 }
 
-fn told(request: &Recorded) -> String {
+fn summary(request: &Recorded) -> String {
     format!(
         "{} {} at {}",
         request.method, request.target, request.member

@@ -101,7 +101,7 @@ impl Front {
     }
 
     /// Writes the revocation lists and has them read, whether they are any good or not.
-    pub(super) fn write_lists(&self, text: Option<&str>) {
+    pub(super) fn write_crls(&self, text: Option<&str>) {
         match self {
             Self::Ours(proxy) => {
                 write(&proxy.ssldir().join("crl.pem"), text);

@@ -1,4 +1,4 @@
-//! The rows: certificate states, ways to come in, sources of revocation, lies, classes of endpoints, faults at a reload.
+//! The rows: certificate states, entries to come in, sources of revocation, lies, classes of endpoints, faults at a reload.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPa
 use testkit::{Ca, Credential, Protocol, name_der, wait_until};
 
 use super::{
-    far_end::{MARK, nobody_verified, nothing, told_as},
+    far_end::{MARK, identified_as, no_client_verified, nothing},
     scene::{CATALOG, LIMIT, Scene, Shape},
 };
 
@@ -76,12 +76,12 @@ impl Rows<'_> {
     }
 
     fn add_shaped(&mut self, name: &str, shape: Shape, run: impl Fn(&Scene) -> Outcome + 'static) {
-        let spoken = match self.protocol {
+        let protocol = match self.protocol {
             Protocol::Http1 => "HTTP/1.1",
             Protocol::Http2 => "HTTP/2",
         };
         self.rows.push(Row {
-            name: format!("{name}, {spoken}"),
+            name: format!("{name}, {protocol}"),
             protocol: self.protocol,
             shape,
             run: Box::new(run),
@@ -96,7 +96,7 @@ fn states(rows: &mut Rows<'_>) {
     rows.add("a good certificate", |scene| good(scene, "web01"));
     rows.add("no certificate", |scene| {
         let _ = scene.anonymous().try_request("GET", CATALOG, &[], b"");
-        nobody_verified(&scene.arrived())
+        no_client_verified(&scene.arrived())
     });
     let states: [(&str, Make); 11] = [
         ("an expired certificate", |ca| {
@@ -169,7 +169,7 @@ fn of_names(ca: &Ca, names: &[&str]) -> Credential {
 
 /// How somebody comes in who was accepted a moment ago.
 #[derive(Clone, Copy)]
-enum Way {
+enum Entry {
     Full,
     Resumed,
     Live,
@@ -191,25 +191,25 @@ fn changes(rows: &mut Rows<'_>) {
         ("blocked", Change::Blocked),
         ("expired", Change::Expired),
     ];
-    let ways = [
-        ("on a new connection", Way::Full),
-        ("on a resumed session", Way::Resumed),
-        ("on an open connection", Way::Live),
+    let entries = [
+        ("on a new connection", Entry::Full),
+        ("on a resumed session", Entry::Resumed),
+        ("on an open connection", Entry::Live),
     ];
     for (change_name, change) in changes {
-        for (way_name, way) in ways {
+        for (entry_name, entry) in entries {
             let shape = match change {
                 Change::Fetched => Shape::Fetching,
                 _ => Shape::Plain,
             };
-            let name = format!("{change_name}, {way_name}");
-            rows.add_shaped(&name, shape, move |scene| changed(scene, change, way));
+            let name = format!("{change_name}, {entry_name}");
+            rows.add_shaped(&name, shape, move |scene| changed(scene, change, entry));
         }
     }
 }
 
 /// An agent is accepted, then no more; what becomes of its next request.
-fn changed(scene: &Scene, change: Change, way: Way) -> Outcome {
+fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
     let ends = 8;
     let agent = match change {
         Change::Expired => scene
@@ -236,11 +236,11 @@ fn changed(scene: &Scene, change: Change, way: Way) -> Outcome {
         }
     }
     scene.forget();
-    match way {
-        Way::Full => {
+    match entry {
+        Entry::Full => {
             let _ = client.forgetful().try_request("GET", CATALOG, &[], b"");
         }
-        Way::Resumed => match client.connect() {
+        Entry::Resumed => match client.connect() {
             Ok(mut resumed) if resumed.resumed() => {
                 let _ = resumed.try_request("GET", CATALOG, &[], b"");
             }
@@ -251,11 +251,11 @@ fn changed(scene: &Scene, change: Change, way: Way) -> Outcome {
             // Refused before a session could be resumed.
             Err(_) => {}
         },
-        Way::Live => {
+        Entry::Live => {
             let _ = live.try_request("GET", CATALOG, &[], b"");
         }
     }
-    let outcome = nobody_verified(&scene.arrived());
+    let outcome = no_client_verified(&scene.arrived());
     match change {
         Change::Expired => outcome,
         _ => outcome.and(|| good(scene, "web02")),
@@ -292,7 +292,7 @@ fn lies(rows: &mut Rows<'_>) {
             let _ = scene
                 .client(&agent)
                 .try_request("GET", CATALOG, fields, b"");
-            told_as(&scene.arrived(), "web01")
+            identified_as(&scene.arrived(), "web01")
         });
         rows.add(
             &format!("a client without a certificate sends {name}"),
@@ -300,7 +300,7 @@ fn lies(rows: &mut Rows<'_>) {
                 let _ = scene.anonymous().try_request("GET", CATALOG, fields, b"");
                 let target = "/puppet-ca/v1/certificate/ca";
                 let _ = scene.anonymous().try_request("GET", target, fields, b"");
-                nobody_verified(&scene.arrived())
+                no_client_verified(&scene.arrived())
             },
         );
     }
@@ -311,7 +311,7 @@ fn lies(rows: &mut Rows<'_>) {
             let _ = scene
                 .client(&agent)
                 .try_request("GET", CATALOG, &fields, b"");
-            told_as(&scene.arrived(), "web01")
+            identified_as(&scene.arrived(), "web01")
         });
     }
 }
@@ -321,7 +321,7 @@ fn classes(rows: &mut Rows<'_>) {
     rows.add("enrolment without a certificate has no identity", |scene| {
         let target = "/puppet-ca/v1/certificate/ca";
         match scene.anonymous().try_request("GET", target, &[], b"") {
-            Ok(answer) if answer.status == 200 => nobody_verified(&scene.arrived()),
+            Ok(answer) if answer.status == 200 => no_client_verified(&scene.arrived()),
             answer => Outcome::Wrong(format!("refused: {answer:?}")),
         }
     });
@@ -373,7 +373,7 @@ fn classes(rows: &mut Rows<'_>) {
         match scene.front.is_ours() {
             true => nothing(&scene.arrived()),
             // Told as who it is: the server refuses it.
-            false => told_as(&scene.arrived(), "web02"),
+            false => identified_as(&scene.arrived(), "web02"),
         }
     });
 }
@@ -417,7 +417,7 @@ fn faults(rows: &mut Rows<'_>) {
             scene.revoke(&out);
             scene
                 .front
-                .write_lists(text(&scene.servers.ca, &before).as_deref());
+                .write_crls(text(&scene.servers.ca, &before).as_deref());
             // Whoever acts on it at all does so within this time.
             let settled = SystemTime::now() + Duration::from_secs(2);
             wait_until(LIMIT, || (SystemTime::now() > settled).then_some(()));
@@ -432,7 +432,7 @@ fn good(scene: &Scene, certname: &str) -> Outcome {
     scene.forget();
     let target = format!("/puppet/v3/catalog/{certname}?environment=production");
     match scene.client(&agent).try_request("GET", &target, &[], b"") {
-        Ok(answer) if answer.status == 200 => told_as(&scene.arrived(), certname),
+        Ok(answer) if answer.status == 200 => identified_as(&scene.arrived(), certname),
         Ok(answer) => Outcome::Wrong(format!("a good agent was answered {}", answer.status)),
         Err(error) => Outcome::Wrong(format!("a good agent was refused: {error}")),
     }
@@ -445,5 +445,5 @@ fn never(scene: &Scene, agent: &Credential) -> Outcome {
         .client(agent)
         .forgetful()
         .try_request("GET", CATALOG, &[], b"");
-    nobody_verified(&scene.arrived())
+    no_client_verified(&scene.arrived())
 }

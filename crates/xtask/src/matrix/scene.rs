@@ -76,7 +76,7 @@ impl Scene {
         self.servers.ca.revoke(agent);
         // Where it fetches, the CA's own answer has changed with the CA.
         if self.shape == Shape::Plain {
-            self.front.write_lists(Some(&self.servers.ca.crl_pem()));
+            self.front.write_crls(Some(&self.servers.ca.crl_pem()));
         }
         let refused = Cell::new(0);
         let out = || {
@@ -84,7 +84,7 @@ impl Scene {
             let answer = client.try_request("GET", CATALOG, &[], b"");
             let is_in = answer.is_ok_and(|answer| answer.status == 200);
             refused.set(if is_in { 0 } else { refused.get() + 1 });
-            // One may be the old process, on its way out.
+            // One may be the old process, on its entry out.
             (refused.get() == REFUSALS).then_some(())
         };
         wait_until(SWAP_LIMIT, out);

@@ -10,22 +10,22 @@ use std::{
 use testkit::{Client, ClientError, Connection, Protocol, Response, Seed};
 
 use super::{
-    asks::{Ask, Asks},
     course::{Course, Working},
+    enrolled_client::{EnrolledClient, HEADERS, Trouble},
     estate::{BODY_BUFFER_BYTES, SoakEstate},
     faults::RETRY_AFTER,
     outcome::{Exchange, Received},
-    standing::{HEADERS, Standing, Trouble},
+    request_plan::{PlannedRequest, RequestPlan},
     tally::{Count, Tally},
 };
 
 /// An agent with its certificate.
 pub(super) struct Agent {
-    standing: Arc<Standing>,
+    enrolled: Arc<EnrolledClient>,
     client: Client,
     protocol: Protocol,
     choices: Seed,
-    asks: Asks,
+    plan: RequestPlan,
     slow_one_in: usize,
     headers: &'static [(&'static str, &'static str)],
 }
@@ -43,13 +43,13 @@ impl Agent {
             _ => Protocol::Http1,
         };
         let certname = format!("web{number:02}");
-        let standing = Standing::new(&certname, estate, protocol, patience);
+        let enrolled = EnrolledClient::new(&certname, estate, protocol, patience);
         let mut choices = Seed::new(estate.seed.wrapping_add(number as u64));
         Self {
-            client: standing.client(estate),
-            standing: Arc::new(standing),
+            client: enrolled.client(estate),
+            enrolled: Arc::new(enrolled),
             protocol,
-            asks: Asks::new(&certname, choices.number()),
+            plan: RequestPlan::new(&certname, choices.number()),
             choices,
             slow_one_in,
             headers: match number % 4 {
@@ -60,8 +60,8 @@ impl Agent {
     }
 
     /// How it stands, for the task that revokes certificates.
-    pub(super) fn standing(&self) -> Arc<Standing> {
-        Arc::clone(&self.standing)
+    pub(super) fn enrolled_client(&self) -> Arc<EnrolledClient> {
+        Arc::clone(&self.enrolled)
     }
 
     /// Runs until the end of the course.
@@ -78,9 +78,10 @@ impl Agent {
             let outcome = catch_unwind(run)
                 .unwrap_or_else(|_| Err(Trouble::Lost("the client panicked".to_owned())));
             if let Err(trouble) = outcome {
-                estate.ledger.forget(&self.standing.certname);
-                self.standing.judge(&trouble, REFUSED, estate, tally);
-                self.client = self.standing.client(estate);
+                estate.ledger.forget(&self.enrolled.certname);
+                self.enrolled
+                    .handle_failure(&trouble, REFUSED, estate, tally);
+                self.client = self.enrolled.client(estate);
                 thread::sleep(self.pause(PAUSE));
             }
         }
@@ -90,8 +91,8 @@ impl Agent {
     fn run(&mut self, estate: &SoakEstate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
         let mut connection = self.connect(tally)?;
         loop {
-            for group in self.asks.of_a_run().chunks(at_once(self.protocol)) {
-                if self.ask(&mut connection, group, estate, tally)? == Next::Reconnect {
+            for group in self.plan.of_a_run().chunks(at_once(self.protocol)) {
+                if self.exchange_group(&mut connection, group, estate, tally)? == Next::Reconnect {
                     return Ok(());
                 }
                 thread::sleep(self.pause(PAUSE));
@@ -133,25 +134,25 @@ impl Agent {
     }
 
     /// Sends these at once, and reads every answer.
-    fn ask(
+    fn exchange_group(
         &self,
         connection: &mut Connection,
-        group: &[Ask],
+        group: &[PlannedRequest],
         estate: &SoakEstate,
         tally: &Tally,
     ) -> Result<Next, Trouble> {
         let since = Instant::now();
-        for ask in group {
+        for request in group {
             tally.count(Count::Sent);
-            send(connection, ask, self.headers)
-                .map_err(|error| Trouble::of(&ask.target, &error))?;
-            count_upload(ask, tally);
+            send(connection, request, self.headers)
+                .map_err(|error| Trouble::of(&request.target, &error))?;
+            count_upload(request, tally);
         }
         let mut next = Next::GoOn;
-        for ask in group {
+        for request in group {
             let exchange = Exchange {
-                ask,
-                certname: &self.standing.certname,
+                request,
+                certname: &self.enrolled.certname,
                 since,
                 estate,
                 retry_after: (self.headers != OLD_HEADERS).then_some(RETRY_AFTER),
@@ -195,24 +196,24 @@ enum Next {
 
 fn send(
     connection: &mut Connection,
-    ask: &Ask,
+    request: &PlannedRequest,
     headers: &[(&str, &str)],
 ) -> Result<(), ClientError> {
-    match ask.is_chunked {
-        false => connection.send(ask.method, &ask.target, headers, &ask.body),
+    match request.is_chunked {
+        false => connection.send(request.method, &request.target, headers, &request.body),
         true => {
-            let pieces: Vec<_> = ask.body.chunks(CHUNK_BYTES).collect();
-            connection.send_chunked(ask.method, &ask.target, headers, &pieces)
+            let pieces: Vec<_> = request.body.chunks(CHUNK_BYTES).collect();
+            connection.send_chunked(request.method, &request.target, headers, &pieces)
         }
     }
 }
 
-fn count_upload(ask: &Ask, tally: &Tally) {
-    if ask.body.is_empty() {
+fn count_upload(request: &PlannedRequest, tally: &Tally) {
+    if request.body.is_empty() {
         return;
     }
     tally.count(Count::Uploads);
-    if ask.body.len() > BODY_BUFFER_BYTES[1] {
+    if request.body.len() > BODY_BUFFER_BYTES[1] {
         tally.count(Count::LargeUploads);
     }
 }

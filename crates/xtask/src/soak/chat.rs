@@ -10,16 +10,16 @@ use testkit::{ClientError, Connection, Protocol, Seed};
 
 use super::{
     course::Course,
+    enrolled_client::{EnrolledClient, Trouble, beginning},
     estate::{CHAT, SoakEstate},
     explanation::RequestFailure,
     outcome::is_recognisable,
-    standing::{Standing, Trouble, beginning},
     tally::{Count, Tally},
 };
 
 /// A client that keeps a tunnel open.
 pub(super) struct Chat {
-    standing: Arc<Standing>,
+    enrolled: Arc<EnrolledClient>,
     choices: Seed,
     messages: u64,
     /// When the tunnel worked last, or its opening began.
@@ -32,7 +32,12 @@ impl Chat {
         let certname = format!("chat{number:02}");
         Self {
             // Over HTTP/2 nothing is upgraded.
-            standing: Arc::new(Standing::new(&certname, estate, Protocol::Http1, patience)),
+            enrolled: Arc::new(EnrolledClient::new(
+                &certname,
+                estate,
+                Protocol::Http1,
+                patience,
+            )),
             choices: Seed::new(estate.seed.wrapping_add(!(number as u64))),
             messages: 0,
             seen: Instant::now(),
@@ -40,8 +45,8 @@ impl Chat {
     }
 
     /// How it stands, for whoever revokes.
-    pub(super) fn standing(&self) -> Arc<Standing> {
-        Arc::clone(&self.standing)
+    pub(super) fn enrolled_client(&self) -> Arc<EnrolledClient> {
+        Arc::clone(&self.enrolled)
     }
 
     /// Keeps a tunnel open until the end of the course, while agents hold still too.
@@ -57,7 +62,7 @@ impl Chat {
                 Err(Trouble::Ended(_)) if estate.ledger.was_killed(None, self.seen) => {
                     tally.failed(RequestFailure::Cut, TUNNEL_KILLED);
                 }
-                Err(trouble) => self.standing.judge(&trouble, CUT, estate, tally),
+                Err(trouble) => self.enrolled.handle_failure(&trouble, CUT, estate, tally),
             }
         }
     }
@@ -96,7 +101,7 @@ impl Chat {
     /// None: it was not opened, which an injected fault explains.
     fn open(&self, estate: &SoakEstate, tally: &Tally) -> Result<Option<Connection>, Trouble> {
         let ended = |error| Trouble::of("opening a tunnel", &error);
-        let mut tunnel = self.standing.client(estate).connect().map_err(ended)?;
+        let mut tunnel = self.enrolled.client(estate).connect().map_err(ended)?;
         tally.count(Count::Sent);
         tunnel.send("GET", CHAT, UPGRADE, b"").map_err(ended)?;
         let head = tunnel.read_head().map_err(ended)?;
@@ -110,8 +115,8 @@ impl Chat {
             tally.failed(failure, cause);
             return Ok(None);
         }
-        let told = format!("no tunnel: {} {}", answer.status, beginning(&answer));
-        Err(Trouble::refusal(&answer).unwrap_or(Trouble::Lost(told)))
+        let message = format!("no tunnel: {} {}", answer.status, beginning(&answer));
+        Err(Trouble::refusal(&answer).unwrap_or(Trouble::Lost(message)))
     }
 
     /// An upgrade is sent once, and does not wait for a member that is busy.
@@ -135,7 +140,7 @@ impl Chat {
     /// One that no other message is like.
     fn message(&mut self) -> Vec<u8> {
         self.messages += 1;
-        let line = format!("{} says {}\r\n\0", self.standing.certname, self.messages);
+        let line = format!("{} says {}\r\n\0", self.enrolled.certname, self.messages);
         let length = line.len() + self.choices.below(MESSAGE_BYTES_MAX);
         line.into_bytes().into_iter().cycle().take(length).collect()
     }

@@ -14,12 +14,12 @@ pub(super) struct Course {
 
 #[derive(Default)]
 struct State {
-    asked: Asked,
+    command: AgentCommand,
     working: usize,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Asked {
+enum AgentCommand {
     #[default]
     Work,
     HoldStill,
@@ -36,21 +36,21 @@ impl Course {
     /// Between two runs, without a connection: waits while agents are to hold still; false at the end.
     pub(super) fn goes_on(&self) -> bool {
         let mut state = self.state();
-        if state.asked == Asked::HoldStill {
+        if state.command == AgentCommand::HoldStill {
             state.working -= 1;
             self.changed.notify_all();
             let waited = self
                 .changed
-                .wait_while(state, |state| state.asked == Asked::HoldStill);
+                .wait_while(state, |state| state.command == AgentCommand::HoldStill);
             state = waited.unwrap_or_else(PoisonError::into_inner);
             state.working += 1;
         }
-        state.asked != Asked::End
+        state.command != AgentCommand::End
     }
 
     /// Whether agents are to work, rather than to come to an end of what they do.
     pub(super) fn is_working(&self) -> bool {
-        self.state().asked == Asked::Work
+        self.state().command == AgentCommand::Work
     }
 
     /// Waits while agents are to work, for so long at most; false if they are not to work any more.
@@ -58,20 +58,20 @@ impl Course {
         let state = self.state();
         let waited = self
             .changed
-            .wait_timeout_while(state, time, |state| state.asked == Asked::Work);
+            .wait_timeout_while(state, time, |state| state.command == AgentCommand::Work);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.asked == Asked::Work
+        state.command == AgentCommand::Work
     }
 
     /// Whether all is to end.
     pub(super) fn is_over(&self) -> bool {
-        self.state().asked == Asked::End
+        self.state().command == AgentCommand::End
     }
 
     /// Has agents hold still; whether all do within `limit`.
     pub(super) fn hold_still(&self, limit: Duration) -> bool {
         let mut state = self.state();
-        state.asked = Asked::HoldStill;
+        state.command = AgentCommand::HoldStill;
         self.changed.notify_all();
         let waited = self
             .changed
@@ -81,16 +81,16 @@ impl Course {
 
     /// Has agents work again.
     pub(super) fn go(&self) {
-        self.ask(Asked::Work);
+        self.set_command(AgentCommand::Work);
     }
 
     /// Has agents end when this is dropped, however that comes about.
-    pub(super) fn ending(&self) -> Ending<'_> {
-        Ending(self)
+    pub(super) fn end_on_drop(&self) -> EndOnDrop<'_> {
+        EndOnDrop(self)
     }
 
-    fn ask(&self, asked: Asked) {
-        self.state().asked = asked;
+    fn set_command(&self, command: AgentCommand) {
+        self.state().command = command;
         self.changed.notify_all();
     }
 
@@ -109,11 +109,11 @@ impl Drop for Working<'_> {
     }
 }
 
-/// See `Course::ending`.
-pub(super) struct Ending<'a>(&'a Course);
+/// See `Course::end_on_drop`.
+pub(super) struct EndOnDrop<'a>(&'a Course);
 
-impl Drop for Ending<'_> {
+impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.ask(Asked::End);
+        self.0.set_command(AgentCommand::End);
     }
 }

@@ -10,15 +10,15 @@ use testkit::wait_until;
 
 use super::{
     Options, Plant,
+    enrolled_client::EnrolledClient,
     estate::SoakEstate,
-    standing::Standing,
     tally::{Count, Tally},
 };
 
 /// When what is due, and whose turn it is.
 pub(super) struct Materials<'a> {
     estate: &'a SoakEstate,
-    standings: Vec<Arc<Standing>>,
+    clients: Vec<Arc<EnrolledClient>>,
     turn: usize,
     patience: Duration,
     crl_interval: Duration,
@@ -30,14 +30,14 @@ pub(super) struct Materials<'a> {
 impl<'a> Materials<'a> {
     pub(super) fn new(
         estate: &'a SoakEstate,
-        standings: Vec<Arc<Standing>>,
+        clients: Vec<Arc<EnrolledClient>>,
         options: &Options,
     ) -> Self {
         let crl_interval = Duration::from_secs_f64(options.crl_every);
         let certificate_interval = Duration::from_secs_f64(options.certificate_every);
         Self {
             estate,
-            standings,
+            clients,
             turn: 0,
             patience: options.patience(),
             crl_interval,
@@ -63,18 +63,18 @@ impl<'a> Materials<'a> {
     /// Waits until whoever was revoked has another certificate.
     pub(super) fn wait_for_all_enrolled(&self, tally: &Tally) {
         let revoked = || {
-            self.standings
+            self.clients
                 .iter()
-                .find(|standing| standing.revoked().is_some())
+                .find(|client| client.revoked().is_some())
         };
         // An agent notices between two requests, and enrols with three.
         let limit = self.patience * 2;
         if wait_until(limit, || revoked().is_none().then_some(())).is_none()
-            && let Some(standing) = revoked()
+            && let Some(client) = revoked()
         {
             tally.miss(format!(
                 "{} is revoked, and was not refused",
-                standing.certname
+                client.certname
             ));
         }
     }
@@ -82,10 +82,10 @@ impl<'a> Materials<'a> {
     fn swap_crl(&mut self, tally: &Tally) {
         let ca = &self.estate.ca;
         self.wait_for_all_enrolled(tally);
-        let standing = &self.standings[self.turn % self.standings.len()];
+        let client = &self.clients[self.turn % self.clients.len()];
         self.turn += 1;
         let begun = Instant::now();
-        let credential = standing.revoke();
+        let credential = client.revoke();
         match self.estate.plant {
             Some(Plant::Revocation) => drop(ca.renew_crl()),
             Some(Plant::Stop) => self.estate.proxy.terminate(),
@@ -93,7 +93,7 @@ impl<'a> Materials<'a> {
         }
         self.estate.proxy.write_crl();
         let number = ca.crl_number().to_string();
-        self.expect(IN_FORCE, begun, tally, || {
+        self.expect(CRL_ACTIVE, begun, tally, || {
             let status = self.estate.proxy.status();
             let mut crls = status["trust"]["crls"].as_array().into_iter().flatten();
             crls.any(|crl| crl["number"] == *number)
@@ -131,6 +131,6 @@ impl<'a> Materials<'a> {
 }
 
 /// What is waited for after a file was written.
-pub(super) const IN_FORCE: &str = "a CRL was in force";
+pub(super) const CRL_ACTIVE: &str = "a CRL was active";
 pub(super) const SHOWN: &str = "a new certificate was shown";
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

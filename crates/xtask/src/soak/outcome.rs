@@ -5,11 +5,11 @@ use std::{io::ErrorKind, time::Instant};
 use testkit::{ClientError, Connection, Response, StandIn};
 
 use super::{
-    asks::Ask,
+    enrolled_client::{Trouble, beginning},
     estate::{SERVED_BY, SoakEstate},
     explanation::{Circumstances, RequestFailure},
     faults::BUSY,
-    standing::{Trouble, beginning},
+    request_plan::PlannedRequest,
     tally::{Count, Tally},
 };
 
@@ -25,7 +25,7 @@ pub(super) enum Received {
 
 /// A request and its agent.
 pub(super) struct Exchange<'a> {
-    pub(super) ask: &'a Ask,
+    pub(super) request: &'a PlannedRequest,
     pub(super) certname: &'a str,
     /// When the request was sent.
     pub(super) since: Instant,
@@ -53,8 +53,8 @@ impl Exchange<'_> {
             return Err(self.lost(&what));
         }
         let failure = match read {
-            Ok(()) => self.judge_whole(&answer)?,
-            Err(error) => Some(self.judge_cut(&answer, &error)?),
+            Ok(()) => self.check_whole(&answer)?,
+            Err(error) => Some(self.check_cut(&answer, &error)?),
         };
         let circumstances = self.circumstances(self.failed_member(&answer).as_deref());
         let Some(failure) = failure else {
@@ -75,7 +75,7 @@ impl Exchange<'_> {
 
     /// A short answer may break off before the proxy has sent the first byte of it.
     fn without_head(&self, error: &ClientError, tally: &Tally) -> Result<Received, Trouble> {
-        let trouble = Trouble::of(&self.ask.target, error);
+        let trouble = Trouble::of(&self.request.target, error);
         let is_cut = is_recognisable(error) || error.is_closed();
         if !is_cut {
             return Err(trouble);
@@ -88,12 +88,12 @@ impl Exchange<'_> {
     }
 
     /// None: it is the right answer. An answer that is passed as whole must not be another one.
-    fn judge_whole(&self, answer: &Response) -> Result<Option<RequestFailure>, Trouble> {
+    fn check_whole(&self, answer: &Response) -> Result<Option<RequestFailure>, Trouble> {
         let is_busy =
             answer.body.kept == BUSY && answer.headers.get("Retry-After") == self.retry_after;
         let bundle = self.estate.ca.bundle_pem();
         match answer.status {
-            200 if self.ask.is_answered_by(answer, self.certname, &bundle) => Ok(None),
+            200 if self.request.is_answered_by(answer, self.certname, &bundle) => Ok(None),
             200 => Err(self.lost(&format!(
                 "another answer than to this agent's request, {} bytes: {}",
                 answer.body.length,
@@ -108,10 +108,10 @@ impl Exchange<'_> {
     }
 
     /// An answer that broke off: its end must show that, and its bytes must be the beginning of the right answer.
-    fn judge_cut(&self, answer: &Response, error: &ClientError) -> Result<RequestFailure, Trouble> {
+    fn check_cut(&self, answer: &Response, error: &ClientError) -> Result<RequestFailure, Trouble> {
         let bundle = self.estate.ca.bundle_pem();
         let is_beginning = self
-            .ask
+            .request
             .begins_with(&answer.body.kept, self.certname, &bundle);
         match is_recognisable(error) && is_beginning && answer.status == 200 {
             true => Ok(RequestFailure::Cut),
@@ -125,9 +125,9 @@ impl Exchange<'_> {
     /// `member`: the one that failed, if that is known.
     fn circumstances(&self, member: Option<&str>) -> Circumstances {
         let ledger = &self.estate.ledger;
-        let met = ledger.settle(self.certname, self.ask.number);
+        let met = ledger.settle(self.certname, self.request.number);
         Circumstances {
-            is_safe: self.ask.is_safe(),
+            is_safe: self.request.is_safe(),
             arrived: met.arrivals > 0,
             faults: met.faults,
             was_killed: ledger.was_killed(member, self.since),
@@ -149,7 +149,10 @@ impl Exchange<'_> {
     }
 
     fn lost(&self, what: &str) -> Trouble {
-        Trouble::Lost(format!("{} {}: {what}", self.ask.method, self.ask.target))
+        Trouble::Lost(format!(
+            "{} {}: {what}",
+            self.request.method, self.request.target
+        ))
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
     counters::{self, RecordSums},
     estate::SoakEstate,
     faults::MemberFault,
-    materials::{IN_FORCE, SHOWN},
+    materials::{CRL_ACTIVE, SHOWN},
     process::Sample,
     reloads::APPLIED,
     restarts::USED_AGAIN,
@@ -24,7 +24,7 @@ use crate::workspace;
 pub(super) struct Report<'a> {
     estate: &'a SoakEstate,
     options: &'a Options,
-    told: Vec<String>,
+    lines: Vec<String>,
     due: Duration,
     interval: Duration,
     measured: Option<(Sample, Sample)>,
@@ -36,7 +36,7 @@ impl<'a> Report<'a> {
         Self {
             estate,
             options,
-            told: Vec::new(),
+            lines: Vec::new(),
             due: interval,
             interval,
             measured: None,
@@ -53,7 +53,7 @@ impl<'a> Report<'a> {
             tally.miss("the proxy has gone".to_owned());
             return;
         };
-        self.tell(format!(
+        self.print(format!(
             "{:>5.0} s {:>8} requests, {} missed, {} failed by faults, {:>4} CRLs, {:>3} certificates, {:>4} enrolled; \
              {:>6} KiB, {:>4} descriptors, {:>3} threads",
             elapsed.as_secs_f64(),
@@ -89,7 +89,7 @@ impl<'a> Report<'a> {
             println!("\nNo request was lost.");
             return Ok(());
         }
-        let directory = self.keep(tally, &words)?;
+        let directory = self.save(tally, &words)?;
         bail!(
             "{} misses; what is left of the run: {}",
             tally.missed(),
@@ -101,8 +101,8 @@ impl<'a> Report<'a> {
     fn stop(&self, tally: &Tally) -> Vec<(&'static str, String)> {
         let proxy = &self.estate.proxy;
         // One that is stopping may be gone between two questions.
-        let asked = |target| proxy.try_admin("GET", target).map(|answer| answer.text());
-        let (Ok(status), Ok(metrics)) = (asked("/v1/status"), asked("/metrics")) else {
+        let query = |target| proxy.try_admin("GET", target).map(|answer| answer.text());
+        let (Ok(status), Ok(metrics)) = (query("/v1/status"), query("/metrics")) else {
             tally.miss("the proxy has gone".to_owned());
             return vec![("stderr.txt", proxy.stderr())];
         };
@@ -129,7 +129,7 @@ impl<'a> Report<'a> {
         let minutes = self.options.minutes;
         let (agents, tunnels) = (self.options.agents, self.options.tunnels);
         let seed = self.estate.seed;
-        self.tell(format!(
+        self.print(format!(
             "\n{agents} agents and {tunnels} tunnels for {minutes} minutes, PROSCENIUM_SEED={seed}\n"
         ));
         for (what, number, more) in [
@@ -164,7 +164,7 @@ impl<'a> Report<'a> {
                 count(Count::Messages),
                 format!("{} tunnels opened", count(Count::Tunnels)),
             ),
-            ("CRLs swapped", count(Count::Crls), slowest(IN_FORCE)),
+            ("CRLs swapped", count(Count::Crls), slowest(CRL_ACTIVE)),
             (
                 "agents revoked",
                 count(Count::Revoked),
@@ -197,7 +197,7 @@ impl<'a> Report<'a> {
     fn faults(&mut self, tally: &Tally) {
         let injected = MemberFault::ALL.map(|fault| self.estate.ledger.injected(fault));
         let failures = tally.failures();
-        self.tell(String::new());
+        self.print(String::new());
         self.row("faults of members", injected.iter().sum(), "");
         for (fault, times) in MemberFault::ALL.iter().zip(injected) {
             self.row("", times, fault.as_str());
@@ -210,7 +210,7 @@ impl<'a> Report<'a> {
 
     fn row(&mut self, what: &str, number: u64, more: &str) {
         let line = format!("{what:<24} {number:>10}  {more}");
-        self.tell(line.trim_end().to_owned());
+        self.print(line.trim_end().to_owned());
     }
 
     /// Memory, descriptors and threads at rest, against their bounds.
@@ -218,7 +218,7 @@ impl<'a> Report<'a> {
         let Some((warm, end)) = self.measured else {
             return;
         };
-        self.tell(format!(
+        self.print(format!(
             "\n{:<24} {:>10} {:>10} {:>10} {:>8}",
             "at rest", "warm", "end", "more", "bound"
         ));
@@ -233,7 +233,7 @@ impl<'a> Report<'a> {
             ("threads", warm.threads, end.threads, THREADS_MORE_MAX),
         ] {
             let more = end.cast_signed() - warm.cast_signed();
-            self.tell(format!(
+            self.print(format!(
                 "{what:<24} {warm:>10} {end:>10} {more:>+10} {bound:>8}"
             ));
             if more > bound.cast_signed() {
@@ -245,18 +245,18 @@ impl<'a> Report<'a> {
     }
 
     /// Everything that may tell why.
-    fn keep(&self, tally: &Tally, words: &[(&str, String)]) -> Result<PathBuf> {
+    fn save(&self, tally: &Tally, words: &[(&str, String)]) -> Result<PathBuf> {
         let proxy = &self.estate.proxy;
         let directory = workspace::target()
             .join("soak")
             .join(proxy.pid().to_string());
         fs::create_dir_all(&directory)?;
-        let told = [
+        let files = [
             ("misses.txt", tally.first_misses().join("\n")),
-            ("progress.txt", self.told.join("\n")),
+            ("progress.txt", self.lines.join("\n")),
             ("proscenium.toml", proxy.config_text()),
         ];
-        for (name, text) in told.iter().chain(words) {
+        for (name, text) in files.iter().chain(words) {
             fs::write(directory.join(name), text)?;
         }
         let records = proxy.directory().join(ACCESS_LOG);
@@ -264,9 +264,9 @@ impl<'a> Report<'a> {
         Ok(directory)
     }
 
-    fn tell(&mut self, line: String) {
+    fn print(&mut self, line: String) {
         println!("{line}");
-        self.told.push(line);
+        self.lines.push(line);
     }
 }
 

@@ -28,12 +28,12 @@ pub(super) fn all(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Res
 
 fn introduction(stack: &Stack, story: &Story) {
     println!();
-    story.say(&format!(
+    story.print(&format!(
         "puppet-agent {} → proscenium → puppetserver {}: one CA, compilers m1 and m2",
         version("puppet-agent"),
         version("puppetserver")
     ));
-    story.say("Every connection is TLS. The proxy's machine is enrolled like any other; its whole configuration:");
+    story.print("Every connection is TLS. The proxy's machine is enrolled like any other; its whole configuration:");
     story.quote("", &stack.read("proxy/proscenium.toml"));
 }
 
@@ -41,7 +41,7 @@ fn introduction(stack: &Stack, story: &Story) {
 fn enrolment(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<bool> {
     story.act("An enrolment: web01 has a key and no certificate");
     let mark = stack.mark();
-    let outcome = told(stack, story, &["agent", "web01", "--waitforcert", "0"])?;
+    let outcome = run_announced(stack, story, &["agent", "web01", "--waitforcert", "0"])?;
     ends_with(
         story,
         "the agent leaves its request and goes",
@@ -71,11 +71,11 @@ fn enrolment(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<b
         ],
     );
     if plant != Some(Plant::Enrolment) {
-        let signed = told(stack, story, &["ca", "sign", "--certname", WEB01])?;
+        let signed = run_announced(stack, story, &["ca", "sign", "--certname", WEB01])?;
         ends_with(story, "the CA signs", &signed, &[0]);
     }
     let mark = stack.mark();
-    let outcome = told(stack, story, &["enrol", "web01"])?;
+    let outcome = run_announced(stack, story, &["enrol", "web01"])?;
     ends_with(story, "the agent has its certificate", &outcome, &[0]);
     arrive(
         stack,
@@ -96,7 +96,7 @@ fn run(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
         stack.run(&["signal", "m2", "KILL"])?;
     }
     let mark = stack.mark();
-    let outcome = told(stack, story, &["agent", "web01"])?;
+    let outcome = run_announced(stack, story, &["agent", "web01"])?;
     ends_with(story, "the run changes the machine", &outcome, &[2]);
     story.quote("web01 prints", &outcome.lines_with(&["Applied catalog"]));
     arrive(
@@ -127,18 +127,18 @@ fn run(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
             .all(|arrival| arrival.verify == "SUCCESS" && arrival.dn == dn),
         &arrived
             .iter()
-            .map(Arrival::told)
+            .map(Arrival::summary)
             .collect::<Vec<_>>()
             .join(", "),
     );
-    told_in_full(stack, story);
+    certificate_facts(stack, story);
     Ok(())
 }
 
 /// The agent's file and the compilers' reports show what a compiler knew of the client.
-fn told_in_full(stack: &Stack, story: &mut Story) {
+fn certificate_facts(stack: &Stack, story: &mut Story) {
     let motd = stack.read("web01/out/motd");
-    story.say("What a compiler made of the certificate's facts, in a file of web01:");
+    story.print("What a compiler made of the certificate's facts, in a file of web01:");
     story.quote("/motd", &motd);
     story.expect(
         "the role in the certificate came to the compiler",
@@ -155,7 +155,7 @@ fn told_in_full(stack: &Stack, story: &mut Story) {
 
 fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     story.act("A forged header: web02 says that it is web01");
-    let enrolled = told(stack, story, &["enrol", "web02.auto"])?;
+    let enrolled = run_announced(stack, story, &["enrol", "web02.auto"])?;
     ends_with(story, "web02 has a certificate of its own", &enrolled, &[0]);
     let lines: Vec<_> = FORGED
         .iter()
@@ -168,11 +168,11 @@ fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()>
     let answer = if plant == Some(Plant::Forgery) {
         past_the_proxy(stack, of_another)?
     } else {
-        ask(stack, "web02.auto", of_another)?
+        curl(stack, "web02.auto", of_another)?
     };
     story.quote("web02 is told", &answer);
-    refused_by_us(stack, story, &mark, "GET", of_another);
-    ask(stack, "web02.auto", "/puppet/v3/node/web02.auto.lab.test")?;
+    refused_by_the_proxy(stack, story, &mark, "GET", of_another);
+    curl(stack, "web02.auto", "/puppet/v3/node/web02.auto.lab.test")?;
     arrive(
         stack,
         story,
@@ -189,16 +189,16 @@ fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()>
         arrived.iter().all(|arrival| !arrival.dn.contains("web01")),
         &arrived
             .iter()
-            .map(Arrival::told)
+            .map(Arrival::summary)
             .collect::<Vec<_>>()
             .join(", "),
     );
 
-    story.say("The same without a certificate:");
+    story.print("The same without a certificate:");
     let mark = stack.mark();
-    let answer = ask(stack, "-", of_another)?;
+    let answer = curl(stack, "-", of_another)?;
     story.quote("it is told", &answer);
-    refused_by_us(stack, story, &mark, "GET", of_another);
+    refused_by_the_proxy(stack, story, &mark, "GET", of_another);
     Ok(())
 }
 
@@ -206,18 +206,18 @@ fn revocation(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<
     story.act("A revoked certificate on a live connection: web02 waits for its catalog");
     let mark = stack.mark();
     let hold = stack.hold("revocation")?;
-    story.say("… puppet agent --test, whose catalog takes its time …");
+    story.print("… puppet agent --test, whose catalog takes its time …");
     let mut agent = stack.begin(&["agent", "web02.auto"], Some(&hold))?;
     let compiler = holder(&hold, &mut agent)?;
     if plant != Some(Plant::Revocation) {
-        let revoked = told(stack, story, &["ca", "revoke", "--certname", WEB02])?;
+        let revoked = run_announced(stack, story, &["ca", "revoke", "--certname", WEB02])?;
         ends_with(
             story,
             &format!("revoked, while {compiler} compiles"),
             &revoked,
             &[0],
         );
-        let taken = told(stack, story, &["crl", "web02.auto"])?;
+        let taken = run_announced(stack, story, &["crl", "web02.auto"])?;
         ends_with(
             story,
             "the proxy's machine has the new CRL, and the proxy goes by it",
@@ -237,7 +237,7 @@ fn revocation(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<
             WEB02,
         )],
     );
-    refused_by_us(
+    refused_by_the_proxy(
         stack,
         story,
         &mark,
@@ -258,12 +258,12 @@ fn death(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     story.act("A compiler's death in the middle of a catalog");
     let mark = stack.mark();
     let hold = stack.hold("death")?;
-    story.say("… puppet agent --test, whose catalog takes its time …");
+    story.print("… puppet agent --test, whose catalog takes its time …");
     let mut agent = stack.begin(&["agent", "web01"], Some(&hold))?;
     let victim = holder(&hold, &mut agent)?;
     let survivor = if victim == "m1" { "m2" } else { "m1" };
     stack.run(&["signal", &victim, "KILL"])?;
-    story.say(&format!("… {victim} is compiling, and is killed …"));
+    story.print(&format!("… {victim} is compiling, and is killed …"));
     if plant == Some(Plant::Death) {
         stack.run(&["signal", survivor, "KILL"])?;
     }
@@ -315,9 +315,9 @@ fn lost_once(stack: &Stack, story: &mut Story, mark: &Mark, victim: &str) {
 }
 
 fn next_run(stack: &Stack, story: &mut Story, survivor: &str) -> Result<()> {
-    story.say("The next run:");
+    story.print("The next run:");
     let mark = stack.mark();
-    let outcome = told(stack, story, &["agent", "web01"])?;
+    let outcome = run_announced(stack, story, &["agent", "web01"])?;
     ends_with(story, &format!("{survivor} serves it"), &outcome, &[0, 2]);
     let members = &[survivor];
     let report = by_a_compiler("PUT", "/puppet/v3/report/web01.lab.test", WEB01);
@@ -354,7 +354,7 @@ fn account(stack: &Stack, story: &mut Story, begun: &Mark) {
 }
 
 /// A command of the lab, announced, since it takes seconds.
-fn told(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<Outcome> {
+fn run_announced(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<Outcome> {
     let program = match arguments[0] {
         "agent" => "puppet agent --test",
         "enrol" => "puppet ssl bootstrap",
@@ -365,7 +365,7 @@ fn told(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<Outcome> {
         "ca" => &arguments[1..],
         _ => arguments.get(2..).unwrap_or_default(),
     };
-    story.say(&format!("… {} …", [&[program], options].concat().join(" ")));
+    story.print(&format!("… {} …", [&[program], options].concat().join(" ")));
     stack.run(arguments)
 }
 
@@ -383,15 +383,15 @@ fn ends_with(story: &mut Story, claim: &str, outcome: &Outcome, codes: &[i32]) {
 /// Each of these is in a server's log since the mark, and nowhere else; a log may be a moment late.
 fn arrive(stack: &Stack, story: &mut Story, mark: &Mark, expected: &[Expected<'_>]) {
     for expected in expected {
-        let judged = || expected.judge(&stack.arrivals_since(mark));
-        let _ = wait_until(LOGS, || judged().1.is_ok().then_some(()));
-        let (line, seen) = judged();
+        let check = || expected.check(&stack.arrivals_since(mark));
+        let _ = wait_until(LOGS, || check().1.is_ok().then_some(()));
+        let (line, seen) = check();
         story.expect(&line, seen.is_ok(), &seen.err().unwrap_or_default());
     }
 }
 
 /// 403 by our own record, and in no server's log.
-fn refused_by_us(stack: &Stack, story: &mut Story, mark: &Mark, method: &str, path: &str) {
+fn refused_by_the_proxy(stack: &Stack, story: &mut Story, mark: &Mark, method: &str, path: &str) {
     let of_path = |request: &facts::Request| request.method == method && request.path() == path;
     let record = || {
         stack
@@ -407,7 +407,7 @@ fn refused_by_us(stack: &Stack, story: &mut Story, mark: &Mark, method: &str, pa
         .collect();
     let status = record.as_ref().map_or(0, |record| record.request.status);
     let reason = record.as_ref().map_or("-", |record| record.field("reason"));
-    let seen: Vec<_> = arrived.iter().map(|arrival| arrival.told()).collect();
+    let seen: Vec<_> = arrived.iter().map(|arrival| arrival.summary()).collect();
     story.expect(
         &format!(
             "{method:4} {path:49} {status}  {}; our record: {reason}",
@@ -439,7 +439,7 @@ fn at_compilers(stack: &Stack, mark: &Mark) -> Vec<Arrival> {
 }
 
 /// With the forged lines and this agent's certificate, or none (`-`), through the proxy; the answer's text.
-fn ask(stack: &Stack, name: &str, path: &str) -> Result<String> {
+fn curl(stack: &Stack, name: &str, path: &str) -> Result<String> {
     let target = format!("{path}?environment=production");
     let lines: Vec<_> = FORGED
         .iter()

@@ -31,9 +31,9 @@ impl Arrival {
     /// None where it is no line of that form.
     pub(super) fn parse(member: &str, line: &str) -> Option<Self> {
         let (request, rest) = Request::parse(line)?;
-        let (rest, told) = rest.split_once(" verify=")?;
+        let (rest, identity) = rest.split_once(" verify=")?;
         let (_, by) = rest.split_once(" by=")?;
-        let (verify, dn) = told.split_once(" dn=")?;
+        let (verify, dn) = identity.split_once(" dn=")?;
         Some(Self {
             member: member.to_owned(),
             request,
@@ -50,7 +50,7 @@ impl Arrival {
     }
 
     /// As one word for people: `m1 saw SUCCESS CN=web01.lab.test`.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let dn = if self.dn == "-" { "" } else { &self.dn };
         format!("{} saw {} {dn}", self.member, self.verify)
             .trim_end()
@@ -91,8 +91,8 @@ impl Request {
     /// Both forms say `… "METHOD TARGET VERSION" STATUS …`; the rest comes back too.
     fn parse(line: &str) -> Option<(Self, &str)> {
         let (_, line) = line.split_once("] \"")?;
-        let (spoken, rest) = line.split_once("\" ")?;
-        let mut words = spoken.split(' ');
+        let (request_line, rest) = line.split_once("\" ")?;
+        let mut words = request_line.split(' ');
         let (method, target) = (words.next()?, words.next()?);
         let status = rest.split(' ').next()?.parse().ok()?;
         let request = Self {
@@ -129,7 +129,7 @@ pub(super) struct Expected<'a> {
 impl Expected<'_> {
     /// How the line is told, and what of it was not seen: arrivals of that method, path and status, each of them at one
     /// of the members and told as this client.
-    pub(super) fn judge(&self, arrivals: &[Arrival]) -> (String, Result<(), String>) {
+    pub(super) fn check(&self, arrivals: &[Arrival]) -> (String, Result<(), String>) {
         let of_path = |arrival: &&Arrival| {
             arrival.request.method == self.method && arrival.request.path() == self.path
         };
@@ -143,13 +143,13 @@ impl Expected<'_> {
             self.status,
             right
                 .first()
-                .map_or_else(|| "nobody saw it".to_owned(), |arrival| arrival.told())
+                .map_or_else(|| "nobody saw it".to_owned(), |arrival| arrival.summary())
         );
         // An answer of another status, as before a certificate was signed, is another exchange.
         let wrong: Vec<_> = wrong
             .iter()
             .filter(|arrival| right.is_empty() || arrival.request.status == self.status)
-            .map(|arrival| format!("{}, answered {}", arrival.told(), arrival.request.status))
+            .map(|arrival| format!("{}, answered {}", arrival.summary(), arrival.request.status))
             .collect();
         let seen = match (right.is_empty(), wrong.is_empty()) {
             (false, true) => Ok(()),

@@ -6,9 +6,9 @@ const CATALOG: &str = "/puppet/v3/catalog/web01.lab.test";
 const PUPPET: &str = "Puppet/7.23.0 Ruby/3.1.2-p20 (x86_64-linux-gnu)";
 const FETCH: &str = r#"127.0.78.10 [17:05:12.345] "GET /puppet-ca/v1/certificate_revocation_list/ca HTTP/1.1" 200 1912 12 by="-" verify=NONE dn=-"#;
 
-fn arrival(member: &str, status: u16, told: &str) -> Arrival {
+fn arrival(member: &str, status: u16, identity: &str) -> Arrival {
     let line = format!(
-        r#"127.0.78.10 [17:05:12.345] "POST {CATALOG}?environment=production HTTP/1.1" {status} 4211 312 by="{PUPPET}" {told}"#
+        r#"127.0.78.10 [17:05:12.345] "POST {CATALOG}?environment=production HTTP/1.1" {status} 4211 312 by="{PUPPET}" {identity}"#
     );
     Arrival::parse(member, &line).expect("the form of the servers' logs")
 }
@@ -31,9 +31,9 @@ fn expected() -> Expected<'static> {
 }
 
 #[test]
-fn a_request_told_as_it_should_be_is_seen() {
+fn a_request_with_the_expected_identity_is_seen() {
     let (line, seen) =
-        expected().judge(&[arrival("m1", 200, "verify=SUCCESS dn=CN=web01.lab.test")]);
+        expected().check(&[arrival("m1", 200, "verify=SUCCESS dn=CN=web01.lab.test")]);
     assert_eq!(seen, Ok(()));
     assert!(
         line.ends_with("200  m1 saw SUCCESS CN=web01.lab.test"),
@@ -42,35 +42,35 @@ fn a_request_told_as_it_should_be_is_seen() {
 }
 
 #[test]
-fn a_request_told_as_somebody_else_is_not_what_was_expected() {
-    for (member, told) in [
+fn a_request_with_another_identity_fails_the_expectation() {
+    for (member, identity) in [
         ("m1", "verify=SUCCESS dn=CN=web02.lab.test"),
         ("m1", "verify=NONE dn=-"),
         ("m1", "verify=- dn=-"),
         ("ca", "verify=SUCCESS dn=CN=web01.lab.test"),
     ] {
         let right = arrival("m2", 200, "verify=SUCCESS dn=CN=web01.lab.test");
-        let wrong = arrival(member, 200, told);
+        let wrong = arrival(member, 200, identity);
         assert!(
-            expected().judge(std::slice::from_ref(&wrong)).1.is_err(),
+            expected().check(std::slice::from_ref(&wrong)).1.is_err(),
             "{wrong:?}"
         );
         assert!(
-            expected().judge(&[right, wrong.clone()]).1.is_err(),
+            expected().check(&[right, wrong.clone()]).1.is_err(),
             "beside a right one: {wrong:?}"
         );
     }
-    assert!(expected().judge(&[]).1.is_err(), "nothing at all");
+    assert!(expected().check(&[]).1.is_err(), "nothing at all");
     assert!(
         expected()
-            .judge(&[arrival("m1", 500, "verify=SUCCESS dn=CN=web01.lab.test")])
+            .check(&[arrival("m1", 500, "verify=SUCCESS dn=CN=web01.lab.test")])
             .1
             .is_err()
     );
 }
 
 #[test]
-fn logs_and_records_that_differ_are_told() {
+fn differences_between_logs_and_records_are_reported() {
     let arrivals = [
         arrival("m1", 200, "verify=SUCCESS dn=CN=web01.lab.test"),
         arrival("m1", 200, "verify=- dn=-"),
@@ -94,7 +94,7 @@ fn logs_and_records_that_differ_are_told() {
 }
 
 #[test]
-fn events_are_no_records() {
+fn an_event_line_is_not_parsed_as_a_record() {
     assert_eq!(
         Record::parse(r#"2026-11-21T17:05:12.345678Z  INFO proscenium: serving generation=1"#),
         None

@@ -1,11 +1,11 @@
-//! What an agent asks in a run, with uploads on both sides of the proxy's buffer limit.
+//! What an agent requests in a run, with uploads on both sides of the proxy's buffer limit.
 
 use testkit::{Response, Seed};
 
 use super::{answer::Arrival, estate::BODY_BUFFER_BYTES};
 
 /// A request of a run.
-pub(super) struct Ask {
+pub(super) struct PlannedRequest {
     pub(super) method: &'static str,
     pub(super) target: String,
     pub(super) body: Vec<u8>,
@@ -26,13 +26,13 @@ enum Expected {
 }
 
 /// The requests of one agent, in order.
-pub(super) struct Asks {
+pub(super) struct RequestPlan {
     certname: String,
     choices: Seed,
     requests: u64,
 }
 
-impl Ask {
+impl PlannedRequest {
     /// Whether the proxy may send it again: Puppet's GETs that compile nothing.
     pub(super) fn is_safe(&self) -> bool {
         self.method == "GET"
@@ -64,7 +64,7 @@ impl Ask {
     }
 }
 
-impl Asks {
+impl RequestPlan {
     pub(super) fn new(certname: &str, seed: u64) -> Self {
         Self {
             certname: certname.to_owned(),
@@ -73,8 +73,8 @@ impl Asks {
         }
     }
 
-    /// What an agent asks in a run (puppet-agent 7), in its order and about its sizes.
-    pub(super) fn of_a_run(&mut self) -> Vec<Ask> {
+    /// What an agent requests in a run (puppet-agent 7), in its order and about its sizes.
+    pub(super) fn of_a_run(&mut self) -> Vec<PlannedRequest> {
         let name = self.certname.clone();
         let file = match self.choices.once_in(10) {
             true => LARGE_FILE_BYTES,
@@ -83,7 +83,7 @@ impl Asks {
         let facts = self.text("facts", 11_000);
         let report_bytes = self.report_bytes();
         let report = self.text("report", report_bytes);
-        let mut asks = vec![
+        let mut requests = vec![
             self.echo("GET", &format!("node/{name}"), 600, Vec::new()),
             self.echo("GET", "file_metadatas/pluginfacts", 300, Vec::new()),
             self.echo("GET", "file_metadatas/plugins", 12_000, Vec::new()),
@@ -94,10 +94,10 @@ impl Asks {
             self.echo("PUT", &format!("report/{name}"), 0, report),
         ];
         if self.choices.once_in(4) {
-            asks.push(of_the_ca("certificate_revocation_list/ca", Expected::Crl));
-            asks.push(of_the_ca("certificate/ca", Expected::Bundle));
+            requests.push(of_the_ca("certificate_revocation_list/ca", Expected::Crl));
+            requests.push(of_the_ca("certificate/ca", Expected::Bundle));
         }
-        asks
+        requests
     }
 
     /// As large as an agent's, or beyond each limit that the proxy is given for bodies that it buffers.
@@ -113,10 +113,16 @@ impl Asks {
         least + self.choices.below(most - least)
     }
 
-    fn echo(&mut self, method: &'static str, path: &str, bytes: usize, body: Vec<u8>) -> Ask {
+    fn echo(
+        &mut self,
+        method: &'static str,
+        path: &str,
+        bytes: usize,
+        body: Vec<u8>,
+    ) -> PlannedRequest {
         self.requests += 1;
         let number = self.requests;
-        Ask {
+        PlannedRequest {
             method,
             target: format!("/puppet/v3/{path}?environment=production&n={number}&bytes={bytes}"),
             is_chunked: !body.is_empty() && self.choices.once_in(3),
@@ -133,8 +139,8 @@ impl Asks {
     }
 }
 
-fn of_the_ca(path: &str, expected: Expected) -> Ask {
-    Ask {
+fn of_the_ca(path: &str, expected: Expected) -> PlannedRequest {
+    PlannedRequest {
         method: "GET",
         target: format!("/puppet-ca/v1/{path}"),
         body: Vec::new(),

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// A client's certificate, and whether a CRL names it.
-pub(super) struct Standing {
+pub(super) struct EnrolledClient {
     pub(super) certname: String,
     protocol: Protocol,
     patience: Duration,
@@ -36,7 +36,7 @@ pub(super) enum Trouble {
     Lost(String),
 }
 
-impl Standing {
+impl EnrolledClient {
     /// A client with a certificate.
     pub(super) fn new(
         certname: &str,
@@ -74,7 +74,7 @@ impl Standing {
     }
 
     /// Whoever is revoked has to be refused, soon, and enrols anew; whoever is not, never.
-    pub(super) fn judge(
+    pub(super) fn handle_failure(
         &self,
         trouble: &Trouble,
         refused: &'static str,
@@ -87,7 +87,7 @@ impl Standing {
                 tally.count(Count::Revoked);
                 let enrolled = self
                     .see_refusal(estate, tally)
-                    .and_then(|()| self.enrol_anew(estate, tally));
+                    .and_then(|()| self.enrol_again(estate, tally));
                 if let Err(trouble) = enrolled {
                     tally.miss(format!("{} cannot enrol anew: {trouble}", self.certname));
                 }
@@ -115,11 +115,11 @@ impl Standing {
         }
     }
 
-    fn enrol_anew(&self, estate: &SoakEstate, tally: &Tally) -> Result<(), Trouble> {
+    fn enrol_again(&self, estate: &SoakEstate, tally: &Tally) -> Result<(), Trouble> {
         let name = &self.certname;
         let anonymous = client(estate, None);
         let enrolment = Enrolment::new(name);
-        let ask = |method: &str, path: &str, body: &str| {
+        let request = |method: &str, path: &str, body: &str| {
             let target = format!("/puppet-ca/v1/{path}/{name}");
             tally.count(Count::Sent);
             let fields = [("Accept", "text/plain"), ("Content-Type", "text/plain")];
@@ -135,8 +135,8 @@ impl Standing {
                 ))),
             }
         };
-        ask("PUT", "certificate_request", enrolment.request_pem())?;
-        let certificate = ask("GET", "certificate", "")?.text();
+        request("PUT", "certificate_request", enrolment.request_pem())?;
+        let certificate = request("GET", "certificate", "")?.text();
         let credential = enrolment
             .accept(&certificate)
             .ok_or_else(|| Trouble::Lost(format!("no certificate of {name}: {certificate}")))?;
@@ -156,10 +156,10 @@ impl Standing {
 impl Trouble {
     /// What a failure means.
     pub(super) fn of(place: &str, error: &ClientError) -> Self {
-        let told = format!("{place}: {error}");
+        let message = format!("{place}: {error}");
         match error.is_closed() || matches!(error, ClientError::Reset(REFUSED_STREAM)) {
-            true => Self::Ended(told),
-            false => Self::Lost(told),
+            true => Self::Ended(message),
+            false => Self::Lost(message),
         }
     }
 
@@ -173,8 +173,8 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused => f.write_str("refused as a revoked one is"),
-            Self::Ended(told) => write!(f, "the connection was ended: {told}"),
-            Self::Lost(told) => f.write_str(told),
+            Self::Ended(message) => write!(f, "the connection was ended: {message}"),
+            Self::Lost(message) => f.write_str(message),
         }
     }
 }
