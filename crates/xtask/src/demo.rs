@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: the proxy at work on loopback, each step told by what the far end saw. No Puppet is needed,
+//! `cargo xtask demo`: shows the proxy at work on loopback. Each step is checked against what the servers behind the
+//! proxy recorded. Puppet is not needed,
 //! except with `--real`.
 
 mod acts;
@@ -18,45 +19,45 @@ use clap::{Args, ValueEnum};
 use self::{estate::DemoEstate, story::Story};
 use crate::workspace;
 
-/// How the demonstration is to run.
+/// Options of the demonstration.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Leave everything running, with lines to try
+    /// Leave everything running and print commands to try
     #[arg(long)]
     keep: bool,
-    /// With Debian's Puppet Server and agent in place of stand-ins; wants root or sudo
+    /// Use Debian's Puppet Server and agent instead of stand-ins; needs root or sudo
     #[arg(long)]
     real: bool,
-    /// Make one expectation false, to see that it is noticed
+    /// Make one expectation fail, to show that the demonstration notices
     #[arg(long, hide = true, value_name = "ACT")]
     plant: Option<Plant>,
 }
 
-/// What is made to go wrong, in the world and not in the telling.
+/// A failure to inject. It changes what the servers and clients do, not what the demonstration prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Plant {
     /// The CA signs nothing
     Enrolment,
     /// One compiler is stopped before the runs
     Runs,
-    /// The forged request goes past the proxy
+    /// The forged request bypasses the proxy
     Forgery,
-    /// Nobody is revoked by the new CRL
+    /// The new CRL revokes no certificate
     Revocation,
-    /// Both compilers die
+    /// Both compilers are killed
     Death,
 }
 
-/// Builds the program and plays every act; an expectation that was not seen is an error.
+/// Builds the program and runs every act. Fails if an expectation was not seen.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.real {
         return real::run(options);
     }
     println!("Building proscenium (the first time takes some minutes)");
     let binary = workspace::build_proscenium(false)?;
-    // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.
+    // The stand-ins and the raw client panic where a test would fail. Their messages are then on the terminal.
     catch_unwind(AssertUnwindSafe(|| play(&binary, options)))
-        .unwrap_or_else(|_| Err(anyhow!("the demonstration broke off")))
+        .unwrap_or_else(|_| Err(anyhow!("the demonstration was aborted by a panic")))
 }
 
 fn play(binary: &Path, options: &Options) -> Result<()> {

@@ -1,8 +1,9 @@
-//! `cargo xtask matrix`: what becomes of an identity, row by row, judged by the bytes at the far end.
+//! `cargo xtask matrix`: checks, row by row, which client identity reaches the servers, from the bytes they receive.
 //!
-//! A row is one certificate, one entry to come in, one protocol, one lie or one fault. With `--peers` the same rows are
-//! put to other front ends of this machine, set up as their documents say. With `--crippled` the program is built without
-//! its scrub, and without asking again on live connections: rows that then fail show that they can.
+//! A row tests one certificate state, kind of connection, protocol, forged header or fault. With `--peers` the same rows
+//! run against other front ends on this machine, configured as their manuals recommend. With `--crippled` the program is
+//! built without its header scrub, and without verifying again on open connections. Some rows must then fail, which shows
+//! that the rows can detect these defects.
 
 mod crippled;
 mod far_end;
@@ -23,24 +24,24 @@ use self::{
 };
 use crate::workspace;
 
-/// What is put to whom.
+/// Options of the matrix.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Also nginx, HAProxy and Apache, those of them that are installed
+    /// Also run the rows against nginx, HAProxy and Apache, if installed
     #[arg(long)]
     peers: bool,
-    /// Also the program without parts that keep identities right: each must be found out
+    /// Also run the rows against builds without a protection of identities; each must be detected
     #[arg(long)]
     crippled: bool,
-    /// Only tell the rows' names
+    /// Only list the names of the rows
     #[arg(long)]
     list: bool,
-    /// Only rows whose name contains this
+    /// Run only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
 
-/// Prints a line a row; fails if a row of ours is wrong, or a crippled program gets by.
+/// Prints one line per row. Fails if a row of Proscenium is wrong, or if no row detects a crippled build.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.list {
         rows::all().iter().for_each(|row| println!("{}", row.name));
@@ -79,11 +80,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     match wrong[0] {
         0 => Ok(()),
-        count => bail!("{count} rows of ours are wrong"),
+        count => bail!("{count} rows of proscenium are wrong"),
     }
 }
 
-/// Each crippled program must show at least one row wrong.
+/// Each crippled build must fail at least one row.
 fn cripple(rows: &[Row]) -> Result<()> {
     for crippled in CRIPPLED {
         let Crippled { name, shown_by, .. } = crippled;
@@ -100,7 +101,7 @@ fn cripple(rows: &[Row]) -> Result<()> {
         }
         println!("without {name}: {wrong} rows WRONG");
         if wrong == 0 {
-            bail!("the rows do not notice that {name} is gone");
+            bail!("no row detects the build without {name}");
         }
     }
     Ok(())

@@ -50,7 +50,7 @@ use self::{
 };
 use crate::workspace;
 
-/// How long, how many, how often.
+/// Options of the soak.
 #[derive(Args, Clone)]
 pub(crate) struct Options {
     /// How long agents work
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Clients that each keep a tunnel open
     #[arg(long, default_value_t = 4)]
     tunnels: usize,
-    /// Seconds from one CRL to the next; each revokes one agent, which enrols anew
+    /// Seconds from one CRL to the next; each revokes one agent, which enrols again
     #[arg(long, default_value_t = 10.0)]
     crl_every: f64,
     /// Seconds from one served certificate to the next
@@ -87,36 +87,36 @@ pub(crate) struct Options {
     /// Seconds after which the proxy counts as warm
     #[arg(long, default_value_t = 150.0)]
     warm_up: f64,
-    /// Seconds within which what was written is in force, and whoever was revoked refused
+    /// Seconds within which a new file must be active and a revoked client refused
     #[arg(long, default_value_t = 5.0)]
     patience: f64,
     /// KiB by which resident memory may have grown since the proxy was warm
     #[arg(long, default_value_t = 4096)]
     growth_kib_max: u64,
-    /// Take the debug build, which is there after `cargo test`; its memory means little
+    /// Use the debug build, which exists after `cargo test`; its memory use means little
     #[arg(long)]
     debug: bool,
-    /// Make one expectation false, to see that it is noticed
+    /// Make one expectation fail, to show that the soak notices
     #[arg(long, hide = true, value_name = "FAULT")]
     plant: Option<Plant>,
 }
 
-/// What is made to go wrong, in the world and not in the telling.
+/// A failure to inject. It changes what the servers and the proxy do, not what the soak reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Plant {
-    /// A member answers one request as if another agent had asked
+    /// A member answers one request as if another agent had sent it
     Identity,
     /// A member sends one malformed answer that is not in the ledger of faults
     Failure,
     /// The CRLs revoke no client
     Revocation,
-    /// The proxy is told to stop
+    /// The soak stops the proxy
     Stop,
 }
 
-/// Builds the program and lets the estate work; whatever was missed is an error.
+/// Builds the program and runs the estate. Fails if anything was missed.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    ensure!(options.agents > 0, "without agents nothing is shown");
+    ensure!(options.agents > 0, "at least one agent is needed");
     let binary = workspace::build_proscenium(!options.debug)?;
     let seed = Seed::from_env_or_random().value();
     println!("PROSCENIUM_SEED={seed} repeats the choices of this run");
@@ -127,19 +127,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     };
     let estate = SoakEstate::start(&binary, options.plant, (seed, fault_every));
     let (tally, mut report) = (Tally::default(), Report::new(&estate, options));
-    // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.
+    // The stand-ins and the raw client panic where a test would fail. Their messages are then on the terminal.
     let worked = catch_unwind(AssertUnwindSafe(|| {
         work(&estate, options, &tally, &mut report)
     }));
     match worked {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tally.miss(format!("{error:#}")),
-        Err(_) => tally.miss("the soak broke off".to_owned()),
+        Err(_) => tally.miss("the soak was aborted by a panic".to_owned()),
     }
     report.end(&tally)
 }
 
-/// Has everybody work, and measures what the proxy holds when it is warm and at the end.
+/// Runs all agents and tunnels, and measures the proxy's resources when it is warm and at the end.
 fn work(
     estate: &SoakEstate,
     options: &Options,
@@ -153,7 +153,7 @@ fn work(
     let chats: Vec<_> = (0..options.tunnels)
         .map(|number| Chat::new(number, estate, options.patience()))
         .collect();
-    // In a short run too a tunnel is cut and an agent refused.
+    // A tunnel comes first and an agent second, so that even a short run revokes both.
     let clients = chats.iter().map(Chat::enrolled_client);
     let (first, remaining) = (clients.clone().take(1), clients.skip(1));
     let of_agents = agents.iter().map(Agent::enrolled_client);
@@ -177,7 +177,7 @@ fn work(
         }
         let begun = Instant::now();
         let mut work_for = |time: Duration, report: &mut Report<'_>| {
-            // The time at rest does not count: on a loaded machine nothing would be left of a short run.
+            // The time at rest does not count. Otherwise little of a short run would remain on a machine under load.
             let phase = Instant::now();
             while phase.elapsed() < time {
                 ensure!(estate.proxy.is_running(), "the proxy has gone");
@@ -200,23 +200,23 @@ fn work(
     })
 }
 
-/// What the proxy holds while tunnels alone stand, and idle connections to members have run out.
+/// Measures the proxy while only tunnels are open and idle connections to members have expired.
 fn still(estate: &SoakEstate, course: &Course, tunnels: usize) -> Result<Sample> {
     ensure!(
         course.hold_still(STILL_WITHIN),
-        "agents are not done within {STILL_WITHIN:?}"
+        "agents did not finish within {STILL_WITHIN:?}"
     );
     let open = || estate.proxy.metrics().sum("proscenium_tunnels_open", &[]);
     ensure!(
         wait_until(STILL_WITHIN, || (open() == tunnels as f64).then_some(())).is_some(),
-        "{} tunnels are open, and not {tunnels}",
+        "{} tunnels are open instead of {tunnels}",
         open()
     );
     let begun = Instant::now();
     let mut least = Sample::of(&estate.proxy)?;
     while begun.elapsed() < STILL_FOR {
         thread::sleep(LOOK_INTERVAL);
-        // Probes come and go: what is there all the time counts.
+        // Probes come and go, so the minimum over the time counts.
         least = least.least(&Sample::of(&estate.proxy).context("the proxy has gone")?);
     }
     Ok(least)
@@ -227,7 +227,7 @@ impl Options {
         Duration::from_secs_f64(self.minutes * 60.0)
     }
 
-    /// A short run is warm sooner.
+    /// The warm-up time; shorter in a short run.
     fn warm_up(&self) -> Duration {
         Duration::from_secs_f64(self.warm_up).min(self.length() / 3)
     }
@@ -238,7 +238,7 @@ impl Options {
 }
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// An agent ends its run first, and every answer has come by then or is lost.
+/// Enough for an agent to finish its run. An answer that has not arrived by then is lost.
 const STILL_WITHIN: Duration = Duration::from_secs(60);
 /// Longer than the estate's `keepalive` towards members.
 const STILL_FOR: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! The demonstration, run as a newcomer runs it: exit 0 when all is seen, 1 when one thing is not, lines that work.
+//! Runs the demonstration: it exits 0 if every expectation is seen and 1 if one is missed, and its printed commands work.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start programs and read the environment"
@@ -20,11 +20,11 @@ fn every_expectation_is_seen() {
 }
 
 #[test]
-fn an_expectation_not_seen_exits_1_and_says_which() {
+fn a_missed_expectation_exits_1_and_is_named() {
     for (plant, missed) in [
         ("enrolment", "GET  /puppet-ca/v1/certificate/web01"),
         ("runs", "one compiler did all the work"),
-        ("forgery", "raw bytes that arrived none says \"admin\""),
+        ("forgery", "raw bytes that arrived contain \"admin\""),
         ("revocation", "PUT  /puppet/v3/report/web02"),
         ("death", "GET  /puppet/v3/node/web01"),
     ] {
@@ -41,7 +41,7 @@ fn an_expectation_not_seen_exits_1_and_says_which() {
 
 #[test]
 fn a_real_demonstration_names_the_missing_packages() {
-    // Nothing is found on this path, whatever is installed here.
+    // No program is found on this path, even if it is installed.
     let output = demo(&["--real"]).env("PATH", "/nonexistent").output();
     let (code, text) = outcome(&output.expect("the demonstration starts"));
     assert_eq!(code, Some(1), "{text}");
@@ -50,11 +50,11 @@ fn a_real_demonstration_names_the_missing_packages() {
         text.contains("sudo apt-get install puppetserver puppet-agent curl openssl"),
         "{text}"
     );
-    assert!(!text.contains("Starting"), "nothing was begun: {text}");
+    assert!(!text.contains("Starting"), "nothing was started: {text}");
 }
 
 #[test]
-fn lines_to_try_work_as_they_are_printed() {
+fn the_printed_commands_work() {
     let mut running = RunningDemo(
         demo(&["--keep"])
             .stdout(Stdio::piped())
@@ -66,8 +66,8 @@ fn lines_to_try_work_as_they_are_printed() {
     let (cd, lines) = lines.split_first().expect("cd comes first");
     assert_eq!(lines.len(), ANSWERS.len(), "{lines:#?}");
     for (line, answer) in lines.iter().zip(ANSWERS) {
-        let said = shell(cd, line);
-        assert!(said.contains(answer), "{line}: {said}");
+        let printed = shell(cd, line);
+        assert!(printed.contains(answer), "{line}: {printed}");
     }
     let subject = shell(cd, "openssl x509 -in web03.pem -noout -subject");
     assert!(subject.contains("web03"), "{subject}");
@@ -84,10 +84,13 @@ fn lines_to_try_work_as_they_are_printed() {
         "{rest}"
     );
     assert!(!rest.contains("admin"), "{rest}");
-    assert_eq!(running.0.wait().expect("it ends").code(), Some(0));
+    assert_eq!(
+        running.0.wait().expect("the demonstration exits").code(),
+        Some(0)
+    );
 }
 
-/// What each line to try must be answered, in their order.
+/// What the output of each printed command must contain, in order.
 const ANSWERS: &[&str] = &[
     r#""name":"web01""#,
     r#""name":"web01""#,
@@ -100,12 +103,12 @@ const ANSWERS: &[&str] = &[
     "proscenium_",
 ];
 
-/// Ends with the test, whatever becomes of it.
+/// Stops the demonstration when the test ends.
 struct RunningDemo(Child);
 
 impl Drop for RunningDemo {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -125,7 +128,7 @@ fn outcome(output: &Output) -> (Option<i32>, String) {
     )
 }
 
-/// The indented lines that start a program, up to the last heading.
+/// The printed commands: indented lines that start a program, up to the last heading.
 fn lines_to_try(reader: &mut impl BufRead) -> Vec<String> {
     let mut lines = Vec::new();
     for line in reader.lines() {
@@ -138,10 +141,10 @@ fn lines_to_try(reader: &mut impl BufRead) -> Vec<String> {
             return lines;
         }
     }
-    panic!("the demonstration ended before its lines: {lines:?}")
+    panic!("the demonstration ended before it printed all commands: {lines:?}")
 }
 
-/// Standard output of a line, which must end well.
+/// Runs a command, which must succeed, and returns its standard output.
 fn shell(cd: &str, line: &str) -> String {
     let script = format!("{cd} && {line}");
     let output = Command::new("sh")

@@ -1,4 +1,4 @@
-//! The herd in short, so that the command stays right: exit 0 when no run fails, 1 when one does.
+//! Runs a small herd: the command exits 0 if no agent run fails, and 1 if one does.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start programs and read the environment"

@@ -1,4 +1,4 @@
-//! The matrix in short, so that the command stays right: a line a row, exit 0 while none of ours is wrong.
+//! Runs a few rows of the matrix: each prints one line, and the command exits 0 if no row of Proscenium is wrong.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start programs and read the environment"
@@ -7,7 +7,7 @@
 use std::process::{Command, Stdio};
 
 #[test]
-fn each_row_has_a_line_and_none_of_ours_is_wrong() {
+fn each_row_prints_a_line_and_no_row_of_the_proxy_is_wrong() {
     for (only, rows) in [
         ("two CNs", 4),
         ("blocked, on an open", 2),
@@ -19,8 +19,8 @@ fn each_row_has_a_line_and_none_of_ours_is_wrong() {
             .output()
             .expect("xtask starts");
         let text = String::from_utf8_lossy(&output.stdout);
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{text}{complaints}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{text}{stderr}");
         let ok = text
             .lines()
             .filter(|line| line.contains(only) && line.ends_with(" ok"));

@@ -1,4 +1,4 @@
-//! The soak in short, so that the command stays right: exit 0 when nothing is lost, 1 when something is.
+//! Runs a short soak: the command exits 0 if no request is lost, and 1 if one is.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start programs and read the environment"
@@ -7,8 +7,8 @@
 use std::process::{Command, Stdio};
 
 #[test]
-fn a_short_soak_loses_nothing() {
-    // Other tests share the machine, so it gets time; a debug build needs memory.
+fn a_short_soak_loses_no_request() {
+    // Other tests share the machine, so the limits are generous. A debug build needs more memory.
     let (code, text) = soak(&[
         "--minutes=0.2",
         "--crl-every=2",
@@ -43,14 +43,14 @@ fn a_short_soak_loses_nothing() {
 }
 
 #[test]
-fn an_answer_that_is_another_agents_is_a_lost_request() {
+fn an_answer_meant_for_another_agent_is_a_lost_request() {
     let (code, text) = soak(&["--minutes=0.05", "--plant=identity"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("another answer than to this agent's request"),
+        text.contains("not the answer to this agent's request"),
         "{text}"
     );
-    assert!(text.contains("what is left of the run"), "{text}");
+    assert!(text.contains("files of the run"), "{text}");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_failure_that_no_injected_fault_explains_is_a_lost_request() {
 }
 
 #[test]
-fn a_revoked_agent_that_is_served_on_is_missed() {
+fn a_revoked_agent_that_is_still_served_is_a_miss() {
     let (code, text) = soak(&[
         "--minutes=0.1",
         "--crl-every=0.5",
@@ -73,10 +73,10 @@ fn a_revoked_agent_that_is_served_on_is_missed() {
 }
 
 #[test]
-fn a_proxy_that_stops_is_missed() {
+fn a_proxy_that_stops_is_a_miss() {
     let (code, text) = soak(&["--minutes=0.1", "--crl-every=0.5", "--plant=stop"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("what is left of the run"), "{text}");
+    assert!(text.contains("files of the run"), "{text}");
 }
 
 fn soak(arguments: &[&str]) -> (Option<i32>, String) {

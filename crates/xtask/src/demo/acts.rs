@@ -1,4 +1,4 @@
-//! The acts, in order. Each tells what an operator would want to see before trusting the proxy with an estate.
+//! The acts, in order. Each shows something that an operator wants to see before trusting the proxy with an estate.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
     story::{Expected, ExpectedIdentity, FarEnd, Story},
 };
 
-/// Who is where, and the configuration.
+/// Prints the addresses and the configuration.
 pub(crate) fn introduction(estate: &DemoEstate, story: &mut Story) {
     let members: Vec<_> = estate
         .members()
@@ -24,12 +24,12 @@ pub(crate) fn introduction(estate: &DemoEstate, story: &mut Story) {
         members.join(", ")
     ));
     story.print(
-        "Every connection is TLS, certificates on both sides by one Puppet CA. The configuration:",
+        "Every connection is mutual TLS with certificates of one Puppet CA. The configuration:",
     );
     story.quote("", &estate.six_lines().join("\n"));
 }
 
-/// Every act.
+/// Runs every act.
 pub(crate) fn all(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     let web01 = enrolment(estate, story, plant)?;
     let web02 = estate.ca.agent("web02");
@@ -58,7 +58,7 @@ fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Re
 
     let bundle = send(story, Request::get("/puppet-ca/v1/certificate/ca"), 200);
     story.expect(
-        "the CA bundle came down byte for byte",
+        "the CA bundle arrived byte for byte",
         bundle.text() == estate.ca.bundle_pem(),
         &bundle.text(),
     );
@@ -84,7 +84,7 @@ fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Re
     let credential = agent.accept(&certificate.text());
     story.expect(
         &format!(
-            "a certificate of web01 over web01's own key, by \"{}\"",
+            "a certificate of web01 for web01's own key, issued by \"{}\"",
             estate.ca.name()
         ),
         credential.is_some(),
@@ -92,7 +92,10 @@ fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Re
     );
     match credential {
         Some(credential) => Ok(credential),
-        None => Err(story.end().err().context("the first expectation is told")?),
+        None => Err(story
+            .end()
+            .err()
+            .context("the certificate was not accepted, yet no expectation was missed")?),
     }
 }
 
@@ -129,7 +132,7 @@ fn runs(
     );
     let certificates = [estate.credential.cert_der.clone()];
     story.expect(
-        "both were shown the proxy's own certificate, and told of the agents' in headers",
+        "both saw the proxy's own certificate, and the agents' identities in headers",
         arrived
             .iter()
             .all(|request| request.peer_certificates == certificates),
@@ -138,7 +141,7 @@ fn runs(
     Ok(())
 }
 
-/// What an agent asks in a run, on one connection; yields what arrived.
+/// Sends the requests of an agent run on one connection and returns what arrived at the members.
 fn run(
     estate: &DemoEstate,
     story: &mut Story,
@@ -196,7 +199,7 @@ fn forgery(
     agent: &Credential,
     plant: Option<Plant>,
 ) -> Result<()> {
-    story.act("A forged header: web02 says that it is admin");
+    story.act("A forged header: web02 claims to be admin");
     let request = Request {
         headers: FORGED,
         ..Request::get("/puppet/v3/catalog/web02?environment=production")
@@ -231,7 +234,7 @@ fn forgery(
     let raw: String = exchange.arrived.iter().map(Recorded::raw_text).collect();
     story.expect(
         &format!(
-            "of {} raw bytes that arrived none says \"admin\"",
+            "none of the {} raw bytes that arrived contain \"admin\"",
             raw.len()
         ),
         !raw.is_empty() && !raw.contains("admin"),
@@ -250,7 +253,7 @@ fn forgery(
             far_end: FarEnd::NoRequest,
         },
     );
-    story.quote("web02 is told", exchange.text().trim());
+    story.quote("web02 receives", exchange.text().trim());
     Ok(())
 }
 
@@ -260,7 +263,7 @@ fn revocation(
     agent: &Credential,
     plant: Option<Plant>,
 ) -> Result<()> {
-    story.act("A revoked certificate on live connections: web02 waits for a catalog, and has an idle connection");
+    story.act("A certificate revoked on open connections: web02 waits for a catalog and has an idle connection");
     let catalog = Request::with_body("POST", "/puppet/v3/catalog/web02", b"facts=%7B%7D");
     let report = Request::with_body("PUT", "/puppet/v3/report/web02", b"{}");
     let mut idle = estate.connect(Some(agent))?;
@@ -297,12 +300,19 @@ fn revocation(
             far_end: FarEnd::NoRequest,
         },
     );
-    story.quote("web02 is told", exchange.text().trim());
+    story.quote("web02 receives", exchange.text().trim());
     for (connection, claim) in [
-        (&mut busy, "that connection is closed behind the answer"),
-        (&mut idle, "the idle connection is closed without one"),
+        (
+            &mut busy,
+            "the proxy closes that connection after the answer",
+        ),
+        (&mut idle, "the proxy closes the idle connection"),
     ] {
-        story.expect(claim, connection.is_closed_within(LIMIT), "it is open");
+        story.expect(
+            claim,
+            connection.is_closed_within(LIMIT),
+            "the connection is open",
+        );
     }
     Ok(())
 }
@@ -313,7 +323,7 @@ fn death(
     agent: &Credential,
     plant: Option<Plant>,
 ) -> Result<()> {
-    story.act("A compiler's death in the middle of a catalog");
+    story.act("A compiler is killed while it compiles a catalog");
     let catalog = Request::with_body("POST", "/puppet/v3/catalog/web01", b"facts=%7B%7D");
     let mut connection = estate.connect(Some(agent))?;
     hold(estate);
@@ -348,10 +358,10 @@ fn death(
             far_end,
         },
     );
-    story.quote("web01 is told", exchange.text().trim());
+    story.quote("web01 receives", exchange.text().trim());
     story.expect(
         &format!(
-            "the POST arrived {} time: it was not given to a second compiler",
+            "the POST arrived {} time: the proxy did not send it to a second compiler",
             exchange.arrived.len()
         ),
         exchange.arrived.len() == 1,
@@ -366,10 +376,10 @@ fn death(
 fn records(estate: &DemoEstate, story: &mut Story) {
     let answers = story.answers();
     let enough = || estate.proxy.records().len() >= answers;
-    // Records are written away from the request path, so the last may come after its answer.
+    // The proxy writes records outside the request path, so the last one may follow its answer.
     wait_until(LIMIT, || enough().then_some(()));
     let records = estate.proxy.records().len();
-    story.act("The account");
+    story.act("The access log");
     story.expect(
         &format!("{answers} answers, {records} access records"),
         answers == records,
@@ -377,7 +387,7 @@ fn records(estate: &DemoEstate, story: &mut Story) {
     );
 }
 
-/// 200, and one compiler told this agent's name.
+/// Expects a 200, and the agent's identity at one compiler.
 fn seen_as(agent: &Credential) -> Expected<'_> {
     let client = ExpectedIdentity::Agent(&agent.certname);
     let far_end = FarEnd::Sees {
@@ -395,13 +405,13 @@ fn hold(estate: &DemoEstate) {
     estate.compilers.iter().for_each(StandIn::hold);
 }
 
-/// Index of the compiler that a whole request has reached.
+/// Index of the compiler that received a complete request.
 fn member_with_a_request(estate: &DemoEstate) -> Option<usize> {
     let has_one = |member: &StandIn| member.requests().iter().any(|request| request.complete);
     wait_until(LIMIT, || estate.compilers.iter().position(has_one))
 }
 
-/// Field lines that tell who a client is, as they stand in the raw bytes.
+/// The raw field lines that carry the client's identity.
 fn identity_lines(request: &Recorded) -> Vec<String> {
     let is_identity = |line: &&str| {
         let line = line.to_ascii_lowercase().replace(['_', '.'], "-");
@@ -421,7 +431,7 @@ fn lines(fields: &[(&str, &str)]) -> String {
     fields.iter().map(line).collect()
 }
 
-/// Spellings that some server or other takes for the same field, and a nomination that would have ours removed.
+/// Spellings that some server reads as the same field, and a `Connection` header that names the proxy's own fields.
 const FORGED: &[(&str, &str)] = &[
     ("X-Client-Verify", "SUCCESS"),
     ("X-Client-DN", "CN=admin"),
@@ -432,7 +442,7 @@ const FORGED: &[(&str, &str)] = &[
     ("Connection", "keep-alive, X-Client-Verify, X-Client-DN"),
 ];
 
-/// Beginnings of the fields that tell who a client is.
+/// Prefixes of the fields that carry a client's identity.
 const IDENTITY_PREFIXES: &[&str] = &[
     "x-client-",
     "x-ssl-",
@@ -441,5 +451,5 @@ const IDENTITY_PREFIXES: &[&str] = &[
     "connection",
 ];
 
-/// Longer than anything takes that is not stuck.
+/// Timeout for each wait.
 const LIMIT: Duration = Duration::from_secs(5);

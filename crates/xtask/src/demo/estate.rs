@@ -10,7 +10,7 @@ use testkit::{
 /// Everything that runs.
 pub(crate) struct DemoEstate {
     estate: Estate,
-    /// The proxy's own certificate, towards agents and members alike.
+    /// The proxy's own certificate, shown to agents and to members.
     pub(crate) credential: Credential,
 }
 
@@ -22,7 +22,7 @@ impl Deref for DemoEstate {
     }
 }
 
-/// A request, its answer, and what arrived behind the proxy meanwhile.
+/// A request, its answer, and the requests that arrived behind the proxy meanwhile.
 pub(crate) struct Exchange {
     pub(crate) method: String,
     pub(crate) target: String,
@@ -31,7 +31,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Text of the answer; empty without one.
+    /// The body of the answer as text; empty if there is no answer.
     pub(crate) fn text(&self) -> String {
         self.answer.as_ref().map(Response::text).unwrap_or_default()
     }
@@ -51,7 +51,7 @@ impl DemoEstate {
         Self { estate, credential }
     }
 
-    /// A connection through the proxy that shows this certificate, or none.
+    /// Connects through the proxy with this certificate, or without one.
     pub(crate) fn connect(
         &self,
         credential: Option<&Credential>,
@@ -59,7 +59,7 @@ impl DemoEstate {
         self.proxy.client(credential).connect()
     }
 
-    /// One request on this connection.
+    /// Sends one request on this connection and reads the answer.
     pub(crate) fn send(&self, connection: &mut Connection, request: &Request<'_>) -> Exchange {
         self.forget();
         let answer = connection.try_request(
@@ -71,7 +71,7 @@ impl DemoEstate {
         self.exchange(request, answer)
     }
 
-    /// What became of a request; behind the proxy everything since the last `forget` is its.
+    /// The exchange of a request. Everything that arrived since the last `forget` belongs to it.
     pub(crate) fn exchange(
         &self,
         request: &Request<'_>,
@@ -85,7 +85,7 @@ impl DemoEstate {
         }
     }
 
-    /// What was asked of members, but for the proxy's own asking for the CA's list: that has no request id.
+    /// The requests that arrived at members, without the proxy's own CRL fetches, which have no request id.
     fn arrived(&self) -> Vec<Recorded> {
         let own = |request: &Recorded| {
             request.path() == CRL && request.headers.get("x-request-id").is_none()
@@ -94,7 +94,7 @@ impl DemoEstate {
         arrived.filter(|request| !own(request)).collect()
     }
 
-    /// The tables that an operator writes, as they stand in the file.
+    /// The tables that an operator writes, as in the file.
     pub(crate) fn six_lines(&self) -> Vec<String> {
         let text = self.proxy.config_text();
         text.lines()
@@ -105,10 +105,10 @@ impl DemoEstate {
     }
 }
 
-/// Where the CA has its list.
+/// Path of the CA's CRL.
 pub(crate) const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
@@ -134,7 +134,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Six lines as on a machine with a Puppet agent, and around them where this directory has what such a machine has.
+/// The six lines that suffice on a machine with a Puppet agent, and the paths that replace such a machine's defaults.
 fn configuration(servers: &Servers) -> String {
     let [first, second] = [0, 1].map(|n| servers.compilers[n].address());
     format!(

@@ -1,4 +1,4 @@
-//! `--keep`: the estate stays, with lines to try, and tells each request that arrives behind the proxy.
+//! `--keep`: leaves the estate running, prints commands to try, and prints each request that arrives behind the proxy.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,7 +9,7 @@ use super::estate::DemoEstate;
 
 /// Serves until Ctrl-C.
 pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
-    // Whoever died in the last act comes back.
+    // The last act killed a compiler.
     estate.compilers.iter().for_each(StandIn::restart);
     estate.proxy.wait_for_members(&["ca", "compilers"]);
     estate.members().for_each(StandIn::forget);
@@ -33,7 +33,7 @@ pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
     })
 }
 
-/// Puts PEM files beside the proxy's configuration.
+/// Writes PEM files next to the proxy's configuration.
 pub(crate) fn write_credentials(estate: &DemoEstate, agents: &[&Credential]) {
     estate.proxy.write("ca.pem", &estate.ca.bundle_pem(), 0o644);
     for agent in agents {
@@ -56,35 +56,35 @@ fn lines_to_try(estate: &DemoEstate) -> String {
     let url = format!("https://puppet:{port}");
     format!(
         r#"
-It all runs on, until Ctrl-C. In another terminal:
+Everything keeps running until Ctrl-C. In another terminal:
 
   cd {directory}
 
-A catalog; the same with a forged name; without a certificate; with the revoked one:
+Request a catalog: as web01, with a forged name, without a certificate, with the revoked certificate:
   {web01} '{url}/puppet/v3/catalog/web01?environment=production' -d 'facts=%7B%7D'
   {web01} '{url}/puppet/v3/catalog/web01?environment=production' -H 'X-Client-DN: CN=admin'
   {curl} '{url}/puppet/v3/catalog/web01?environment=production'
   {web02} '{url}/puppet/v3/catalog/web02?environment=production'
 
-An enrolment; the CA now signs whatever it is sent:
+Enrol an agent; the CA now signs every request:
   openssl req -new -newkey rsa:2048 -nodes -subj /CN=web03 -keyout web03.key -out web03.csr
   {curl} '{url}/puppet-ca/v1/certificate_request/web03' -H 'Content-Type: text/plain' -T web03.csr
   {curl} '{url}/puppet-ca/v1/certificate/web03' -o web03.pem
 
-What the proxy says of itself:
+Read the proxy's status and metrics:
   curl -sS --unix-socket admin.sock http://localhost/v1/status
   curl -sS --unix-socket admin.sock http://localhost/metrics
 
-What arrives behind it:"#
+What arrives behind the proxy:"#
     )
 }
 
-/// Tells what has arrived since the last time.
+/// Prints the requests that arrived since the last call.
 fn print_new_requests(estate: &DemoEstate, printed: &mut BTreeMap<String, usize>) {
     for member in estate.members() {
         let requests = member.requests();
         let count = printed.entry(member.name().to_owned()).or_default();
-        // A request that is still coming is told when it is whole.
+        // A request that is still arriving is printed when it is complete.
         for request in requests.iter().skip(*count).take_while(|r| r.complete) {
             *count += 1;
             println!("  {}", line(request));
@@ -104,5 +104,5 @@ fn line(request: &Recorded) -> String {
     )
 }
 
-/// Between two looks at what has arrived: soon enough to seem at once.
+/// Polling interval, short enough to seem immediate.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! `cargo xtask demo --real`: the same story with Debian's Puppet Server and agent, told from what they wrote themselves.
+//! `cargo xtask demo --real`: the same acts with Debian's Puppet Server and agent, checked against their own logs.
 
 mod acts;
 mod facts;
@@ -13,7 +13,7 @@ use self::stack::Stack;
 use super::{Options, story::Story};
 use crate::{lab, workspace};
 
-/// Starts a CA and two compilers in a directory of their own, plays every act, and ends what it has started.
+/// Starts a CA and two compilers in a separate directory, runs every act, and stops what it started.
 pub(super) fn run(options: &Options) -> Result<()> {
     if let Some(missing) = lab::missing() {
         bail!(
@@ -35,10 +35,11 @@ pub(super) fn run(options: &Options) -> Result<()> {
     result
 }
 
-/// Puppet Server changes owners and the lab has names of its own (a mount namespace): both are root's to do.
+/// Restarts the demonstration with sudo. Puppet Server changes file owners, and the lab's host names need a mount
+/// namespace; both need root.
 fn as_root(binary: &Path, options: &Options) -> Result<()> {
     println!(
-        "Going on with sudo: Puppet Server changes owners, and the names of the estate need a mount namespace"
+        "Restarting with sudo: Puppet Server changes file owners, and the host names of the lab need a mount namespace"
     );
     let mut command = Command::new("sudo");
     command
@@ -48,7 +49,7 @@ fn as_root(binary: &Path, options: &Options) -> Result<()> {
             "CARGO_TARGET_DIR={}",
             workspace::target().display()
         ))
-        .arg(env::current_exe().context("this program's own path")?)
+        .arg(env::current_exe().context("cannot find the path of this program")?)
         .args(["demo", "--real"])
         .args(options.keep.then_some("--keep"));
     if let Some(plant) = options.plant {

@@ -1,4 +1,4 @@
-//! The telling: one line for each exchange, ticked or crossed by what was recorded, and the count at the end.
+//! The output of the demonstration: one line per exchange, marked as seen or missed, and the total at the end.
 
 use std::{
     env,
@@ -11,7 +11,7 @@ use testkit::Recorded;
 
 use super::estate::Exchange;
 
-/// What has been told so far, and which expectations were not seen.
+/// Counts what was printed so far, and collects the expectations that were not seen.
 pub(crate) struct Story {
     coloured: bool,
     begun: Instant,
@@ -21,24 +21,24 @@ pub(crate) struct Story {
     missed: Vec<String>,
 }
 
-/// What is expected of an exchange.
+/// The expected status and the request expected behind the proxy.
 pub(crate) struct Expected<'a> {
     pub(crate) status: u16,
     pub(crate) far_end: FarEnd<'a>,
 }
 
-/// Who behind the proxy sees a request, and what it is told of the client.
+/// Which member receives a request, and which client identity it sees.
 pub(crate) enum FarEnd<'a> {
     /// No member sees the request.
     NoRequest,
     Sees {
-        /// One of these members.
+        /// Any one of these members may receive it.
         members: &'a [&'a str],
         client: ExpectedIdentity<'a>,
     },
 }
 
-/// What a member is told of a client.
+/// The client identity that the proxy passes to a member.
 #[derive(Clone, Copy)]
 pub(crate) enum ExpectedIdentity<'a> {
     Anonymous,
@@ -46,7 +46,7 @@ pub(crate) enum ExpectedIdentity<'a> {
 }
 
 impl Story {
-    /// On standard output; coloured only where that is a terminal.
+    /// Prints to standard output, in colour only if that is a terminal.
     pub(crate) fn for_terminal() -> Self {
         Self {
             coloured: stdout().is_terminal() && env::var_os("NO_COLOR").is_none(),
@@ -58,18 +58,18 @@ impl Story {
         }
     }
 
-    /// A heading.
+    /// Prints a numbered heading.
     pub(crate) fn act(&mut self, title: &str) {
         self.acts += 1;
         println!("\n{}", self.paint(BOLD, &format!("{}. {title}", self.acts)));
     }
 
-    /// A plain line.
+    /// Prints a plain line.
     pub(crate) fn print(&self, text: &str) {
         println!("  {text}");
     }
 
-    /// Something quoted, each line marked.
+    /// Prints a quotation, each line marked.
     pub(crate) fn quote(&self, speaker: &str, text: &str) {
         for (number, line) in text.lines().flat_map(wrapped).enumerate() {
             let speaker = if number == 0 { speaker } else { "" };
@@ -77,7 +77,7 @@ impl Story {
         }
     }
 
-    /// One exchange, in one line.
+    /// Prints an exchange on one line and checks it.
     pub(crate) fn exchange(&mut self, exchange: &Exchange, expected: &Expected<'_>) {
         let missing = expected.missing(exchange);
         self.answers += usize::from(exchange.answer.is_ok());
@@ -91,12 +91,12 @@ impl Story {
         self.record(&line, missing);
     }
 
-    /// Answers told so far.
+    /// How many answers were printed so far.
     pub(crate) fn answers(&self) -> usize {
         self.answers
     }
 
-    /// A claim that was seen or not; `found` says what was seen in its place.
+    /// Records whether a claim was seen. `found` is what was seen instead.
     pub(crate) fn expect(&mut self, claim: &str, seen: bool, found: &str) {
         let missing = if seen {
             Vec::new()
@@ -106,7 +106,7 @@ impl Story {
         self.record(claim, missing);
     }
 
-    /// As `expect`, told only if it was not seen.
+    /// Like `expect`, but prints the claim only if it was not seen.
     pub(crate) fn expect_quietly(&mut self, claim: &str, seen: bool) {
         if seen {
             self.seen += 1;
@@ -115,7 +115,7 @@ impl Story {
         }
     }
 
-    /// The count.
+    /// Prints the total.
     ///
     /// # Errors
     /// If an expectation was not seen.
@@ -161,7 +161,7 @@ impl Story {
 }
 
 impl Expected<'_> {
-    /// What of this was not seen.
+    /// The parts of the expectation that were not seen.
     fn missing(&self, exchange: &Exchange) -> Vec<String> {
         let mut missing = Vec::new();
         match &exchange.answer {
@@ -202,11 +202,11 @@ impl ExpectedIdentity<'_> {
             && request.headers.all("X-Client-DN")
                 == dn.iter().map(String::as_str).collect::<Vec<_>>();
         let dn = dn.map(|dn| format!(" {dn}")).unwrap_or_default();
-        (!matches).then(|| format!("expected the client told as {verify}{dn}"))
+        (!matches).then(|| format!("expected the client identity {verify}{dn}"))
     }
 }
 
-/// The request line that arrives is, byte for byte, the one that was sent.
+/// Checks that the request line arrived byte for byte as it was sent.
 fn changed(exchange: &Exchange, request: &Recorded) -> Option<String> {
     let line = format!("{} {} HTTP/1.1\r\n", exchange.method, exchange.target);
     (!request.raw.starts_with(line.as_bytes()))
@@ -220,7 +220,7 @@ fn status(exchange: &Exchange) -> String {
     }
 }
 
-/// What arrived, by its own fields: `c1 saw SUCCESS CN=web01`.
+/// The identity headers that arrived, as in `c1 saw SUCCESS CN=web01`.
 fn far_end(arrived: &[Recorded]) -> String {
     let summary = |request: &Recorded| {
         let fields: Vec<_> = ["X-Client-Verify", "X-Client-DN"]
@@ -230,12 +230,12 @@ fn far_end(arrived: &[Recorded]) -> String {
         format!("{} saw {}", request.member, fields.join(" "))
     };
     match arrived {
-        [] => "nobody saw it".to_owned(),
+        [] => "no member saw it".to_owned(),
         requests => requests.iter().map(summary).collect::<Vec<_>>().join(", "),
     }
 }
 
-/// Lines of a readable length, broken at blanks.
+/// Wraps text at blanks.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -252,7 +252,7 @@ fn wrapped(text: &str) -> Vec<String> {
     lines
 }
 
-/// Characters of a quoted line.
+/// Maximum length of a quoted line, in characters.
 const LINE_MAX: usize = 84;
 
 const BOLD: &str = "\x1b[1m";

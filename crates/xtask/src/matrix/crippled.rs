@@ -1,4 +1,4 @@
-//! The program without a part that keeps identities right, built from a copy of the tree: rows have to notice.
+//! Builds of Proscenium without one protection of identities, made from a copy of the tree. The rows must detect them.
 
 use std::{
     fs,
@@ -10,18 +10,18 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// One way to cripple it: in a file, one text becomes another.
+/// A crippled build: one text in one file is replaced with another.
 pub(super) struct Crippled {
-    /// What is missing then.
+    /// The missing protection.
     pub(super) name: &'static str,
     file: &'static str,
     from: &'static str,
     to: &'static str,
-    /// Parts of the names of rows that are to show it.
+    /// Parts of the names of the rows that must detect it.
     pub(super) shown_by: &'static [&'static str],
 }
 
-/// The ways.
+/// All crippled builds.
 pub(super) const CRIPPLED: [Crippled; 2] = [
     Crippled {
         name: "the scrub",
@@ -31,7 +31,7 @@ pub(super) const CRIPPLED: [Crippled; 2] = [
         shown_by: &["forged", "says"],
     },
     Crippled {
-        name: "asking again on live connections",
+        name: "verification on open connections",
         file: "crates/proxy/src/connection.rs",
         from: "if !standing.verification.is_current(trust.generation(), now) {",
         to: "if false && !standing.verification.is_current(trust.generation(), now) {",
@@ -40,7 +40,7 @@ pub(super) const CRIPPLED: [Crippled; 2] = [
 ];
 
 impl Crippled {
-    /// Copies the tree, changes it, and builds.
+    /// Copies the tree, replaces the text, and builds the program.
     pub(super) fn build(&self) -> Result<PathBuf> {
         let place = workspace::target().join("crippled");
         let tree = place.join("tree");
@@ -49,7 +49,7 @@ impl Crippled {
         let text = fs::read_to_string(&path)?;
         if text.matches(self.from).count() != 1 {
             bail!(
-                "{} does not have {:?} once: say here what it is now",
+                "{} does not contain {:?} exactly once: update crippled.rs",
                 self.file,
                 self.from
             );
@@ -62,13 +62,13 @@ impl Crippled {
             .env("CARGO_TARGET_DIR", &target)
             .args(["build", "--locked", "--package", "proscenium"]);
         workspace::run(&mut cargo)?;
-        let kept = place.join(self.name.replace(' ', "-"));
-        fs::copy(target.join("debug/proscenium"), &kept)?;
-        Ok(kept)
+        let binary = place.join(self.name.replace(' ', "-"));
+        fs::copy(target.join("debug/proscenium"), &binary)?;
+        Ok(binary)
     }
 }
 
-/// What git knows of the tree, as it stands.
+/// Copies the files that git tracks, with their uncommitted changes.
 fn copy(to: &Path) -> Result<()> {
     let listed = Command::new("git")
         .current_dir(workspace::root())
@@ -93,7 +93,7 @@ fn copy(to: &Path) -> Result<()> {
         let (from, to) = (workspace::root().join(name), to.join(name));
         fs::create_dir_all(to.parent().context("a file has a directory")?)?;
         let text = fs::read(&from).with_context(|| from.display().to_string())?;
-        // What has not changed keeps its time, so that it is not built again.
+        // Unchanged files keep their modification time, so cargo does not build them again.
         if fs::read(&to).ok().as_deref() != Some(&*text) {
             fs::write(&to, text)?;
         }

@@ -1,17 +1,17 @@
-//! The far end, read as servers read it: what a request that arrived says of its client.
+//! The far end: reads the client's identity from the requests that arrived, as servers read it.
 
 use testkit::Recorded;
 
 use super::rows::Outcome;
 
-/// What every forged value contains, and nothing else does.
+/// Every forged value contains this text, and no genuine value does.
 pub(super) const MARK: &str = "forged";
 
-/// The client was told as this agent, once, and nothing else was said of it.
+/// One request must have arrived, with this agent's identity and no other.
 pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
     let [request] = requests else {
         let arrived: Vec<_> = requests.iter().map(summary).collect();
-        return Outcome::Wrong(format!("not one request arrived but {arrived:?}"));
+        return Outcome::Wrong(format!("expected one request, seen {arrived:?}"));
     };
     let (verdicts, names) = (
         values(request, "x-client-verify"),
@@ -23,17 +23,17 @@ pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
             Outcome::Wrong("a forged field arrived".to_owned())
         }
         ([verdict], [name]) if verdict == "SUCCESS" && forms.contains(name) => Outcome::Right,
-        _ => Outcome::Wrong(format!("told as {verdicts:?} {names:?}")),
+        _ => Outcome::Wrong(format!("the identity was {verdicts:?} {names:?}")),
     }
 }
 
-/// Nobody was told of as verified, by nobody's reading.
+/// No request may carry a verified identity, however a server reads its headers.
 pub(super) fn no_client_verified(requests: &[Recorded]) -> Outcome {
     for request in requests {
         let verdicts = values(request, "x-client-verify");
         if verdicts.iter().any(|verdict| verdict.contains("SUCCESS")) || verdicts.len() > 1 {
             let names = values(request, "x-client-dn");
-            return Outcome::Wrong(format!("told as {verdicts:?} {names:?}"));
+            return Outcome::Wrong(format!("the identity was {verdicts:?} {names:?}"));
         }
         if request.raw_text().contains(MARK) {
             return Outcome::Wrong("a forged field arrived".to_owned());
@@ -42,7 +42,7 @@ pub(super) fn no_client_verified(requests: &[Recorded]) -> Outcome {
     Outcome::Right
 }
 
-/// Nothing arrived at all.
+/// No request may have arrived.
 pub(super) fn nothing(requests: &[Recorded]) -> Outcome {
     match requests {
         [] => Outcome::Right,
@@ -57,7 +57,7 @@ fn summary(request: &Recorded) -> String {
     )
 }
 
-/// Values of all fields that some server takes for this one: `_` and `.` are `-` to those with CGI's names.
+/// Values of all fields that some server reads as this one. Servers with CGI names treat `_` and `.` like `-`.
 fn values(request: &Recorded, wanted: &str) -> Vec<String> {
     let folded = |name: &str| name.to_ascii_lowercase().replace(['_', '.'], "-");
     let fields = request.headers.0.iter();

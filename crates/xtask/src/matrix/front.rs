@@ -1,4 +1,4 @@
-//! Front ends that the rows are put to: ours, and others, each started anew for each row.
+//! The front ends under test: Proscenium and its peers. Each row starts its own.
 
 use std::{
     fs,
@@ -17,23 +17,23 @@ use super::{
     scene::Shape,
 };
 
-/// Long enough for a loaded machine.
+/// Long enough for a machine under load.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// Who makes a front end.
+/// Starts front ends of one kind.
 pub(super) enum Maker {
-    /// Our program, where it was built.
+    /// Proscenium, with the path of its binary.
     Ours(PathBuf),
     Peer(&'static Peer),
 }
 
-/// A front end that runs.
+/// A running front end.
 pub(super) enum Front {
     Ours(Box<Proxy>),
     Peer(Box<Running>),
 }
 
-/// A peer that runs; ended when dropped.
+/// A running peer; stopped when dropped.
 pub(super) struct Running {
     peer: &'static Peer,
     directory: TempDir,
@@ -57,7 +57,7 @@ impl Maker {
         }
     }
 
-    /// Starts it in front of these servers.
+    /// Starts the front end in front of these servers.
     pub(super) fn start(
         &self,
         servers: &Servers,
@@ -100,7 +100,7 @@ impl Front {
         }
     }
 
-    /// Writes the revocation lists and has them read, whether they are any good or not.
+    /// Writes the CRL file and reloads the front end, even if the CRLs are invalid.
     pub(super) fn write_crls(&self, text: Option<&str>) {
         match self {
             Self::Ours(proxy) => {
@@ -114,7 +114,7 @@ impl Front {
         }
     }
 
-    /// Blocks an agent; false where there is no such thing.
+    /// Blocks an agent; false if the front end has no block list.
     pub(super) fn block(&self, certname: &str) -> bool {
         match self {
             Self::Ours(proxy) => {
@@ -125,7 +125,7 @@ impl Front {
         }
     }
 
-    /// Whether it is ours.
+    /// Whether this is Proscenium.
     pub(super) fn is_ours(&self) -> bool {
         matches!(self, Self::Ours(_))
     }
@@ -167,7 +167,7 @@ impl Running {
             bundle,
             child,
         };
-        // Not only its listener: a signal that comes while it starts may be lost, or its end.
+        // Wait for an answer, not only for the port: a signal during startup may be lost or stop the peer.
         let serves = || {
             TcpStream::connect(address).ok()?;
             let anonymous = Client::new(address, &running.bundle, None);

@@ -1,4 +1,4 @@
-//! Other front ends of this machine, set up for Puppet as their documents and those of Puppet say.
+//! Other front ends on this machine, configured for Puppet as their manuals and Puppet's recommend.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ pub(super) struct Peer {
     pub(super) name: &'static str,
     pub(super) program: &'static str,
     pub(super) http2: bool,
-    /// What has it read its files again.
+    /// The signal that makes it reload its files.
     pub(super) reload: Signal,
     pub(super) arguments: fn(&Path, &Path) -> Vec<String>,
     pub(super) config: fn(&Places<'_>) -> String,
 }
 
-/// Where things are.
+/// The directory and addresses for a peer's configuration.
 pub(super) struct Places<'a> {
     pub(super) directory: &'a Path,
     pub(super) port: u16,
@@ -26,7 +26,7 @@ pub(super) struct Places<'a> {
     pub(super) compilers: [String; 2],
 }
 
-/// Those that are installed.
+/// The peers that are installed.
 pub(super) fn installed() -> Vec<Maker> {
     let peers = [&NGINX, &HAPROXY, &APACHE];
     let there = peers.into_iter().filter(|peer| {

@@ -1,4 +1,5 @@
-//! The rows: certificate states, entries to come in, sources of revocation, lies, classes of endpoints, faults at a reload.
+//! The rows: certificate states, kinds of connection, sources of revocation, forged headers, endpoint classes and faults
+//! at a reload.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use super::{
     scene::{CATALOG, LIMIT, Scene, Shape},
 };
 
-/// One row.
+/// A row of the matrix.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) protocol: Protocol,
@@ -18,12 +19,12 @@ pub(super) struct Row {
     pub(super) run: Box<dyn Fn(&Scene) -> Outcome>,
 }
 
-/// What came of a row.
+/// The outcome of a row.
 pub(super) enum Outcome {
     Right,
-    /// What is wrong with it.
+    /// What went wrong.
     Wrong(String),
-    /// There is no such thing at this front end.
+    /// This front end does not have the feature.
     NotHere,
 }
 
@@ -44,7 +45,7 @@ impl Outcome {
     }
 }
 
-/// All of them.
+/// All rows.
 pub(super) fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     for protocol in [Protocol::Http1, Protocol::Http2] {
@@ -91,7 +92,7 @@ impl Rows<'_> {
 
 type Make = fn(&Ca) -> Credential;
 
-/// A certificate of each state, on a full handshake.
+/// Certificates in every state, on a full handshake.
 fn states(rows: &mut Rows<'_>) {
     rows.add("a good certificate", |scene| good(scene, "web01"));
     rows.add("no certificate", |scene| {
@@ -158,7 +159,7 @@ fn states(rows: &mut Rows<'_>) {
     });
 }
 
-/// A certificate with a CN of each of these, in this order.
+/// A certificate with several CNs, in this order.
 fn of_names(ca: &Ca, names: &[&str]) -> Credential {
     let rdns: Vec<_> = names
         .iter()
@@ -167,7 +168,7 @@ fn of_names(ca: &Ca, names: &[&str]) -> Credential {
     ca.leaf("web02").issue_as(&name_der(&rdns))
 }
 
-/// How somebody comes in who was accepted a moment ago.
+/// The kind of connection that a formerly accepted client uses.
 #[derive(Clone, Copy)]
 enum Entry {
     Full,
@@ -175,7 +176,7 @@ enum Entry {
     Live,
 }
 
-/// What makes a certificate no longer accepted.
+/// The reason why a certificate is no longer accepted.
 #[derive(Clone, Copy)]
 enum Change {
     Revoked,
@@ -208,7 +209,7 @@ fn changes(rows: &mut Rows<'_>) {
     }
 }
 
-/// An agent is accepted, then no more; what becomes of its next request.
+/// An agent is accepted, and then no longer. Its next request must not carry a verified identity.
 fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
     let ends = 8;
     let agent = match change {
@@ -245,10 +246,10 @@ fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
                 let _ = resumed.try_request("GET", CATALOG, &[], b"");
             }
             Ok(_) if scene.front.is_ours() => {
-                return Outcome::Wrong("it was no resumed session".to_owned());
+                return Outcome::Wrong("the session was not resumed".to_owned());
             }
             Ok(_) => return Outcome::NotHere,
-            // Refused before a session could be resumed.
+            // The client was refused before a session could be resumed.
             Err(_) => {}
         },
         Entry::Live => {
@@ -262,7 +263,7 @@ fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
     }
 }
 
-/// What clients say that is not theirs to say.
+/// Clients send forged identity headers.
 fn lies(rows: &mut Rows<'_>) {
     const FORGED: &str = "CN=victim-forged";
     const LIES: [(&str, &[(&str, &str)]); 10] = [
@@ -316,7 +317,7 @@ fn lies(rows: &mut Rows<'_>) {
     }
 }
 
-/// Who may ask for what.
+/// Which clients may request which endpoints.
 fn classes(rows: &mut Rows<'_>) {
     rows.add("enrolment without a certificate has no identity", |scene| {
         let target = "/puppet-ca/v1/certificate/ca";
@@ -372,13 +373,13 @@ fn classes(rows: &mut Rows<'_>) {
         let _ = scene.client(&agent).try_request("GET", CATALOG, &[], b"");
         match scene.front.is_ours() {
             true => nothing(&scene.arrived()),
-            // Told as who it is: the server refuses it.
+            // A peer passes the agent's true identity, and the server refuses the request.
             false => identified_as(&scene.arrived(), "web02"),
         }
     });
 }
 
-/// A request that asks for `pp_cli_auth`, which administers a CA.
+/// A signing request with `pp_cli_auth`, which grants administration of the CA.
 fn request_for_rights(certname: &str) -> String {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -390,10 +391,10 @@ fn request_for_rights(certname: &str) -> String {
     params.custom_extensions.push(extension);
     let request = KeyPair::generate().and_then(|key| params.serialize_request(&key));
     let pem = request.and_then(|request| request.pem());
-    pem.unwrap_or_else(|error| panic!("no request could be made: {error}"))
+    pem.unwrap_or_else(|error| panic!("cannot create a signing request: {error}"))
 }
 
-/// What is written in the place of the lists before they are read again: whoever was out stays out, and nobody else is.
+/// A fault replaces the CRL file before a reload. Revoked clients must stay refused, and valid clients accepted.
 fn faults(rows: &mut Rows<'_>) {
     type Text = fn(&Ca, &str) -> Option<String>;
     let faults: [(&str, Text); 7] = [
@@ -418,7 +419,7 @@ fn faults(rows: &mut Rows<'_>) {
             scene
                 .front
                 .write_crls(text(&scene.servers.ca, &before).as_deref());
-            // Whoever acts on it at all does so within this time.
+            // Front ends that apply the file at all do so within this time.
             let settled = SystemTime::now() + Duration::from_secs(2);
             wait_until(LIMIT, || (SystemTime::now() > settled).then_some(()));
             never(scene, &out).and(|| good(scene, "web02"))
@@ -426,7 +427,7 @@ fn faults(rows: &mut Rows<'_>) {
     }
 }
 
-/// A good agent is served, and told as who it is.
+/// A valid agent must be served, and the server must see its identity.
 fn good(scene: &Scene, certname: &str) -> Outcome {
     let agent = scene.servers.ca.agent(certname);
     scene.forget();
@@ -438,7 +439,7 @@ fn good(scene: &Scene, certname: &str) -> Outcome {
     }
 }
 
-/// This certificate makes nobody known.
+/// No request with this certificate may carry a verified identity.
 fn never(scene: &Scene, agent: &Credential) -> Outcome {
     scene.forget();
     let _ = scene

@@ -1,4 +1,4 @@
-//! One row's estate: a CA, three servers that record what arrives, and one front end.
+//! The estate of one row: a CA, three servers that record their requests, and one front end.
 
 use std::{cell::Cell, time::Duration};
 
@@ -9,26 +9,26 @@ use testkit::{
 
 use super::front::{Front, Maker};
 
-/// The catalog of the agent that most rows are about.
+/// The catalog request of `web01`, the agent in most rows.
 pub(super) const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-/// Longer than anything takes that is not stuck.
+/// Timeout for each wait.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
-/// How long a front end may take to act on a list that it was told to read.
+/// How long a front end may take to apply a CRL after a reload.
 const SWAP_LIMIT: Duration = Duration::from_secs(6);
 
-/// Refusals in a row that say that a new list is in force.
+/// Consecutive refusals after which the new CRL counts as active.
 const REFUSALS: u32 = 5;
 
-/// What is special about the front end.
+/// Where the front end gets its CRLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Lists come from files.
+    /// From files.
     Plain,
-    /// Lists come from the CA.
+    /// From the CA.
     Fetching,
 }
 
-/// One row's estate.
+/// The estate of one row.
 pub(super) struct Scene {
     pub(super) front: Front,
     pub(super) servers: Servers,
@@ -45,7 +45,7 @@ impl Scene {
             protocol,
             shape,
         };
-        // What showed that it serves is no part of the row.
+        // The requests of the startup check do not belong to the row.
         scene.forget();
         Ok(scene)
     }
@@ -58,8 +58,8 @@ impl Scene {
         self.front.client(None, self.protocol)
     }
 
-    /// What arrived at any server, without probes and without the lists that a front end fetches for itself: no agent of
-    /// such a row asks for one.
+    /// The requests that arrived at any server, without probes and without the front end's own CRL fetches. No agent in
+    /// such a row requests a CRL.
     pub(super) fn arrived(&self) -> Vec<Recorded> {
         let requests = self.servers.members().flat_map(StandIn::requests);
         requests
@@ -71,10 +71,10 @@ impl Scene {
         self.servers.forget();
     }
 
-    /// Revokes an agent and has the list read; returns when the front end acts on it, or has had the time to.
+    /// Revokes an agent and reloads the CRL. Returns when the front end refuses the agent, or when the limit is reached.
     pub(super) fn revoke(&self, agent: &Credential) {
         self.servers.ca.revoke(agent);
-        // Where it fetches, the CA's own answer has changed with the CA.
+        // A front end that fetches gets the new CRL from the CA.
         if self.shape == Shape::Plain {
             self.front.write_crls(Some(&self.servers.ca.crl_pem()));
         }
@@ -84,14 +84,14 @@ impl Scene {
             let answer = client.try_request("GET", CATALOG, &[], b"");
             let is_in = answer.is_ok_and(|answer| answer.status == 200);
             refused.set(if is_in { 0 } else { refused.get() + 1 });
-            // One may be the old process, on its entry out.
+            // A single refusal may come from an old process that is shutting down.
             (refused.get() == REFUSALS).then_some(())
         };
         wait_until(SWAP_LIMIT, out);
         self.forget();
     }
 
-    /// A connection on which a request was answered, and which stays.
+    /// Opens a connection, has one request answered on it, and leaves it open.
     pub(super) fn live(&self, client: &Client) -> Option<Connection> {
         let mut connection = client.connect().ok()?;
         let answer = connection.try_request("GET", CATALOG, &[], b"").ok()?;

@@ -59,7 +59,7 @@ impl Agent {
         }
     }
 
-    /// How it stands, for the task that revokes certificates.
+    /// The agent's certificate, for the task that revokes certificates.
     pub(super) fn enrolled_client(&self) -> Arc<EnrolledClient> {
         Arc::clone(&self.enrolled)
     }
@@ -133,7 +133,7 @@ impl Agent {
         client.trickle(bytes, rest).receive_buffer(4 << 10)
     }
 
-    /// Sends these at once, and reads every answer.
+    /// Sends these requests together, then reads every answer.
     fn exchange_group(
         &self,
         connection: &mut Connection,
@@ -169,7 +169,7 @@ impl Agent {
                         next = Next::Reconnect;
                     }
                 }
-                // The streams beside it go on.
+                // The other streams of the connection continue.
                 Received::Cut if self.protocol == Protocol::Http2 => {
                     if connection.is_last() {
                         next = Next::Reconnect;
@@ -187,7 +187,7 @@ impl Agent {
     }
 }
 
-/// What comes after an answer.
+/// Whether to use the connection for the next request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     GoOn,
@@ -237,14 +237,14 @@ fn counted(protocol: Protocol) -> Count {
     }
 }
 
-/// An agent that does not come back after a 503: for it the proxy waits until a busy member has room.
+/// Headers of an agent that does not retry after a 503. For such an agent the proxy waits until a busy member is free.
 const OLD_HEADERS: &[(&str, &str)] = &[HEADERS[0], ("X-Puppet-Version", "7.20.0")];
-/// What a revoked agent waits for.
+/// The event that ends the life of a revoked agent's certificate.
 pub(super) const REFUSED: &str = "a revoked agent was refused";
-/// Milliseconds between an answer and the next request, and for which a connection is idle after a run.
+/// Milliseconds between an answer and the next request, and milliseconds for which a connection is idle after a run.
 const PAUSE: (u64, u64) = (5, 60);
 const IDLE: (u64, u64) = (100, 1_500);
-/// Runs on one connection, in the middle.
+/// Runs on one connection, on average.
 const RUNS_A_CONNECTION: usize = 3;
 const CHUNK_BYTES: usize = 6_000;
 /// 200 KB/s: the largest answer takes a second.

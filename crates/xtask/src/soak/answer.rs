@@ -1,4 +1,4 @@
-//! What a member says to a request, which the agent works out too: any other byte, and the request is lost.
+//! The answer of a member to a request. The agent computes the same answer; if one byte differs, the request is lost.
 
 use testkit::{Recorded, Reply};
 
@@ -7,18 +7,18 @@ use super::{
     faults::MemberFault,
 };
 
-/// What arrived, by the words of which an answer consists.
+/// The parts of a request that its answer repeats.
 pub(super) struct Arrival<'a> {
     pub(super) method: &'a str,
     pub(super) target: &'a str,
-    /// What the member was told of the client: `SUCCESS`, and the subject.
+    /// The client identity that the member received: `SUCCESS`, and the subject.
     pub(super) verify: String,
     pub(super) subject: String,
     pub(super) body: &'a [u8],
 }
 
 impl<'a> Arrival<'a> {
-    /// What must arrive of an agent's request.
+    /// The request that must arrive from an agent.
     pub(super) fn of_agent(
         certname: &str,
         method: &'a str,
@@ -34,7 +34,7 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// What did arrive; a header that came twice shows.
+    /// The request that did arrive. A header that came twice makes the answer differ.
     fn recorded(request: &'a Recorded) -> Self {
         Self {
             method: &request.method,
@@ -45,7 +45,7 @@ impl<'a> Arrival<'a> {
         }
     }
 
-    /// The answer's body, as long as the target asks for.
+    /// The body of the answer, of the length given in the target.
     pub(super) fn answer(&self) -> Vec<u8> {
         let mut text = format!(
             "{} {}\n{} {}\n{} bytes, sum {:016x}\n",
@@ -64,8 +64,8 @@ impl<'a> Arrival<'a> {
     }
 }
 
-/// The reply of the compiler at this address, spoilt by a fault if there is one; none: as Puppet's. Catalogs are chunked, as
-/// Puppet Server's are.
+/// The reply of the compiler at this address, spoilt if there is a fault. `None` selects the stand-in's default reply.
+/// Catalogs are chunked, as those of Puppet Server.
 pub(super) fn reply(
     request: &Recorded,
     address: &str,
@@ -91,12 +91,12 @@ pub(super) fn reply(
     Some(reply.header(SERVED_BY, address))
 }
 
-/// Whether a request is one of a run, of which some are spoilt.
+/// Whether a request belongs to a run. Only those are spoilt.
 pub(super) fn is_counted(request: &Recorded) -> bool {
     request.path().starts_with("/puppet/")
 }
 
-/// The certname that the member was shown, and the number of the request.
+/// The certname that the member received, and the number of the request.
 pub(super) fn sender(request: &Recorded) -> (String, u64) {
     let arrival = Arrival::recorded(request);
     let certname = arrival.subject.trim_start_matches("CN=").to_owned();

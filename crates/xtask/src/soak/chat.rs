@@ -1,4 +1,4 @@
-//! One tunnel: a websocket's upgrade, then messages that have to come back as they were sent.
+//! One tunnel: a websocket upgrade, then messages that must come back unchanged.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,12 +17,12 @@ use super::{
     tally::{Count, Tally},
 };
 
-/// A client that keeps a tunnel open.
+/// A client that holds a tunnel open.
 pub(super) struct Chat {
     enrolled: Arc<EnrolledClient>,
     choices: Seed,
     messages: u64,
-    /// When the tunnel worked last, or its opening began.
+    /// When the tunnel last worked, or when its opening began.
     seen: Instant,
 }
 
@@ -31,7 +31,7 @@ impl Chat {
     pub(super) fn new(number: usize, estate: &SoakEstate, patience: Duration) -> Self {
         let certname = format!("chat{number:02}");
         Self {
-            // Over HTTP/2 nothing is upgraded.
+            // HTTP/2 has no upgrade.
             enrolled: Arc::new(EnrolledClient::new(
                 &certname,
                 estate,
@@ -44,20 +44,20 @@ impl Chat {
         }
     }
 
-    /// How it stands, for whoever revokes.
+    /// The client's certificate, for the task that revokes certificates.
     pub(super) fn enrolled_client(&self) -> Arc<EnrolledClient> {
         Arc::clone(&self.enrolled)
     }
 
-    /// Keeps a tunnel open until the end of the course, while agents hold still too.
+    /// Holds a tunnel open until the end of the course, also while agents hold still.
     pub(super) fn live(mut self, estate: &SoakEstate, course: &Course, tally: &Tally) {
         while !course.is_over() {
             let talk = AssertUnwindSafe(|| self.talk(estate, course, tally));
-            // The raw client panics where an answer brings what is meant for members alone.
+            // The raw client panics if an answer contains a header that is meant for members alone.
             let outcome = catch_unwind(talk)
                 .unwrap_or_else(|_| Err(Trouble::Lost("the client panicked".to_owned())));
             match outcome {
-                // A member is free again, or the outage over, in a moment.
+                // A member will soon be free, or the outage over.
                 Ok(()) => drop(course.works_for(REOPEN_PAUSE)),
                 Err(Trouble::Ended(_)) if estate.ledger.was_killed(None, self.seen) => {
                     tally.failed(RequestFailure::Cut, TUNNEL_KILLED);
@@ -88,7 +88,7 @@ impl Chat {
                 return Err(Trouble::Lost("another message came back".to_owned()));
             }
             tally.count(Count::Messages);
-            // It worked then; that it works now, the echo does not show.
+            // The echo shows that the tunnel worked when the message was sent, not that it works now.
             self.seen = begun;
             let pause = Duration::from_millis(50 + self.choices.below(400) as u64);
             if tunnel.is_closed_within(pause) {
@@ -98,7 +98,7 @@ impl Chat {
         Ok(())
     }
 
-    /// None: it was not opened, which an injected fault explains.
+    /// Opens a tunnel. Returns `None` if an injected fault explains that it was not opened.
     fn open(&self, estate: &SoakEstate, tally: &Tally) -> Result<Option<Connection>, Trouble> {
         let ended = |error| Trouble::of("opening a tunnel", &error);
         let mut tunnel = self.enrolled.client(estate).connect().map_err(ended)?;
@@ -119,7 +119,7 @@ impl Chat {
         Err(Trouble::refusal(&answer).unwrap_or(Trouble::Lost(message)))
     }
 
-    /// An upgrade is sent once, and does not wait for a member that is busy.
+    /// The fault that explains a refused upgrade. The proxy sends an upgrade once, and does not wait for a busy member.
     fn explained(
         &self,
         status: u16,
@@ -137,7 +137,7 @@ impl Chat {
         }
     }
 
-    /// One that no other message is like.
+    /// A message that differs from every other message.
     fn message(&mut self) -> Vec<u8> {
         self.messages += 1;
         let line = format!("{} says {}\r\n\0", self.enrolled.certname, self.messages);
@@ -146,9 +146,9 @@ impl Chat {
     }
 }
 
-/// What a revoked client with a tunnel waits for.
+/// The event that a revoked client with a tunnel expects.
 pub(super) const CUT: &str = "a revoked client's tunnel was cut";
-/// From an upgrade that no member could take to the next.
+/// Pause after an upgrade that no member could accept.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
 /// Why a tunnel was cut or not opened.
 const TUNNEL_KILLED: &str = "member restarted under a tunnel";

@@ -1,4 +1,4 @@
-//! What must add up when all is done: requests, access records, attempts and retries; and gauges that must be 0 again.
+//! Checks at the end of the run: requests, access records, attempts and retries must add up, and gauges must be 0.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ pub(super) struct RecordSums {
 }
 
 impl RecordSums {
-    /// Of the records that are written by now.
+    /// Sums over the records written so far.
     pub(super) fn of(log: &Path) -> Self {
         let mut sums = Self::default();
         let Ok(file) = File::open(log) else {
@@ -54,7 +54,7 @@ impl RecordSums {
     }
 }
 
-/// Waits until the proxy is at rest, and counts what does not add up as a miss. `log` is the access log.
+/// Waits until the proxy is at rest. Counts every difference as a miss. `log` is the access log.
 pub(super) fn check(proxy: &Proxy, log: &Path, tally: &Tally) -> RecordSums {
     let Some(metrics) = at_rest(proxy) else {
         tally.miss("the proxy has gone".to_owned());
@@ -103,7 +103,7 @@ fn compare(sums: &RecordSums, metrics: &Metrics, tally: &Tally) {
     let refused = [("result", "refused")];
     equal("refused reloads", 0, "proscenium_reloads_total", &refused);
     let (answered, sent) = (tally.counted(Count::Answered), tally.counted(Count::Sent));
-    // A request on a connection that ended because its agent is revoked may have arrived or not.
+    // The proxy may or may not have received a request on a connection that it closed because the agent is revoked.
     if !(answered..=sent).contains(&sums.requests) {
         tally.miss(format!(
             "{} access records of {sent} requests, {answered} of them answered",
@@ -112,7 +112,7 @@ fn compare(sums: &RecordSums, metrics: &Metrics, tally: &Tally) {
     }
 }
 
-/// The metrics once every gauge is 0, or as they are when that takes too long; none if the proxy does not answer.
+/// The metrics once every gauge is 0, or the current ones after the limit. `None` if the proxy does not answer.
 fn at_rest(proxy: &Proxy) -> Option<Metrics> {
     let scrape = || {
         let answer = proxy.try_admin("GET", "/metrics").ok()?;
@@ -135,7 +135,7 @@ const GAUGES: &[&str] = &[
     "proscenium_member_connections",
     "proscenium_body_buffer_bytes",
 ];
-/// Longer than idle connections to members are kept and records are buffered.
+/// Longer than idle connections to members stay open and records are buffered.
 const REST_WITHIN: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_of_requests_and_of_handshakes_are_summed_apart() {
+    fn request_records_and_handshake_records_are_summed_separately() {
         let mut sums = RecordSums::default();
         sums.add(&json!({ "status": 200, "attempts": 3 }));
         sums.add(&json!({ "status": 403, "attempts": 0 }));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_differ_from_the_records_are_missed() {
+    fn counters_that_differ_from_the_records_are_misses() {
         let mut sums = RecordSums::default();
         sums.add(&json!({ "status": 200, "attempts": 1 }));
         let tally = Tally::default();

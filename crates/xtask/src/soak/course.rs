@@ -1,11 +1,11 @@
-//! When agents work, hold still or are done: all of them at once.
+//! The course of the run: when all agents work, hold still or stop.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// What agents are to do, and how many do it.
+/// The current command to the agents, and how many agents are at work.
 #[derive(Default)]
 pub(super) struct Course {
     state: Mutex<State>,
@@ -27,13 +27,13 @@ enum AgentCommand {
 }
 
 impl Course {
-    /// An agent that works until this is dropped.
+    /// Counts an agent as working until the result is dropped.
     pub(super) fn working(&self) -> Working<'_> {
         self.state().working += 1;
         Working(self)
     }
 
-    /// Between two runs, without a connection: waits while agents are to hold still; false at the end.
+    /// Called between two runs, without a connection. Waits while agents must hold still. Returns false at the end.
     pub(super) fn goes_on(&self) -> bool {
         let mut state = self.state();
         if state.command == AgentCommand::HoldStill {
@@ -48,12 +48,12 @@ impl Course {
         state.command != AgentCommand::End
     }
 
-    /// Whether agents are to work, rather than to come to an end of what they do.
+    /// Whether agents must work. Otherwise they finish their run.
     pub(super) fn is_working(&self) -> bool {
         self.state().command == AgentCommand::Work
     }
 
-    /// Waits while agents are to work, for so long at most; false if they are not to work any more.
+    /// Waits for `time`, or until agents must stop working. Returns false if they must stop.
     pub(super) fn works_for(&self, time: Duration) -> bool {
         let state = self.state();
         let waited = self
@@ -63,12 +63,12 @@ impl Course {
         state.command == AgentCommand::Work
     }
 
-    /// Whether all is to end.
+    /// Whether the run is over.
     pub(super) fn is_over(&self) -> bool {
         self.state().command == AgentCommand::End
     }
 
-    /// Has agents hold still; whether all do within `limit`.
+    /// Makes agents hold still. Returns whether all do so within `limit`.
     pub(super) fn hold_still(&self, limit: Duration) -> bool {
         let mut state = self.state();
         state.command = AgentCommand::HoldStill;
@@ -79,12 +79,12 @@ impl Course {
         waited.unwrap_or_else(PoisonError::into_inner).0.working == 0
     }
 
-    /// Has agents work again.
+    /// Makes agents work again.
     pub(super) fn go(&self) {
         self.set_command(AgentCommand::Work);
     }
 
-    /// Has agents end when this is dropped, however that comes about.
+    /// Makes agents stop when the result is dropped, also after an error or a panic.
     pub(super) fn end_on_drop(&self) -> EndOnDrop<'_> {
         EndOnDrop(self)
     }

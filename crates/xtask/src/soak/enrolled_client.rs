@@ -1,4 +1,4 @@
-//! How a client stands with the CA: its certificate, whether a CRL names it, and what may then happen to it.
+//! A client with a certificate: whether the certificate is revoked, which failures that explains, and how it enrols again.
 
 use std::{
     fmt,
@@ -13,7 +13,7 @@ use super::{
     tally::{Count, Tally},
 };
 
-/// A client's certificate, and whether a CRL names it.
+/// A client's certificate, and whether the certificate is revoked.
 pub(super) struct EnrolledClient {
     pub(super) certname: String,
     protocol: Protocol,
@@ -26,13 +26,13 @@ struct State {
     revoked: Option<Instant>,
 }
 
-/// Why something broke off.
+/// Why an exchange or a tunnel failed.
 pub(super) enum Trouble {
-    /// Answered 403, as whoever is revoked.
+    /// The proxy answered 403 because the certificate is revoked.
     Refused,
-    /// The connection was ended without an answer, as idle ones of whoever is revoked.
+    /// The connection was closed without an answer, as idle connections of a revoked client are.
     Ended(String),
-    /// Anything else: nobody may be treated so.
+    /// Any other failure. It is always a lost request.
     Lost(String),
 }
 
@@ -56,24 +56,24 @@ impl EnrolledClient {
         }
     }
 
-    /// Who connects with the present certificate.
+    /// A raw client with the current certificate.
     pub(super) fn client(&self, estate: &SoakEstate) -> Client {
         client(estate, Some(&self.state().credential)).protocol(self.protocol)
     }
 
-    /// From now on a CRL is to name it; the certificate to name there.
+    /// Marks the client as revoked, and returns the certificate to revoke.
     pub(super) fn revoke(&self) -> Credential {
         let mut state = self.state();
         state.revoked = Some(Instant::now());
         state.credential.clone()
     }
 
-    /// Since when it is revoked and has no other certificate.
+    /// Since when the client is revoked and has no new certificate.
     pub(super) fn revoked(&self) -> Option<Instant> {
         self.state().revoked
     }
 
-    /// Whoever is revoked has to be refused, soon, and enrols anew; whoever is not, never.
+    /// Handles a failure. A revoked client must be refused soon and then enrols again. Any other failure is a miss.
     pub(super) fn handle_failure(
         &self,
         trouble: &Trouble,
@@ -89,14 +89,14 @@ impl EnrolledClient {
                     .see_refusal(estate, tally)
                     .and_then(|()| self.enrol_again(estate, tally));
                 if let Err(trouble) = enrolled {
-                    tally.miss(format!("{} cannot enrol anew: {trouble}", self.certname));
+                    tally.miss(format!("{} cannot enrol again: {trouble}", self.certname));
                 }
             }
             _ => tally.miss(format!("{}: {trouble}", self.certname)),
         }
     }
 
-    /// On a connection of its own, what is revoked is told so.
+    /// Checks that a revoked client gets the refusal on a new connection.
     fn see_refusal(&self, estate: &SoakEstate, tally: &Tally) -> Result<(), Trouble> {
         tally.count(Count::Sent);
         let target = format!("/puppet/v3/node/{}?environment=production", self.certname);
@@ -108,7 +108,7 @@ impl EnrolledClient {
         match Trouble::refusal(&answer) {
             Some(_) => Ok(()),
             None => Err(Trouble::Lost(format!(
-                "revoked, and told {} {}",
+                "revoked, but answered {} {}",
                 answer.status,
                 beginning(&answer)
             ))),
@@ -154,7 +154,7 @@ impl EnrolledClient {
 }
 
 impl Trouble {
-    /// What a failure means.
+    /// Classifies a client error.
     pub(super) fn of(place: &str, error: &ClientError) -> Self {
         let message = format!("{place}: {error}");
         match error.is_closed() || matches!(error, ClientError::Reset(REFUSED_STREAM)) {
@@ -163,7 +163,7 @@ impl Trouble {
         }
     }
 
-    /// Whether an answer is the one to whoever is revoked.
+    /// Returns `Refused` if this is the answer to a revoked client.
     pub(super) fn refusal(answer: &Response) -> Option<Self> {
         (answer.status == 403 && answer.text().contains("revoked")).then_some(Self::Refused)
     }
@@ -172,14 +172,14 @@ impl Trouble {
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused => f.write_str("refused as a revoked one is"),
-            Self::Ended(message) => write!(f, "the connection was ended: {message}"),
+            Self::Refused => f.write_str("refused as a revoked client"),
+            Self::Ended(message) => write!(f, "the connection was closed: {message}"),
             Self::Lost(message) => f.write_str(message),
         }
     }
 }
 
-/// The beginning of an answer's body, to be told.
+/// The beginning of an answer's body, for messages.
 pub(super) fn beginning(answer: &Response) -> String {
     answer.text().chars().take(200).collect()
 }
@@ -188,12 +188,12 @@ fn client(estate: &SoakEstate, credential: Option<&Credential>) -> Client {
     estate.proxy.client(credential).timeout(ANSWER_WITHIN)
 }
 
-/// What all requests say besides.
+/// Headers of all requests.
 pub(super) const HEADERS: &[(&str, &str)] = &[(
     "User-Agent",
     "Puppet/7.23.0 Ruby/3.1.2-p20 (x86_64-linux-gnu)",
 )];
-/// Not looked at (RFC 9113, 7), as a stream that was opened behind a GOAWAY.
+/// `REFUSED_STREAM` (RFC 9113, section 7): the stream was opened after a GOAWAY and was not processed.
 const REFUSED_STREAM: u32 = 7;
-/// No answer for so long is a lost request, on a loaded machine too.
+/// A request without an answer for this long is lost, even on a machine under load.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);

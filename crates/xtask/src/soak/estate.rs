@@ -1,4 +1,4 @@
-//! The estate: a CA, a CA server that signs by itself, two compilers with their faults, and the built program in front of
+//! The estate: a CA, a CA server that signs automatically, two compilers with their faults, and the built program in front of
 //! them.
 
 use std::{
@@ -60,7 +60,7 @@ impl SoakEstate {
                     };
                     compiler.answer(move |request| script.reply(request));
                 }
-                // As installed: the proxy loads what changes on disk by itself.
+                // As in an installation, the proxy loads changed files by itself.
                 proxy.materials("").with(&tables(servers))
             })
             .start();
@@ -89,13 +89,13 @@ fn tables(servers: &Servers) -> String {
     )
 }
 
-/// What a compiler answers, and which of its answers it spoils.
+/// The answers of a compiler, and which of them it spoils.
 struct Script {
     address: String,
     plan: Mutex<FaultPlan>,
     ledger: Arc<FaultLedger>,
     requests: AtomicU64,
-    /// What it does wrong once.
+    /// The planted failure, which happens once.
     plant: Option<Plant>,
 }
 
@@ -127,11 +127,11 @@ impl Script {
     }
 }
 
-/// Where a compiler switches to a websocket, and sends back what comes.
+/// The path at which a compiler switches to a websocket and echoes every message.
 pub(super) const CHAT: &str = "/chat";
 /// Field in which a compiler names itself.
 pub(super) const SERVED_BY: &str = "X-Served-By";
 /// Values of `body_buffer_max` in turn: reports of agents are smaller and larger.
 pub(super) const BODY_BUFFER_BYTES: [usize; 2] = [32 << 10, 64 << 10];
-/// Number of the request that is answered wrongly where that is planted.
+/// Number of the request that gets the planted wrong answer.
 const MISTAKEN: u64 = 5;

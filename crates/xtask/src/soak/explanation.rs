@@ -11,31 +11,31 @@ pub(super) enum RequestFailure {
     BadGateway,
     /// 503 of the proxy: no member was available.
     Unavailable,
-    /// The answer broke off, recognisably.
+    /// The answer was recognisably truncated.
     Cut,
 }
 
-/// What was done to the members while the request was under way.
+/// What happened to the members during the request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Circumstances {
     /// Whether the proxy may send the request to another member after a failure.
     pub(super) is_safe: bool,
     /// Whether the request arrived at a member.
     pub(super) arrived: bool,
-    /// The faults that it met there.
+    /// The faults that the request met at members.
     pub(super) faults: Vec<MemberFault>,
     /// The connections of the member that failed were reset.
     pub(super) was_killed: bool,
     /// How often connections of any member were reset.
     pub(super) kills: usize,
-    /// A member was restarting, so that there was no other one to try.
+    /// A member was restarting, so there was no other member to try.
     pub(super) was_unavailable: bool,
-    /// The member that failed had closed a kept connection.
+    /// The member that failed had closed a kept-alive connection.
     pub(super) closed_kept: bool,
 }
 
 impl RequestFailure {
-    /// The words in reports.
+    /// The name in reports.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Busy => "503 of the member",
@@ -45,7 +45,7 @@ impl RequestFailure {
         }
     }
 
-    /// The fault that explains the failure; none: the request is lost.
+    /// The fault that explains the failure. `None` means that the request is lost.
     pub(super) fn explained_by(self, met: &Circumstances) -> Option<&'static str> {
         let first_of = |kinds: &[MemberFault]| {
             let found = met.faults.iter().find(|fault| kinds.contains(fault));
@@ -56,27 +56,27 @@ impl RequestFailure {
             Self::Cut => first_of(&[MemberFault::ResetInBody, MemberFault::BadChunk])
                 .or_else(|| met.was_killed.then_some(KILLED)),
             Self::BadGateway => {
-                // A byte of an answer has come: such a request is not sent again.
+                // The proxy has received a byte of an answer, so it does not retry the request.
                 first_of(&[MemberFault::BadHead]).or_else(|| met.unanswered())
             }
-            // Only a request that has no member left to try gets it.
+            // Only a request without another member to try gets this answer.
             Self::Unavailable => met.was_unavailable.then(|| met.unanswered()).flatten(),
         }
     }
 }
 
 impl Circumstances {
-    /// Why an attempt brought no answer. One such attempt ends a request that may not be sent again. Any other request goes
-    /// to another member, so it fails only if something is wrong there too.
+    /// Why an attempt got no answer. One such attempt fails a request that must not be retried. Any other request goes
+    /// to another member, so it fails only if that member also fails.
     fn unanswered(&self) -> Option<&'static str> {
         let silent = [MemberFault::HangUp, MemberFault::ResetInBody];
         let faults = self.faults.iter().filter(|fault| silent.contains(fault));
         let mut causes: Vec<_> = faults.map(|fault| fault.as_str()).collect();
         causes.extend(self.was_killed.then_some(KILLED));
-        // A request that a member has seen did not end with the connection that the member had closed before.
+        // A request that reached a member cannot have failed on a connection that the member had closed before.
         let is_unseen = self.closed_kept && (self.is_safe || !self.arrived);
         causes.extend(is_unseen.then_some(MemberFault::CloseKept.as_str()));
-        // A member that is killed and not available is one member.
+        // A killed member is also unavailable: count it once.
         let other_is_down = self.was_unavailable && !self.was_killed;
         let other_kills = self.kills.saturating_sub(usize::from(self.was_killed));
         let enough = match self.is_safe {

@@ -9,7 +9,7 @@ use testkit::{Reply, Seed};
 pub(super) enum MemberFault {
     /// It reads the request and closes the connection without an answer.
     HangUp,
-    /// It answers in full, then closes the kept connection without announcing it.
+    /// It answers in full, then closes the kept-alive connection without announcing it.
     CloseKept,
     /// It resets the connection in the middle of its answer.
     ResetInBody,
@@ -34,7 +34,7 @@ impl MemberFault {
         Self::Slow,
     ];
 
-    /// The words in reports.
+    /// The name in reports.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::HangUp => "member hung up",
@@ -47,7 +47,7 @@ impl MemberFault {
         }
     }
 
-    /// The spoilt reply, in place of one with this body.
+    /// The spoilt reply, instead of a correct reply with this body.
     pub(super) fn spoil(self, body: &[u8], variant: u64) -> Reply {
         let half = body.len() / 2;
         let whole = || {
@@ -72,7 +72,7 @@ impl MemberFault {
     }
 }
 
-/// Two lengths, a broken status line, or a field without a name: each with the whole body, which no client may see.
+/// A head with two lengths, a broken status line, or a field without a name. The complete body follows; no client may see it.
 fn bad_head(body: &[u8], variant: u64) -> Vec<u8> {
     let length = body.len();
     let head = match variant % 3 {
@@ -99,7 +99,7 @@ fn bad_chunk(piece: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Which of a member's requests are spoilt: one after every gap, and every kind once before any comes again.
+/// Selects the requests that a member spoils: one after every gap. Every kind occurs once before any kind repeats.
 pub(super) struct FaultPlan {
     choices: Seed,
     gap_mean: usize,
@@ -108,7 +108,7 @@ pub(super) struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// One fault for `gap_mean` requests on average; none if that is 0.
+    /// One fault per `gap_mean` requests on average; none if that is 0.
     pub(super) fn new(seed: u64, gap_mean: usize) -> Self {
         let mut plan = Self {
             choices: Seed::new(seed),
@@ -120,7 +120,7 @@ impl FaultPlan {
         plan
     }
 
-    /// Counts a request: the fault that it meets, and a number for the fault's variant.
+    /// Counts a request. Returns the fault that it meets, and a number that selects the fault's variant.
     pub(super) fn next(&mut self) -> Option<(MemberFault, u64)> {
         if self.gap_mean == 0 {
             return None;
@@ -142,7 +142,7 @@ impl FaultPlan {
     }
 }
 
-/// What a busy member answers.
+/// The answer of a busy member.
 pub(super) const BUSY: &[u8] = b"The server is busy.\n";
 pub(super) const RETRY_AFTER: &str = "1";
 

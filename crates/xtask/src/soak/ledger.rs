@@ -1,4 +1,4 @@
-//! What was done to the members and when, so that every failure of a request is explained by a fault or counts as lost.
+//! The ledger of injected faults. A failed request that no fault in the ledger explains is a lost request.
 
 use std::{
     collections::HashMap,
@@ -19,13 +19,13 @@ struct LedgerState {
     /// By the certname that the member saw, then by the number of the request.
     arrivals: HashMap<String, HashMap<u64, RequestFaults>>,
     injected: [u64; MemberFault::ALL.len()],
-    /// Members that closed a kept connection, or said that they were busy.
+    /// Members that closed a kept-alive connection, and times of busy answers.
     closings: Vec<(String, Instant)>,
     busy: Vec<Instant>,
     outages: Vec<Outage>,
 }
 
-/// What a request met at the members that it reached.
+/// The faults that a request met at the members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestFaults {
     /// How often it arrived, spoilt or not.
@@ -33,7 +33,7 @@ pub(super) struct RequestFaults {
     pub(super) faults: Vec<MemberFault>,
 }
 
-/// A restart of a member, from its beginning until the proxy used the member again.
+/// A restart of a member, from its start until the proxy uses the member again.
 struct Outage {
     member: String,
     /// When its connections were reset, if they were.
@@ -41,7 +41,7 @@ struct Outage {
     to: Option<Instant>,
 }
 
-/// The reset of a member's connections, until `to`; none while it goes on.
+/// The reset of a member's connections. `to` is its end, or `None` while it lasts.
 struct Kill {
     to: Option<Instant>,
 }
@@ -81,7 +81,7 @@ impl FaultLedger {
         }
     }
 
-    /// Takes what is known of a request that is settled.
+    /// Removes and returns the faults of a finished request.
     pub(super) fn settle(&self, certname: &str, number: u64) -> RequestFaults {
         let mut state = self.state();
         let of_agent = state.arrivals.get_mut(certname);
@@ -90,7 +90,7 @@ impl FaultLedger {
             .unwrap_or_default()
     }
 
-    /// Forgets the requests of an agent whose connection has ended.
+    /// Forgets the requests of an agent whose connection was closed.
     pub(super) fn forget(&self, certname: &str) {
         self.state().arrivals.remove(certname);
     }
@@ -131,7 +131,7 @@ impl FaultLedger {
         }
     }
 
-    /// Whether connections of a member, of any one where `member` is none, were reset since then.
+    /// Whether connections of the member were reset since then. Without `member`, of any member.
     pub(super) fn was_killed(&self, member: Option<&str>, since: Instant) -> bool {
         let state = self.state();
         let of_member = |outage: &&Outage| member.is_none_or(|name| name == outage.member);
@@ -140,7 +140,7 @@ impl FaultLedger {
         outages.any(|outage| outage.killed.as_ref().is_some_and(lasted))
     }
 
-    /// How often connections of a member, of any one, were reset since then.
+    /// How often connections of any member were reset since then.
     pub(super) fn kills(&self, since: Instant) -> usize {
         let state = self.state();
         let kills = state.outages.iter().filter_map(|o| o.killed.as_ref());
@@ -149,20 +149,20 @@ impl FaultLedger {
             .count()
     }
 
-    /// Whether a member was not available at some time since then.
+    /// Whether a member was unavailable at some time since then.
     pub(super) fn was_unavailable(&self, since: Instant) -> bool {
         let state = self.state();
         let mut outages = state.outages.iter();
         outages.any(|outage| outage.to.is_none_or(|to| to >= since))
     }
 
-    /// Whether a member said shortly before then, or later, that it was busy.
+    /// Whether a member answered that it was busy, shortly before then or later.
     pub(super) fn was_busy(&self, since: Instant) -> bool {
         let state = self.state();
         state.busy.iter().any(|at| *at + BUSY_LASTS >= since)
     }
 
-    /// Whether a member closed a kept connection shortly before then, or later.
+    /// Whether the member closed a kept-alive connection, shortly before then or later.
     pub(super) fn closed_kept(&self, member: &str, since: Instant) -> bool {
         let state = self.state();
         let mut closings = state.closings.iter();
@@ -174,7 +174,7 @@ impl FaultLedger {
     }
 }
 
-/// A closing is noted before the answer in front of it, which a slow client may take seconds to read.
+/// The ledger notes a closed connection before its last answer, which a slow client may read for seconds.
 const CLOSING_LASTS: Duration = Duration::from_secs(10);
-/// How long the proxy sends nothing to a busy member, and a margin.
+/// How long the proxy sends no request to a busy member, plus a margin.
 const BUSY_LASTS: Duration = Duration::from_secs(2);

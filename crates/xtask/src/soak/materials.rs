@@ -1,4 +1,4 @@
-//! What is replaced on disk while agents work: CRLs, each of which revokes an agent, and the served certificate.
+//! Files that the soak replaces while agents work: CRLs, each of which revokes one client, and the served certificate.
 
 use std::{
     sync::Arc,
@@ -15,7 +15,7 @@ use super::{
     tally::{Count, Tally},
 };
 
-/// When what is due, and whose turn it is.
+/// When each file is due, and which client is revoked next.
 pub(super) struct Materials<'a> {
     estate: &'a SoakEstate,
     clients: Vec<Arc<EnrolledClient>>,
@@ -47,7 +47,7 @@ impl<'a> Materials<'a> {
         }
     }
 
-    /// Writes what is due, and waits until it is in force.
+    /// Writes the files that are due, and waits until they are active.
     pub(super) fn renew_what_is_due(&mut self, tally: &Tally) {
         let now = Instant::now();
         if self.crl_due <= now {
@@ -60,14 +60,14 @@ impl<'a> Materials<'a> {
         }
     }
 
-    /// Waits until whoever was revoked has another certificate.
+    /// Waits until every revoked client has a new certificate.
     pub(super) fn wait_for_all_enrolled(&self, tally: &Tally) {
         let revoked = || {
             self.clients
                 .iter()
                 .find(|client| client.revoked().is_some())
         };
-        // An agent notices between two requests, and enrols with three.
+        // An agent notices between two requests, and needs three requests to enrol.
         let limit = self.patience * 2;
         if wait_until(limit, || revoked().is_none().then_some(())).is_none()
             && let Some(client) = revoked()
@@ -109,7 +109,7 @@ impl<'a> Materials<'a> {
         proxy.write("ssl/certs/puppet.pem", &credential.cert_pem, 0o644);
         let client = proxy.client(None);
         self.expect(SHOWN, begun, tally, || {
-            // Refused or not, that is the agents' to notice.
+            // Only the shown certificate counts here. Agents check whether connections are accepted.
             let shown = client.clone().forgetful().connect();
             shown.is_ok_and(|connection| {
                 connection.peer_certificates().first() == Some(&credential.cert_der)
@@ -130,7 +130,7 @@ impl<'a> Materials<'a> {
     }
 }
 
-/// What is waited for after a file was written.
+/// Events that are awaited after a file was written.
 pub(super) const CRL_ACTIVE: &str = "a CRL was active";
 pub(super) const SHOWN: &str = "a new certificate was shown";
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

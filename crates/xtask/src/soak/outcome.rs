@@ -19,7 +19,7 @@ pub(super) enum Received {
     Whole(Response),
     /// An error that an injected fault explains.
     Failed(Response),
-    /// An answer that broke off recognisably, as an injected fault explains.
+    /// An answer that was recognisably truncated, as an injected fault explains.
     Cut,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Exchange<'a> {
     /// When the request was sent.
     pub(super) since: Instant,
     pub(super) estate: &'a SoakEstate,
-    /// What remains of a busy member's `Retry-After`: the proxy removes it for agents that would only wait before they fail.
+    /// The `Retry-After` expected on a busy member's 503. The proxy removes it for agents that would only wait and then fail.
     pub(super) retry_after: Option<&'static str>,
 }
 
 impl Exchange<'_> {
-    /// Reads the answer, and judges it.
+    /// Reads the answer and checks it.
     pub(super) fn receive(
         &self,
         connection: &mut Connection,
@@ -49,7 +49,7 @@ impl Exchange<'_> {
         let read = connection.read_body_into(&mut answer);
         if let Some(other) = other_agent(&answer.text(), self.certname) {
             tally.count(Count::Crossed);
-            let what = format!("another answer than to this agent's request: {other} is in it");
+            let what = format!("not the answer to this agent's request: it contains {other}");
             return Err(self.lost(&what));
         }
         let failure = match read {
@@ -73,7 +73,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// A short answer may break off before the proxy has sent the first byte of it.
+    /// A short answer may be cut off before the proxy has sent its first byte.
     fn without_head(&self, error: &ClientError, tally: &Tally) -> Result<Received, Trouble> {
         let trouble = Trouble::of(&self.request.target, error);
         let is_cut = is_recognisable(error) || error.is_closed();
@@ -87,7 +87,7 @@ impl Exchange<'_> {
         Ok(Received::Cut)
     }
 
-    /// None: it is the right answer. An answer that is passed as whole must not be another one.
+    /// Checks a complete answer. Returns `None` if it is the right one. A complete 200 must never be a different answer.
     fn check_whole(&self, answer: &Response) -> Result<Option<RequestFailure>, Trouble> {
         let is_busy =
             answer.body.kept == BUSY && answer.headers.get("Retry-After") == self.retry_after;
@@ -95,7 +95,7 @@ impl Exchange<'_> {
         match answer.status {
             200 if self.request.is_answered_by(answer, self.certname, &bundle) => Ok(None),
             200 => Err(self.lost(&format!(
-                "another answer than to this agent's request, {} bytes: {}",
+                "not the answer to this agent's request, {} bytes: {}",
                 answer.body.length,
                 beginning(answer)
             ))),
@@ -107,7 +107,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// An answer that broke off: its end must show that, and its bytes must be the beginning of the right answer.
+    /// Checks a truncated answer. The truncation must be recognisable, and the bytes must begin the right answer.
     fn check_cut(&self, answer: &Response, error: &ClientError) -> Result<RequestFailure, Trouble> {
         let bundle = self.estate.ca.bundle_pem();
         let is_beginning = self
@@ -116,13 +116,13 @@ impl Exchange<'_> {
         match is_recognisable(error) && is_beginning && answer.status == 200 {
             true => Ok(RequestFailure::Cut),
             false => Err(self.lost(&format!(
-                "the answer {} broke off after {} bytes: {error}",
+                "the answer {} was truncated after {} bytes: {error}",
                 answer.status, answer.body.length
             ))),
         }
     }
 
-    /// `member`: the one that failed, if that is known.
+    /// What happened to the members during the request. `member` is the one that failed, if known.
     fn circumstances(&self, member: Option<&str>) -> Circumstances {
         let ledger = &self.estate.ledger;
         let met = ledger.settle(self.certname, self.request.number);
@@ -156,7 +156,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether the end of an answer or a tunnel shows that it is not whole: the connection ended, or the stream was reset.
+/// Whether the error shows that an answer or a tunnel is incomplete: the connection was closed, or the stream reset.
 pub(super) fn is_recognisable(error: &ClientError) -> bool {
     match error {
         ClientError::Closed | ClientError::Reset(_) => true,
@@ -175,7 +175,7 @@ fn other_agent(text: &str, certname: &str) -> Option<String> {
         let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         (&rest[..end], end == rest.len())
     });
-    // The end of an answer may cut a name.
+    // The end of an answer may truncate a name.
     let is_other = |(name, is_end): &(&str, bool)| match is_end {
         true => !certname.starts_with(name),
         false => *name != certname,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_another_agent_is_noticed_and_a_name_that_is_cut_is_not() {
+    fn another_agents_name_is_noticed_and_a_truncated_own_name_is_accepted() {
         assert_eq!(other("SUCCESS CN=web01\n12 bytes"), None);
         assert_eq!(other("GET /\nSUCCESS CN=we"), None);
         assert_eq!(other("issued by CN=Puppet CA"), None);

@@ -1,11 +1,11 @@
-//! What the proxy's process holds, as the kernel tells it.
+//! Resources of the proxy's process, as reported by the kernel.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 use testkit::Proxy;
 
-/// Memory, descriptors and threads at one moment.
+/// Memory, descriptors and threads at one time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     /// Resident memory (`VmRSS`).
@@ -15,7 +15,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Now.
+    /// Measures the process now.
     pub(super) fn of(proxy: &Proxy) -> Result<Self> {
         let directory = format!("/proc/{}", proxy.pid());
         let status = fs::read_to_string(format!("{directory}/status"))?;
@@ -27,7 +27,7 @@ impl Sample {
         })
     }
 
-    /// The least of each.
+    /// The minimum of each value.
     pub(super) fn least(&self, other: &Self) -> Self {
         Self {
             memory_kib: self.memory_kib.min(other.memory_kib),

@@ -1,4 +1,4 @@
-//! Reloads by SIGHUP, each with another configuration than the one before.
+//! Reloads by SIGHUP, each with a changed configuration.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl<'a> Reloads<'a> {
         }
     }
 
-    /// Changes the configuration and reloads it, when that is due.
+    /// Changes the configuration and reloads it when a reload is due.
     pub(super) fn reload_when_due(&mut self, tally: &Tally) {
         if self.due > Instant::now() {
             return;
@@ -58,7 +58,7 @@ impl<'a> Reloads<'a> {
     }
 }
 
-/// What is awaited after SIGHUP.
+/// The event that is awaited after SIGHUP.
 pub(super) const APPLIED: &str = "a reload was applied";
-/// On a loaded machine too.
+/// Long enough for a machine under load.
 const APPLIED_WITHIN: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What is told: a line every half minute, the table at the end, and after a failure what is left of the run.
+//! The report: a line every half minute, the table at the end, and after a failure a directory with the run's files.
 
 use std::{fs, path::PathBuf, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::workspace;
 
-/// The run as told so far.
+/// The lines printed so far, and the measurements.
 pub(super) struct Report<'a> {
     estate: &'a SoakEstate,
     options: &'a Options,
@@ -43,7 +43,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// A line, when it is time for one.
+    /// Prints a progress line when one is due.
     pub(super) fn progress(&mut self, elapsed: Duration, tally: &Tally) {
         if elapsed < self.due {
             return;
@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
         ));
     }
 
-    /// What the proxy held at rest, warm and in the end.
+    /// Stores the proxy's resources at rest, when warm and at the end.
     pub(super) fn measured(&mut self, warm: Sample, end: Sample) {
         self.measured = Some((warm, end));
     }
@@ -91,16 +91,16 @@ impl<'a> Report<'a> {
         }
         let directory = self.save(tally, &words)?;
         bail!(
-            "{} misses; what is left of the run: {}",
+            "{} misses; files of the run: {}",
             tally.missed(),
             directory.display()
         );
     }
 
-    /// Has the proxy stop; its last words, each with a name for its file.
+    /// Stops the proxy. Returns its last status, metrics and messages, each with a file name.
     fn stop(&self, tally: &Tally) -> Vec<(&'static str, String)> {
         let proxy = &self.estate.proxy;
-        // One that is stopping may be gone between two questions.
+        // A proxy that is stopping may exit between the two queries.
         let query = |target| proxy.try_admin("GET", target).map(|answer| answer.text());
         let (Ok(status), Ok(metrics)) = (query("/v1/status"), query("/metrics")) else {
             tally.miss("the proxy has gone".to_owned());
@@ -244,7 +244,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Everything that may tell why.
+    /// Saves everything that may explain the misses.
     fn save(&self, tally: &Tally, words: &[(&str, String)]) -> Result<PathBuf> {
         let proxy = &self.estate.proxy;
         let directory = workspace::target()
@@ -270,8 +270,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Threads for work that blocks, such as reading materials, end when they had none for ten seconds: there may be some at
-/// one of the two moments.
+/// Threads for blocking work, such as reading files, exit after ten idle seconds. Some may exist at one of the two
+/// measurements.
 const THREADS_MORE_MAX: u64 = 2;
 const ACCESS_LOG: &str = "access.json";
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! What an agent requests in a run, with uploads on both sides of the proxy's buffer limit.
+//! The requests of an agent run, with uploads below and above the proxy's buffer limit.
 
 use testkit::{Response, Seed};
 
@@ -11,15 +11,15 @@ pub(super) struct PlannedRequest {
     pub(super) body: Vec<u8>,
     /// Whether the body is sent in chunks.
     pub(super) is_chunked: bool,
-    /// Number among the requests of its agent; 0 where no member looks at it.
+    /// Sequence number of the agent's requests; 0 if members ignore it.
     pub(super) number: u64,
     expected: Expected,
 }
 
-/// The answer that must come.
+/// The expected answer.
 #[derive(Clone, Copy)]
 enum Expected {
-    /// What a compiler answers to such a request of this agent.
+    /// The computed answer of a compiler.
     Echo,
     Bundle,
     Crl,
@@ -33,12 +33,12 @@ pub(super) struct RequestPlan {
 }
 
 impl PlannedRequest {
-    /// Whether the proxy may send it again: Puppet's GETs that compile nothing.
+    /// Whether the proxy may retry the request: a GET that compiles nothing.
     pub(super) fn is_safe(&self) -> bool {
         self.method == "GET"
     }
 
-    /// Whether an answer is, byte for byte, the one to this request of this agent.
+    /// Whether this is, byte for byte, the right answer to this request of this agent.
     pub(super) fn is_answered_by(&self, answer: &Response, certname: &str, bundle: &str) -> bool {
         match self.expected {
             Expected::Bundle => answer.text() == bundle,
@@ -50,7 +50,7 @@ impl PlannedRequest {
         }
     }
 
-    /// Whether the bytes of an answer that broke off are the beginning of the one to this request.
+    /// Whether the bytes of a truncated answer begin the right answer.
     pub(super) fn begins_with(&self, bytes: &[u8], certname: &str, bundle: &str) -> bool {
         match self.expected {
             Expected::Bundle => bundle.as_bytes().starts_with(bytes),
@@ -100,7 +100,7 @@ impl RequestPlan {
         requests
     }
 
-    /// As large as an agent's, or beyond each limit that the proxy is given for bodies that it buffers.
+    /// A size typical of an agent's report, or around and above the proxy's two body buffer limits.
     fn report_bytes(&mut self) -> usize {
         let [smaller, larger] = BODY_BUFFER_BYTES;
         let (least, most) = *self.choices.pick(&[

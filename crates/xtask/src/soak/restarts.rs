@@ -19,7 +19,7 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    /// One restart every `interval`, longer or shorter by up to a half.
+    /// One restart per `interval`, which varies by up to a half.
     pub(super) fn new(interval: Duration, seed: u64) -> Self {
         Self {
             interval,
@@ -28,7 +28,7 @@ impl Restarts {
         }
     }
 
-    /// Restarts compilers until the end of the course, and none while agents hold still.
+    /// Restarts compilers until the end of the course, except while agents hold still.
     pub(super) fn live(
         mut self,
         estate: &SoakEstate,
@@ -70,7 +70,7 @@ impl Restarts {
     }
 }
 
-/// Whether the proxy sends requests to a compiler. A proxy that has ended uses none, which the soak notices elsewhere.
+/// Whether the proxy sends requests to a compiler. False if the proxy has exited, which the soak notices elsewhere.
 fn is_used(estate: &SoakEstate, compiler: &StandIn) -> bool {
     let Ok(answer) = estate.proxy.try_admin("GET", "/v1/status") else {
         return !estate.proxy.is_running();
@@ -87,7 +87,7 @@ fn is_used(estate: &SoakEstate, compiler: &StandIn) -> bool {
     })
 }
 
-/// What is awaited after a compiler listens again.
+/// The event that is awaited after a compiler listens again.
 pub(super) const USED_AGAIN: &str = "a restarted compiler was used again";
-/// Some probes, on a loaded machine too.
+/// Time for some probes on a machine under load.
 const USED_WITHIN: Duration = Duration::from_secs(20);

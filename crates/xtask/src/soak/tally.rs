@@ -1,4 +1,4 @@
-//! What was asked, answered, refused and lost.
+//! Counts of requests that were sent, answered, refused and lost.
 
 use std::{
     collections::BTreeMap,
@@ -20,26 +20,26 @@ pub(super) struct Tally {
     misses: Mutex<Misses>,
 }
 
-/// What is counted.
+/// The counted events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
-    /// Requests that were answered in full and rightly, by protocol.
+    /// Requests with a complete and correct answer, by protocol.
     Http1,
     Http2,
-    /// Requests that were sent, whatever became of them.
+    /// Requests that were sent, with any outcome.
     Sent,
-    /// Requests to which the head of an answer came.
+    /// Requests for which the head of an answer arrived.
     Answered,
     /// Answers that show another agent's identity.
     Crossed,
-    /// Requests with a body, and those whose body the proxy cannot buffer whole.
+    /// Requests with a body, and those whose body exceeds the proxy's buffer limit.
     Uploads,
     LargeUploads,
     /// Connections of agents that move few bytes at a time.
     SlowConnections,
     /// Connections of agents.
     Connections,
-    /// Of those, resumed ones.
+    /// Connections with a resumed session.
     Resumed,
     /// Tunnels opened, and messages that came back through them.
     Tunnels,
@@ -61,22 +61,22 @@ struct Misses {
 }
 
 impl Tally {
-    /// One more.
+    /// Adds one to a count.
     pub(super) fn count(&self, what: Count) {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// The current count.
     pub(super) fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// Requests that were answered in full and rightly.
+    /// Requests with a complete and correct answer.
     pub(super) fn answered(&self) -> u64 {
         self.counted(Count::Http1) + self.counted(Count::Http2)
     }
 
-    /// A request failed in a way that an injected fault explains.
+    /// Counts a failed request that an injected fault explains.
     pub(super) fn failed(&self, failure: RequestFailure, cause: &'static str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         *failures.entry((failure.as_str(), cause)).or_default() += 1;
@@ -88,7 +88,7 @@ impl Tally {
         failures.clone()
     }
 
-    /// Something had happened after this long, which is a miss beyond `limit`.
+    /// Notes how long an event took. More than `limit` is a miss.
     pub(super) fn took(&self, what: &'static str, time: Duration, limit: Duration) {
         let mut slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
         let most = slowest.entry(what).or_default();
@@ -99,17 +99,17 @@ impl Tally {
         }
     }
 
-    /// The longest that something took.
+    /// The longest time that an event took.
     pub(super) fn slowest(&self, what: &'static str) -> Duration {
         let slowest = self.slowest.lock().unwrap_or_else(PoisonError::into_inner);
         slowest.get(what).copied().unwrap_or_default()
     }
 
-    /// A request was lost, or something else was not as it has to be.
+    /// Notes a miss: a lost request or another violated expectation.
     pub(super) fn miss(&self, what: String) {
         let mut misses = self.misses();
         misses.count += 1;
-        if misses.first.len() < MISSES_KEPT_MAX {
+        if misses.first.len() < MISSES_PRINTED_MAX {
             eprintln!("missed: {what}");
             misses.first.push(what);
         }
@@ -130,5 +130,5 @@ impl Tally {
     }
 }
 
-/// Misses that are told one by one.
-const MISSES_KEPT_MAX: usize = 50;
+/// How many misses are printed one by one.
+const MISSES_PRINTED_MAX: usize = 50;

@@ -1,4 +1,4 @@
-//! The acts with real servers and agents, in the order of those with stand-ins; each line is what a log says.
+//! The acts with real servers and agents, in the same order as with stand-ins. Each line is checked against a log.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::demo::{Plant, story::Story};
 
-/// Every act; the account comes last.
+/// Runs every act; the comparison of the logs is the last.
 pub(super) fn all(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     let begun = stack.mark();
     introduction(stack, story);
@@ -37,14 +37,14 @@ fn introduction(stack: &Stack, story: &Story) {
     story.quote("", &stack.read("proxy/proscenium.toml"));
 }
 
-/// Whether web01 has a certificate in the end.
+/// Returns whether web01 has a certificate afterwards.
 fn enrolment(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<bool> {
     story.act("An enrolment: web01 has a key and no certificate");
     let mark = stack.mark();
     let outcome = run_announced(stack, story, &["agent", "web01", "--waitforcert", "0"])?;
     ends_with(
         story,
-        "the agent leaves its request and goes",
+        "the agent submits its request and exits",
         &outcome,
         &[1],
     );
@@ -121,7 +121,7 @@ fn run(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     );
     let dn = format!("CN={WEB01}");
     story.expect(
-        &format!("all {} told as SUCCESS {dn}", arrived.len()),
+        &format!("all {} carry SUCCESS {dn}", arrived.len()),
         arrived
             .iter()
             .all(|arrival| arrival.verify == "SUCCESS" && arrival.dn == dn),
@@ -135,13 +135,13 @@ fn run(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     Ok(())
 }
 
-/// The agent's file and the compilers' reports show what a compiler knew of the client.
+/// The agent's file and the stored reports show what the compiler knew about the client.
 fn certificate_facts(stack: &Stack, story: &mut Story) {
     let motd = stack.read("web01/out/motd");
-    story.print("What a compiler made of the certificate's facts, in a file of web01:");
+    story.print("What the compiler knew from the certificate, in a file of web01:");
     story.quote("/motd", &motd);
     story.expect(
-        "the role in the certificate came to the compiler",
+        "the role in the certificate reached the compiler",
         motd.contains("authenticated remote") && motd.contains("role web"),
         &motd,
     );
@@ -154,7 +154,7 @@ fn certificate_facts(stack: &Stack, story: &mut Story) {
 }
 
 fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
-    story.act("A forged header: web02 says that it is web01");
+    story.act("A forged header: web02 claims to be web01");
     let enrolled = run_announced(stack, story, &["enrol", "web02.auto"])?;
     ends_with(story, "web02 has a certificate of its own", &enrolled, &[0]);
     let lines: Vec<_> = FORGED
@@ -170,7 +170,7 @@ fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()>
     } else {
         curl(stack, "web02.auto", of_another)?
     };
-    story.quote("web02 is told", &answer);
+    story.quote("web02 receives", &answer);
     refused_by_the_proxy(stack, story, &mark, "GET", of_another);
     curl(stack, "web02.auto", "/puppet/v3/node/web02.auto.lab.test")?;
     arrive(
@@ -185,7 +185,7 @@ fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()>
     );
     let arrived = at_compilers(stack, &mark);
     story.expect(
-        "no compiler was told of web01",
+        "no compiler saw web01's name",
         arrived.iter().all(|arrival| !arrival.dn.contains("web01")),
         &arrived
             .iter()
@@ -197,16 +197,16 @@ fn forgery(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()>
     story.print("The same without a certificate:");
     let mark = stack.mark();
     let answer = curl(stack, "-", of_another)?;
-    story.quote("it is told", &answer);
+    story.quote("client receives", &answer);
     refused_by_the_proxy(stack, story, &mark, "GET", of_another);
     Ok(())
 }
 
 fn revocation(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
-    story.act("A revoked certificate on a live connection: web02 waits for its catalog");
+    story.act("A certificate revoked on an open connection: web02 waits for its catalog");
     let mark = stack.mark();
     let hold = stack.hold("revocation")?;
-    story.print("… puppet agent --test, whose catalog takes its time …");
+    story.print("… puppet agent --test, with a slow catalog …");
     let mut agent = stack.begin(&["agent", "web02.auto"], Some(&hold))?;
     let compiler = holder(&hold, &mut agent)?;
     if plant != Some(Plant::Revocation) {
@@ -220,7 +220,7 @@ fn revocation(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<
         let taken = run_announced(stack, story, &["crl", "web02.auto"])?;
         ends_with(
             story,
-            "the proxy's machine has the new CRL, and the proxy goes by it",
+            "the proxy's machine has the new CRL, and the proxy applies it",
             &taken,
             &[0],
         );
@@ -247,7 +247,7 @@ fn revocation(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<
     let said = outcome.lines_with(&["Could not send report"]);
     story.quote("web02 prints", &said);
     story.expect(
-        "it is told that it is revoked",
+        "the agent learns that its certificate is revoked",
         said.contains("403") && said.contains("revoked"),
         &outcome.text,
     );
@@ -255,10 +255,10 @@ fn revocation(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<
 }
 
 fn death(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
-    story.act("A compiler's death in the middle of a catalog");
+    story.act("A compiler is killed while it compiles a catalog");
     let mark = stack.mark();
     let hold = stack.hold("death")?;
-    story.print("… puppet agent --test, whose catalog takes its time …");
+    story.print("… puppet agent --test, with a slow catalog …");
     let mut agent = stack.begin(&["agent", "web01"], Some(&hold))?;
     let victim = holder(&hold, &mut agent)?;
     let survivor = if victim == "m1" { "m2" } else { "m1" };
@@ -273,21 +273,21 @@ fn death(stack: &Stack, story: &mut Story, plant: Option<Plant>) -> Result<()> {
     let said = outcome.lines_with(&["Error 502"]);
     story.quote("web01 prints", &said);
     story.expect(
-        "it is told what became of its request",
+        "the agent learns that its request failed",
         !said.is_empty(),
         &outcome.text,
     );
     lost_once(stack, story, &mark, &victim);
     let begun = holders(&hold);
     story.expect(
-        &format!("it was begun by {} alone", begun.join(" and ")),
+        &format!("only {} compiled it", begun.join(" and ")),
         begun == [victim.clone()],
-        "a second compiler had it",
+        "a second compiler received it",
     );
     next_run(stack, story, survivor)
 }
 
-/// Our record says 502 by that compiler after one attempt, and no server has answered the catalog.
+/// The proxy's record has a 502 for that compiler after one attempt, and no server answered the catalog.
 fn lost_once(stack: &Stack, story: &mut Story, mark: &Mark, victim: &str) {
     let records = stack.records_since(mark);
     let Some(lost) = records
@@ -299,7 +299,7 @@ fn lost_once(stack: &Stack, story: &mut Story, mark: &Mark, victim: &str) {
     let (status, attempts) = (lost.request.status, lost.field("attempts"));
     story.expect(
         &format!(
-            "POST {CATALOG_OF_WEB01} {status}  our record: {}, attempts {attempts}",
+            "POST {CATALOG_OF_WEB01} {status}  proxy's record: {}, attempts {attempts}",
             lost.field("reason")
         ),
         status == 502 && lost.member() == Some(victim) && attempts == "1",
@@ -337,7 +337,7 @@ fn next_run(stack: &Stack, story: &mut Story, survivor: &str) -> Result<()> {
 }
 
 fn account(stack: &Stack, story: &mut Story, begun: &Mark) {
-    story.act("The account");
+    story.act("The access log");
     let differences =
         || facts::differences(&stack.arrivals_since(begun), &stack.records_since(begun));
     let _ = wait_until(LOGS, || differences().is_empty().then_some(()));
@@ -347,13 +347,13 @@ fn account(stack: &Stack, story: &mut Story, begun: &Mark) {
         format!("{name} {}", arrivals.iter().filter(here).count())
     });
     story.expect(
-        &format!("answers by the servers' own logs: {}; for each an access record, and for each of those an answer", counts.join(", ")),
+        &format!("answers in the servers' own logs: {}; they match the proxy's access records one to one", counts.join(", ")),
         differences().is_empty(),
         &differences().join("; "),
     );
 }
 
-/// A command of the lab, announced, since it takes seconds.
+/// Runs a lab command. It takes seconds, so its name is printed first.
 fn run_announced(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<Outcome> {
     let program = match arguments[0] {
         "agent" => "puppet agent --test",
@@ -380,7 +380,7 @@ fn ends_with(story: &mut Story, claim: &str, outcome: &Outcome, codes: &[i32]) {
     );
 }
 
-/// Each of these is in a server's log since the mark, and nowhere else; a log may be a moment late.
+/// Checks that each of these is in the expected server's log since the mark. A log may lag behind.
 fn arrive(stack: &Stack, story: &mut Story, mark: &Mark, expected: &[Expected<'_>]) {
     for expected in expected {
         let check = || expected.check(&stack.arrivals_since(mark));
@@ -390,7 +390,7 @@ fn arrive(stack: &Stack, story: &mut Story, mark: &Mark, expected: &[Expected<'_
     }
 }
 
-/// 403 by our own record, and in no server's log.
+/// Checks that the proxy's record has a 403, and that no server logged the request.
 fn refused_by_the_proxy(stack: &Stack, story: &mut Story, mark: &Mark, method: &str, path: &str) {
     let of_path = |request: &facts::Request| request.method == method && request.path() == path;
     let record = || {
@@ -410,9 +410,9 @@ fn refused_by_the_proxy(stack: &Stack, story: &mut Story, mark: &Mark, method: &
     let seen: Vec<_> = arrived.iter().map(|arrival| arrival.summary()).collect();
     story.expect(
         &format!(
-            "{method:4} {path:49} {status}  {}; our record: {reason}",
+            "{method:4} {path:49} {status}  {}; proxy's record: {reason}",
             if seen.is_empty() {
-                "nobody saw it"
+                "no member saw it"
             } else {
                 "seen"
             }
@@ -438,7 +438,7 @@ fn at_compilers(stack: &Stack, mark: &Mark) -> Vec<Arrival> {
     arrived
 }
 
-/// With the forged lines and this agent's certificate, or none (`-`), through the proxy; the answer's text.
+/// Sends a request with the forged headers through the proxy, with this agent's certificate or none (`-`).
 fn curl(stack: &Stack, name: &str, path: &str) -> Result<String> {
     let target = format!("{path}?environment=production");
     let lines: Vec<_> = FORGED
@@ -450,7 +450,7 @@ fn curl(stack: &Stack, name: &str, path: &str) -> Result<String> {
     Ok(stack.run(&arguments)?.text)
 }
 
-/// The same at a compiler's plain port, where nobody scrubs.
+/// Sends the same request to a compiler's plain HTTP port, where identity headers are not removed.
 fn past_the_proxy(stack: &Stack, path: &str) -> Result<String> {
     let mut curl = Command::new("curl");
     curl.args(["-s", "-H", "Accept: application/json"]);
@@ -466,7 +466,7 @@ fn past_the_proxy(stack: &Stack, path: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.context("curl does not start")?.stdout).into_owned())
 }
 
-/// The compiler that has begun the catalog and holds it.
+/// Waits for the compiler that holds the catalog.
 fn holder(hold: &Path, agent: &mut Running<'_>) -> Result<String> {
     let begun = wait_until(CATALOG, || {
         let holders = holders(hold);
@@ -478,7 +478,7 @@ fn holder(hold: &Path, agent: &mut Running<'_>) -> Result<String> {
     }
 }
 
-/// Compilers that have begun a catalog: each leaves a file `held.NAME.lab.test`.
+/// The compilers that started a catalog. Each writes a file `held.NAME.lab.test`.
 fn holders(hold: &Path) -> Vec<String> {
     let entries = fs::read_dir(hold).into_iter().flatten();
     let name = |entry: std::io::Result<fs::DirEntry>| {
@@ -488,7 +488,7 @@ fn holders(hold: &Path) -> Vec<String> {
     entries.filter_map(name).collect()
 }
 
-/// The `status` of each report of web01 that a compiler has stored.
+/// The `status` of each report of web01 that a compiler stored.
 fn stored_reports(stack: &Stack) -> Vec<String> {
     let mut found = Vec::new();
     for member in ["m1", "m2"] {
@@ -516,7 +516,7 @@ fn version(package: &str) -> String {
 
 const WEB01: &str = "web01.lab.test";
 const CATALOG_OF_WEB01: &str = "/puppet/v3/catalog/web01.lab.test";
-/// Signed at once, since its name ends in `.auto`.
+/// The CA signs this name automatically, because it ends in `.auto`.
 const WEB02: &str = "web02.auto.lab.test";
 
 const FORGED: &[(&str, &str)] = &[
@@ -527,7 +527,7 @@ const FORGED: &[(&str, &str)] = &[
     ("Connection", "keep-alive, X-Client-Verify, X-Client-DN"),
 ];
 
-/// Records are written away from the request path, and a server logs behind its answer.
+/// The proxy writes records outside the request path, and a server logs after its answer.
 const LOGS: Duration = Duration::from_secs(10);
-/// An agent's facts, its plugins and the way to its catalog.
+/// Time for an agent to collect facts, load plugins and request its catalog.
 const CATALOG: Duration = Duration::from_secs(180);

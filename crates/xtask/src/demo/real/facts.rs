@@ -1,4 +1,4 @@
-//! What Puppet Servers and the proxy wrote down: lines of their access logs, and what is expected of them.
+//! Lines of the access logs of Puppet Server and the proxy, and the expectations on them.
 
 /// A request in a Puppet Server's access log, in the form of tests/lab/config/request-logging.xml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) struct Record {
     fields: Vec<(String, String)>,
 }
 
-/// What both logs say of an exchange.
+/// The parts of an exchange that both logs contain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -28,7 +28,7 @@ pub(super) struct Request {
 }
 
 impl Arrival {
-    /// None where it is no line of that form.
+    /// Returns `None` if the line does not have that form.
     pub(super) fn parse(member: &str, line: &str) -> Option<Self> {
         let (request, rest) = Request::parse(line)?;
         let (rest, identity) = rest.split_once(" verify=")?;
@@ -43,13 +43,13 @@ impl Arrival {
         })
     }
 
-    /// Whether the proxy sent it for a client. Its probes are its own, and so is what it asks the CA for by itself, as
-    /// nobody in particular; what comes to a server directly says nothing.
+    /// Whether the proxy forwarded the request for a client. Probes and CRL fetches are the proxy's own requests; its fetches
+    /// have no user agent. A request that bypassed the proxy has no `X-Client-Verify`.
     pub(super) fn is_for_a_client(&self) -> bool {
         self.verify != "-" && self.by != "-" && !self.request.is_probe()
     }
 
-    /// As one word for people: `m1 saw SUCCESS CN=web01.lab.test`.
+    /// For the output: `m1 saw SUCCESS CN=web01.lab.test`.
     pub(super) fn summary(&self) -> String {
         let dn = if self.dn == "-" { "" } else { &self.dn };
         format!("{} saw {} {dn}", self.member, self.verify)
@@ -59,10 +59,10 @@ impl Arrival {
 }
 
 impl Record {
-    /// None where it is no record: events stand in the same file.
+    /// Returns `None` if the line is an event: the same file contains both.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (request, rest) = Request::parse(line)?;
-        // Bytes, referer and user agent stand before the named fields.
+        // Bytes, referer and user agent precede the named fields.
         let named = rest.rsplit_once('"')?.1;
         let fields = named.split_whitespace().filter_map(|field| {
             let (name, value) = field.split_once('=')?;
@@ -74,7 +74,7 @@ impl Record {
         })
     }
 
-    /// A named field; `-` where there is none.
+    /// The value of a named field; `-` if there is none.
     pub(super) fn field(&self, name: &str) -> &str {
         let field = self.fields.iter().find(|(found, _)| found == name);
         field.map_or("-", |(_, value)| value)
@@ -88,7 +88,7 @@ impl Record {
 }
 
 impl Request {
-    /// Both forms say `… "METHOD TARGET VERSION" STATUS …`; the rest comes back too.
+    /// Parses `… "METHOD TARGET VERSION" STATUS …`, which both forms contain. Also returns the rest of the line.
     fn parse(line: &str) -> Option<(Self, &str)> {
         let (_, line) = line.split_once("] \"")?;
         let (request_line, rest) = line.split_once("\" ")?;
@@ -103,7 +103,7 @@ impl Request {
         Some((request, rest))
     }
 
-    /// What probes ask; a client that asks the same cannot be told from them.
+    /// Whether this is the request of a health check. A client's request for the same path looks the same.
     fn is_probe(&self) -> bool {
         self.path() == "/status/v1/simple"
     }
@@ -114,21 +114,21 @@ impl Request {
     }
 }
 
-/// What a server behind the proxy must have written of a request.
+/// What the log of a server behind the proxy must contain.
 #[derive(Clone, Copy)]
 pub(super) struct Expected<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     pub(super) status: u16,
-    /// One of these.
+    /// Any one of these members may have answered.
     pub(super) members: &'a [&'a str],
-    /// The certname of the client, or none for one without a certificate.
+    /// The client's certname, or `None` for a client without a certificate.
     pub(super) client: Option<&'a str>,
 }
 
 impl Expected<'_> {
-    /// How the line is told, and what of it was not seen: arrivals of that method, path and status, each of them at one
-    /// of the members and told as this client.
+    /// Returns the line to print, and what was not seen. There must be arrivals of that method, path and status. Each must
+    /// be at one of the members and carry this client's identity.
     pub(super) fn check(&self, arrivals: &[Arrival]) -> (String, Result<(), String>) {
         let of_path = |arrival: &&Arrival| {
             arrival.request.method == self.method && arrival.request.path() == self.path
@@ -141,11 +141,12 @@ impl Expected<'_> {
             self.method,
             self.path,
             self.status,
-            right
-                .first()
-                .map_or_else(|| "nobody saw it".to_owned(), |arrival| arrival.summary())
+            right.first().map_or_else(
+                || "no member saw it".to_owned(),
+                |arrival| arrival.summary()
+            )
         );
-        // An answer of another status, as before a certificate was signed, is another exchange.
+        // An answer with another status belongs to another exchange, such as a 404 before the certificate was signed.
         let wrong: Vec<_> = wrong
             .iter()
             .filter(|arrival| right.is_empty() || arrival.request.status == self.status)
@@ -171,7 +172,7 @@ impl Expected<'_> {
     }
 }
 
-/// What servers behind the proxy answered, by their own logs and by the proxy's records, where the two differ.
+/// The answers on which the servers' logs and the proxy's records differ.
 pub(super) fn differences(arrivals: &[Arrival], records: &[Record]) -> Vec<String> {
     let count = |of: &(String, Request)| {
         let here = arrivals
@@ -209,7 +210,7 @@ fn of_arrival(arrival: &Arrival) -> (String, Request) {
     (arrival.member.clone(), arrival.request.clone())
 }
 
-/// None for what no server answered; with a reason the answer was ours, whoever was asked.
+/// Returns `None` if no server answered. A record with a reason is an answer of the proxy itself.
 fn of_record(record: &Record) -> Option<(String, Request)> {
     let answered = record.field("reason") == "-" && !record.request.is_probe();
     Some((

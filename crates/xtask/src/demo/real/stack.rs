@@ -1,4 +1,4 @@
-//! Puppet Servers, agents and the proxy: `tests/lab/lab` in a directory and on addresses of the demonstration's own.
+//! Puppet Servers, agents and the proxy: runs `tests/lab/lab` in the demonstration's own directory and on its own addresses.
 
 use std::{
     collections::BTreeSet,
@@ -16,32 +16,32 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::facts::{Arrival, Record};
 use crate::workspace;
 
-/// What runs; its end has to be asked for, and comes by itself on Ctrl-C and SIGTERM.
+/// The running lab. The caller must stop it with `end`; Ctrl-C and SIGTERM also stop it.
 pub(super) struct Stack {
     directory: PathBuf,
     binary: PathBuf,
     commands: Arc<Commands>,
 }
 
-/// What a command of the lab came to.
+/// Exit status and output of a lab command.
 pub(super) struct Outcome {
     pub(super) code: Option<i32>,
     pub(super) text: String,
 }
 
-/// A command of the lab that goes on.
+/// A lab command that is still running.
 pub(super) struct Running<'a> {
     stack: &'a Stack,
     child: Child,
 }
 
-/// How much each server, and the proxy, had written: what comes after it is new.
+/// The length of each server's log and of the proxy's log at one moment. Later lines are new.
 pub(super) struct Mark {
     arrivals: Vec<usize>,
     records: usize,
 }
 
-/// Process groups of the commands that run now, so that an interrupt can end them.
+/// Process groups of the running commands, so that an interrupt can stop them.
 #[derive(Default)]
 struct Commands(Mutex<BTreeSet<u32>>);
 
@@ -49,7 +49,7 @@ struct Commands(Mutex<BTreeSet<u32>>);
 pub(super) const MEMBERS: [&str; 3] = ["ca", "m1", "m2"];
 
 impl Stack {
-    /// CA, compilers and proxy, from nothing; each line that comes says what stands.
+    /// Starts the CA, the compilers and the proxy in an empty directory. The lab prints each server that is up.
     pub(super) fn start(binary: &Path) -> Result<Self> {
         let stack = Self {
             directory: workspace::target().join("demo-real"),
@@ -70,17 +70,17 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Ends every process that it started, and removes its directory.
+    /// Stops every process that the lab started, and removes its directory.
     pub(super) fn end(&self) -> Result<()> {
         workspace::run(self.lab(&["clean"]).stdin(Stdio::null()))
     }
 
-    /// Runs a command of the lab to its end.
+    /// Runs a lab command and waits for it.
     pub(super) fn run(&self, arguments: &[&str]) -> Result<Outcome> {
         self.begin(arguments, None)?.wait()
     }
 
-    /// Starts a command of the lab; compilers hold its catalog until `hold` has a file `release`.
+    /// Starts a lab command. Compilers hold its catalog until the directory `hold` contains a file `release`.
     pub(super) fn begin(&self, arguments: &[&str], hold: Option<&Path>) -> Result<Running<'_>> {
         let mut command = self.lab(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -90,27 +90,27 @@ impl Stack {
         self.spawn(&mut command)
     }
 
-    /// A directory in which compilers say that they hold a catalog.
+    /// Creates a directory in which compilers note that they hold a catalog.
     pub(super) fn hold(&self, name: &str) -> Result<PathBuf> {
         let directory = self.directory.join("hold").join(name);
         fs::create_dir_all(&directory)?;
         Ok(directory)
     }
 
-    /// A file of the estate; empty where there is none.
+    /// The content of a file of the lab; empty if the file is missing.
     pub(super) fn read(&self, path: &str) -> String {
         fs::read(self.directory.join(path))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// Where a server listens; tests/lab/servers.bash counts the same way.
+    /// The address of a server. tests/lab/servers.bash numbers them in the same order.
     pub(super) fn address(&self, member: &str) -> String {
         let position = MEMBERS.iter().position(|name| *name == member);
         format!("{NET}.{}", 11 + position.unwrap_or_default())
     }
 
-    /// What is in a directory of the estate.
+    /// The file names in a directory of the lab.
     pub(super) fn list(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.directory.join(path))
             .into_iter()
@@ -120,21 +120,21 @@ impl Stack {
             .collect()
     }
 
-    /// Until Ctrl-C, with lines to try.
+    /// Prints commands to try and waits for Ctrl-C.
     pub(super) fn keep(&self) -> Result<()> {
         let lab = format!(
             "sudo env LAB_DIR={} LAB_NET={NET} MEMBERS={MODE} tests/lab/lab",
             self.directory.display()
         );
         println!(
-            "\nIt all runs on, until Ctrl-C. In another terminal:\n  {lab} agent web01\n  {lab} curl web01 /puppet/v3/node/web01.lab.test -i\n  {lab} help"
+            "\nEverything keeps running until Ctrl-C. In another terminal:\n  {lab} agent web01\n  {lab} curl web01 /puppet/v3/node/web01.lab.test -i\n  {lab} help"
         );
         loop {
             thread::park();
         }
     }
 
-    /// Everything that has been written up to now.
+    /// Marks the current end of every log.
     pub(super) fn mark(&self) -> Mark {
         Mark {
             arrivals: MEMBERS
@@ -145,7 +145,7 @@ impl Stack {
         }
     }
 
-    /// Requests that servers have answered since, by their own logs.
+    /// Requests that servers answered since the mark, from their own logs.
     pub(super) fn arrivals_since(&self, mark: &Mark) -> Vec<Arrival> {
         let new = |(member, &seen): (&&str, &usize)| {
             let lines = self.lines(member).into_iter().skip(seen);
@@ -156,7 +156,7 @@ impl Stack {
         MEMBERS.iter().zip(&mark.arrivals).flat_map(new).collect()
     }
 
-    /// The proxy's access records since.
+    /// The proxy's access records since the mark.
     pub(super) fn records_since(&self, mark: &Mark) -> Vec<Record> {
         self.records().split_off(mark.records)
     }
@@ -184,7 +184,7 @@ impl Stack {
         command
     }
 
-    /// In a process group of its own, since a terminal's Ctrl-C is for us alone to act upon.
+    /// Starts the command in its own process group, so that a terminal's Ctrl-C reaches only this program.
     fn spawn(&self, command: &mut Command) -> Result<Running<'_>> {
         let mut commands = self.commands.lock();
         let child = command.stdin(Stdio::null()).process_group(0).spawn();
@@ -208,7 +208,7 @@ impl Stack {
                     Some(_) = async { term.as_mut()?.recv().await } => {}
                 }
             });
-            // No command can begin any more, and nothing more is told.
+            // While these locks are held, no command starts and nothing is printed.
             let running = commands.lock();
             let _silence = std::io::stdout().lock();
             for group in running.iter() {
@@ -224,7 +224,7 @@ impl Stack {
 }
 
 impl Running<'_> {
-    /// Its status and all that it printed.
+    /// Waits for the command; returns its exit status and output.
     pub(super) fn wait(self) -> Result<Outcome> {
         let id = self.child.id();
         let output = self.child.wait_with_output();
@@ -237,14 +237,14 @@ impl Running<'_> {
         })
     }
 
-    /// Whether it has ended.
+    /// Whether the command has exited.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 }
 
 impl Outcome {
-    /// The lines that have one of these words.
+    /// The output lines that contain one of these words.
     pub(super) fn lines_with(&self, words: &[&str]) -> String {
         let has_one = |line: &&str| words.iter().any(|word| line.contains(word));
         self.text
@@ -261,15 +261,15 @@ impl Commands {
     }
 }
 
-/// A last line without its end is still being written.
+/// The complete lines. A last line without a line break is still being written.
 fn whole_lines(text: &str) -> Vec<String> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(str::to_owned).collect()
 }
 
-/// Beside the lab's own 127.0.77, so that both can run.
+/// The lab itself uses 127.0.77, so both can run at the same time.
 const NET: &str = "127.0.78";
-/// Six lines and the enrolled ssldir; see tests/adapters/lab.
+/// The six-line configuration with the enrolled ssldir; see tests/adapters/lab.
 const MODE: &str = "six";
-/// What shells say of a program that Ctrl-C ended.
+/// The exit status that shells report for a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;

@@ -1,4 +1,4 @@
-//! Lines as Puppet Server 7.9.5 and the proxy wrote them, and what is made of one that is not as expected.
+//! Parsing and comparison of lines as Puppet Server 7.9.5 and the proxy write them.
 
 use super::*;
 
@@ -57,10 +57,10 @@ fn a_request_with_another_identity_fails_the_expectation() {
         );
         assert!(
             expected().check(&[right, wrong.clone()]).1.is_err(),
-            "beside a right one: {wrong:?}"
+            "together with a right one: {wrong:?}"
         );
     }
-    assert!(expected().check(&[]).1.is_err(), "nothing at all");
+    assert!(expected().check(&[]).1.is_err(), "no arrival");
     assert!(
         expected()
             .check(&[arrival("m1", 500, "verify=SUCCESS dn=CN=web01.lab.test")])
@@ -74,7 +74,7 @@ fn differences_between_logs_and_records_are_reported() {
     let arrivals = [
         arrival("m1", 200, "verify=SUCCESS dn=CN=web01.lab.test"),
         arrival("m1", 200, "verify=- dn=-"),
-        // What the proxy asks for by itself.
+        // The proxy's own CRL fetch.
         Arrival::parse("ca", FETCH).expect("the form of the servers' logs"),
     ];
     let answered = record("m1.lab.test:8140", 200, "-");
