@@ -1,9 +1,9 @@
 //! `cargo xtask matrix`: checks, row by row, which client identity reaches the servers, from the bytes they receive.
 //!
-//! A row tests one certificate state, kind of connection, protocol, forged header or fault. With `--peers` the same rows
-//! run against other front ends on this machine, configured as their manuals recommend. With `--crippled` the program is
-//! built without its header scrub, and without verifying again on open connections. Some rows must then fail, which shows
-//! that the rows can detect these defects.
+//! A row tests one certificate state, kind of connection, protocol, forged header or fault. With `--peers` the same
+//! rows run against other front ends on this machine, configured as their manuals recommend. With `--crippled` the
+//! program is built without its header scrub, and without verifying again on open connections. Some rows must then
+//! fail, which shows that the rows can detect these defects.
 
 mod crippled;
 mod far_end;
@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         rows::all().iter().for_each(|row| println!("{}", row.name));
         return Ok(());
     }
-    let ours = Maker::Ours(workspace::build_proscenium(false)?);
+    let proscenium = Maker::Proscenium(workspace::build_proscenium(false)?);
     let peers = match options.peers {
         true => peers::installed(),
         false => Vec::new(),
@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 .is_none_or(|text| row.name.contains(text))
         })
         .collect();
-    let makers: Vec<_> = std::iter::once(&ours).chain(&peers).collect();
+    let makers: Vec<_> = std::iter::once(&proscenium).chain(&peers).collect();
     heading(&makers);
     let mut wrong = vec![0; makers.len()];
     for row in &rows {
@@ -89,7 +89,7 @@ fn cripple(rows: &[Row]) -> Result<()> {
     for crippled in CRIPPLED {
         let Crippled { name, shown_by, .. } = crippled;
         println!("\nbuilding without {name}");
-        let maker = Maker::Ours(crippled.build()?);
+        let maker = Maker::Proscenium(crippled.build()?);
         let rows = rows
             .iter()
             .filter(|row| shown_by.iter().any(|part| row.name.contains(part)));

@@ -1,19 +1,21 @@
 //! `cargo xtask soak`: a small estate at work for twenty minutes while everything changes and fails around it.
 //!
-//! Agents run over both protocols and upload reports of all sizes, some over slow connections, and tunnels stay open. Every
-//! ten seconds the soak revokes one client, which enrols again. It replaces the CRL and the served certificate on disk,
-//! reloads a changed configuration, and restarts compilers. The compilers spoil some of their answers: they hang up, close
-//! kept connections, reset within an answer, send malformed heads and chunks, answer 503, or are slow (`faults`).
+//! Agents run over both protocols and upload reports of all sizes, some over slow connections, and tunnels stay open.
+//! Every ten seconds the soak revokes one client, which enrols again. It replaces the CRL and the served certificate on
+//! disk, reloads a changed configuration, and restarts compilers. The compilers spoil some of their answers: they hang
+//! up, close kept-alive connections, reset within an answer, send malformed heads and chunks, answer 503, or are slow
+//! (`faults`).
 //!
 //! The soak passes if all of this holds:
-//! - An answer that the proxy passes as whole is, byte for byte, the one to exactly that request of that agent, and an
-//!   answer that broke off shows that it did (`outcome`).
-//! - An injected fault explains every failure of a request (`ledger`, `explanation`). Any other failure is a lost request.
+//! - A complete answer is, byte for byte, the right one to that request of that agent, and a
+//!   truncated answer is recognisable as such (`outcome`).
+//! - An injected fault explains every failure of a request (`ledger`, `explanation`). Any other failure is a lost
+//!   request.
 //! - Requests, access records, attempts and retries add up, and gauges are 0 at rest (`counters`).
-//! - Memory, descriptors and threads at the end are where they were when the proxy was warm (`process`).
+//! - Memory, descriptors and threads at the end have not grown since the proxy was warm, within the limits (`process`).
 //!
-//! `PROSCENIUM_SEED` repeats the choices of a run: which requests are spoilt, which clients are slow, what is uploaded. When
-//! each of them happens depends on the machine.
+//! `PROSCENIUM_SEED` repeats the choices of a run: which requests are spoilt, which clients are slow, what is uploaded.
+//! When each of them happens depends on the machine.
 
 mod agent;
 mod answer;
@@ -59,7 +61,7 @@ pub(crate) struct Options {
     /// Agents; every third of them speaks HTTP/2
     #[arg(long, default_value_t = 24)]
     agents: usize,
-    /// Clients that each keep a tunnel open
+    /// Clients that each hold a tunnel open
     #[arg(long, default_value_t = 4)]
     tunnels: usize,
     /// Seconds from one CRL to the next; each revokes one agent, which enrols again
@@ -71,8 +73,9 @@ pub(crate) struct Options {
     /// Whether compilers spoil answers and restart, and the proxy reloads changed configurations
     #[arg(long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     faults: bool,
-    /// Requests of a compiler from one spoilt answer to the next, on average. In turn the compiler hangs up, closes a kept
-    /// connection, resets within the answer, sends a malformed head or chunk, answers 503 with Retry-After, or is slow
+    /// Requests of a compiler from one spoilt answer to the next, on average. In turn the compiler hangs up, closes a
+    /// kept connection, resets within the answer, sends a malformed head or chunk, answers 503 with Retry-After, or is
+    /// slow
     #[arg(long, default_value_t = 100, value_name = "REQUESTS")]
     fault_every: usize,
     /// Seconds from one restart of a compiler to the next, on average; every other one resets its connections
@@ -81,7 +84,8 @@ pub(crate) struct Options {
     /// Seconds from one reload (SIGHUP) to the next; the buffer limit for request bodies alternates
     #[arg(long, default_value_t = 15.0, value_name = "SECONDS")]
     reload_every: f64,
-    /// One of so many connections of agents is slow: it moves few bytes at a time, above the proxy's minimum rates; 0: none
+    /// One of so many connections of agents is slow: it moves few bytes at a time, above the proxy's minimum rates; 0:
+    /// none
     #[arg(long, default_value_t = 8, value_name = "CONNECTIONS")]
     slow_one_in: usize,
     /// Seconds after which the proxy counts as warm

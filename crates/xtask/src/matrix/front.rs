@@ -23,13 +23,13 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// Starts front ends of one kind.
 pub(super) enum Maker {
     /// Proscenium, with the path of its binary.
-    Ours(PathBuf),
+    Proscenium(PathBuf),
     Peer(&'static Peer),
 }
 
 /// A running front end.
 pub(super) enum Front {
-    Ours(Box<Proxy>),
+    Proscenium(Box<Proxy>),
     Peer(Box<Running>),
 }
 
@@ -45,14 +45,14 @@ pub(super) struct Running {
 impl Maker {
     pub(super) fn name(&self) -> &'static str {
         match self {
-            Self::Ours(_) => "proscenium",
+            Self::Proscenium(_) => "proscenium",
             Self::Peer(peer) => peer.name,
         }
     }
 
     pub(super) fn speaks_http2(&self) -> bool {
         match self {
-            Self::Ours(_) => true,
+            Self::Proscenium(_) => true,
             Self::Peer(peer) => peer.http2,
         }
     }
@@ -65,7 +65,7 @@ impl Maker {
         shape: Shape,
     ) -> Result<Front> {
         match self {
-            Self::Ours(binary) => {
+            Self::Proscenium(binary) => {
                 let ca_server = servers.ca_server.address();
                 let compilers = [0, 1].map(|n| servers.compilers[n].address());
                 let pools = format!(
@@ -83,7 +83,7 @@ impl Maker {
                 let proxy = builder.listener("idle_timeout = \"10m\"").try_start();
                 let proxy = proxy.map_err(|outcome| anyhow::anyhow!("{}", outcome.stderr))?;
                 proxy.wait_for_members(&["ca", "compilers"]);
-                Ok(Front::Ours(Box::new(proxy)))
+                Ok(Front::Proscenium(Box::new(proxy)))
             }
             Self::Peer(peer) => Ok(Front::Peer(Box::new(Running::start(peer, servers)?))),
         }
@@ -93,7 +93,7 @@ impl Maker {
 impl Front {
     pub(super) fn client(&self, credential: Option<&Credential>, protocol: Protocol) -> Client {
         match self {
-            Self::Ours(proxy) => proxy.client(credential),
+            Self::Proscenium(proxy) => proxy.client(credential),
             Self::Peer(running) => {
                 Client::new(running.address, &running.bundle, credential).protocol(protocol)
             }
@@ -103,7 +103,7 @@ impl Front {
     /// Writes the CRL file and reloads the front end, even if the CRLs are invalid.
     pub(super) fn write_crls(&self, text: Option<&str>) {
         match self {
-            Self::Ours(proxy) => {
+            Self::Proscenium(proxy) => {
                 write(&proxy.ssldir().join("crl.pem"), text);
                 proxy.reload();
             }
@@ -117,7 +117,7 @@ impl Front {
     /// Blocks an agent; false if the front end has no block list.
     pub(super) fn block(&self, certname: &str) -> bool {
         match self {
-            Self::Ours(proxy) => {
+            Self::Proscenium(proxy) => {
                 let outcome = proxy.command(&["block"], &[certname, "--why", "row"]);
                 outcome.code == Some(0)
             }
@@ -126,8 +126,8 @@ impl Front {
     }
 
     /// Whether this is Proscenium.
-    pub(super) fn is_ours(&self) -> bool {
-        matches!(self, Self::Ours(_))
+    pub(super) fn is_proscenium(&self) -> bool {
+        matches!(self, Self::Proscenium(_))
     }
 }
 
@@ -175,11 +175,11 @@ impl Running {
         };
         match wait_until(START_LIMIT, serves) {
             Some(()) => Ok(running),
-            None => bail!("{}", running.said()),
+            None => bail!("{}", running.stderr()),
         }
     }
 
-    fn said(&self) -> String {
+    fn stderr(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
     }
 

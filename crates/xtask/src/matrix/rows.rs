@@ -1,5 +1,5 @@
-//! The rows: certificate states, kinds of connection, sources of revocation, forged headers, endpoint classes and faults
-//! at a reload.
+//! The rows: certificate states, kinds of connection, sources of revocation, forged headers, endpoint classes and
+//! faults at a reload.
 
 use std::time::{Duration, SystemTime};
 
@@ -170,7 +170,7 @@ fn of_names(ca: &Ca, names: &[&str]) -> Credential {
 
 /// The kind of connection that a formerly accepted client uses.
 #[derive(Clone, Copy)]
-enum Entry {
+enum ConnectionKind {
     Full,
     Resumed,
     Live,
@@ -192,25 +192,27 @@ fn changes(rows: &mut Rows<'_>) {
         ("blocked", Change::Blocked),
         ("expired", Change::Expired),
     ];
-    let entries = [
-        ("on a new connection", Entry::Full),
-        ("on a resumed session", Entry::Resumed),
-        ("on an open connection", Entry::Live),
+    let connections = [
+        ("on a new connection", ConnectionKind::Full),
+        ("on a resumed session", ConnectionKind::Resumed),
+        ("on an open connection", ConnectionKind::Live),
     ];
     for (change_name, change) in changes {
-        for (entry_name, entry) in entries {
+        for (connection_name, connection) in connections {
             let shape = match change {
                 Change::Fetched => Shape::Fetching,
                 _ => Shape::Plain,
             };
-            let name = format!("{change_name}, {entry_name}");
-            rows.add_shaped(&name, shape, move |scene| changed(scene, change, entry));
+            let name = format!("{change_name}, {connection_name}");
+            rows.add_shaped(&name, shape, move |scene| {
+                changed(scene, change, connection)
+            });
         }
     }
 }
 
 /// An agent is accepted, and then no longer. Its next request must not carry a verified identity.
-fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
+fn changed(scene: &Scene, change: Change, connection: ConnectionKind) -> Outcome {
     let ends = 8;
     let agent = match change {
         Change::Expired => scene
@@ -228,7 +230,7 @@ fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
     };
     match change {
         Change::Revoked => scene.revoke(&agent),
-        Change::Fetched if scene.front.is_ours() => scene.revoke(&agent),
+        Change::Fetched if scene.front.is_proscenium() => scene.revoke(&agent),
         Change::Fetched => return Outcome::NotHere,
         Change::Blocked if scene.front.block("web01") => {}
         Change::Blocked => return Outcome::NotHere,
@@ -237,22 +239,22 @@ fn changed(scene: &Scene, change: Change, entry: Entry) -> Outcome {
         }
     }
     scene.forget();
-    match entry {
-        Entry::Full => {
+    match connection {
+        ConnectionKind::Full => {
             let _ = client.forgetful().try_request("GET", CATALOG, &[], b"");
         }
-        Entry::Resumed => match client.connect() {
+        ConnectionKind::Resumed => match client.connect() {
             Ok(mut resumed) if resumed.resumed() => {
                 let _ = resumed.try_request("GET", CATALOG, &[], b"");
             }
-            Ok(_) if scene.front.is_ours() => {
+            Ok(_) if scene.front.is_proscenium() => {
                 return Outcome::Wrong("the session was not resumed".to_owned());
             }
             Ok(_) => return Outcome::NotHere,
             // The client was refused before a session could be resumed.
             Err(_) => {}
         },
-        Entry::Live => {
+        ConnectionKind::Live => {
             let _ = live.try_request("GET", CATALOG, &[], b"");
         }
     }
@@ -371,7 +373,7 @@ fn classes(rows: &mut Rows<'_>) {
     rows.add("an agent requests another agent's catalog", |scene| {
         let agent = scene.servers.ca.agent("web02");
         let _ = scene.client(&agent).try_request("GET", CATALOG, &[], b"");
-        match scene.front.is_ours() {
+        match scene.front.is_proscenium() {
             true => nothing(&scene.arrived()),
             // A peer passes the agent's true identity, and the server refuses the request.
             false => identified_as(&scene.arrived(), "web02"),
@@ -414,15 +416,15 @@ fn faults(rows: &mut Rows<'_>) {
     for (name, text) in faults {
         rows.add(&format!("{name} instead of the CRLs"), move |scene| {
             let before = scene.servers.ca.crl_pem();
-            let out = scene.servers.ca.agent("web01");
-            scene.revoke(&out);
+            let revoked = scene.servers.ca.agent("web01");
+            scene.revoke(&revoked);
             scene
                 .front
                 .write_crls(text(&scene.servers.ca, &before).as_deref());
             // Front ends that apply the file at all do so within this time.
             let settled = SystemTime::now() + Duration::from_secs(2);
             wait_until(LIMIT, || (SystemTime::now() > settled).then_some(()));
-            never(scene, &out).and(|| good(scene, "web02"))
+            never(scene, &revoked).and(|| good(scene, "web02"))
         });
     }
 }

@@ -71,7 +71,8 @@ impl Scene {
         self.servers.forget();
     }
 
-    /// Revokes an agent and reloads the CRL. Returns when the front end refuses the agent, or when the limit is reached.
+    /// Revokes an agent and reloads the CRL. Returns when the front end refuses the agent, or when the limit is
+    /// reached.
     pub(super) fn revoke(&self, agent: &Credential) {
         self.servers.ca.revoke(agent);
         // A front end that fetches gets the new CRL from the CA.
@@ -79,15 +80,15 @@ impl Scene {
             self.front.write_crls(Some(&self.servers.ca.crl_pem()));
         }
         let refused = Cell::new(0);
-        let out = || {
+        let is_refused = || {
             let client = self.client(agent).forgetful();
             let answer = client.try_request("GET", CATALOG, &[], b"");
-            let is_in = answer.is_ok_and(|answer| answer.status == 200);
-            refused.set(if is_in { 0 } else { refused.get() + 1 });
+            let is_accepted = answer.is_ok_and(|answer| answer.status == 200);
+            refused.set(if is_accepted { 0 } else { refused.get() + 1 });
             // A single refusal may come from an old process that is shutting down.
             (refused.get() == REFUSALS).then_some(())
         };
-        wait_until(SWAP_LIMIT, out);
+        wait_until(SWAP_LIMIT, is_refused);
         self.forget();
     }
 

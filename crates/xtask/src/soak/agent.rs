@@ -87,7 +87,7 @@ impl Agent {
         }
     }
 
-    /// Connects, sends the requests of a run, keeps the connection for a while, and perhaps has another run on it.
+    /// Connects, sends the requests of a run, leaves the connection open for a while, and may start another run on it.
     fn run(&mut self, estate: &SoakEstate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
         let mut connection = self.connect(tally)?;
         loop {
@@ -239,7 +239,7 @@ fn counted(protocol: Protocol) -> Count {
 
 /// Headers of an agent that does not retry after a 503. For such an agent the proxy waits until a busy member is free.
 const OLD_HEADERS: &[(&str, &str)] = &[HEADERS[0], ("X-Puppet-Version", "7.20.0")];
-/// The event that ends the life of a revoked agent's certificate.
+/// The event that a revoked agent expects.
 pub(super) const REFUSED: &str = "a revoked agent was refused";
 /// Milliseconds between an answer and the next request, and milliseconds for which a connection is idle after a run.
 const PAUSE: (u64, u64) = (5, 60);

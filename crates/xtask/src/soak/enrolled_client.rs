@@ -1,4 +1,5 @@
-//! A client with a certificate: whether the certificate is revoked, which failures that explains, and how it enrols again.
+//! A client with a certificate: whether the certificate is revoked, which failures that explains, and how it enrols
+//! again.
 
 use std::{
     fmt,

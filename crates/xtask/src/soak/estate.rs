@@ -1,5 +1,5 @@
-//! The estate: a CA, a CA server that signs automatically, two compilers with their faults, and the built program in front of
-//! them.
+//! The estate: a CA, a CA server that signs automatically, two compilers with their faults, and the built program in
+//! front of them.
 
 use std::{
     ops::Deref,
@@ -35,8 +35,8 @@ impl Deref for SoakEstate {
 }
 
 impl SoakEstate {
-    /// Starts everything and waits until the members are up. A compiler spoils one of `fault_every` requests; none if that
-    /// is 0.
+    /// Starts everything and waits until the members are up. A compiler spoils one of `fault_every` requests; none if
+    /// that is 0.
     pub(super) fn start(
         binary: &Path,
         plant: Option<Plant>,

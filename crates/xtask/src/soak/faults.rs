@@ -72,7 +72,8 @@ impl MemberFault {
     }
 }
 
-/// A head with two lengths, a broken status line, or a field without a name. The complete body follows; no client may see it.
+/// A head with two lengths, a broken status line, or a field without a name. The complete body follows; no client may
+/// see it.
 fn bad_head(body: &[u8], variant: u64) -> Vec<u8> {
     let length = body.len();
     let head = match variant % 3 {

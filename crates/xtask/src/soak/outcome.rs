@@ -1,4 +1,5 @@
-//! How an exchange ended: a whole answer that is right, a failure that an injected fault explains, or a lost request.
+//! The outcome of an exchange: a complete and correct answer, a failure that an injected fault explains, or a lost
+//! request.
 
 use std::{io::ErrorKind, time::Instant};
 
@@ -30,7 +31,8 @@ pub(super) struct Exchange<'a> {
     /// When the request was sent.
     pub(super) since: Instant,
     pub(super) estate: &'a SoakEstate,
-    /// The `Retry-After` expected on a busy member's 503. The proxy removes it for agents that would only wait and then fail.
+    /// The `Retry-After` expected on a busy member's 503. The proxy removes it for agents that would only wait and then
+    /// fail.
     pub(super) retry_after: Option<&'static str>,
 }
 
@@ -87,7 +89,8 @@ impl Exchange<'_> {
         Ok(Received::Cut)
     }
 
-    /// Checks a complete answer. Returns `None` if it is the right one. A complete 200 must never be a different answer.
+    /// Checks a complete answer. Returns `None` if it is the right one. A complete 200 must never be a different
+    /// answer.
     fn check_whole(&self, answer: &Response) -> Result<Option<RequestFailure>, Trouble> {
         let is_busy =
             answer.body.kept == BUSY && answer.headers.get("Retry-After") == self.retry_after;

@@ -73,7 +73,7 @@ impl RequestPlan {
         }
     }
 
-    /// What an agent requests in a run (puppet-agent 7), in its order and about its sizes.
+    /// What an agent requests in a run (puppet-agent 7), in the same order and with similar sizes.
     pub(super) fn of_a_run(&mut self) -> Vec<PlannedRequest> {
         let name = self.certname.clone();
         let file = match self.choices.once_in(10) {

@@ -43,8 +43,8 @@ impl Arrival {
         })
     }
 
-    /// Whether the proxy forwarded the request for a client. Probes and CRL fetches are the proxy's own requests; its fetches
-    /// have no user agent. A request that bypassed the proxy has no `X-Client-Verify`.
+    /// Whether the proxy forwarded the request for a client. Probes and CRL fetches are the proxy's own requests; its
+    /// fetches have no user agent. A request that bypassed the proxy has no `X-Client-Verify`.
     pub(super) fn is_for_a_client(&self) -> bool {
         self.verify != "-" && self.by != "-" && !self.request.is_probe()
     }
@@ -127,8 +127,8 @@ pub(super) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Returns the line to print, and what was not seen. There must be arrivals of that method, path and status. Each must
-    /// be at one of the members and carry this client's identity.
+    /// Returns the line to print, and what was not seen. There must be arrivals of that method, path and status. Each
+    /// must be at one of the members and carry this client's identity.
     pub(super) fn check(&self, arrivals: &[Arrival]) -> (String, Result<(), String>) {
         let of_path = |arrival: &&Arrival| {
             arrival.request.method == self.method && arrival.request.path() == self.path

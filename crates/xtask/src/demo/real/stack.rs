@@ -1,4 +1,5 @@
-//! Puppet Servers, agents and the proxy: runs `tests/lab/lab` in the demonstration's own directory and on its own addresses.
+//! Puppet Servers, agents and the proxy: runs `tests/lab/lab` in the demonstration's own directory and on its own
+//! addresses.
 
 use std::{
     collections::BTreeSet,
