@@ -9,6 +9,10 @@ use std::{
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
+mod circles;
+mod pages;
+mod words;
+
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
 const LAYERS: &[&[&str]] = &[
     &["identity", "balancing", "proxy_protocol", "http1"],
@@ -279,59 +283,6 @@ fn every_module_that_sends_requests_is_repeated_over_http2_or_says_why_not() {
             "{name}: tests/over_http2.rs gives no reason for leaving it out of `cargo xtask test`"
         );
     }
-}
-
-/// Words that no text for operators and agents uses. Each has a plain substitute and no second meaning here.
-const ODD_WORDS: &str = r"(?i)\b(told|whoever|nobody|somebody|anybody|anew|besides|past its time|goes before|in force|but on|meets no|of no use|takes up)\b";
-
-#[test]
-fn texts_for_operators_and_agents_use_plain_words() {
-    let odd = regex::Regex::new(ODD_WORDS).expect("a pattern");
-    let mut wrong = Vec::new();
-    for (name, text) in interface_texts() {
-        let found = odd.find_iter(&text).map(|found| found.as_str());
-        wrong.extend(found.map(|word| format!("    {name}: \"{word}\"")));
-    }
-    assert!(
-        wrong.is_empty(),
-        "odd words (use the words of CONTRIBUTING.md, or plain ones):\n{}",
-        wrong.join("\n")
-    );
-}
-
-/// Pages for operators whole, and of the program's sources the string literals and the help of the command line.
-fn interface_texts() -> BTreeMap<String, String> {
-    let guide = files_below(&root().join("docs/operating"), "md");
-    let pages = ["README.md", "docs/configuration.md"].map(|page| root().join(page));
-    let mut texts: BTreeMap<_, _> = pages
-        .into_iter()
-        .chain(guide)
-        .map(|page| (page.display().to_string(), read(&page)))
-        .collect();
-    let literal = regex::Regex::new(r#"(?s)"(?:[^"\\]|\\.)*""#).expect("a pattern");
-    for (path, text) in sources() {
-        let name = path.to_string_lossy();
-        let internal = ["testkit", "xtask", "fuzzing", "simulation"]
-            .iter()
-            .any(|krate| name.starts_with(&format!("crates/{krate}/")));
-        if is_test(&path) || internal {
-            continue;
-        }
-        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        let is_comment = |line: &&str| line.trim_start().starts_with("//");
-        let statements: Vec<_> = code.lines().filter(|line| !is_comment(line)).collect();
-        let statements = statements.join("\n");
-        let mut shown: Vec<_> = literal
-            .find_iter(&statements)
-            .map(|found| found.as_str())
-            .collect();
-        // clap prints these doc comments.
-        if name == "crates/proscenium/src/arguments.rs" {
-            shown.extend(code.lines().filter(is_comment));
-        }
-        texts.insert(name.into_owned(), shown.join("\n"));
-    }
-    texts
 }
 
 /// Minimum versions stand in `deny.toml` for cargo-deny; held here too, where every test run sees them:
