@@ -1,6 +1,6 @@
 //! Clients and members that close the connection during an exchange: what the record and the other side see.
 
-use testkit::{Connection, Reply, wait_until};
+use testkit::{Reply, TestConnection, wait_until};
 
 use crate::support::{
     LIMIT, connection,
@@ -12,8 +12,8 @@ use crate::support::{
 fn a_client_that_disconnects_before_the_response_is_a_499_and_no_failure_of_the_member() {
     let estate = one_compiler().start();
     for end in [
-        Connection::reset as fn(Connection),
-        |mut connection: Connection| connection.half_close(),
+        TestConnection::reset as fn(TestConnection),
+        |mut connection: TestConnection| connection.half_close(),
     ] {
         estate.forget();
         estate.compilers[0].hold();

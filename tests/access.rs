@@ -1,7 +1,7 @@
 //! `[[access]]`: which clients may send which requests, in addition to the endpoint classes. The tests read the result
 //! at the member.
 
-use testkit::{Ca, Client, Credential, StandIn};
+use testkit::{Ca, Client, StandIn, TestCredential};
 
 use crate::support::{Estate, assert_identity, assert_refused, paths::CATALOG, proxy};
 
@@ -43,7 +43,7 @@ fn a_rule_refuses_the_clients_that_it_matches_and_names_a_contact() {
     };
     let plain = |ca: &Ca| ca.agent("web01");
     let with = |oid: &'static [u64]| move |ca: &Ca| ca.leaf("web01").extension(oid, "db").issue();
-    type Make = Box<dyn Fn(&Ca) -> Credential>;
+    type Make = Box<dyn Fn(&Ca) -> TestCredential>;
     let rows: [(&str, Make, Make); 7] = [
         (
             "certname = [\"web*\"]",

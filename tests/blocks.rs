@@ -7,7 +7,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use testkit::{Ca, Credential, Gate, Reply, StandIn, wait_until};
+use testkit::{Ca, Reply, ReplyGate, StandIn, TestCredential, wait_until};
 
 use crate::support::{self, Estate, LIMIT, assert_refused, done, http1_alone};
 
@@ -247,7 +247,7 @@ fn neither_a_reload_nor_a_new_crl_nor_a_restart_lifts_a_block() {
 fn a_block_applies_while_a_reload_waits_for_a_member() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
-    let (silent, never) = (StandIn::start("silent"), Gate::new());
+    let (silent, never) = (StandIn::start("silent"), ReplyGate::new());
     let gate = never.clone();
     silent.answer(move |_| Some(Reply::ok("").gate(&gate)));
     let text = estate.proxy.config_text();
@@ -388,7 +388,7 @@ fn blocking_a_client_closes_its_tunnel() {
         });
     }
     let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
-    let open = |agent: &Credential| {
+    let open = |agent: &TestCredential| {
         let mut tunnel = estate.client(agent).connect().expect("connects");
         tunnel.send("GET", "/chat", &upgrade, b"").expect("sends");
         assert_eq!(tunnel.read_head().expect("an answer").status, 101);

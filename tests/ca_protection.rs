@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, thread};
 
-use testkit::{Connection, Gate, HeldPort, Protocol, Reply, Response, wait_until};
+use testkit::{HeldPort, Protocol, Reply, ReplyGate, Response, TestConnection, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused, certificate_request, fixtures, http1_alone};
 
@@ -377,7 +377,7 @@ fn explain_shows_that_a_certificate_request_is_checked() {
 
 /// Sends requests until one is refused with Retry-After; returns the number of accepted ones.
 #[track_caller]
-fn until_refused(connection: &mut Connection) -> (usize, Response) {
+fn until_refused(connection: &mut TestConnection) -> (usize, Response) {
     for n in 0..200 {
         let response = connection.get(BUNDLE);
         if response.status != 200 {
@@ -477,7 +477,7 @@ fn slow_strangers<T>(estate: &Estate, count: u8, meanwhile: impl FnOnce() -> T) 
 }
 
 fn slow_strangers_at<T>(estate: &Estate, sources: &[IpAddr], meanwhile: impl FnOnce() -> T) -> T {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     gate.hold();
     let held = gate.clone();
     estate.ca_server.answer(move |request| {
@@ -654,7 +654,7 @@ fn t12_strangers_that_disconnect_free_their_slots() {
             })
             .collect();
         assert_unavailable(&estate.anonymous().get(CRL), 503);
-        gone.into_iter().for_each(Connection::reset);
+        gone.into_iter().for_each(TestConnection::reset);
         wait_for_a_place(&estate);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use testkit::{Ca, Credential};
+use testkit::{Ca, TestCredential};
 
 use crate::support::{
     Estate, assert_identity, assert_refused,
@@ -156,7 +156,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-fn with_names(ca: &Ca, count: usize) -> Credential {
+fn with_names(ca: &Ca, count: usize) -> TestCredential {
     let leaf = ca.leaf("web01");
     (0..count)
         .fold(leaf, |leaf, n| {

@@ -3,7 +3,7 @@
 
 use rustls::{AlertDescription, SignatureScheme};
 use serde_json::Value;
-use testkit::{Ca, Client, Credential, HeldPort, Proxy, ProxyBuilder};
+use testkit::{Ca, Client, HeldPort, Proxy, ProxyBuilder, TestCredential};
 
 use crate::support::{self, Estate, fixtures};
 
@@ -289,7 +289,7 @@ fn alarm(status: &Value, kind: &str) -> Option<String> {
     alarm["message"].as_str().map(str::to_owned)
 }
 
-fn write_own(proxy: &Proxy, credential: &Credential) {
+fn write_own(proxy: &Proxy, credential: &TestCredential) {
     proxy.write("ssl/private_keys/puppet.pem", &credential.key_pem, 0o640);
     proxy.write("ssl/certs/puppet.pem", &credential.chain_pem(), 0o644);
 }
@@ -408,8 +408,8 @@ fn a_reload_onto_a_certificate_that_agents_refuse_is_refused_while_a_valid_one_i
     proxy.reload_applied();
 }
 
-fn rsa() -> Credential {
-    Credential::from_pem(
+fn rsa() -> TestCredential {
+    TestCredential::from_pem(
         "puppet.lab.test",
         &fixtures::text("server.pem"),
         &fixtures::text("server.key"),
@@ -437,11 +437,11 @@ fn list(names: &[&str]) -> String {
 
 trait Files {
     /// Writes each credential as `NAME.pem` and `NAME.key`.
-    fn files(self, credentials: &[(&str, &Credential)]) -> Self;
+    fn files(self, credentials: &[(&str, &TestCredential)]) -> Self;
 }
 
 impl Files for ProxyBuilder {
-    fn files(self, credentials: &[(&str, &Credential)]) -> Self {
+    fn files(self, credentials: &[(&str, &TestCredential)]) -> Self {
         credentials.iter().fold(self, |proxy, (name, credential)| {
             proxy
                 .file(&format!("{name}.pem"), &credential.chain_pem(), 0o644)

@@ -1,6 +1,6 @@
 //! The proxy does not verify the signatures of a known chain again, but checks again everything that may have changed.
 
-use testkit::Credential;
+use testkit::TestCredential;
 
 use crate::support::{Estate, LIMIT, assert_identity, assert_refused, paths::CATALOG};
 
@@ -93,7 +93,7 @@ fn a_changed_bundle_or_policy_clears_the_cache_and_size_zero_disables_it() {
 
 /// Asserts that a new connection is accepted, and which verdict the member gets.
 #[track_caller]
-fn assert_accepted(estate: &Estate, agent: &Credential) {
+fn assert_accepted(estate: &Estate, agent: &TestCredential) {
     estate.forget();
     assert_eq!(estate.client(agent).get(CATALOG).status, 200);
     assert_identity(&estate.only_request(), "SUCCESS", Some("CN=web01"));

@@ -4,7 +4,7 @@ use std::{fs, net::TcpListener, path::Path};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Outcome, command_line};
+use testkit::{Ca, CommandOutcome, command_line};
 
 use crate::support;
 
@@ -591,6 +591,6 @@ fn configured(ca: &Ca, compiler: &str) -> testkit::ProxyBuilder {
         ))
 }
 
-fn proscenium(arguments: &[&str]) -> Outcome {
+fn proscenium(arguments: &[&str]) -> CommandOutcome {
     command_line(Path::new(BINARY), arguments)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use testkit::{Ca, Outcome, Proxy, ProxyBuilder, command_line, wait_until};
+use testkit::{Ca, CommandOutcome, Proxy, ProxyBuilder, command_line, wait_until};
 
 use crate::support::{self, BINARY, LIMIT};
 
@@ -471,7 +471,7 @@ fn ssldir_and_certname_of_the_command_line_override_the_file() {
     let text = GOOD
         .replace("{dir}/ssl", "/nonexistent")
         .replace("certname = \"puppet\"", "certname = \"absent\"");
-    let output = |words: &Outcome| {
+    let output = |words: &CommandOutcome| {
         words
             .stdout
             .contains("is valid for front.example.com, puppet")
@@ -566,7 +566,7 @@ fn good(ca: &Ca) -> ProxyBuilder {
 }
 
 /// Runs a verb on a valid configuration with the agent's files of this ssldir.
-fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> Outcome {
+fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> CommandOutcome {
     let directory = TempDir::new().expect("a temporary directory");
     let crl = directory.path().join("crl.pem");
     fs::write(&crl, ca.crl_pem()).expect("a file of our own");

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{Ca, Gate, Reply, StandIn, wait_until};
+use testkit::{Ca, Reply, ReplyGate, StandIn, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_refused,
@@ -268,7 +268,7 @@ fn a_reload_during_a_fetch_loses_neither() {
     wait_for_answer(&estate.proxy);
     let older = ca.crl_pem();
     ca.revoke(&agent);
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
     estate.forget();
     thread::scope(|scope| {
@@ -301,7 +301,7 @@ fn the_operator_is_answered_while_many_wait_for_a_silent_ca() {
     let ca = Ca::new();
     let estate = fetching(&ca, ON_REQUEST).start();
     wait_for_answer(&estate.proxy);
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     answer_crl_requests(&estate.ca_server, Reply::ok(&ca.crl_pem()).gate(&gate));
     thread::scope(|scope| {
         let asked = || scope.spawn(|| estate.proxy.command(&["crl", "fetch"], &[]));

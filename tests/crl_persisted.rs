@@ -205,7 +205,7 @@ fn stored_crls(state: &TempDir) -> Vec<PathBuf> {
     files
 }
 
-fn written(proxy: &Proxy, credential: &testkit::Credential) -> String {
+fn written(proxy: &Proxy, credential: &testkit::TestCredential) -> String {
     proxy.write("agent.pem", &credential.cert_pem, 0o644);
     proxy.directory().join("agent.pem").display().to_string()
 }

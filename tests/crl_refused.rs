@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Gate, Outcome, Proxy, Reply, StandIn};
+use testkit::{Ca, CommandOutcome, Proxy, Reply, ReplyGate, StandIn};
 
 use crate::support::{
     Estate, assert_refused,
@@ -193,7 +193,7 @@ fn t09_an_unusable_response_keeps_the_last_valid_crl_and_raises_an_alarm() {
     wait_for_answer(&estate.proxy);
     let whole = ca.crl_pem();
     let elsewhere = format!("http://{}{CRL_PATH}", estate.compilers[0].address());
-    let never = Gate::new();
+    let never = ReplyGate::new();
     let half = &whole[..whole.len() - 60];
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n-\r\n";
     let cases = [
@@ -505,7 +505,7 @@ fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
 
 #[track_caller]
 fn fetch_refused(proxy: &Proxy) -> String {
-    let Outcome { code, stderr, .. } = proxy.command(&["crl", "fetch"], &[]);
+    let CommandOutcome { code, stderr, .. } = proxy.command(&["crl", "fetch"], &[]);
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("refused: "), "{stderr}");
     stderr

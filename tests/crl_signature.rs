@@ -9,7 +9,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use testkit::{Ca, Client, Credential, HeldPort, StandIn, wait_until};
+use testkit::{Ca, Client, HeldPort, StandIn, TestCredential, wait_until};
 
 use crate::support::{self, LIMIT, paths::CATALOG};
 
@@ -172,10 +172,10 @@ impl TwoCas {
         assert!(made.status.success(), "openssl {arguments:?}: {said}");
     }
 
-    fn agent(&self, certname: &str) -> Credential {
+    fn agent(&self, certname: &str) -> TestCredential {
         let read = |kind: &str| fs::read_to_string(self.path(&format!("new/{certname}.{kind}")));
         let [certificate, key] = ["pem", "key"].map(|kind| read(kind).expect("a file"));
-        Credential::from_pem(certname, &certificate, &key)
+        TestCredential::from_pem(certname, &certificate, &key)
     }
 }
 
@@ -257,7 +257,7 @@ impl Apache {
         apache
     }
 
-    fn client(&self, cas: &TwoCas, agent: &Credential) -> Client {
+    fn client(&self, cas: &TwoCas, agent: &TestCredential) -> Client {
         let bundle = fs::read_to_string(cas.path("new/ca.pem")).expect("a CA");
         let address: SocketAddr = self.port.address();
         Client::new(address, &bundle, Some(agent))

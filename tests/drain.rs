@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use testkit::{Client, Gate, HeldPort, Proxy, Reply, Response, StandIn, wait_until};
+use testkit::{Client, HeldPort, Proxy, Reply, ReplyGate, Response, StandIn, wait_until};
 
 use crate::support::{
     self, Estate, LIMIT, QUICK_CHECK, http1_alone,
@@ -97,7 +97,7 @@ fn a_response_that_has_begun_arrives_complete() {
     http1_alone!("an HTTP/2 client gets GOAWAY and opens no more streams");
     let estate = patient();
     let agent = estate.ca.agent("web01");
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     gate.hold();
     let held = gate.clone();
     estate.compilers[0].answer(move |_| Some(Reply::stream(300_000).gate_after(100_000, &held)));
@@ -126,7 +126,7 @@ fn a_connection_whose_response_has_begun_stays_open_for_seconds_after_a_stop() {
     http1_alone!("an HTTP/2 client gets GOAWAY, and its connection closes at once");
     let estate = patient();
     let agent = estate.ca.agent("web01");
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     gate.hold();
     let held = gate.clone();
     estate.compilers[0].answer(move |_| Some(Reply::stream(300_000).gate_after(100_000, &held)));
@@ -192,7 +192,7 @@ fn queued_requests_are_served_during_the_grace_and_then_get_503() {
             proxy.listener("idle_timeout = \"10m\"")
         })
         .start();
-    let gates = [(); 3].map(|()| Gate::new());
+    let gates = [(); 3].map(|()| ReplyGate::new());
     let held = gates.clone();
     estate.compilers[0].answer(move |request| {
         let of = |n: &usize| request.target.contains(&format!("/catalog/web0{n}"));
@@ -325,7 +325,7 @@ fn a_stop_during_a_reload_cancels_the_reload() {
     let mut open = estate.client(&agent).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
     // A new pool is probed before it is used; while its member does not answer, the reload is still running.
-    let (slow, gate) = (StandIn::start("slow"), Gate::new());
+    let (slow, gate) = (StandIn::start("slow"), ReplyGate::new());
     gate.hold();
     let held = gate.clone();
     slow.answer(move |_| Some(Reply::ok("running").gate(&held)));

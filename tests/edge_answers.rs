@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use testkit::{Ca, Client, Outcome, Recorded, Reply, Response, StandIn, wait_until};
+use testkit::{Ca, Client, CommandOutcome, Recorded, Reply, Response, StandIn, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, crl_fetch::ON_REQUEST};
 
@@ -52,7 +52,7 @@ fn passed_on(estate: &Estate) -> usize {
     requests.iter().filter(of_clients).count()
 }
 
-fn fetch(estate: &Estate) -> Outcome {
+fn fetch(estate: &Estate) -> CommandOutcome {
     estate.proxy.command(&["crl", "fetch"], &[])
 }
 
@@ -363,7 +363,7 @@ fn a_crl_that_the_operator_accepts_is_served_at_once() {
 fn the_documents_of_a_ca_that_leaves_the_bundle_are_no_longer_served() {
     let estate = started(edge(EVERY_SECOND, ""));
     // The next fetch waits, and so does a reload that needs the copies.
-    let gate = testkit::Gate::new();
+    let gate = testkit::ReplyGate::new();
     let (held, lists) = (gate.clone(), estate.ca.crl_pem());
     answer(&estate.ca_server, CRL, move || {
         Reply::ok(&lists).gate(&held)

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use testkit::{Ca, Credential, Proxy, Recorded, Reply, StandIn, wait_until};
+use testkit::{Ca, Proxy, Recorded, Reply, StandIn, TestCredential, wait_until};
 
 use crate::support::{self, LIMIT, assert_identity, paths::CATALOG};
 
@@ -95,7 +95,7 @@ fn trusted_header_compilers_serve_over_mutual_tls() {
     let asked = authority.last();
     assert!(asked.headers.all("x-client-cert").is_empty());
     let agents_own = fs::read_to_string(proxy.ssldir().join("certs/puppet.pem")).expect("is there");
-    let agents_own = Credential::from_pem("puppet", &agents_own, "");
+    let agents_own = TestCredential::from_pem("puppet", &agents_own, "");
     assert_eq!(asked.peer_certificates[0], agents_own.cert_der);
 }
 

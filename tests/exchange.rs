@@ -1,6 +1,6 @@
 //! One request and its response, as client and member see them: framing, hosts, fields, HTTP/1.0, HEAD.
 
-use testkit::{Framing, Reply};
+use testkit::{BodyFraming, Reply};
 
 use crate::support::{
     LIMIT, VERSION, connection,
@@ -11,7 +11,7 @@ use crate::support::{
 
 const BUCKET: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
 
-// Framing.
+// BodyFraming.
 
 #[test]
 fn a_body_arrives_as_it_was_sent_by_length_and_by_chunks() {
@@ -55,12 +55,12 @@ fn a_response_arrives_as_it_was_sent_by_length_by_chunks_and_by_close() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for (reply, framing) in [
-        (Reply::ok("hello"), Framing::Length(5)),
+        (Reply::ok("hello"), BodyFraming::Length(5)),
         (
             Reply::status(200).chunked(&[b"hel", b"lo"]),
-            Framing::Chunked,
+            BodyFraming::Chunked,
         ),
-        (Reply::status(200).to_close(b"hello"), Framing::Chunked),
+        (Reply::status(200).to_close(b"hello"), BodyFraming::Chunked),
     ] {
         estate.compilers[0].answer(move |_| Some(reply.clone()));
         let response = connection.get(FILE);
@@ -266,7 +266,7 @@ fn a_client_with_http_1_0_gets_a_response_it_can_read() {
     );
     assert_eq!(
         (response.status, response.framing),
-        (200, Framing::ToClose),
+        (200, BodyFraming::ToClose),
         "chunks are of 1.1"
     );
     assert_eq!(response.text(), "hello");
@@ -285,7 +285,7 @@ fn a_client_with_http_1_0_may_reuse_its_connection_and_omit_host() {
         );
         assert_eq!(response.status, 200);
         assert!(
-            matches!(response.framing, Framing::Length(_)),
+            matches!(response.framing, BodyFraming::Length(_)),
             "{response:?}"
         );
     }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{Gate, Reply};
+use testkit::{Reply, ReplyGate};
 
 use crate::support::{
     Estate, LIMIT, assert_refused, assert_unavailable, connection,
@@ -87,7 +87,7 @@ fn a_member_that_stalls_within_its_response_is_given_up() {
         "idle_timeout = \"150ms\"",
         "idle_timeout = \"10m\"",
         |estate| {
-            let gate = Gate::new();
+            let gate = ReplyGate::new();
             let reply = Reply::ok("0123456789").gate_after(4, &gate);
             estate.compilers[0].answer(move |_| Some(reply.clone()));
             let mut connection = connection(estate);
@@ -162,7 +162,7 @@ fn a_member_that_reads_nothing_of_a_body_is_given_up() {
         "idle_timeout = \"1s\"",
         "idle_timeout = \"10m\"",
         |estate| {
-            let gate = Gate::new();
+            let gate = ReplyGate::new();
             let reply = Reply::ok("late").gate(&gate).close();
             estate.compilers[0]
                 .answer_early(move |request| (request.method == "PUT").then(|| reply.clone()));

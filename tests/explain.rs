@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
+use testkit::{Ca, CommandOutcome, Proxy, Reply, Seed, StandIn, TestCredential};
 
 use crate::support::{self, Estate, certificate_request, done};
 
@@ -221,7 +221,7 @@ enum Fate {
 impl Fate {
     /// Parses the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS`.
     #[track_caller]
-    fn parse(outcome: &Outcome) -> Self {
+    fn parse(outcome: &CommandOutcome) -> Self {
         let fate = outcome.stdout.lines().find_map(|line| {
             let words: Vec<&str> = line
                 .split([' ', ':'])
@@ -259,7 +259,7 @@ impl MemberRequest {
 }
 
 struct Client {
-    credential: Option<Credential>,
+    credential: Option<TestCredential>,
     flags: &'static [&'static str],
 }
 

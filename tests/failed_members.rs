@@ -1,6 +1,6 @@
 //! Requests that wait at a member when it fails: a safe one moves to another member, the others stay.
 
-use testkit::{Connection, Gate, Reply, StandIn};
+use testkit::{Reply, ReplyGate, StandIn, TestConnection};
 
 use crate::support::{
     self, Estate, LIMIT, QUICK_CHECK,
@@ -33,7 +33,7 @@ fn fail_probes(compiler: &StandIn) {
 
 /// Sends a request and waits until this compiler, which has had `before` requests, receives it.
 #[track_caller]
-fn waiting_at(compiler: &StandIn, estate: &Estate, request: (&str, &str, usize)) -> Connection {
+fn waiting_at(compiler: &StandIn, estate: &Estate, request: (&str, &str, usize)) -> TestConnection {
     let (method, target, before) = request;
     let agent = estate.ca.agent("web01");
     let mut connection = estate.client(&agent).connect().expect("connects");
@@ -43,7 +43,7 @@ fn waiting_at(compiler: &StandIn, estate: &Estate, request: (&str, &str, usize))
 }
 
 #[track_caller]
-fn assert_answered(connection: &mut Connection) {
+fn assert_answered(connection: &mut TestConnection) {
     let answer = connection.read_response().expect("an answer");
     assert_eq!(answer.status, 200, "{answer:?}");
 }
@@ -125,7 +125,7 @@ fn a_request_stays_once_a_byte_of_its_response_has_arrived() {
     let [hung, other] = &estate.compilers[..] else {
         unreachable!("two compilers")
     };
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let (begun, silent) = ("/puppet/v3/environments", FILE);
     let reply = Reply::ok("late").interim(103, &[]).gate(&gate);
     hung.answer(move |request| (request.path() == begun).then(|| reply.clone()));

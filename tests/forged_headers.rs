@@ -1,6 +1,6 @@
 //! Identity headers that a client sends never reach a member, in any spelling.
 
-use testkit::{Connection, Recorded, Seed};
+use testkit::{Recorded, Seed, TestConnection};
 
 use crate::support::{
     Estate, allowed_fields, assert_identity,
@@ -238,7 +238,7 @@ fn generated(seed: &mut Seed) -> Vec<(String, String)> {
 #[track_caller]
 fn request_with(
     estate: &Estate,
-    connection: &mut Connection,
+    connection: &mut TestConnection,
     target: &str,
     forgery: &[(String, String)],
 ) {

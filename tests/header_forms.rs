@@ -1,6 +1,6 @@
 //! The client's identity in the form that each kind of server reads: the server's reader, ported, finds the verified name.
 
-use testkit::{Attribute, Credential, name_der};
+use testkit::{Attribute, TestCredential, name_der};
 
 use crate::support::{
     Estate, assert_refused,
@@ -319,7 +319,7 @@ fn a_reload_changes_the_form_on_a_live_connection() {
 }
 
 #[track_caller]
-fn assert_reads(estate: &Estate, server: &Server, agent: &Credential, certname: &str) {
+fn assert_reads(estate: &Estate, server: &Server, agent: &TestCredential, certname: &str) {
     let headers = forwarded(estate, agent);
     let context = format!("{} of {certname}: {headers:?}", server.name);
     let read = (server.read)(&headers).expect(&context);

@@ -1,6 +1,6 @@
 //! Configured names of identity headers: forged copies of them never reach a member.
 
-use testkit::{Credential, Recorded, Reply, Seed};
+use testkit::{Recorded, Reply, Seed, TestCredential};
 
 use crate::support::{
     Estate, EstateBuilder, allowed_fields,
@@ -154,7 +154,7 @@ fn twist(seed: &mut Seed, c: char) -> char {
 #[track_caller]
 fn assert_nothing_forged(
     estate: &Estate,
-    agent: Option<&Credential>,
+    agent: Option<&TestCredential>,
     target: &str,
     forgery: &[(&str, &str)],
 ) {

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use testkit::{Client, ClientError, Framing, Gate, Reply};
+use testkit::{BodyFraming, Client, ClientError, Reply, ReplyGate};
 
 use crate::support::{
     Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, connection, http1_alone,
@@ -202,10 +202,10 @@ fn a_response_with_two_lengths_is_passed_on_with_one_framing() {
     let estate = member.estate("").start();
     let mut connection = connection(&estate);
     for (case, framing) in [
-        ("short", Framing::Chunked),
-        ("long", Framing::Chunked),
-        ("equal", Framing::Length(5)),
-        ("list", Framing::Length(5)),
+        ("short", BodyFraming::Chunked),
+        ("long", BodyFraming::Chunked),
+        ("equal", BodyFraming::Length(5)),
+        ("list", BodyFraming::Length(5)),
     ] {
         let answer = connection.get(&format!("/raw/{case}"));
         assert_eq!(
@@ -289,7 +289,7 @@ fn the_rest_of_a_refused_body_does_not_make_a_busy_connection_idle() {
         .compilers(1)
         .proxy(|proxy| proxy.top("workers = 1").listener("idle_timeout = \"5s\""))
         .start();
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let reply = Reply::ok("slow").gate(&gate);
     estate.compilers[0].answer(move |_| Some(reply.clone()));
     let mut busy = connection(&estate);

@@ -1,8 +1,8 @@
 //! HTTP/2 towards clients: negotiation, the same promises as HTTP/1.1, and what its frames alone can do.
 
 use testkit::{
-    Gate, Protocol, Recorded, Reply, StandIn,
-    http2::{Outcome, flag, kind, setting},
+    Protocol, Recorded, Reply, ReplyGate, StandIn,
+    http2::{StreamOutcome, flag, kind, setting},
     wait_until,
 };
 
@@ -53,12 +53,12 @@ fn streams_beyond_streams_max_are_refused_and_may_be_retried() {
         .collect();
     assert_eq!(
         connection.outcome(streams[3]),
-        Outcome::Reset(7),
+        StreamOutcome::Reset(7),
         "REFUSED_STREAM"
     );
     estate.compilers.iter().for_each(StandIn::release);
     for stream in &streams[..3] {
-        assert_eq!(connection.outcome(*stream), Outcome::Answered(200));
+        assert_eq!(connection.outcome(*stream), StreamOutcome::Answered(200));
     }
     assert_eq!(connection.get(FILE).status, 200);
     assert_eq!(estate.far_end().len(), 4);
@@ -106,7 +106,10 @@ fn bodies_pass_in_both_directions_and_a_wrong_length_resets_the_stream() {
         connection
             .send_frame(kind::DATA, flag::END_STREAM, stream, sent)
             .expect("sends");
-        assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
+        assert_eq!(
+            connection.outcome(stream),
+            StreamOutcome::Reset(PROTOCOL_ERROR)
+        );
     }
     let record = estate
         .proxy
@@ -204,7 +207,9 @@ fn requests_that_http2_calls_malformed_never_reach_a_member() {
         assert!(
             matches!(
                 outcome,
-                Outcome::Answered(400) | Outcome::Reset(PROTOCOL_ERROR) | Outcome::GoneAway(_)
+                StreamOutcome::Answered(400)
+                    | StreamOutcome::Reset(PROTOCOL_ERROR)
+                    | StreamOutcome::GoneAway(_)
             ),
             "{what}: {outcome:?}"
         );
@@ -218,7 +223,10 @@ fn a_head_that_http2_refuses_leaves_a_record_too() {
     let mut malformed = get(FILE);
     malformed.push(("connection".to_owned(), "close".to_owned()));
     let stream = connection.open(&malformed, true).expect("opens");
-    assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
+    assert_eq!(
+        connection.outcome(stream),
+        StreamOutcome::Reset(PROTOCOL_ERROR)
+    );
     let record = estate
         .proxy
         .wait_for_record(|record| record["reason"] == "bad-head");
@@ -325,7 +333,11 @@ fn pseudo_fields_in_trailers_reset_the_stream_and_never_reach_a_member() {
             .send_frame(kind::HEADERS, flags, stream, trailers)
             .expect("sends");
         let outcome = connection.outcome(stream);
-        assert_eq!(outcome, Outcome::Reset(PROTOCOL_ERROR), "{trailers:x?}");
+        assert_eq!(
+            outcome,
+            StreamOutcome::Reset(PROTOCOL_ERROR),
+            "{trailers:x?}"
+        );
     }
     let record = estate
         .proxy
@@ -373,7 +385,7 @@ fn discarded_bodies_do_not_use_up_the_window() {
                 .expect("sends");
         }
         let outcome = connection.outcome(stream);
-        assert_eq!(outcome, Outcome::Answered(403), "round {round}");
+        assert_eq!(outcome, StreamOutcome::Answered(403), "round {round}");
     }
     assert_eq!(connection.get(CATALOG).status, 200);
 }
@@ -382,7 +394,7 @@ fn discarded_bodies_do_not_use_up_the_window() {
 #[test]
 fn stalled_uploads_leave_a_window_to_the_next_one() {
     let (estate, mut connection) = begin(with_listener("streams_max = 10"));
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     for member in &estate.compilers {
         let reply = Reply::ok("late").gate(&gate).close();
         member.answer_early(move |request| request.target.contains("stuck").then(|| reply.clone()));
@@ -412,7 +424,7 @@ fn stalled_uploads_leave_a_window_to_the_next_one() {
         .send("PUT", REPORT, &[], &body)
         .expect("there is room");
     let last = 2 * 9 + 1;
-    assert_eq!(connection.outcome(last), Outcome::Answered(200));
+    assert_eq!(connection.outcome(last), StreamOutcome::Answered(200));
     let whole = |request: &Recorded| request.body.length == body.len() as u64;
     assert!(estate.far_end().iter().any(whole));
     gate.release();
@@ -423,7 +435,7 @@ fn connect_and_extended_connect_are_refused() {
     let (estate, mut connection) = begin(Estate::builder());
     let fields = [(":method", "CONNECT"), (":authority", "puppet:8140")];
     let stream = connection.open(&fields, false).expect("opens");
-    assert_eq!(connection.outcome(stream), Outcome::Answered(400));
+    assert_eq!(connection.outcome(stream), StreamOutcome::Answered(400));
     let records = estate.proxy.wait_for_records(1);
     assert_eq!(records[0]["method"], "CONNECT");
     // RFC 8441: a setting tells clients whether they may send an extended CONNECT for a WebSocket.
@@ -433,7 +445,10 @@ fn connect_and_extended_connect_are_refused() {
     extended[0].1 = "CONNECT".to_owned();
     extended.insert(1, (":protocol".to_owned(), "websocket".to_owned()));
     let stream = connection.open(&extended, false).expect("opens");
-    assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
+    assert_eq!(
+        connection.outcome(stream),
+        StreamOutcome::Reset(PROTOCOL_ERROR)
+    );
     let records = estate.proxy.wait_for_records(2);
     let output = (&records[1]["status"], &records[1]["reason"]);
     assert_eq!(output, (&400.into(), &"bad-head".into()), "{records:#?}");
@@ -466,9 +481,9 @@ fn a_certificate_request_in_padded_frames_is_checked_and_sent_as_one_body() {
         }
         (connection.outcome(stream), request)
     };
-    assert_eq!(send("web02").0, Outcome::Answered(403));
+    assert_eq!(send("web02").0, StreamOutcome::Answered(403));
     let (outcome, request) = send("web01");
-    assert_eq!(outcome, Outcome::Answered(200));
+    assert_eq!(outcome, StreamOutcome::Answered(200));
     assert_eq!(estate.only_request().body.kept, request);
 }
 
@@ -503,7 +518,7 @@ fn t12_slow_streams_of_strangers_take_no_slot_at_the_ca() {
     }
     slow.send_frame(kind::DATA, flag::END_STREAM, *last, &request[100..])
         .expect("sends");
-    assert_eq!(slow.outcome(*last), Outcome::Answered(200));
+    assert_eq!(slow.outcome(*last), StreamOutcome::Answered(200));
     let sent = estate.ca_server.requests();
     let puts = sent.iter().filter(|request| request.method == "PUT");
     assert_eq!(puts.count(), 1, "{sent:#?}");
@@ -535,7 +550,7 @@ fn t12_responses_that_a_stranger_does_not_read_hold_no_slot_at_the_ca() {
     wait_until(LIMIT, served).expect("others are served");
     mute.send_frame(kind::WINDOW_UPDATE, 0, stream, &(1_u32 << 20).to_be_bytes())
         .expect("sends");
-    assert_eq!(mute.outcome(stream), Outcome::Answered(200));
+    assert_eq!(mute.outcome(stream), StreamOutcome::Answered(200));
 }
 
 #[test]
@@ -557,7 +572,7 @@ fn a_hundred_downloads_in_small_windows_are_not_a_flood() {
         .map(|_| connection.open(&get(FILE), true).expect("opens"))
         .collect();
     for stream in streams {
-        assert_eq!(connection.outcome(stream), Outcome::Answered(200));
+        assert_eq!(connection.outcome(stream), StreamOutcome::Answered(200));
     }
     assert_eq!(limit(&estate, "frames"), 0.0);
 }

@@ -1,8 +1,8 @@
 //! Attacks with frames of HTTP/2 on other servers, each with its number.
 
 use testkit::{
-    ClientError, Connection, Reply, StandIn,
-    http2::{Outcome, flag, frame, kind},
+    ClientError, Reply, StandIn, TestConnection,
+    http2::{StreamOutcome, flag, frame, kind},
 };
 
 use crate::support::{Estate, http2::*, paths::REPORT};
@@ -11,8 +11,8 @@ use crate::support::{Estate, http2::*, paths::REPORT};
 
 /// Opens streams and resets each, with the frames of `after` in between, until the peer closes; returns their number.
 fn take_back(
-    connection: &mut Connection,
-    after: impl Fn(&mut Connection) -> Result<(), ClientError>,
+    connection: &mut TestConnection,
+    after: impl Fn(&mut TestConnection) -> Result<(), ClientError>,
 ) -> usize {
     let taken_back = |_: &usize| {
         let opened = connection.open(&get(FILE), true);
@@ -41,7 +41,7 @@ fn cve_2023_44487_requests_reset_at_once_end_the_connection() {
 fn cve_2023_44487_requests_reset_one_by_one_end_the_connection() {
     let (estate, mut connection) = begin(Estate::builder());
     estate.compilers.iter().for_each(StandIn::hold);
-    let sent = take_back(&mut connection, Connection::settle);
+    let sent = take_back(&mut connection, TestConnection::settle);
     assert!((100..=150).contains(&sent), "{sent}");
     wait_for_limit(&estate, "resets", 1.0);
     wait_for_reason(&estate, "too-many-resets");
@@ -99,7 +99,7 @@ fn cve_2024_27316_a_flood_of_continuations_ends_the_connection() {
     }
     let outcome = connection.outcome(stream);
     assert!(
-        matches!(outcome, Outcome::GoneAway(code) if code != NO_ERROR),
+        matches!(outcome, StreamOutcome::GoneAway(code) if code != NO_ERROR),
         "{outcome:?} after {sent}"
     );
     assert_grown_less(&estate, before, 4096);
@@ -130,7 +130,7 @@ fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
         .map(|_| connection.open(&get(target), true).expect("opens"))
         .collect();
     for stream in streams {
-        assert_eq!(connection.outcome(stream), Outcome::Reset(CANCEL));
+        assert_eq!(connection.outcome(stream), StreamOutcome::Reset(CANCEL));
     }
     assert_grown_less(&estate, before, 50 * 1024);
     wait_for_limit(&estate, "write_timeout", 50.0);
@@ -145,7 +145,7 @@ fn cve_2019_9517_responses_without_a_window_take_no_memory_and_time_out() {
 /// Sends a flood after the frames of `fill`, and asserts that it used no memory, ended its connection with this reason
 /// in a record, and did not affect other clients.
 #[track_caller]
-fn assert_flood_ends(frame: &[u8], reason: &str, fill: impl Fn(&mut Connection)) {
+fn assert_flood_ends(frame: &[u8], reason: &str, fill: impl Fn(&mut TestConnection)) {
     let (estate, mut connection) = begin(Estate::builder());
     let mut other = connect(&estate, &estate.ca.agent("web01"));
     assert_eq!(other.get(CATALOG).status, 200);
@@ -257,7 +257,10 @@ fn cve_2019_9516_fields_without_a_name_are_refused() {
     let stream = connection.open(&fields, true).expect("opens");
     let outcome = connection.outcome(stream);
     assert!(
-        matches!(outcome, Outcome::Reset(_) | Outcome::GoneAway(_)),
+        matches!(
+            outcome,
+            StreamOutcome::Reset(_) | StreamOutcome::GoneAway(_)
+        ),
         "{outcome:?}"
     );
     assert_eq!(estate.far_end().len(), 0);
@@ -283,7 +286,7 @@ fn cve_2016_6581_a_header_block_that_expands_greatly_takes_no_memory() {
     assert!(
         matches!(
             outcome,
-            Outcome::Answered(431) | Outcome::GoneAway(ENHANCE_YOUR_CALM)
+            StreamOutcome::Answered(431) | StreamOutcome::GoneAway(ENHANCE_YOUR_CALM)
         ),
         "{outcome:?}"
     );

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{
-    ClientError, Connection, Protocol, Reply, StandIn,
-    http2::{Outcome, PREFACE, flag, frame, kind},
+    ClientError, Protocol, Reply, StandIn, TestConnection,
+    http2::{PREFACE, StreamOutcome, flag, frame, kind},
     wait_until,
 };
 
@@ -28,7 +28,7 @@ fn streams_in_flight_at_a_crl_swap_are_answered_and_the_next_is_refused_with_the
     // A stream is in flight, so the connection notices the swap with the next one.
     connection.send("GET", FILE, &[], b"").expect("sends");
     let refused = connection.outcome(7);
-    assert_eq!(refused, Outcome::Answered(403));
+    assert_eq!(refused, StreamOutcome::Answered(403));
     estate.compilers.iter().for_each(StandIn::release);
     for _ in 0..3 {
         assert_eq!(connection.read_response().expect("an answer").status, 200);
@@ -61,9 +61,13 @@ fn a_client_that_ignores_goaway_can_start_no_stream_after_the_timeout() {
         deaf.send("GET", FILE, &[], b"").expect("sends");
     }
     let last = 2 * 10 - 1;
-    assert_eq!(deaf.outcome(last), Outcome::Reset(7), "REFUSED_STREAM");
+    assert_eq!(
+        deaf.outcome(last),
+        StreamOutcome::Reset(7),
+        "REFUSED_STREAM"
+    );
     estate.compilers[0].release();
-    assert_eq!(deaf.outcome(1), Outcome::Answered(200));
+    assert_eq!(deaf.outcome(1), StreamOutcome::Answered(200));
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn the_time_limit_of_a_head_starts_at_its_first_byte() {
         .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
         .expect("sends");
     let outcome = connection.outcome(stream);
-    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    assert_eq!(outcome, StreamOutcome::GoneAway(ENHANCE_YOUR_CALM));
     wait_for_limit(&estate, "head_timeout", 1.0);
     wait_for_reason(&estate, "head-timeout");
     // A single byte now and then does not extend the time.
@@ -168,7 +172,7 @@ fn a_head_has_its_time_limit_while_another_request_is_answered() {
         .send_frame(kind::HEADERS, flag::END_STREAM, half, &[0x82])
         .expect("sends");
     let outcome = connection.outcome(busy);
-    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    assert_eq!(outcome, StreamOutcome::GoneAway(ENHANCE_YOUR_CALM));
     let records = estate.proxy.wait_for_records(2);
     let late = |record: &&Value| record["reason"] == "head-timeout";
     assert_eq!(records.iter().filter(late).count(), 2, "{records:#?}");
@@ -240,7 +244,7 @@ fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
     for stream in streams {
         assert_eq!(
             slow.outcome(stream),
-            Outcome::Answered(200),
+            StreamOutcome::Answered(200),
             "stream {stream}"
         );
     }
@@ -249,7 +253,7 @@ fn responses_to_a_slow_client_have_the_full_time_when_the_proxy_stops() {
 }
 
 /// Whether the peer closes a connection, whatever it sends before.
-fn ends(connection: &mut Connection) -> bool {
+fn ends(connection: &mut TestConnection) -> bool {
     let mut bytes = [0; 1024];
     loop {
         match connection.read_some(&mut bytes) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
 use rustls::AlertDescription;
-use testkit::{Ca, Client, ClientError, Credential};
+use testkit::{Ca, Client, ClientError, TestCredential};
 
 use crate::support::{
     self, Estate, LIMIT, assert_identity, assert_refused, certificate_request,
@@ -74,7 +74,7 @@ fn sees_the_certificate_unless_it_is_the_ca(estate: &Estate) {
         .expect("PEM is ASCII")
         .into_owned();
     assert_eq!(
-        Credential::from_pem("web01", &pem, "").cert_der,
+        TestCredential::from_pem("web01", &pem, "").cert_der,
         agent.cert_der
     );
     estate.forget();
@@ -377,7 +377,7 @@ fn agents_below_a_revoked_intermediate_are_refused() {
 fn the_client_gets_the_first_certificate_that_it_can_verify() {
     let ca = Ca::new();
     let ecdsa = ca.server("puppet");
-    let rsa = Credential::from_pem(
+    let rsa = TestCredential::from_pem(
         "puppet",
         &fixtures::text("server.pem"),
         &fixtures::text("server.key"),

@@ -1,6 +1,6 @@
 //! Kinds of work: how requests to a Puppet server are classified, and how members are picked by it.
 
-use testkit::{Connection, StandIn, wait_until};
+use testkit::{StandIn, TestConnection, wait_until};
 
 use crate::support::{
     Estate, EstateBuilder, LIMIT,
@@ -10,11 +10,11 @@ use crate::support::{
 const STATIC_FILE: &str = "/puppet/v3/static_file_content/modules/motd/files/motd?code_id=1";
 const NODE: &str = "/puppet/v3/node/web01?environment=production";
 
-fn connection(estate: &Estate) -> Connection {
+fn connection(estate: &Estate) -> TestConnection {
     connection_of(estate, "web01")
 }
 
-fn connection_of(estate: &Estate, certname: &str) -> Connection {
+fn connection_of(estate: &Estate, certname: &str) -> TestConnection {
     let agent = estate.ca.agent(certname);
     estate.client(&agent).connect().expect("connects")
 }
@@ -28,7 +28,7 @@ fn shares(estate: &Estate) -> Vec<usize> {
 }
 
 /// Requests of different agents that their members have received and not answered, sent one after another.
-fn held(estate: &Estate, path: &str, n: usize) -> Vec<Connection> {
+fn held(estate: &Estate, path: &str, n: usize) -> Vec<TestConnection> {
     estate.compilers.iter().for_each(StandIn::hold);
     let seen = || shares(estate).iter().sum::<usize>();
     let before = seen();

@@ -2,7 +2,7 @@
 //! for no other CA.
 
 use rustls::AlertDescription;
-use testkit::{Ca, Client, ClientError, Credential, ProxyBuilder, StandIn};
+use testkit::{Ca, Client, ClientError, ProxyBuilder, StandIn, TestCredential};
 
 use crate::support::{self, Estate, LIMIT, assert_refused, fixtures};
 
@@ -207,9 +207,9 @@ fn list(named: &str) -> String {
     }
 }
 
-fn credential(file: &str) -> Credential {
+fn credential(file: &str) -> TestCredential {
     let part = |kind: &str| fixtures::text(&format!("{file}.{kind}"));
-    Credential::from_pem(file, &part("pem"), &part("key"))
+    TestCredential::from_pem(file, &part("pem"), &part("key"))
 }
 
 /// The identity that the member gets for a client.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{Ca, Connection, HeldPort, Proxy, Reply, Seed, wait_until};
+use testkit::{Ca, HeldPort, Proxy, Reply, Seed, TestConnection, wait_until};
 
 use crate::support::{
     self, Estate, LIMIT, http1_alone,
@@ -458,7 +458,7 @@ fn bytes_that_are_not_a_request_end_only_their_own_connection() {
 }
 
 /// A valid head with some bytes replaced, or random bytes only.
-fn spoiled_head(connection: &Connection, seed: &mut Seed) -> Vec<u8> {
+fn spoiled_head(connection: &TestConnection, seed: &mut Seed) -> Vec<u8> {
     if seed.once_in(5) {
         return noise(seed);
     }

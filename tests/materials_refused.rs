@@ -5,7 +5,7 @@ use std::{
     thread,
 };
 
-use testkit::{Ca, Credential, wait_until};
+use testkit::{Ca, TestCredential, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_refused,
@@ -105,7 +105,7 @@ fn a_certificate_that_agents_refuse_does_not_replace_a_valid_one() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
     let old = served(&estate.anonymous());
     let expired = estate.ca.leaf("puppet").expired().issue();
-    let write = |credential: &Credential| {
+    let write = |credential: &TestCredential| {
         let proxy = &estate.proxy;
         proxy.write("ssl/private_keys/puppet.pem", &credential.key_pem, 0o640);
         proxy.write("ssl/certs/puppet.pem", &credential.chain_pem(), 0o644);

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Outcome, Proxy, Reply, StandIn, wait_until};
+use testkit::{Ca, CommandOutcome, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{
     self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, paths::CATALOG, set_state,
@@ -395,7 +395,7 @@ fn holding() -> (Estate, usize) {
 }
 
 /// Drains and waits, whatever remains in the pool.
-fn wait(proxy: &Proxy, address: &str, timeout: &str) -> Outcome {
+fn wait(proxy: &Proxy, address: &str, timeout: &str) -> CommandOutcome {
     let words = ["drain", address, "--wait", "--timeout", timeout, FORCE];
     proxy.command(&words, &[])
 }

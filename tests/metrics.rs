@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use testkit::{Ca, Gate, Metrics, Proxy, Reply, Seed};
+use testkit::{Ca, Proxy, Reply, ReplyGate, ScrapedMetrics, Seed};
 
 use crate::support::{
     Estate, LIMIT, QUICK_CHECK,
@@ -186,7 +186,8 @@ fn connections_and_handshakes_are_counted() {
     estate
         .proxy
         .wait_for_metric(HANDSHAKES, &[("result", "failed")], 1.0);
-    let none_open = |metrics: &Metrics| metrics.sum("proscenium_connections_open", &[]) == 0.0;
+    let none_open =
+        |metrics: &ScrapedMetrics| metrics.sum("proscenium_connections_open", &[]) == 0.0;
     let closed = testkit::wait_until(LIMIT, || none_open(&estate.proxy.metrics()).then_some(()));
     assert!(closed.is_some());
 }
@@ -227,7 +228,7 @@ fn requests_and_members_are_counted() {
         .start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     gate.hold();
     let held = gate.clone();
     estate.compilers[0]
@@ -406,7 +407,7 @@ fn limits_of_bodies_are_counted() {
     stopping.send_raw(b"facts").expect("is taken");
     assert_eq!(stopping.read_response().expect("is answered").status, 408);
     hit("body_timeout", 1.0);
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     gate.hold();
     let held = gate.clone();
     estate.compilers[0].answer(move |_| Some(Reply::stream(300_000).gate_after(100_000, &held)));
@@ -517,7 +518,7 @@ fn series(proxy: &Proxy) -> BTreeSet<String> {
         .collect()
 }
 
-fn handshakes(metrics: &Metrics, result: &str) -> f64 {
+fn handshakes(metrics: &ScrapedMetrics, result: &str) -> f64 {
     metrics.sum(HANDSHAKES, &[("result", result)])
 }
 

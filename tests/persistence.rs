@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tempfile::TempDir;
-use testkit::{Ca, Client, Credential, Protocol, Proxy, Reply, Response, StandIn, wait_until};
+use testkit::{Ca, Client, Protocol, Proxy, Reply, Response, StandIn, TestCredential, wait_until};
 
 use crate::support::{self, LIMIT, done, set_state};
 
@@ -15,7 +15,7 @@ const MOVES: &str = "proscenium_persistence_moves_total";
 struct Site {
     ca: Ca,
     proxy: Proxy,
-    web01: Credential,
+    web01: TestCredential,
     members: Vec<StandIn>,
 }
 

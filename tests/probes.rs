@@ -278,7 +278,7 @@ fn fewer_failed_probes_than_fall_change_nothing() {
 #[test]
 fn a_probe_without_a_response_fails_after_its_timeout() {
     let estate = probed("timeout = \"50ms\", rise = 1, fall = 1");
-    let gate = testkit::Gate::new();
+    let gate = testkit::ReplyGate::new();
     answer_probes(&estate.compilers[0], Reply::ok("running").gate(&gate));
     wait_for(&estate, "down");
     estate.proxy.wait_for_event("within 50ms");
@@ -329,7 +329,7 @@ fn a_member_that_was_never_probed_gets_no_requests_until_its_first_successful_pr
 fn a_member_counts_as_up_before_its_first_probe_if_the_check_says_so() {
     for (assume_up, status) in [(true, 200), (false, 503)] {
         // A member that accepts a connection and does not answer: its first probe never ends.
-        let gate = testkit::Gate::new();
+        let gate = testkit::ReplyGate::new();
         let hanging = StandIn::start("hanging");
         let reply = Reply::ok("running").gate(&gate);
         hanging.answer(move |request| request.is_probe().then(|| reply.clone()));

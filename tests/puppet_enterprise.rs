@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use testkit::{Ca, Gate, Proxy, Reply, StandIn};
+use testkit::{Ca, Proxy, Reply, ReplyGate, StandIn};
 
 use crate::{
     examples::{example, member},
@@ -88,7 +88,7 @@ fn the_example_balances_compilers_by_open_requests_and_the_status_of_each() {
     let client = site.proxy.client(Some(&site.ca.agent("web01")));
     assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
     assert!(site.primary.last().headers.all("x-client-cert").is_empty());
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     for compiler in &site.compilers {
         let gate = gate.clone();
         compiler

@@ -3,7 +3,9 @@
 use std::sync::Mutex;
 
 use serde_json::Value;
-use testkit::{Connection, Gate, Protocol, Recorded, Reply, Response, http2::Outcome};
+use testkit::{
+    Protocol, Recorded, Reply, ReplyGate, Response, TestConnection, http2::StreamOutcome,
+};
 
 use crate::support::{
     Estate, LIMIT,
@@ -12,13 +14,13 @@ use crate::support::{
 };
 
 /// A connection of an agent.
-fn connection(estate: &Estate, certname: &str) -> Connection {
+fn connection(estate: &Estate, certname: &str) -> TestConnection {
     let agent = estate.ca.agent(certname);
     estate.client(&agent).connect().expect("connects")
 }
 
 /// Sends an agent's request with this version of Puppet.
-fn send(connection: &mut Connection, version: &str) {
+fn send(connection: &mut TestConnection, version: &str) {
     let fields = [("X-Puppet-Version", version)];
     connection.send("GET", FILE, &fields, b"").expect("sends");
 }
@@ -51,7 +53,7 @@ fn alarm(estate: &Estate) -> bool {
 }
 
 /// One agent's request that its member has received and not answered.
-fn held(estate: &Estate) -> Connection {
+fn held(estate: &Estate) -> TestConnection {
     estate.compilers[0].hold();
     let mut first = connection(estate, "web00");
     first.send("GET", FILE, &[], b"").expect("sends");
@@ -205,7 +207,7 @@ const LOOPING: &str = "/puppet/v3/file_content/modules/looping/motd";
 const STATIC: &str = "/puppet/v3/static_file_content/modules/motd/motd?code_id=1";
 
 /// One compiler with four slots, which answers those of the looping agent when the gate opens.
-fn with_looping(lines: &'static str) -> (Estate, Gate) {
+fn with_looping(lines: &'static str) -> (Estate, ReplyGate) {
     let estate = Estate::builder()
         .compiler(1, "max = 4")
         .compilers(1)
@@ -216,8 +218,8 @@ fn with_looping(lines: &'static str) -> (Estate, Gate) {
 }
 
 /// Makes the compiler answer requests of the looping agent when the gate opens.
-fn hold_looping(estate: &Estate) -> Gate {
-    let gate = Gate::new();
+fn hold_looping(estate: &Estate) -> ReplyGate {
+    let gate = ReplyGate::new();
     let held = gate.clone();
     estate.compilers[0].answer(move |request| {
         let looping = request.target.contains("looping");
@@ -227,7 +229,7 @@ fn hold_looping(estate: &Estate) -> Gate {
 }
 
 /// Opens this many streams of the looping agent.
-fn open(connection: &mut Connection, path: &str, streams: usize) -> Vec<u32> {
+fn open(connection: &mut TestConnection, path: &str, streams: usize) -> Vec<u32> {
     let open = |_| connection.open(&get(path), true).expect("opens");
     (0..streams).map(open).collect()
 }
@@ -263,7 +265,7 @@ fn an_agent_in_a_loop_does_not_delay_other_agents_or_fill_the_queue() {
     let mut statuses: Vec<_> = streams
         .iter()
         .map(|stream| match looping.outcome(*stream) {
-            Outcome::Answered(status) => status,
+            StreamOutcome::Answered(status) => status,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -319,18 +321,18 @@ fn agent_max_does_not_limit_requests_without_a_jruby_or_exempt_agents() {
     streams.extend(open(&mut looping, LOOPING, 1));
     wait_for_waiting(&estate, 1);
     let refused = open(&mut looping, LOOPING, 1)[0];
-    assert_eq!(looping.outcome(refused), Outcome::Answered(429));
+    assert_eq!(looping.outcome(refused), StreamOutcome::Answered(429));
     // A reload that removes the exception applies to open connections and their running requests too.
     estate.proxy.edit_config(EXCEPT, "agent_max_except = []");
     estate.proxy.reload_applied();
     let refused = open(&mut ci, LOOPING, 1)[0];
-    assert_eq!(ci.outcome(refused), Outcome::Answered(429));
+    assert_eq!(ci.outcome(refused), StreamOutcome::Answered(429));
     gate.release();
     for stream in streams {
-        assert_eq!(looping.outcome(stream), Outcome::Answered(200));
+        assert_eq!(looping.outcome(stream), StreamOutcome::Answered(200));
     }
     for stream in of_ci {
-        assert_eq!(ci.outcome(stream), Outcome::Answered(200));
+        assert_eq!(ci.outcome(stream), StreamOutcome::Answered(200));
     }
 }
 
@@ -366,7 +368,7 @@ fn an_exempt_agent_is_limited_to_its_share_of_the_jrubies() {
     }
     gate.release();
     let answered = compiling.iter().chain(&files);
-    let answered = answered.filter(|stream| ci.outcome(**stream) == Outcome::Answered(200));
+    let answered = answered.filter(|stream| ci.outcome(**stream) == StreamOutcome::Answered(200));
     assert_eq!(answered.count(), 6 + 20);
 }
 

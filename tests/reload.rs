@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Connection, HeldPort, Proxy, Reply, StandIn, wait_until};
+use testkit::{HeldPort, Proxy, Reply, StandIn, TestConnection, wait_until};
 
 use crate::support::{
     Estate, LIMIT, QUICK_CHECK,
@@ -27,7 +27,7 @@ fn twenty_reloads_under_load_lose_no_request() {
     let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
-    let mut posting: Vec<Connection> = (0..CONNECTIONS / 2)
+    let mut posting: Vec<TestConnection> = (0..CONNECTIONS / 2)
         .map(|_| client.connect().expect("connects"))
         .collect();
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -75,7 +75,7 @@ fn twenty_reloads_under_load_lose_no_request() {
 }
 
 /// Sends a POST on each connection, runs `swap` while the members hold all of them, and reads the responses.
-fn carry_across(estate: &Estate, posting: &mut [Connection], swap: impl FnOnce()) {
+fn carry_across(estate: &Estate, posting: &mut [TestConnection], swap: impl FnOnce()) {
     let heads = || {
         estate
             .compilers
@@ -286,7 +286,7 @@ fn a_pool_whose_members_are_all_replaced_answers_every_request() {
 
 /// Two agents' requests to a compiler with one slot: the compiler holds the first and does not answer it, the second
 /// waits.
-fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [Connection; 2] {
+fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [TestConnection; 2] {
     estate.compilers[0].hold();
     let send = |certname| {
         let agent = estate.ca.agent(certname);
@@ -304,7 +304,7 @@ fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [Connecti
 }
 
 /// Lets the compiler that received them answer both.
-fn both_are_answered(estate: &Estate, requests: [Connection; 2]) {
+fn both_are_answered(estate: &Estate, requests: [TestConnection; 2]) {
     estate.compilers[0].release();
     for mut request in requests {
         assert_eq!(request.read_response().expect("an answer").status, 200);

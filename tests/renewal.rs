@@ -2,7 +2,7 @@
 //! response, whatever the CA does.
 
 use testkit::{
-    Client, Credential, Recorded, Renewing, Reply, Response, StandIn, readers, wait_until,
+    Client, Recorded, Renewing, Reply, Response, StandIn, TestCredential, readers, wait_until,
 };
 
 use crate::support::{
@@ -38,8 +38,8 @@ fn renew(client: &Client) -> Response {
 }
 
 /// Whether this is a later certificate of the agent: with its name and its key.
-fn is_renewed(agent: &Credential, response: &Response) -> bool {
-    let renewed = Credential::from_pem(&agent.certname, &response.text(), "");
+fn is_renewed(agent: &TestCredential, response: &Response) -> bool {
+    let renewed = TestCredential::from_pem(&agent.certname, &response.text(), "");
     let parts = |der: &[u8]| {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).expect("a certificate");
         let key = certificate.public_key().raw.to_vec();
@@ -49,7 +49,7 @@ fn is_renewed(agent: &Credential, response: &Response) -> bool {
 }
 
 #[track_caller]
-fn assert_forwarded_certificate(request: &Recorded, agent: &Credential) {
+fn assert_forwarded_certificate(request: &Recorded, agent: &TestCredential) {
     assert_identity(request, "SUCCESS", Some(&format!("CN={}", agent.certname)));
     let output = readers::escaped_certificate(&request.headers).expect("single certificate");
     assert_eq!(output.as_deref(), Some(&agent.cert_der[..]));
@@ -166,7 +166,7 @@ fn a_renewed_certificate_is_accepted_as_the_agents() {
     let estate = with(inventory());
     let agent = estate.ca.agent("web01");
     let response = renew(&estate.client(&agent));
-    let renewed = Credential::from_pem("web01", &response.text(), &agent.key_pem);
+    let renewed = TestCredential::from_pem("web01", &response.text(), &agent.key_pem);
     assert_eq!(
         estate.client(&renewed).get("/puppet/v3/node/web01").status,
         200
@@ -515,7 +515,7 @@ fn t07_a_wrong_renewal_is_detected_although_the_agent_disconnected() {
     let estate = with(inventory());
     let agent = estate.ca.agent("web01");
     let other = estate.ca.agent("web02").cert_pem;
-    let gate = testkit::Gate::new();
+    let gate = testkit::ReplyGate::new();
     answer_renewals(&estate.ca_server, Reply::ok(&other).gate(&gate));
     let mut connection = estate.client(&agent).connect().expect("connects");
     let field = [("Content-Type", "text/plain")];
@@ -550,7 +550,7 @@ fn a_ca_that_stalls_within_its_response_is_given_up() {
     let estate = renewing().ca_pool("idle_timeout = \"300ms\"").start();
     let agent = estate.ca.agent("web01");
     let renewed = estate.ca.renew(&agent.cert_der).expect("renews").cert_pem;
-    let gate = testkit::Gate::new();
+    let gate = testkit::ReplyGate::new();
     answer_renewals(
         &estate.ca_server,
         Reply::ok(&renewed).gate_after(100, &gate),

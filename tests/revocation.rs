@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Ca, Credential, ProxyBuilder};
+use testkit::{Ca, ProxyBuilder, TestCredential};
 
 use crate::support::{
     self, Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, paths::CATALOG,
@@ -289,7 +289,7 @@ fn every_crl_of_a_directory_is_used_whatever_its_name() {
 #[test]
 fn a_crl_whose_issuer_is_not_in_the_bundle_is_used_once_a_client_sends_that_issuer() {
     let ca = Ca::new();
-    let with_intermediate = |mut agent: Credential| {
+    let with_intermediate = |mut agent: TestCredential| {
         agent.intermediates_pem = ca.issuing_pem();
         agent
     };

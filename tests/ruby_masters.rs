@@ -10,7 +10,7 @@ use std::{
 
 use rcgen::DnType;
 use serde_json::Value;
-use testkit::{Ca, Client, Credential, Proxy};
+use testkit::{Ca, Client, Proxy, TestCredential};
 
 use crate::{examples::mongrel, support};
 
@@ -243,8 +243,8 @@ fn seen(
 /// A proxy in front of two masters.
 struct Behind {
     proxy: Proxy,
-    agent: Credential,
-    revoked: Credential,
+    agent: TestCredential,
+    revoked: TestCredential,
 }
 
 impl Behind {

@@ -1,7 +1,7 @@
 //! TLS sessions: how long they can be resumed, by which client and on which listener. Resumption never bypasses a
 //! verdict.
 
-use testkit::{Ca, Client, Connection, HeldPort, Protocol, wait_until};
+use testkit::{Ca, Client, HeldPort, Protocol, TestConnection, wait_until};
 
 use crate::support::{
     self, Estate, LIMIT, assert_refused,
@@ -61,7 +61,7 @@ fn lives_over_a_rotation(client: &Client) -> Option<()> {
     None
 }
 
-fn key_name(connection: &Connection) -> Option<Vec<u8>> {
+fn key_name(connection: &TestConnection) -> Option<Vec<u8>> {
     Some(connection.offered_ticket()?.get(..16)?.to_vec())
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use testkit::{Attacker, Client, ClientError, Credential, Protocol, Reply, wait_until};
+use testkit::{Attacker, Client, ClientError, Protocol, Reply, TestCredential, wait_until};
 
 use crate::support::{Estate, LIMIT, http2::wait_for_limit, paths::REPORT};
 
@@ -158,7 +158,7 @@ fn clients_that_do_not_read_hold_no_more_than_a_share() {
 }
 
 /// A connection on which no stream may send a byte.
-fn without_window(estate: &Estate, agent: &Credential, streams: usize) -> Attacker {
+fn without_window(estate: &Estate, agent: &TestCredential, streams: usize) -> Attacker {
     let client = estate.client(agent).protocol(Protocol::Http2);
     Attacker::without_window(&client, LARGE, streams).expect("begins")
 }

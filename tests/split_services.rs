@@ -1,6 +1,6 @@
 //! `conf/split-services.toml`: the services of Puppet on servers of their own ("Master Load Balancing").
 
-use testkit::{Ca, Credential, Proxy, Recorded, Reply, StandIn};
+use testkit::{Ca, Proxy, Recorded, Reply, StandIn, TestCredential};
 
 use crate::{
     examples::{example, member, of_clients},
@@ -27,7 +27,7 @@ struct Split {
     proxy: Proxy,
     ca: Ca,
     /// The credentials that the proxy presents to servers that trust its headers.
-    own: Credential,
+    own: TestCredential,
     servers: Vec<StandIn>,
 }
 
@@ -113,7 +113,7 @@ fn each_service_has_its_own_servers_and_each_gets_the_clients_identity() {
     let split = start();
     let agents_own = split.proxy.ssldir().join("certs/puppet.pem");
     let agents_own = std::fs::read_to_string(agents_own).expect("is there");
-    let agents_own = Credential::from_pem("puppet", &agents_own, "");
+    let agents_own = TestCredential::from_pem("puppet", &agents_own, "");
     let debug = [("X-Puppet-Debug", "on")];
     for (certname, request, fields, status, at) in [
         ("web01", ("POST", CATALOG), &[][..], 200, "c"),

@@ -1,6 +1,6 @@
 //! The settings of `[trust]` and `[[trust.issuers]]` for an issuer apply to its certificates only.
 
-use testkit::{Ca, Credential, wait_until};
+use testkit::{Ca, TestCredential, wait_until};
 
 use crate::support::{
     self, Estate, EstateBuilder, LIMIT, assert_identity, assert_refused, paths::CATALOG,
@@ -262,7 +262,7 @@ fn no_client_below_an_unusable_root_is_accepted_and_a_start_logs_the_reason() {
 }
 
 #[track_caller]
-fn assert_verdict(estate: &Estate, agent: &Credential, accepted: bool, reason: &str) {
+fn assert_verdict(estate: &Estate, agent: &TestCredential, accepted: bool, reason: &str) {
     estate.forget();
     let answer = estate.client(agent).get(CATALOG);
     if accepted {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Connection, Gate, Reply, Tunnel, wait_until};
+use testkit::{Reply, ReplyGate, TestConnection, Tunnel, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_identity, assert_refused,
@@ -162,7 +162,7 @@ fn the_close_of_one_direction_is_passed_on_and_the_other_stays_open() {
     assert_eq!(record["ended_by"], "client", "{record}");
 
     // The member closes first: it still gets the remaining bytes of the client.
-    let heard = Gate::new();
+    let heard = ReplyGate::new();
     let output = heard.clone();
     estate.compilers[0].tunnel(move |tunnel| {
         tunnel.send(b"bye");
@@ -489,7 +489,7 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
     let client = Arc::new(estate.client(&agent).receive_buffer(64 << 10));
     let before = estate.proxy.memory_peak_kib();
     // Towards the client: it does not read as long as the member can send.
-    let stuck = Gate::new();
+    let stuck = ReplyGate::new();
     let held = stuck.clone();
     estate.compilers[0].tunnel(move |tunnel| {
         let piece = vec![b'x'; 64 << 10];
@@ -534,7 +534,7 @@ fn a_tunnel_to_a_slow_reader_uses_little_memory() {
 /// Asserts that the tunnel of a client that is no longer accepted is closed long before any other limit would close it,
 /// with the reason in the record.
 #[track_caller]
-fn assert_cut(estate: &Estate, tunnel: &mut Connection) {
+fn assert_cut(estate: &Estate, tunnel: &mut TestConnection) {
     assert!(tunnel.is_closed_within(LIMIT));
     let record = estate.proxy.wait_for_records(1).remove(0);
     assert_eq!(

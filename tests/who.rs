@@ -2,7 +2,7 @@
 
 use rcgen::DnType;
 use serde_json::Value;
-use testkit::{Credential, Proxy};
+use testkit::{Proxy, TestCredential};
 
 use crate::support::{self, Estate, assert_refused, done};
 
@@ -558,7 +558,7 @@ fn who_text(proxy: &Proxy, arguments: &[&str]) -> String {
 }
 
 /// A serial as it is shown.
-fn hexadecimal(credential: &Credential) -> String {
+fn hexadecimal(credential: &TestCredential) -> String {
     let digits = format!("{:X}", credential.serial);
     match digits.len() % 2 {
         0 => format!("0x{digits}"),
@@ -567,7 +567,7 @@ fn hexadecimal(credential: &Credential) -> String {
 }
 
 /// A certificate in a file in the proxy's directory.
-fn written(proxy: &Proxy, agent: &Credential) -> String {
+fn written(proxy: &Proxy, agent: &TestCredential) -> String {
     let name = format!("{}-{}.pem", agent.certname, support::fingerprint(agent));
     proxy.write(&name, &agent.cert_pem, 0o644);
     proxy.directory().join(&name).display().to_string()

@@ -3,7 +3,7 @@
 use std::{ops::Deref, path::Path};
 
 use serde_json::Value;
-use testkit::{Ca, Client, Credential, Proxy, Recorded, Reply, StandIn};
+use testkit::{Ca, Client, Proxy, Recorded, Reply, StandIn, TestCredential};
 
 use crate::support::{Estate, EstateBuilder, done, proxy};
 
@@ -96,7 +96,7 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn client(&self, agent: &Credential) -> Client {
+    pub(crate) fn client(&self, agent: &TestCredential) -> Client {
         self.proxy.client(Some(agent))
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Credential, HeldPort, Manner, Outcome, StandIn, command_line};
+use testkit::{Ca, CommandOutcome, HeldPort, Manner, StandIn, TestCredential, command_line};
 
 use crate::support::BINARY;
 
@@ -15,7 +15,7 @@ pub(crate) struct Clinic {
     pub(crate) ca: Ca,
     /// The CA of the proxy's certificate towards compilers.
     pub(crate) front: Ca,
-    pub(crate) agent: Credential,
+    pub(crate) agent: TestCredential,
     pub(crate) ca_server: StandIn,
     pub(crate) compiler: StandIn,
     /// An address on which no server listens.
@@ -97,17 +97,17 @@ impl Clinic {
         std::fs::set_permissions(self.path(name), permissions).expect("a mode");
     }
 
-    pub(crate) fn write_credential(&self, name: &str, credential: &Credential) {
+    pub(crate) fn write_credential(&self, name: &str, credential: &TestCredential) {
         self.write(&format!("{name}.pem"), &credential.chain_pem(), 0o644);
         self.write(&format!("{name}.key"), &credential.key_pem, 0o600);
     }
 
     /// The proxy's own certificate towards agents and the CA server.
-    pub(crate) fn write_own(&self, credential: &Credential) {
+    pub(crate) fn write_own(&self, credential: &TestCredential) {
         self.ca.write_ssldir_with(&self.path("ssl"), credential);
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Outcome {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutcome {
         let dir = self.directory.path().display();
         let text = format!(
             "ssldir = \"{dir}/ssl\"\ncertname = \"puppet\"\n\

@@ -1,6 +1,6 @@
 //! Set-up of the tests about one request and its response.
 
-use testkit::{Connection, Response};
+use testkit::{Response, TestConnection};
 
 use crate::support::{Estate, EstateBuilder};
 
@@ -14,7 +14,7 @@ pub(crate) fn one_compiler() -> EstateBuilder {
 }
 
 #[track_caller]
-pub(crate) fn raw(connection: &mut Connection, bytes: &str) -> Response {
+pub(crate) fn raw(connection: &mut TestConnection, bytes: &str) -> Response {
     connection.send_raw(bytes.as_bytes()).expect("sends");
     connection.read_response().expect("an answer")
 }

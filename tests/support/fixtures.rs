@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use testkit::Credential;
+use testkit::TestCredential;
 
 /// One row of `ssl-fixtures/verdicts.toml`.
 #[derive(Clone, Debug)]
@@ -91,8 +91,8 @@ fn row(table: &str) -> Row {
 
 impl Row {
     /// Certificate and key.
-    pub(crate) fn credential(&self) -> Credential {
-        Credential::from_pem(
+    pub(crate) fn credential(&self) -> TestCredential {
+        TestCredential::from_pem(
             self.certificate.trim_end_matches(".pem"),
             &text(&self.certificate),
             &text(&self.key),

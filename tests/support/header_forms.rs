@@ -1,6 +1,6 @@
 //! Set-up of the tests about the form of identity headers.
 
-use testkit::{Attribute, Credential, Headers};
+use testkit::{Attribute, Headers, TestCredential};
 
 use crate::support::{
     Estate, EstateBuilder,
@@ -48,7 +48,7 @@ pub(crate) fn utf8(kind: &str, value: &str) -> Attribute {
 
 /// The headers that a compiler gets for this agent.
 #[track_caller]
-pub(crate) fn forwarded(estate: &Estate, agent: &Credential) -> Headers {
+pub(crate) fn forwarded(estate: &Estate, agent: &TestCredential) -> Headers {
     estate.forget();
     let response = estate.client(agent).get(FILES);
     assert_eq!(response.status, 200, "{response:?}");

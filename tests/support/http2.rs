@@ -1,6 +1,6 @@
 //! Set-up and assertions of the tests about frames of HTTP/2.
 
-use testkit::{Connection, Credential, Protocol, http2::Outcome};
+use testkit::{Protocol, TestConnection, TestCredential, http2::StreamOutcome};
 
 pub(crate) use super::paths::CATALOG;
 use super::{Estate, EstateBuilder};
@@ -18,13 +18,13 @@ pub(crate) fn with_listener(lines: &'static str) -> EstateBuilder {
 }
 
 /// An estate and the connection of one of its agents.
-pub(crate) fn begin(builder: EstateBuilder) -> (Estate, Connection) {
+pub(crate) fn begin(builder: EstateBuilder) -> (Estate, TestConnection) {
     let estate = builder.one_agent_for_many().start();
     let connection = connect(&estate, &estate.ca.agent("web01"));
     (estate, connection)
 }
 
-pub(crate) fn connect(estate: &Estate, agent: &Credential) -> Connection {
+pub(crate) fn connect(estate: &Estate, agent: &TestCredential) -> TestConnection {
     let client = estate.client(agent).protocol(Protocol::Http2);
     client.connect().expect("connects")
 }
@@ -73,10 +73,10 @@ pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
 
 /// Asserts that the peer closed the connection with ENHANCE_YOUR_CALM.
 #[track_caller]
-pub(crate) fn assert_enhance_your_calm(connection: &mut Connection) {
+pub(crate) fn assert_enhance_your_calm(connection: &mut TestConnection) {
     let last = connection.reserve_stream();
     let outcome = connection.outcome(last);
-    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    assert_eq!(outcome, StreamOutcome::GoneAway(ENHANCE_YOUR_CALM));
 }
 
 /// Asserts that other clients are served as before.

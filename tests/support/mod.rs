@@ -25,8 +25,8 @@ use std::time::Duration;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 pub(crate) use testkit::readers;
 use testkit::{
-    Ca, Connection, Credential, Enrolment, Program, Protocol, Proxy, ProxyBuilder, Recorded,
-    Response,
+    Ca, Enrolment, Program, Protocol, Proxy, ProxyBuilder, Recorded, Response, TestConnection,
+    TestCredential,
 };
 
 /// The built program.
@@ -43,7 +43,7 @@ macro_rules! http1_alone {
 pub(crate) use http1_alone;
 
 /// The fingerprint as `openssl x509 -fingerprint -sha256` prints it.
-pub(crate) fn fingerprint(credential: &Credential) -> String {
+pub(crate) fn fingerprint(credential: &TestCredential) -> String {
     let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
         unreachable!("it is one of TLS 1.3")
     };
@@ -109,7 +109,7 @@ pub(crate) fn set_state(proxy: &Proxy, verb: &str, pool: &str, member: &str) -> 
 }
 
 /// An open connection of the agent web01.
-pub(crate) fn connection(estate: &Estate) -> Connection {
+pub(crate) fn connection(estate: &Estate) -> TestConnection {
     let agent = estate.ca.agent("web01");
     estate.client(&agent).connect().expect("connects")
 }

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use testkit::{Ca, Connection, Credential, Reply, StandIn, wait_until};
+use testkit::{Ca, Reply, StandIn, TestConnection, TestCredential, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT, connection, paths::FILE};
 
@@ -32,7 +32,7 @@ pub(crate) fn shares(estate: &Estate) -> Vec<usize> {
 }
 
 /// Sends requests one after another that the members do not answer; the returned connections stay open.
-pub(crate) fn pending(estate: &Estate, n: usize) -> Vec<Connection> {
+pub(crate) fn pending(estate: &Estate, n: usize) -> Vec<TestConnection> {
     (1..=n)
         .map(|sent| {
             let mut connection = connection(estate);
@@ -50,7 +50,7 @@ pub(crate) fn pending(estate: &Estate, n: usize) -> Vec<Connection> {
 }
 
 #[track_caller]
-pub(crate) fn answered(estate: &Estate, connections: Vec<Connection>) {
+pub(crate) fn answered(estate: &Estate, connections: Vec<TestConnection>) {
     estate.compilers.iter().for_each(StandIn::release);
     for mut connection in connections {
         assert_eq!(connection.read_response().expect("an answer").status, 200);
@@ -104,6 +104,6 @@ pub(crate) fn answer_once(socket: &mut TcpStream) {
     }
 }
 
-pub(crate) fn tls(ca: &Ca, credential: &Credential) -> StandIn {
+pub(crate) fn tls(ca: &Ca, credential: &TestCredential) -> StandIn {
     StandIn::builder("tls").tls(ca, credential).start()
 }

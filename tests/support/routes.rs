@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use testkit::{Client, Credential, Reply, Response, StandIn};
+use testkit::{Client, Reply, Response, StandIn, TestCredential};
 
 use crate::support::Estate;
 
@@ -10,7 +10,7 @@ use crate::support::Estate;
 pub(crate) struct Site {
     pub(crate) estate: Estate,
     pub(crate) north: StandIn,
-    pub(crate) web01: Credential,
+    pub(crate) web01: TestCredential,
 }
 
 impl Deref for Site {

@@ -1,6 +1,6 @@
 //! Set-up of the tests about tunnels.
 
-use testkit::{Client, Connection, Credential, Reply, wait_until};
+use testkit::{Client, Reply, TestConnection, TestCredential, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT};
 
@@ -38,17 +38,17 @@ pub(crate) fn start(builder: EstateBuilder) -> Estate {
     estate
 }
 
-pub(crate) fn connect(estate: &Estate, agent: &Credential) -> Connection {
+pub(crate) fn connect(estate: &Estate, agent: &TestCredential) -> TestConnection {
     estate.client(agent).connect().expect("connects")
 }
 
 #[track_caller]
-pub(crate) fn opened(estate: &Estate, agent: &Credential) -> Connection {
+pub(crate) fn opened(estate: &Estate, agent: &TestCredential) -> TestConnection {
     opened_by(&estate.client(agent))
 }
 
 #[track_caller]
-pub(crate) fn opened_by(client: &Client) -> Connection {
+pub(crate) fn opened_by(client: &Client) -> TestConnection {
     let mut tunnel = client.connect().expect("connects");
     tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
     assert_eq!(tunnel.read_head().expect("an answer").status, 101);
@@ -57,7 +57,7 @@ pub(crate) fn opened_by(client: &Client) -> Connection {
 
 /// Closes a tunnel, and waits until nothing of it remains.
 #[track_caller]
-pub(crate) fn end(estate: &Estate, tunnel: Connection) {
+pub(crate) fn end(estate: &Estate, tunnel: TestConnection) {
     drop(tunnel);
     assert_closed(estate);
 }

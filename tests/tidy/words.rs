@@ -23,7 +23,9 @@ fn pages_comments_messages_and_names_use_plain_words() {
     let mut wrong = Vec::new();
     for path in written_files() {
         let text = read(&root().join(&path));
-        for (number, line) in text.lines().enumerate() {
+        // The table of refused words names them.
+        let is_table = |line: &str| path == "CONTRIBUTING.md" && line.starts_with("| ");
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !is_table(line)) {
             for word in odd_words(line) {
                 wrong.push(format!("    {path}:{}: \"{word}\"", number + 1));
             }

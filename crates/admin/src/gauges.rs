@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::SystemTime};
 use telemetry::{Gauges, Labels};
 
 use crate::{
-    AdministrativeState, CrlFetchStatus, MemberHealth, MemberStatus, ProcessStatus, ReloadResult,
-    Status, Timestamp, TrustStatus,
+    ActiveTrust, AdministrativeState, CrlFetchStatus, MemberHealth, MemberStatus, ProcessStatus,
+    ReloadResult, Status, Timestamp,
 };
 
 /// All gauges of a status, for [`telemetry::Metrics::encode`]. `now` is the time from which ages are counted.
@@ -149,11 +149,11 @@ fn effective_state(member: &MemberStatus) -> AdministrativeState {
         .max(check.unwrap_or(AdministrativeState::Ready))
 }
 
-fn crls(trust: &TrustStatus, now: SystemTime, gauges: &mut Gauges) {
+fn crls(trust: &ActiveTrust, now: SystemTime, gauges: &mut Gauges) {
     // After a renewal with another key two CAs have one name, and one series.
     let shown = &trust.crls[..trust.crls.len().min(CRL_SERIES_MAX)];
     let shown = first_to_expire(shown, |crl| &crl.issuer, |crl| crl.next_update.as_ref());
-    let mut each = |name, help, value: &dyn Fn(&crate::CrlStatus) -> Option<f64>| {
+    let mut each = |name, help, value: &dyn Fn(&crate::ActiveCrl) -> Option<f64>| {
         let series = shown.iter();
         let series =
             series.filter_map(|crl| Some((vec![("issuer", crl.issuer.clone())], value(crl)?)));

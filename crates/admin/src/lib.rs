@@ -55,12 +55,12 @@ pub use members::{
 };
 pub use serve::serve;
 pub use status::{
-    AdministrativeState, AgentCheckStatus, AgentCounts, AlarmStatus, BuildStatus, CaStatus,
-    ChainCacheStatus, CrlStatus, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload,
-    ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus, NameStatus,
-    OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus, ProxyCertificateStatus,
-    RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status, Timestamp, TrustStatus,
-    WarmingStatus,
+    ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
+    AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus, JrubyStatus,
+    LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus,
+    NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus,
+    ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status,
+    Timestamp, WarmingStatus,
 };
 pub use who::{
     AGENTS_SHOWN_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,

@@ -23,7 +23,7 @@ pub struct Status {
     /// DNS names that provide members.
     pub dns: Vec<NameStatus>,
     /// What client certificates are verified with.
-    pub trust: TrustStatus,
+    pub trust: ActiveTrust,
     /// Whether the files on disk are active.
     pub materials: MaterialsStatus,
     /// What survives a restart.
@@ -394,13 +394,13 @@ pub enum AdministrativeState {
 
 /// What client certificates are verified with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TrustStatus {
+pub struct ActiveTrust {
     /// Increases with every change of CA bundle, CRLs or policy; live connections compare it on each request.
     pub generation: u64,
     /// The CAs of the bundle.
-    pub cas: Vec<CaStatus>,
+    pub cas: Vec<ActiveCa>,
     /// The active CRLs, one for each issuer key.
-    pub crls: Vec<CrlStatus>,
+    pub crls: Vec<ActiveCrl>,
     /// CAs without a CRL, whose certificates are refused.
     pub crl_missing: Vec<String>,
     /// CAs without a CRL whose certificates are accepted because of `unchecked`.
@@ -487,7 +487,7 @@ pub struct RefusedMaterials {
 
 /// A CA of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CaStatus {
+pub struct ActiveCa {
     /// Subject as RFC 2253 spells it.
     pub subject: String,
     /// When it expires.
@@ -498,7 +498,7 @@ pub struct CaStatus {
 
 /// An active CRL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CrlStatus {
+pub struct ActiveCrl {
     /// Issuer as RFC 2253 spells it.
     pub issuer: String,
     /// CRL number.

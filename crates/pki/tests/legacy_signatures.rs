@@ -11,7 +11,7 @@ use pki::{MemberError, MemberNames, TrustSettings, TrustStore, client_config};
 use rustls::{ClientConnection, Error};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
 use support::*;
-use testkit::{Credential, StandIn};
+use testkit::{StandIn, TestCredential};
 
 macro_rules! fixtures {
     ($($name:literal),+) => {
@@ -141,7 +141,7 @@ fn a_forged_signature_is_wrong_under_a_named_ca_too() {
 #[test]
 fn a_member_of_a_small_key_is_spoken_to_in_tls_12_where_its_ca_is_named() {
     let text = |name: &str| file(name).to_owned();
-    let credential = Credential::from_pem(
+    let credential = TestCredential::from_pem(
         "small-server",
         &text("small-server.pem"),
         &text("small-server.key"),

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    AdministrativeState, CrlStatus, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus,
-    NameStatus, Status, TrustStatus,
+    ActiveCrl, ActiveTrust, AdministrativeState, ListenerStatus, MaterialsStatus, MemberHealth,
+    MemberStatus, NameStatus, Status,
 };
 use server::CLOCK_OFFSET_MAX;
 
@@ -87,7 +87,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
 }
 
 /// The CRLs alone.
-pub(crate) fn crl_table(trust: &TrustStatus) -> String {
+pub(crate) fn crl_table(trust: &ActiveTrust) -> String {
     let mut text = String::new();
     let _ = write_crls(&mut text, trust);
     for alarm in &trust.alarms {
@@ -96,7 +96,7 @@ pub(crate) fn crl_table(trust: &TrustStatus) -> String {
     text
 }
 
-fn write_crls(text: &mut String, trust: &TrustStatus) -> std::fmt::Result {
+fn write_crls(text: &mut String, trust: &ActiveTrust) -> std::fmt::Result {
     writeln!(text, "CRLs, trust generation {}", trust.generation)?;
     rows(text, trust.crls.iter().map(crl).collect())?;
     for issuer in &trust.crl_missing {
@@ -340,7 +340,7 @@ pub(crate) fn in_flight(member: &MemberStatus) -> String {
     }
 }
 
-fn crl(crl: &CrlStatus) -> Vec<String> {
+fn crl(crl: &ActiveCrl) -> Vec<String> {
     let promise = match (&crl.next_update, crl.expired) {
         (Some(instant), false) => format!("next update {instant}"),
         (Some(instant), true) => match &crl.accepted_until {
@@ -522,7 +522,7 @@ materials, watch = notify
                 priority: 0,
                 backup: weight == 2,
             };
-        let crl = |issuer: &str, number: &str, entries, next_update, source: &str| CrlStatus {
+        let crl = |issuer: &str, number: &str, entries, next_update, source: &str| ActiveCrl {
             this_update: None,
             issuer: issuer.to_owned(),
             number: number.to_owned(),
@@ -584,7 +584,7 @@ materials, watch = notify
                     ),
                 ],
             }],
-            trust: TrustStatus {
+            trust: ActiveTrust {
                 generation: 2,
                 crls: vec![
                     crl("CN=Puppet CA", "12", 3, 120, "/ssl/crl.pem"),
@@ -597,7 +597,7 @@ materials, watch = notify
                     member: Some("ca:8140".to_owned()),
                     ..admin::CrlFetchStatus::default()
                 }),
-                ..TrustStatus::default()
+                ..ActiveTrust::default()
             },
             dns: vec![NameStatus {
                 name: "srv:_x-puppet._tcp.example.com".to_owned(),

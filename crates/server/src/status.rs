@@ -350,7 +350,7 @@ fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
     }
 }
 
-fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
+fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
     let status = app.generation().trust.status(UnixTime::now());
     let fetches = foundation.config.trust.fetch.is_some();
     let copy = foundation.config.agents_copy();
@@ -371,12 +371,12 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
         .filter(is_used)
         .map(|at| age(at).as_secs());
     let chains = app.generation().trust.chain_memory();
-    admin::TrustStatus {
+    admin::ActiveTrust {
         generation: status.generation,
         cas: status
             .cas
             .into_iter()
-            .map(|ca| admin::CaStatus {
+            .map(|ca| admin::ActiveCa {
                 subject: ca.subject,
                 not_after: timestamp(ca.not_after),
                 source: ca.source,
@@ -385,7 +385,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
         crls: status
             .crls
             .into_iter()
-            .map(|crl| admin::CrlStatus {
+            .map(|crl| admin::ActiveCrl {
                 issuer: crl.issuer,
                 number: crl.number,
                 this_update: Some(timestamp(crl.this_update)),

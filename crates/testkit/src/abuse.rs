@@ -5,7 +5,7 @@ use std::{io, vec::IntoIter};
 use crate::{
     client::Client,
     client_error::ClientError,
-    connection::Connection,
+    connection::TestConnection,
     hpack::encode,
     http2::{flag, frame, kind, setting},
 };
@@ -20,7 +20,7 @@ const RECEIVE_BUFFER_BYTES: usize = 4 << 10;
 /// One connection of such a client.
 pub struct Attacker {
     /// The connection, for what a test does with it afterwards.
-    pub connection: Connection,
+    pub connection: TestConnection,
     rest: IntoIter<u8>,
     /// The rest is sent as it is, within a frame that has begun.
     within_frame: bool,
@@ -112,7 +112,7 @@ impl Attacker {
         Ok(Self::new(connection, Vec::new()))
     }
 
-    fn new(connection: Connection, rest: Vec<u8>) -> Self {
+    fn new(connection: TestConnection, rest: Vec<u8>) -> Self {
         Self {
             connection,
             rest: rest.into_iter(),

@@ -24,7 +24,7 @@ use crate::subject;
 
 /// A certificate with its key: an agent's, a server's, the proxy's own.
 #[derive(Clone, Debug)]
-pub struct Credential {
+pub struct TestCredential {
     /// Subject's CN, which is the certname.
     pub certname: String,
     /// The leaf alone, PEM, as agents store and send it.
@@ -39,7 +39,7 @@ pub struct Credential {
     pub serial: u64,
 }
 
-impl Credential {
+impl TestCredential {
     /// This certificate with another key: a stolen certificate, which must fail proof of possession.
     pub fn with_key_of(mut self, other: &Self) -> Self {
         self.key_pem.clone_from(&other.key_pem);
@@ -151,7 +151,7 @@ impl Ca {
     }
 
     /// Revokes a leaf; the CRL of its issuer gets the next number.
-    pub fn revoke(&self, credential: &Credential) {
+    pub fn revoke(&self, credential: &TestCredential) {
         let mut state = self.state();
         let issuer = state.issuing();
         issuer.revoked.push(credential.serial);
@@ -195,7 +195,7 @@ impl Ca {
     }
 
     /// An agent's certificate as the Puppet CA signs it.
-    pub fn agent(&self, certname: &str) -> Credential {
+    pub fn agent(&self, certname: &str) -> TestCredential {
         self.leaf(certname).issue()
     }
 
@@ -203,10 +203,10 @@ impl Ca {
     ///
     /// # Errors
     /// It is not a request, or its signature does not match its key.
-    pub fn sign(&self, request_pem: &[u8]) -> Result<Credential, RequestError> {
+    pub fn sign(&self, request_pem: &[u8]) -> Result<TestCredential, RequestError> {
         let request = SigningRequest::parse(request_pem)?;
         let (certificate, serial) = self.leaf(&request.certname).signed(&request.key);
-        Ok(Credential {
+        Ok(TestCredential {
             certname: request.certname,
             cert_pem: certificate.pem(),
             key_pem: String::new(),
@@ -220,7 +220,7 @@ impl Ca {
     ///
     /// # Errors
     /// It is not a certificate, or its kind of key is unknown here.
-    pub fn renew(&self, certificate_der: &[u8]) -> Result<Credential, RequestError> {
+    pub fn renew(&self, certificate_der: &[u8]) -> Result<TestCredential, RequestError> {
         let (_, old) =
             X509Certificate::from_der(certificate_der).map_err(|_| RequestError::Unreadable)?;
         let name = old.subject().iter_common_name().next();
@@ -237,7 +237,7 @@ impl Ca {
             );
         }
         let (certificate, serial) = leaf.signed(&RequestedKey::of(old.public_key())?);
-        Ok(Credential {
+        Ok(TestCredential {
             certname,
             cert_pem: certificate.pem(),
             key_pem: String::new(),
@@ -248,7 +248,7 @@ impl Ca {
     }
 
     /// A server's certificate: certname, `puppet`, `localhost` and the loopback address as names.
-    pub fn server(&self, certname: &str) -> Credential {
+    pub fn server(&self, certname: &str) -> TestCredential {
         self.leaf(certname)
             .dns("puppet")
             .dns("localhost")
@@ -315,7 +315,7 @@ impl Ca {
 
     /// A CRL of the leaves' issuer with this number and only these serials: an infrastructure CRL, or one that lost revocations.
     /// The CA's own CRL does not change.
-    pub fn other_crl_pem(&self, number: u64, named: &[&Credential]) -> String {
+    pub fn other_crl_pem(&self, number: u64, named: &[&TestCredential]) -> String {
         let mut state = self.state();
         let issuing = state.issuing();
         let named = named.iter().map(|credential| credential.serial).collect();
@@ -369,14 +369,14 @@ impl Ca {
     }
 
     /// A Puppet agent's ssldir of `certname` in `directory`, with a server certificate of that name.
-    pub fn write_ssldir(&self, directory: &Path, certname: &str) -> Credential {
+    pub fn write_ssldir(&self, directory: &Path, certname: &str) -> TestCredential {
         let credential = self.server(certname);
         self.write_ssldir_with(directory, &credential);
         credential
     }
 
     /// A Puppet agent's ssldir holding `credential`: `certs/ca.pem`, `crl.pem`, `certs/N.pem`, `private_keys/N.pem`.
-    pub fn write_ssldir_with(&self, directory: &Path, credential: &Credential) {
+    pub fn write_ssldir_with(&self, directory: &Path, credential: &TestCredential) {
         for (name, mode) in [
             ("certs", 0o755),
             ("private_keys", 0o750),
@@ -542,7 +542,7 @@ impl LeafBuilder {
     }
 
     /// Signs it with this Name as subject, as `name_der` makes it.
-    pub fn issue_as(self, name: &[u8]) -> Credential {
+    pub fn issue_as(self, name: &[u8]) -> TestCredential {
         let ca = self.ca.clone();
         let mut credential = self.issue();
         let key_pem = ca.state().issuing().key_pem.clone();
@@ -593,11 +593,11 @@ impl LeafBuilder {
     }
 
     /// Signs it over a new key.
-    pub fn issue(self) -> Credential {
+    pub fn issue(self) -> TestCredential {
         let certname = self.certname.clone();
         let key = new_key();
         let (cert, serial) = self.signed(&key);
-        Credential {
+        TestCredential {
             certname,
             cert_pem: cert.pem(),
             key_pem: key.serialize_pem(),

@@ -22,9 +22,9 @@ use rustls::{
 use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::{
-    ca::Credential,
+    ca::TestCredential,
     client_error::ClientError,
-    connection::{Connection, ignore_broken_pipe},
+    connection::{TestConnection, ignore_broken_pipe},
     crypto::{certificates, private_key, provider},
     http2::Session,
     message::{MessageReader, Response},
@@ -83,7 +83,7 @@ impl Client {
     ///
     /// # Panics
     /// If the credential's key cannot be used by the TLS library; see `try_new`.
-    pub fn new(address: SocketAddr, bundle_pem: &str, credential: Option<&Credential>) -> Self {
+    pub fn new(address: SocketAddr, bundle_pem: &str, credential: Option<&TestCredential>) -> Self {
         Self::try_new(address, bundle_pem, credential)
             .unwrap_or_else(|error| panic!("unusable credential: {error}"))
     }
@@ -95,7 +95,7 @@ impl Client {
     pub fn try_new(
         address: SocketAddr,
         bundle_pem: &str,
-        credential: Option<&Credential>,
+        credential: Option<&TestCredential>,
     ) -> Result<Self, rustls::Error> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates(bundle_pem));
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// A client with an RSA key of 1024 bits, which signs with PKCS #1: in TLS 1.3 it can prove nothing.
-    pub fn small(address: SocketAddr, bundle_pem: &str, credential: &Credential) -> Self {
+    pub fn small(address: SocketAddr, bundle_pem: &str, credential: &TestCredential) -> Self {
         let mut client = Self::new(address, bundle_pem, None);
         // TLS 1.3 accepts only the second.
         let schemes = &[
@@ -292,7 +292,7 @@ impl Client {
     ///
     /// # Errors
     /// The connect or the handshake failed.
-    pub fn connect(&self) -> Result<Connection, ClientError> {
+    pub fn connect(&self) -> Result<TestConnection, ClientError> {
         let mut connection = self.agree()?;
         if self.protocol == Protocol::Http2 {
             connection.session = Some(begin(&mut connection.io)?);
@@ -304,7 +304,7 @@ impl Client {
     ///
     /// The connect or the handshake failed.
     /// As the connect or the handshake fails.
-    pub fn agree(&self) -> Result<Connection, ClientError> {
+    pub fn agree(&self) -> Result<TestConnection, ClientError> {
         let socket = self.dial().map_err(ClientError::Connect)?;
         let mut may_be_early = false;
         let io = match &self.tls {
@@ -329,7 +329,7 @@ impl Client {
                 Io::Tls(Box::new(StreamOwned::new(tls, socket)))
             }
         };
-        Ok(Connection {
+        Ok(TestConnection {
             io,
             session: None,
             reader: MessageReader::new(),
@@ -490,7 +490,7 @@ impl ResolvesClientCert for Always {
 }
 
 /// Certificate and key without any check, so that a stolen and a broken one can be presented too.
-fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::Error> {
+fn certified_key(credential: &TestCredential) -> Result<Arc<CertifiedKey>, rustls::Error> {
     let key = provider()
         .key_provider
         .load_private_key(private_key(&credential.key_pem))?;
@@ -502,7 +502,7 @@ fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::E
 
 /// The same with an RSA key of 1024 bits.
 pub(crate) fn small_key(
-    credential: &Credential,
+    credential: &TestCredential,
     schemes: &'static [SignatureScheme],
 ) -> Arc<CertifiedKey> {
     let key = SmallRsa::new(&private_key(&credential.key_pem), schemes);

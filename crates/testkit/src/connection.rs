@@ -14,15 +14,16 @@ use rustls::HandshakeKind;
 use crate::{
     client_error::ClientError,
     hello,
-    http2::{Outcome, Session, frame},
+    http2::{Session, StreamOutcome, frame},
     message::{
-        Body, Framing, Headers, Interim, MessageReader, Response, response_framing, response_head,
+        Body, BodyFraming, Headers, Interim, MessageReader, Response, response_framing,
+        response_head,
     },
     transport::{Io, is_gone},
 };
 
 /// An open connection.
-pub struct Connection {
+pub struct TestConnection {
     pub(crate) io: Io,
     pub(crate) session: Option<Session>,
     pub(crate) reader: MessageReader,
@@ -33,7 +34,7 @@ pub struct Connection {
     pub(crate) answers: Arc<AtomicUsize>,
 }
 
-impl Connection {
+impl TestConnection {
     /// Sends a request: Host, an agent's fields, Content-Length if there is a body, then `headers` as they are.
     ///
     /// # Errors
@@ -188,7 +189,7 @@ impl Connection {
         self.answers.fetch_add(1, Ordering::SeqCst);
         if let (Some(session), Some(stream)) = (&mut self.session, response.stream) {
             session.body_into(&mut self.io, stream, &mut response.body)?;
-            if let Framing::Length(length) = response.framing
+            if let BodyFraming::Length(length) = response.framing
                 && length != response.body.length
             {
                 let what = format!("{length} bytes were said, {} came", response.body.length);
@@ -253,8 +254,8 @@ impl Connection {
         let framing = response_framing(method, head.status, &head.headers);
         let framing = match framing.map_err(ClientError::Broken)? {
             // The end of a stream's data is explicit, like that of chunks.
-            Framing::ToClose if head.bodiless => Framing::None,
-            Framing::ToClose => Framing::Chunked,
+            BodyFraming::ToClose if head.bodiless => BodyFraming::None,
+            BodyFraming::ToClose => BodyFraming::Chunked,
             framing => framing,
         };
         let lines = head.headers.0.iter();
@@ -344,7 +345,7 @@ impl Connection {
     /// # Panics
     /// The connection speaks HTTP/1.1, or the stream does not end.
     #[track_caller]
-    pub fn outcome(&mut self, stream: u32) -> Outcome {
+    pub fn outcome(&mut self, stream: u32) -> StreamOutcome {
         let session = self.session.as_mut().expect("it speaks HTTP/2");
         session.outcome(&mut self.io, stream)
     }
@@ -646,7 +647,7 @@ mod tests {
     fn framing_none_reads_nothing() {
         let mut reader = MessageReader::new();
         let body = reader
-            .body(&mut &b"rest"[..], Framing::None)
+            .body(&mut &b"rest"[..], BodyFraming::None)
             .expect("nothing to read");
         assert_eq!(body.length, 0);
     }

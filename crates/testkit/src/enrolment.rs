@@ -14,7 +14,7 @@ use x509_parser::{
 };
 
 use crate::{
-    ca::{Credential, pem_blocks},
+    ca::{TestCredential, pem_blocks},
     crypto::provider,
 };
 
@@ -51,7 +51,7 @@ impl Enrolment {
     }
 
     /// The credential, if this is a certificate with this name and key.
-    pub fn accept(&self, certificate_pem: &str) -> Option<Credential> {
+    pub fn accept(&self, certificate_pem: &str) -> Option<TestCredential> {
         let der = pem_blocks(certificate_pem, "CERTIFICATE")
             .into_iter()
             .next()?;
@@ -60,9 +60,9 @@ impl Enrolment {
         let fits = certificate.public_key().raw == self.key.subject_public_key_info()
             && name.as_str() == Ok(&self.certname);
         let serial = certificate.serial.to_u64_digits().first().copied()?;
-        fits.then(|| Credential {
+        fits.then(|| TestCredential {
             serial,
-            ..Credential::from_pem(&self.certname, certificate_pem, &self.key.serialize_pem())
+            ..TestCredential::from_pem(&self.certname, certificate_pem, &self.key.serialize_pem())
         })
     }
 }

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, marker::PhantomData, thread};
 
 use crate::{
-    ca::{Ca, Credential},
+    ca::{Ca, TestCredential},
     client::Client,
-    proxy::{Outcome, Proxy, ProxyBuilder},
+    proxy::{CommandOutcome, Proxy, ProxyBuilder},
     stand_in::{Recorded, StandIn},
 };
 
@@ -121,7 +121,7 @@ impl<P: Program> Estate<P> {
 
 impl<P> Estate<P> {
     /// A client that shows this agent's certificate; each has a session store of its own.
-    pub fn client(&self, agent: &Credential) -> Client {
+    pub fn client(&self, agent: &TestCredential) -> Client {
         self.proxy.client(Some(agent))
     }
 
@@ -286,7 +286,7 @@ impl<P> EstateBuilder<P> {
 
     /// Starts the proxy alone, where it is expected to refuse its configuration.
     #[track_caller]
-    pub fn try_start(self) -> Outcome {
+    pub fn try_start(self) -> CommandOutcome {
         let pools = [("ca", &self.ca_lines), ("compilers", &self.compiler_lines)];
         let pools = pools.map(|(name, lines)| pool(name, "http", "\"127.0.0.1:1\"", lines));
         let proxy = (self.program)(&self.ca).with(&pools.concat());

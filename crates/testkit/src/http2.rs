@@ -8,7 +8,7 @@ use std::{
 use crate::{
     client_error::ClientError,
     hpack::{Decoder, encode},
-    message::{Body, Framing, Headers, request_framing, request_head},
+    message::{Body, BodyFraming, Headers, request_framing, request_head},
 };
 
 /// The connection preface.
@@ -51,7 +51,7 @@ const FRAME_BYTES_MAX: usize = 16_384;
 
 /// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StreamOutcome {
     /// A complete response with this status code.
     Answered(u16),
     /// The peer reset the stream with this code.
@@ -85,7 +85,7 @@ pub(crate) struct Session {
     window_initial: i64,
     /// The peer's settings.
     announced: BTreeMap<u16, u32>,
-    spoken: Spoken,
+    spoken: Http1Input,
     goodbye: Option<u32>,
     pongs: u64,
     pings: u64,
@@ -105,9 +105,9 @@ struct Stream {
 
 /// HTTP/1.1 input that is not yet a complete message, and the position in it.
 #[derive(Default)]
-struct Spoken {
+struct Http1Input {
     bytes: Vec<u8>,
-    body: Option<(u32, Framing)>,
+    body: Option<(u32, BodyFraming)>,
 }
 
 /// Head of a response.
@@ -132,7 +132,7 @@ impl Session {
             window: WINDOW_BYTES,
             window_initial: WINDOW_BYTES,
             announced: BTreeMap::new(),
-            spoken: Spoken::default(),
+            spoken: Http1Input::default(),
             goodbye: None,
             pongs: 0,
             pings: 0,
@@ -207,7 +207,7 @@ impl Session {
                     let raw: Vec<u8> = self.spoken.bytes.drain(..end + 4).collect();
                     self.say_head(io, &raw)?;
                 }
-                Some((stream, Framing::Length(left))) => {
+                Some((stream, BodyFraming::Length(left))) => {
                     let length = (self.spoken.bytes.len() as u64).min(left) as usize;
                     if length == 0 {
                         return Ok(());
@@ -215,7 +215,7 @@ impl Session {
                     let rest = self.spoken.bytes.split_off(length);
                     let piece = std::mem::replace(&mut self.spoken.bytes, rest);
                     let left = left - length as u64;
-                    self.spoken.body = (left > 0).then_some((stream, Framing::Length(left)));
+                    self.spoken.body = (left > 0).then_some((stream, BodyFraming::Length(left)));
                     self.data(io, stream, &piece, left == 0)?;
                 }
                 Some((stream, _)) => {
@@ -255,7 +255,7 @@ impl Session {
                 _ => fields.push((name, value)),
             }
         }
-        let bodiless = matches!(framing, Framing::None | Framing::Length(0));
+        let bodiless = matches!(framing, BodyFraming::None | BodyFraming::Length(0));
         let stream = self.open(io, &fields, bodiless)?;
         self.spoken.body = (!bodiless).then_some((stream, framing));
         Ok(())
@@ -408,19 +408,19 @@ impl Session {
     }
 
     /// The end of a stream.
-    pub(crate) fn outcome(&mut self, io: &mut (impl Read + Write), stream: u32) -> Outcome {
+    pub(crate) fn outcome(&mut self, io: &mut (impl Read + Write), stream: u32) -> StreamOutcome {
         self.waiting.retain(|waiting| *waiting != stream);
         loop {
             let state = self.streams.entry(stream).or_default();
             if let Some(code) = state.reset {
-                return Outcome::Reset(code);
+                return StreamOutcome::Reset(code);
             }
             if state.ended {
                 let status = state
                     .heads
                     .back()
                     .and_then(|fields| fields.first()?.1.parse().ok());
-                return Outcome::Answered(status.unwrap_or_default());
+                return StreamOutcome::Answered(status.unwrap_or_default());
             }
             let more = self.pump(io);
             if !matches!(more, Ok(true)) {
@@ -429,8 +429,8 @@ impl Session {
                     "stream {stream} had no outcome in time"
                 );
                 return match self.goodbye {
-                    Some(code) => Outcome::GoneAway(code),
-                    None => Outcome::Closed,
+                    Some(code) => StreamOutcome::GoneAway(code),
+                    None => StreamOutcome::Closed,
                 };
             }
         }

@@ -60,7 +60,7 @@ impl Headers {
 
 /// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// There is no body.
     None,
     /// Content-Length.
@@ -111,7 +111,7 @@ pub struct Response {
     /// Fields.
     pub headers: Headers,
     /// How the end of the body was determined.
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// The body.
     pub body: Body,
     /// 1xx responses that arrived first.
@@ -234,7 +234,7 @@ impl MessageReader {
     }
 
     /// The body with this framing.
-    pub(crate) fn body(&mut self, io: &mut impl Read, framing: Framing) -> io::Result<Body> {
+    pub(crate) fn body(&mut self, io: &mut impl Read, framing: BodyFraming) -> io::Result<Body> {
         let mut body = Body::default();
         self.body_into(io, framing, &mut body)?;
         Ok(body)
@@ -244,14 +244,14 @@ impl MessageReader {
     pub(crate) fn body_into(
         &mut self,
         io: &mut impl Read,
-        framing: Framing,
+        framing: BodyFraming,
         body: &mut Body,
     ) -> io::Result<()> {
         match framing {
-            Framing::None => Ok(()),
-            Framing::Length(length) => self.exactly(io, length, body),
-            Framing::Chunked => self.chunks(io, body),
-            Framing::ToClose => self.rest(io, body),
+            BodyFraming::None => Ok(()),
+            BodyFraming::Length(length) => self.exactly(io, length, body),
+            BodyFraming::Chunked => self.chunks(io, body),
+            BodyFraming::ToClose => self.rest(io, body),
         }
     }
 
@@ -392,8 +392,8 @@ pub(crate) fn response_head(raw: &[u8]) -> io::Result<(String, u16, String, Head
 }
 
 /// The framing of a request's body; both kinds, or one kind twice, are an error.
-pub(crate) fn request_framing(headers: &Headers) -> io::Result<Framing> {
-    Ok(declared(headers)?.unwrap_or(Framing::None))
+pub(crate) fn request_framing(headers: &Headers) -> io::Result<BodyFraming> {
+    Ok(declared(headers)?.unwrap_or(BodyFraming::None))
 }
 
 /// The framing of the body of a response to `method`.
@@ -401,16 +401,16 @@ pub(crate) fn response_framing(
     method: &str,
     status: u16,
     headers: &Headers,
-) -> io::Result<Framing> {
+) -> io::Result<BodyFraming> {
     let declared = declared(headers)?;
     match status {
-        _ if method == "HEAD" => Ok(Framing::None),
-        100..=199 | 204 | 304 => Ok(Framing::None),
-        _ => Ok(declared.unwrap_or(Framing::ToClose)),
+        _ if method == "HEAD" => Ok(BodyFraming::None),
+        100..=199 | 204 | 304 => Ok(BodyFraming::None),
+        _ => Ok(declared.unwrap_or(BodyFraming::ToClose)),
     }
 }
 
-fn declared(headers: &Headers) -> io::Result<Option<Framing>> {
+fn declared(headers: &Headers) -> io::Result<Option<BodyFraming>> {
     match (
         headers.all("content-length").as_slice(),
         headers.all("transfer-encoding").as_slice(),
@@ -420,9 +420,9 @@ fn declared(headers: &Headers) -> io::Result<Option<Framing>> {
             let length = length
                 .parse()
                 .map_err(|_| invalid("content-length out of range"))?;
-            Ok(Some(Framing::Length(length)))
+            Ok(Some(BodyFraming::Length(length)))
         }
-        ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => Ok(Some(Framing::Chunked)),
+        ([], [coding]) if coding.eq_ignore_ascii_case("chunked") => Ok(Some(BodyFraming::Chunked)),
         (lengths, codings) => Err(invalid(&format!(
             "content-length {lengths:?} with transfer-encoding {codings:?}"
         ))),

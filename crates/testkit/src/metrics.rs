@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 /// Samples of a scrape.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub struct ScrapedMetrics {
     samples: Vec<(String, BTreeMap<String, String>, f64)>,
 }
 
-impl Metrics {
+impl ScrapedMetrics {
     /// Parses OpenMetrics or Prometheus text.
     ///
     /// # Panics
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn samples_are_found_by_name_and_labels() {
-        let metrics = Metrics::parse(
+        let metrics = ScrapedMetrics::parse(
             "# TYPE a counter\na_total{pool=\"x\",member=\"1:2\"} 3\na_total{pool=\"y\"} 4.5\nb 1 1700000000\n# EOF\n",
         );
         assert_eq!(metrics.sum("a_total", &[]), 7.5);

@@ -21,12 +21,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    ca::{Ca, Credential, write_file},
+    ca::{Ca, TestCredential, write_file},
     client::{Client, Protocol},
     client_error::ClientError,
     log::Log,
     message::Response,
-    metrics::Metrics,
+    metrics::ScrapedMetrics,
     port::HeldPort,
     wait::wait_until,
 };
@@ -38,7 +38,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The result of a command.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// Exit code; none if a signal ended it.
     pub code: Option<i32>,
     /// Its standard output.
@@ -52,19 +52,19 @@ pub struct Outcome {
 /// # Panics
 /// It cannot be run, or it panicked.
 #[track_caller]
-pub fn command_line<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> Outcome {
+pub fn command_line<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> CommandOutcome {
     run_to_end(Command::new(binary).args(arguments), binary)
 }
 
 #[track_caller]
-fn run_to_end(command: &mut Command, binary: &Path) -> Outcome {
+fn run_to_end(command: &mut Command, binary: &Path) -> CommandOutcome {
     let output = command
         .stdin(Stdio::null())
         .env("RUST_BACKTRACE", "1")
         .output()
         .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let outcome = Outcome {
+    let outcome = CommandOutcome {
         code: output.status.code(),
         stdout: text(&output.stdout),
         stderr: text(&output.stderr),
@@ -78,7 +78,7 @@ pub struct ProxyBuilder {
     binary: PathBuf,
     ca: Ca,
     certname: String,
-    credential: Option<Credential>,
+    credential: Option<TestCredential>,
     top: Vec<String>,
     listener: Vec<String>,
     access_log: Vec<String>,
@@ -151,7 +151,7 @@ impl ProxyBuilder {
     }
 
     /// This credential in the ssldir, in place of one made for `certname`.
-    pub fn credential(mut self, credential: &Credential) -> Self {
+    pub fn credential(mut self, credential: &TestCredential) -> Self {
         self.certname.clone_from(&credential.certname);
         self.credential = Some(credential.clone());
         self
@@ -215,7 +215,7 @@ impl ProxyBuilder {
     /// # Panics
     /// It neither ends nor serves in time.
     #[track_caller]
-    pub fn try_start(self) -> Result<Proxy, Outcome> {
+    pub fn try_start(self) -> Result<Proxy, CommandOutcome> {
         let directory = self.directory();
         let port = HeldPort::take();
         self.write_config(directory.path(), port.address().port());
@@ -226,7 +226,7 @@ impl ProxyBuilder {
 
     /// Runs `check` on the configuration, with a free port.
     #[track_caller]
-    pub fn check(self) -> Outcome {
+    pub fn check(self) -> CommandOutcome {
         let directory = self.directory();
         let port = HeldPort::take();
         self.write_config(directory.path(), port.address().port());
@@ -366,7 +366,7 @@ struct Started {
 }
 
 impl Started {
-    fn wait_until_serving(&mut self) -> Result<(), Outcome> {
+    fn wait_until_serving(&mut self) -> Result<(), CommandOutcome> {
         // The wait stops if the program ended or serves; the code below finds out which.
         let serving = wait_until(START_LIMIT, || {
             if self.process.has_ended() {
@@ -384,7 +384,7 @@ impl Started {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> CommandOutcome {
         // The pipes end with the process; their content has been read a moment later.
         wait_until(WAIT_LIMIT, || {
             self.process
@@ -394,7 +394,7 @@ impl Started {
                 .then_some(())
         });
         let code = self.process.exit_code();
-        Outcome {
+        CommandOutcome {
             code,
             stdout: self.stdout.text(),
             stderr: self.stderr.text(),
@@ -528,7 +528,7 @@ impl Proxy {
     }
 
     /// A client that shows `credential`.
-    pub fn client(&self, credential: Option<&Credential>) -> Client {
+    pub fn client(&self, credential: Option<&TestCredential>) -> Client {
         Client::new(self.address(), &self.ca.bundle_pem(), credential)
             .counted(&self.answers)
             .protocol(self.protocol)
@@ -538,13 +538,13 @@ impl Proxy {
     ///
     /// # Errors
     /// The library rejects it.
-    pub fn try_client(&self, credential: Option<&Credential>) -> Result<Client, rustls::Error> {
+    pub fn try_client(&self, credential: Option<&TestCredential>) -> Result<Client, rustls::Error> {
         let client = Client::try_new(self.address(), &self.ca.bundle_pem(), credential)?;
         Ok(client.counted(&self.answers).protocol(self.protocol))
     }
 
     /// A client with a credential over an RSA key of 1024 bits.
-    pub fn small_client(&self, credential: &Credential) -> Client {
+    pub fn small_client(&self, credential: &TestCredential) -> Client {
         let client = Client::small(self.address(), &self.ca.bundle_pem(), credential);
         client.counted(&self.answers)
     }
@@ -736,8 +736,8 @@ impl Proxy {
 
     /// `GET /metrics`, parsed.
     #[track_caller]
-    pub fn metrics(&self) -> Metrics {
-        Metrics::parse(&self.admin("GET", "/metrics").text())
+    pub fn metrics(&self) -> ScrapedMetrics {
+        ScrapedMetrics::parse(&self.admin("GET", "/metrics").text())
     }
 
     /// Waits until the sum of a metric's samples with these labels is at least `least`.
@@ -804,7 +804,7 @@ impl Proxy {
 
     /// Runs a command of the program, with `--config` after its words.
     #[track_caller]
-    pub fn command(&self, words: &[&str], arguments: &[&str]) -> Outcome {
+    pub fn command(&self, words: &[&str], arguments: &[&str]) -> CommandOutcome {
         let config = self.config_path();
         let all: Vec<&OsStr> = words
             .iter()
@@ -838,7 +838,7 @@ impl Proxy {
     /// It does not end within `limit`.
     /// If it does not end within `limit`.
     #[track_caller]
-    pub fn stop_within(self, limit: Duration) -> Outcome {
+    pub fn stop_within(self, limit: Duration) -> CommandOutcome {
         self.terminate();
         self.wait_for_end(limit)
     }
@@ -848,7 +848,7 @@ impl Proxy {
     /// # Panics
     /// It does not end in time.
     #[track_caller]
-    pub fn stop(self) -> Outcome {
+    pub fn stop(self) -> CommandOutcome {
         self.stop_within(WAIT_LIMIT)
     }
 
@@ -857,7 +857,7 @@ impl Proxy {
     /// # Panics
     /// It does not end within `limit`.
     #[track_caller]
-    pub fn wait_for_end(&self, limit: Duration) -> Outcome {
+    pub fn wait_for_end(&self, limit: Duration) -> CommandOutcome {
         let ended = wait_until(limit, || self.started().process.has_ended().then_some(()));
         assert!(
             ended.is_some(),

@@ -7,14 +7,14 @@ use std::{
 
 /// Holds responses until the test releases them. Clones are the same gate.
 #[derive(Clone, Debug, Default)]
-pub struct Gate {
+pub struct ReplyGate {
     inner: Arc<(Mutex<bool>, Condvar)>,
 }
 
 /// A gate that is never opened must not block a test run.
 const HELD_MAX: Duration = Duration::from_secs(60);
 
-impl Gate {
+impl ReplyGate {
     /// A closed gate.
     pub fn new() -> Self {
         let gate = Self::default();
@@ -59,9 +59,9 @@ pub struct Reply {
     pub(crate) content: Content,
     pub(crate) interim: Vec<Vec<u8>>,
     pub(crate) delay: Duration,
-    pub(crate) gate: Option<Gate>,
+    pub(crate) gate: Option<ReplyGate>,
     pub(crate) dribble: Option<(usize, Duration)>,
-    pub(crate) hold_after: Option<(u64, Gate)>,
+    pub(crate) hold_after: Option<(u64, ReplyGate)>,
     pub(crate) end_after: Option<(u64, End)>,
     pub(crate) reset: bool,
     pub(crate) close: bool,
@@ -219,13 +219,13 @@ impl Reply {
     }
 
     /// Waits for the gate before the head.
-    pub fn gate(mut self, gate: &Gate) -> Self {
+    pub fn gate(mut self, gate: &ReplyGate) -> Self {
         self.gate = Some(gate.clone());
         self
     }
 
     /// Waits for the gate after so many body bytes.
-    pub fn gate_after(mut self, bytes: u64, gate: &Gate) -> Self {
+    pub fn gate_after(mut self, bytes: u64, gate: &ReplyGate) -> Self {
         self.hold_after = Some((bytes, gate.clone()));
         self
     }

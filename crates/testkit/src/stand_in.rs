@@ -32,13 +32,13 @@ pub use self::{manner::Manner, renewal::Renewing, tunnel::Tunnel};
 
 use self::answer::{After, Transport, give};
 use crate::{
-    ca::{Ca, Credential},
+    ca::{Ca, TestCredential},
     client::small_key,
     crypto::{certificates, private_key},
     enrolment::RequestError,
     message::{Body, Headers, MessageReader, request_framing, request_head},
     port::HeldPort,
-    reply::{Gate, Reply},
+    reply::{Reply, ReplyGate},
     socket::Socket,
     wait::wait_until,
 };
@@ -148,7 +148,7 @@ struct Shared {
     head_handler: Mutex<Handler>,
     tunnel_handler: Mutex<TunnelHandler>,
     pace: Mutex<Pace>,
-    gate: Gate,
+    gate: ReplyGate,
     autosign: AtomicBool,
     renewing: Mutex<Renewing>,
     published: Mutex<HashMap<String, String>>,
@@ -243,7 +243,7 @@ impl StandIn {
     }
 
     /// Signs an agent's request: `certificate/NAME` answers with this certificate.
-    pub fn publish(&self, credential: &Credential) {
+    pub fn publish(&self, credential: &TestCredential) {
         self.shared.publish(credential);
     }
 
@@ -251,7 +251,7 @@ impl StandIn {
     ///
     /// # Errors
     /// There is no request, or it cannot be signed.
-    pub fn sign(&self, certname: &str) -> Result<Credential, RequestError> {
+    pub fn sign(&self, certname: &str) -> Result<TestCredential, RequestError> {
         self.shared.sign(certname)
     }
 
@@ -428,13 +428,13 @@ impl StandInBuilder {
     }
 
     /// TLS with this credential, which requires a client certificate of `ca` (Jetty's `client-auth: need`).
-    pub fn tls(self, ca: &Ca, credential: &Credential) -> Self {
+    pub fn tls(self, ca: &Ca, credential: &TestCredential) -> Self {
         let verifier = client_verifier(ca).build().expect("a CA has certificates");
         self.tls_with(verifier, credential)
     }
 
     /// The same, for clients without a certificate too (`client-auth: want`).
-    pub fn tls_wanting(self, ca: &Ca, credential: &Credential) -> Self {
+    pub fn tls_wanting(self, ca: &Ca, credential: &TestCredential) -> Self {
         let verifier = client_verifier(ca)
             .allow_unauthenticated()
             .build()
@@ -442,7 +442,11 @@ impl StandInBuilder {
         self.tls_with(verifier, credential)
     }
 
-    fn tls_with(mut self, verifier: Arc<dyn ClientCertVerifier>, credential: &Credential) -> Self {
+    fn tls_with(
+        mut self,
+        verifier: Arc<dyn ClientCertVerifier>,
+        credential: &TestCredential,
+    ) -> Self {
         let config = ServerConfig::builder_with_provider(crate::crypto::provider())
             .with_safe_default_protocol_versions()
             .expect("the provider has TLS 1.2 and 1.3")
@@ -457,7 +461,7 @@ impl StandInBuilder {
     }
 
     /// TLS 1.2 with an RSA key of 1024 bits, without a client certificate.
-    pub fn small_tls(mut self, credential: &Credential) -> Self {
+    pub fn small_tls(mut self, credential: &TestCredential) -> Self {
         // As a server, rustls prefers PSS to the first scheme of the ClientHello.
         let schemes = &[SignatureScheme::RSA_PKCS1_SHA256];
         let key = SingleCertAndKey::from((*small_key(credential, schemes)).clone());
@@ -499,7 +503,7 @@ impl StandInBuilder {
             head_handler: Mutex::new(nothing),
             tunnel_handler: Mutex::new(Arc::new(|tunnel: &mut Tunnel<'_>| tunnel.echo())),
             pace: Mutex::default(),
-            gate: Gate::open(),
+            gate: ReplyGate::open(),
             autosign: AtomicBool::new(false),
             renewing: Mutex::new(Renewing::Unknown),
             published: Mutex::default(),

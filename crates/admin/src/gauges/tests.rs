@@ -4,7 +4,7 @@ use telemetry::{Exposition, Metrics};
 
 use super::*;
 use crate::{
-    AgentCheckStatus, AgentCounts, BuildStatus, CaStatus, ChainCacheStatus, FailingFetch,
+    ActiveCa, AgentCheckStatus, AgentCounts, BuildStatus, ChainCacheStatus, FailingFetch,
     JrubyStatus, ProxyCertificateStatus, RefusedCrl, WarmingStatus, tests::samples,
 };
 
@@ -99,7 +99,7 @@ fn trust_has_gauges() {
     let name = "CN=Puppet CA: puppet";
     // Two CAs of one name: an alert is about the one that expires first.
     trust.cas = [2_150_000_000, 2_100_000_000]
-        .map(|end| CaStatus {
+        .map(|end| ActiveCa {
             subject: name.to_owned(),
             not_after: at(end),
             source: "ca.pem".to_owned(),

@@ -41,14 +41,14 @@ pub(crate) fn status() -> Status {
             queue_refusals: BTreeMap::new(),
             members: vec![member()],
         }],
-        trust: TrustStatus {
+        trust: ActiveTrust {
             generation: 2,
-            cas: vec![CaStatus {
+            cas: vec![ActiveCa {
                 subject: "CN=Puppet CA".to_owned(),
                 not_after: Timestamp::from_unix_seconds(0),
                 source: "ca.pem".to_owned(),
             }],
-            crls: vec![CrlStatus {
+            crls: vec![ActiveCrl {
                 issuer: "CN=Puppet CA".to_owned(),
                 number: "12".to_owned(),
                 entries: 3,

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 
 use super::{Recorded, Shared, lock};
-use crate::{ca::Credential, enrolment::RequestError, reply::Reply};
+use crate::{ca::TestCredential, enrolment::RequestError, reply::Reply};
 
 impl Shared {
     /// The answer of a Puppet Server.
@@ -100,7 +100,7 @@ impl Shared {
         Reply::ok("")
     }
 
-    pub(super) fn sign(&self, name: &str) -> Result<Credential, RequestError> {
+    pub(super) fn sign(&self, name: &str) -> Result<TestCredential, RequestError> {
         let ca = self.ca.as_ref().ok_or(RequestError::Missing)?;
         let request = lock(&self.requested).remove(name);
         let credential = ca.sign(&request.ok_or(RequestError::Missing)?)?;
@@ -108,7 +108,7 @@ impl Shared {
         Ok(credential)
     }
 
-    pub(super) fn publish(&self, credential: &Credential) {
+    pub(super) fn publish(&self, credential: &TestCredential) {
         lock(&self.published).insert(credential.certname.clone(), credential.cert_pem.clone());
     }
 

@@ -248,7 +248,7 @@ fn tls_demands_a_certificate_of_the_ca_and_records_it() {
                 .resumed()
         );
     }
-    let alert = |credential: Option<&Credential>| {
+    let alert = |credential: Option<&TestCredential>| {
         let client =
             Client::new(stand_in.socket_address(), &ca.bundle_pem(), credential).timeout(LIMIT);
         client

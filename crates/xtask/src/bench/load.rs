@@ -9,7 +9,7 @@ use rustls::{
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
-use testkit::Credential;
+use testkit::TestCredential;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf},
     net::TcpStream,
@@ -63,7 +63,7 @@ impl Load {
     pub(super) fn connect(
         address: SocketAddr,
         pki: &Pki,
-        agents: &[Credential],
+        agents: &[TestCredential],
         count: usize,
     ) -> Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
@@ -132,7 +132,7 @@ pub(super) struct AgentTls {
 
 pub(super) fn client_config(
     pki: &Pki,
-    agent: &Credential,
+    agent: &TestCredential,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<AgentTls> {
     let mut roots = RootCertStore::empty();

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use testkit::{Client, ClientError, Credential, Estate, EstateBuilder, Proxy, Reply};
+use testkit::{Client, ClientError, Estate, EstateBuilder, Proxy, Reply, TestCredential};
 
 use crate::workspace;
 
@@ -266,7 +266,7 @@ impl TransferEstate {
         }
     }
 
-    fn client(&self, agent: &Credential) -> Client {
+    fn client(&self, agent: &TestCredential) -> Client {
         let client = self.puppet.proxy.client(Some(agent)).timeout(self.timeout);
         // What a kernel keeps for a slow reader is no memory of ours, but delays the moment at which it pushes back.
         client.receive_buffer(PIECE_BYTES)

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
-use testkit::{Ca, Credential};
+use testkit::{Ca, TestCredential};
 
 use crate::workspace;
 
@@ -11,7 +11,7 @@ use crate::workspace;
 pub(super) struct Pki {
     /// CA certificates, PEM.
     pub(super) bundle: String,
-    pub(super) agents: Vec<Credential>,
+    pub(super) agents: Vec<TestCredential>,
     /// The name by which clients connect.
     pub(super) server_name: String,
 }
@@ -44,7 +44,7 @@ impl Pki {
         };
         let credential = |name: &str| {
             let (cert, key) = (text(&format!("{name}.pem"))?, text(&format!("{name}.key"))?);
-            anyhow::Ok(Credential::from_pem(name, &cert, &key))
+            anyhow::Ok(TestCredential::from_pem(name, &cert, &key))
         };
         let agents = ["agent", "altnames", "trusted"].map(credential);
         Self::of(
@@ -63,8 +63,8 @@ impl Pki {
         bundle: String,
         crl: &str,
         server_name: &str,
-        server: &Credential,
-        agents: Vec<Credential>,
+        server: &TestCredential,
+        agents: Vec<TestCredential>,
     ) -> Result<Self> {
         write_private(&folder.join("ca.pem"), &bundle)?;
         write_private(&folder.join("crl.pem"), crl)?;

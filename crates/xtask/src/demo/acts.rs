@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use testkit::{Client, Connection, Credential, Enrolment, Recorded, StandIn, wait_until};
+use testkit::{Client, Enrolment, Recorded, StandIn, TestConnection, TestCredential, wait_until};
 
 use super::{
     Plant,
@@ -42,7 +42,11 @@ pub(crate) fn all(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) 
     Ok(())
 }
 
-fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Result<Credential> {
+fn enrolment(
+    estate: &DemoEstate,
+    story: &mut Story,
+    plant: Option<Plant>,
+) -> Result<TestCredential> {
     story.act("An enrolment: web01 has a key and no certificate");
     let agent = Enrolment::new("web01");
     let mut connection = estate.connect(None)?;
@@ -102,7 +106,7 @@ fn enrolment(estate: &DemoEstate, story: &mut Story, plant: Option<Plant>) -> Re
 fn runs(
     estate: &DemoEstate,
     story: &mut Story,
-    agents: [&Credential; 2],
+    agents: [&TestCredential; 2],
     plant: Option<Plant>,
 ) -> Result<()> {
     story.act("Two agent runs, shared by both compilers");
@@ -145,8 +149,8 @@ fn runs(
 fn run(
     estate: &DemoEstate,
     story: &mut Story,
-    connection: &mut Connection,
-    agent: &Credential,
+    connection: &mut TestConnection,
+    agent: &TestCredential,
     members: &[&str],
 ) -> Vec<Recorded> {
     let name = &agent.certname;
@@ -196,7 +200,7 @@ fn run(
 fn forgery(
     estate: &DemoEstate,
     story: &mut Story,
-    agent: &Credential,
+    agent: &TestCredential,
     plant: Option<Plant>,
 ) -> Result<()> {
     story.act("A forged header: web02 claims to be admin");
@@ -260,7 +264,7 @@ fn forgery(
 fn revocation(
     estate: &DemoEstate,
     story: &mut Story,
-    agent: &Credential,
+    agent: &TestCredential,
     plant: Option<Plant>,
 ) -> Result<()> {
     story.act("A certificate revoked on open connections: web02 waits for a catalog and has an idle connection");
@@ -320,7 +324,7 @@ fn revocation(
 fn death(
     estate: &DemoEstate,
     story: &mut Story,
-    agent: &Credential,
+    agent: &TestCredential,
     plant: Option<Plant>,
 ) -> Result<()> {
     story.act("A compiler is killed while it compiles a catalog");
@@ -388,7 +392,7 @@ fn records(estate: &DemoEstate, story: &mut Story) {
 }
 
 /// Expects a 200, and the agent's identity at one compiler.
-fn seen_as(agent: &Credential) -> Expected<'_> {
+fn seen_as(agent: &TestCredential) -> Expected<'_> {
     let client = ExpectedIdentity::Agent(&agent.certname);
     let far_end = FarEnd::Sees {
         members: &["c1", "c2"],

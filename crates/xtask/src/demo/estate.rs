@@ -3,15 +3,15 @@
 use std::{ops::Deref, path::Path};
 
 use testkit::{
-    Ca, ClientError, Connection, Credential, Estate, EstateBuilder, Proxy, Recorded, Response,
-    Servers, StandIn,
+    Ca, ClientError, Estate, EstateBuilder, Proxy, Recorded, Response, Servers, StandIn,
+    TestConnection, TestCredential,
 };
 
 /// Everything that runs.
 pub(crate) struct DemoEstate {
     estate: Estate,
     /// The proxy's own certificate, shown to agents and to members.
-    pub(crate) credential: Credential,
+    pub(crate) credential: TestCredential,
 }
 
 impl Deref for DemoEstate {
@@ -54,13 +54,13 @@ impl DemoEstate {
     /// Connects through the proxy with this certificate, or without one.
     pub(crate) fn connect(
         &self,
-        credential: Option<&Credential>,
-    ) -> Result<Connection, ClientError> {
+        credential: Option<&TestCredential>,
+    ) -> Result<TestConnection, ClientError> {
         self.proxy.client(credential).connect()
     }
 
     /// Sends one request on this connection and reads the answer.
-    pub(crate) fn send(&self, connection: &mut Connection, request: &Request<'_>) -> Exchange {
+    pub(crate) fn send(&self, connection: &mut TestConnection, request: &Request<'_>) -> Exchange {
         self.forget();
         let answer = connection.try_request(
             request.method,

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Result;
-use testkit::{Credential, Recorded, StandIn};
+use testkit::{Recorded, StandIn, TestCredential};
 
 use super::estate::DemoEstate;
 
@@ -34,7 +34,7 @@ pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
 }
 
 /// Writes PEM files next to the proxy's configuration.
-pub(crate) fn write_credentials(estate: &DemoEstate, agents: &[&Credential]) {
+pub(crate) fn write_credentials(estate: &DemoEstate, agents: &[&TestCredential]) {
     estate.proxy.write("ca.pem", &estate.ca.bundle_pem(), 0o644);
     for agent in agents {
         let name = &agent.certname;

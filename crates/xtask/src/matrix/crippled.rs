@@ -28,14 +28,14 @@ pub(super) const CRIPPLED: [Crippled; 2] = [
         file: "crates/identity/src/scrub.rs",
         from: "if !headers.keys().any(|name| found(name).is_some()) {",
         to: "if true || !headers.keys().any(|name| found(name).is_some()) {",
-        shown_by: &["forged", "says"],
+        shown_by: &["sends"],
     },
     Crippled {
         name: "verification on open connections",
         file: "crates/proxy/src/connection.rs",
-        from: "if !standing.verification.is_current(trust.generation(), now) {",
-        to: "if false && !standing.verification.is_current(trust.generation(), now) {",
-        shown_by: &["live"],
+        from: "if !verdict.verification.is_current(trust.generation(), now) {",
+        to: "if false && !verdict.verification.is_current(trust.generation(), now) {",
+        shown_by: &["on an open connection"],
     },
 ];
 

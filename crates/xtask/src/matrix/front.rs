@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
-use testkit::{Client, Credential, Protocol, Proxy, Servers, wait_until};
+use testkit::{Client, Protocol, Proxy, Servers, TestCredential, wait_until};
 
 use super::{
     peers::{Peer, Places},
@@ -91,7 +91,7 @@ impl Maker {
 }
 
 impl Front {
-    pub(super) fn client(&self, credential: Option<&Credential>, protocol: Protocol) -> Client {
+    pub(super) fn client(&self, credential: Option<&TestCredential>, protocol: Protocol) -> Client {
         match self {
             Self::Proscenium(proxy) => proxy.client(credential),
             Self::Peer(running) => {

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair};
-use testkit::{Ca, Credential, Protocol, name_der, wait_until};
+use testkit::{Ca, Protocol, TestCredential, name_der, wait_until};
 
 use super::{
     far_end::{MARK, identified_as, no_client_verified, nothing},
@@ -90,7 +90,7 @@ impl Rows<'_> {
     }
 }
 
-type Make = fn(&Ca) -> Credential;
+type Make = fn(&Ca) -> TestCredential;
 
 /// Certificates in every state, on a full handshake.
 fn states(rows: &mut Rows<'_>) {
@@ -160,7 +160,7 @@ fn states(rows: &mut Rows<'_>) {
 }
 
 /// A certificate with several CNs, in this order.
-fn of_names(ca: &Ca, names: &[&str]) -> Credential {
+fn of_names(ca: &Ca, names: &[&str]) -> TestCredential {
     let rdns: Vec<_> = names
         .iter()
         .map(|name| vec![("2.5.4.3".to_owned(), 0x0c, name.as_bytes().to_vec())])
@@ -442,7 +442,7 @@ fn good(scene: &Scene, certname: &str) -> Outcome {
 }
 
 /// No request with this certificate may carry a verified identity.
-fn never(scene: &Scene, agent: &Credential) -> Outcome {
+fn never(scene: &Scene, agent: &TestCredential) -> Outcome {
     scene.forget();
     let _ = scene
         .client(agent)

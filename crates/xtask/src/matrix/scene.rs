@@ -4,7 +4,7 @@ use std::{cell::Cell, time::Duration};
 
 use anyhow::Result;
 use testkit::{
-    Ca, Client, Connection, Credential, Protocol, Recorded, Servers, StandIn, wait_until,
+    Ca, Client, Protocol, Recorded, Servers, StandIn, TestConnection, TestCredential, wait_until,
 };
 
 use super::front::{Front, Maker};
@@ -50,7 +50,7 @@ impl Scene {
         Ok(scene)
     }
 
-    pub(super) fn client(&self, agent: &Credential) -> Client {
+    pub(super) fn client(&self, agent: &TestCredential) -> Client {
         self.front.client(Some(agent), self.protocol)
     }
 
@@ -73,7 +73,7 @@ impl Scene {
 
     /// Revokes an agent and reloads the CRL. Returns when the front end refuses the agent, or when the limit is
     /// reached.
-    pub(super) fn revoke(&self, agent: &Credential) {
+    pub(super) fn revoke(&self, agent: &TestCredential) {
         self.servers.ca.revoke(agent);
         // A front end that fetches gets the new CRL from the CA.
         if self.shape == Shape::Plain {
@@ -93,7 +93,7 @@ impl Scene {
     }
 
     /// Opens a connection, has one request answered on it, and leaves it open.
-    pub(super) fn live(&self, client: &Client) -> Option<Connection> {
+    pub(super) fn live(&self, client: &Client) -> Option<TestConnection> {
         let mut connection = client.connect().ok()?;
         let answer = connection.try_request("GET", CATALOG, &[], b"").ok()?;
         self.forget();

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{Client, ClientError, Connection, Protocol, Response, Seed};
+use testkit::{Client, ClientError, Protocol, Response, Seed, TestConnection};
 
 use super::{
     course::{Course, Working},
@@ -107,7 +107,7 @@ impl Agent {
     }
 
     /// Agents make a full handshake each time; some clients resume, and some are slow.
-    fn connect(&mut self, tally: &Tally) -> Result<Connection, Trouble> {
+    fn connect(&mut self, tally: &Tally) -> Result<TestConnection, Trouble> {
         if self.choices.once_in(2) {
             self.client = self.client.clone().forgetful();
         }
@@ -136,7 +136,7 @@ impl Agent {
     /// Sends these requests together, then reads every answer.
     fn exchange_group(
         &self,
-        connection: &mut Connection,
+        connection: &mut TestConnection,
         group: &[PlannedRequest],
         estate: &SoakEstate,
         tally: &Tally,
@@ -195,7 +195,7 @@ enum Next {
 }
 
 fn send(
-    connection: &mut Connection,
+    connection: &mut TestConnection,
     request: &PlannedRequest,
     headers: &[(&str, &str)],
 ) -> Result<(), ClientError> {
@@ -218,7 +218,7 @@ fn count_upload(request: &PlannedRequest, tally: &Tally) {
     }
 }
 
-fn is_last(answer: &Response, connection: &Connection) -> bool {
+fn is_last(answer: &Response, connection: &TestConnection) -> bool {
     answer.says_close() || connection.is_last()
 }
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{ClientError, Connection, Protocol, Seed};
+use testkit::{ClientError, Protocol, Seed, TestConnection};
 
 use super::{
     course::Course,
@@ -99,7 +99,7 @@ impl Chat {
     }
 
     /// Opens a tunnel. Returns `None` if an injected fault explains that it was not opened.
-    fn open(&self, estate: &SoakEstate, tally: &Tally) -> Result<Option<Connection>, Trouble> {
+    fn open(&self, estate: &SoakEstate, tally: &Tally) -> Result<Option<TestConnection>, Trouble> {
         let ended = |error| Trouble::of("opening a tunnel", &error);
         let mut tunnel = self.enrolled.client(estate).connect().map_err(ended)?;
         tally.count(Count::Sent);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Metrics, Proxy, wait_until};
+use testkit::{Proxy, ScrapedMetrics, wait_until};
 
 use super::tally::{Count, Tally};
 
@@ -76,7 +76,7 @@ pub(super) fn check(proxy: &Proxy, log: &Path, tally: &Tally) -> RecordSums {
     sums
 }
 
-fn compare(sums: &RecordSums, metrics: &Metrics, tally: &Tally) {
+fn compare(sums: &RecordSums, metrics: &ScrapedMetrics, tally: &Tally) {
     let equal = |what: &str, recorded: u64, counter: &str, labels: &[(&str, &str)]| {
         let counted = metrics.sum(counter, labels);
         if counted != recorded as f64 {
@@ -113,12 +113,13 @@ fn compare(sums: &RecordSums, metrics: &Metrics, tally: &Tally) {
 }
 
 /// The metrics once every gauge is 0, or the current ones after the limit. `None` if the proxy does not answer.
-fn at_rest(proxy: &Proxy) -> Option<Metrics> {
+fn at_rest(proxy: &Proxy) -> Option<ScrapedMetrics> {
     let scrape = || {
         let answer = proxy.try_admin("GET", "/metrics").ok()?;
-        Some(Metrics::parse(&answer.text()))
+        Some(ScrapedMetrics::parse(&answer.text()))
     };
-    let is_zero = |metrics: &Metrics| GAUGES.iter().all(|gauge| metrics.sum(gauge, &[]) == 0.0);
+    let is_zero =
+        |metrics: &ScrapedMetrics| GAUGES.iter().all(|gauge| metrics.sum(gauge, &[]) == 0.0);
     let rested = wait_until(REST_WITHIN, || match scrape() {
         Some(metrics) if !is_zero(&metrics) => None,
         other => Some(other),
@@ -167,7 +168,7 @@ mod tests {
         let tally = Tally::default();
         tally.count(Count::Sent);
         let metrics = |requests: u64| {
-            Metrics::parse(&format!(
+            ScrapedMetrics::parse(&format!(
                 "proscenium_requests_total{{code=\"200\"}} {requests}\nproscenium_attempts_total 1\n"
             ))
         };

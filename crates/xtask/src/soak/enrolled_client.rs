@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{Client, ClientError, Credential, Enrolment, Protocol, Response};
+use testkit::{Client, ClientError, Enrolment, Protocol, Response, TestCredential};
 
 use super::{
     estate::SoakEstate,
@@ -23,7 +23,7 @@ pub(super) struct EnrolledClient {
 }
 
 struct State {
-    credential: Credential,
+    credential: TestCredential,
     revoked: Option<Instant>,
 }
 
@@ -63,7 +63,7 @@ impl EnrolledClient {
     }
 
     /// Marks the client as revoked, and returns the certificate to revoke.
-    pub(super) fn revoke(&self) -> Credential {
+    pub(super) fn revoke(&self) -> TestCredential {
         let mut state = self.state();
         state.revoked = Some(Instant::now());
         state.credential.clone()
@@ -185,7 +185,7 @@ pub(super) fn beginning(answer: &Response) -> String {
     answer.text().chars().take(200).collect()
 }
 
-fn client(estate: &SoakEstate, credential: Option<&Credential>) -> Client {
+fn client(estate: &SoakEstate, credential: Option<&TestCredential>) -> Client {
     estate.proxy.client(credential).timeout(ANSWER_WITHIN)
 }
 

@@ -3,7 +3,7 @@
 
 use std::{io::ErrorKind, time::Instant};
 
-use testkit::{ClientError, Connection, Response, StandIn};
+use testkit::{ClientError, Response, StandIn, TestConnection};
 
 use super::{
     enrolled_client::{Trouble, beginning},
@@ -40,7 +40,7 @@ impl Exchange<'_> {
     /// Reads the answer and checks it.
     pub(super) fn receive(
         &self,
-        connection: &mut Connection,
+        connection: &mut TestConnection,
         tally: &Tally,
     ) -> Result<Received, Trouble> {
         let mut answer = match connection.read_head() {

@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
-use testkit::Metrics;
+use testkit::ScrapedMetrics;
 
 use super::{
     Options,
@@ -106,7 +106,7 @@ impl<'a> Report<'a> {
             tally.miss("the proxy has gone".to_owned());
             return vec![("stderr.txt", proxy.stderr())];
         };
-        if Metrics::parse(&metrics).sum("proscenium_materials_refused", &[]) > 0.0 {
+        if ScrapedMetrics::parse(&metrics).sum("proscenium_materials_refused", &[]) > 0.0 {
             tally.miss("materials are refused at the end".to_owned());
         }
         if proxy.is_running() {

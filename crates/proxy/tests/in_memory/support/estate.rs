@@ -25,7 +25,7 @@ use proxy::{
 use routing::RouteTable;
 use serde_json::Value;
 use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, SinkOutput};
-use testkit::Credential;
+use testkit::TestCredential;
 use tokio::{
     io::{DuplexStream, duplex},
     task::{JoinHandle, spawn_local},
@@ -163,14 +163,14 @@ impl InMemoryEstate {
     }
 
     /// A connection of a client, and the task that serves it.
-    pub fn connect_as(&self, client: Option<&Credential>) -> (Wire, JoinHandle<()>) {
+    pub fn connect_as(&self, client: Option<&TestCredential>) -> (Wire, JoinHandle<()>) {
         self.connect_speaking(client, false)
     }
 
     /// The same, with the negotiated protocol.
     pub fn connect_speaking(
         &self,
-        client: Option<&Credential>,
+        client: Option<&TestCredential>,
         http2: bool,
     ) -> (Wire, JoinHandle<()>) {
         let (far, serving) = self.open(client, http2);
@@ -193,7 +193,7 @@ impl InMemoryEstate {
         (requests.ready().await.expect("an open connection"), driven)
     }
 
-    fn open(&self, client: Option<&Credential>, http2: bool) -> (DuplexStream, JoinHandle<()>) {
+    fn open(&self, client: Option<&TestCredential>, http2: bool) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = duplex(self.buffer);
         let activity = Arc::new(Activity::new());
         let connection = Connection {

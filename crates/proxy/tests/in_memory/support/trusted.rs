@@ -11,21 +11,21 @@ use pki::{
     TrustMaterial, TrustSettings, TrustStore,
 };
 use rustls_pki_types::{CertificateDer, UnixTime};
-use testkit::{Ca, Credential};
+use testkit::{Ca, TestCredential};
 
 /// Certificates of one CA, and trust stores for it.
 pub struct Trusted {
     /// An agent that is never revoked.
-    pub web01: Credential,
+    pub web01: TestCredential,
     /// An agent that `without_web02` refuses.
-    pub web02: Credential,
+    pub web02: TestCredential,
     /// The trust store that accepts both.
     pub store: Arc<TrustStore>,
     /// The next trust store, under which `web02` is revoked.
     pub without_web02: Arc<TrustStore>,
     /// The same trust as `store`, with no agent seen yet.
     pub unused: Arc<TrustStore>,
-    credential: Credential,
+    credential: TestCredential,
 }
 
 /// The same for all tests of this binary.
@@ -69,7 +69,7 @@ fn store(ca: &Ca, previous: Option<&TrustStore>) -> TrustStore {
 
 impl Trusted {
     /// The verdict on a client at its handshake; none: it presents no certificate.
-    pub fn standing(&self, client: Option<&Credential>) -> ClientVerdict {
+    pub fn standing(&self, client: Option<&TestCredential>) -> ClientVerdict {
         let presented: Vec<_> = client
             .map(|credential| CertificateDer::from(credential.cert_der.clone()))
             .into_iter()

@@ -7,7 +7,7 @@ use testkit::wait_until;
 
 use super::{
     facts::{self, Arrival, Expected},
-    stack::{MEMBERS, Mark, Outcome, Running, Stack},
+    stack::{CommandOutcome, MEMBERS, Mark, Running, Stack},
 };
 use crate::demo::{Plant, story::Story};
 
@@ -354,7 +354,7 @@ fn account(stack: &Stack, story: &mut Story, begun: &Mark) {
 }
 
 /// Runs a lab command. It takes seconds, so its name is printed first.
-fn run_announced(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<Outcome> {
+fn run_announced(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<CommandOutcome> {
     let program = match arguments[0] {
         "agent" => "puppet agent --test",
         "enrol" => "puppet ssl bootstrap",
@@ -369,7 +369,7 @@ fn run_announced(stack: &Stack, story: &Story, arguments: &[&str]) -> Result<Out
     stack.run(arguments)
 }
 
-fn ends_with(story: &mut Story, claim: &str, outcome: &Outcome, codes: &[i32]) {
+fn ends_with(story: &mut Story, claim: &str, outcome: &CommandOutcome, codes: &[i32]) {
     let code = outcome
         .code
         .map_or_else(|| "a signal".to_owned(), |code| code.to_string());

@@ -25,7 +25,7 @@ pub(super) struct Stack {
 }
 
 /// Exit status and output of a lab command.
-pub(super) struct Outcome {
+pub(super) struct CommandOutcome {
     pub(super) code: Option<i32>,
     pub(super) text: String,
 }
@@ -77,7 +77,7 @@ impl Stack {
     }
 
     /// Runs a lab command and waits for it.
-    pub(super) fn run(&self, arguments: &[&str]) -> Result<Outcome> {
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<CommandOutcome> {
         self.begin(arguments, None)?.wait()
     }
 
@@ -226,13 +226,13 @@ impl Stack {
 
 impl Running<'_> {
     /// Waits for the command; returns its exit status and output.
-    pub(super) fn wait(self) -> Result<Outcome> {
+    pub(super) fn wait(self) -> Result<CommandOutcome> {
         let id = self.child.id();
         let output = self.child.wait_with_output();
         self.stack.commands.lock().remove(&id);
         let output = output?;
         let text = [&output.stdout[..], &output.stderr[..]].concat();
-        Ok(Outcome {
+        Ok(CommandOutcome {
             code: output.status.code(),
             text: String::from_utf8_lossy(&text).into_owned(),
         })
@@ -244,7 +244,7 @@ impl Running<'_> {
     }
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// The output lines that contain one of these words.
     pub(super) fn lines_with(&self, words: &[&str]) -> String {
         let has_one = |line: &&str| words.iter().any(|word| line.contains(word));

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use testkit::{Client, Credential, HeldPort, Servers, wait_until};
+use testkit::{Client, HeldPort, Servers, TestCredential, wait_until};
 
 use super::{CONFIG, Root};
 use crate::dist::tools::output;
@@ -28,12 +28,12 @@ pub(super) struct Service<'a> {
     root: &'a Root,
     servers: &'a Servers,
     port: HeldPort,
-    web01: Credential,
-    revoked: Credential,
+    web01: TestCredential,
+    revoked: TestCredential,
 }
 
 /// What is expected, and what is wrong with it.
-type Outcome = (&'static str, Option<String>);
+type CommandOutcome = (&'static str, Option<String>);
 
 impl<'a> Service<'a> {
     /// Provides an ssldir of a CA that has revoked one of two agents.
@@ -89,7 +89,7 @@ impl<'a> Service<'a> {
     }
 
     /// One life of the service, from start to stop.
-    pub(super) fn serve(&self) -> Result<Vec<Outcome>> {
+    pub(super) fn serve(&self) -> Result<Vec<CommandOutcome>> {
         let name = format!("proscenium-dist-{}", process::id());
         let manager = UnixDatagram::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
         manager.set_read_timeout(Some(LIMIT))?;
@@ -141,8 +141,8 @@ impl<'a> Service<'a> {
         Ok(command)
     }
 
-    fn requests(&self) -> Vec<Outcome> {
-        let answer = |agent: Option<&Credential>| {
+    fn requests(&self) -> Vec<CommandOutcome> {
+        let answer = |agent: Option<&TestCredential>| {
             let client = Client::new(self.address(), &self.servers.ca.bundle_pem(), agent);
             match client.try_request("GET", CATALOG, &[], b"") {
                 Ok(answer) => answer.status.to_string(),
@@ -167,7 +167,7 @@ impl<'a> Service<'a> {
     }
 
     /// The installed rule of logrotate renames the log, and the proxy goes on in a new file.
-    fn rotation(&self) -> Outcome {
+    fn rotation(&self) -> CommandOutcome {
         let claim = "logrotate rotates the access log, and the proxy writes to a new one (0640)";
         let rotated = self.rotate().err().map(|error| format!("{error:#}"));
         (claim, rotated)
