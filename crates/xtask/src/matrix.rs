@@ -19,7 +19,7 @@ use testkit::Protocol;
 use self::{
     crippled::{CRIPPLED, Crippled},
     front::Maker,
-    rows::{CommandOutcome, Row},
+    rows::{Outcome, Row},
     scene::Scene,
 };
 use crate::workspace;
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for row in &rows {
         let outcomes: Vec<_> = makers.iter().map(|maker| put(row, maker)).collect();
         for (count, outcome) in wrong.iter_mut().zip(&outcomes) {
-            *count += u32::from(matches!(outcome, CommandOutcome::Wrong(_)));
+            *count += u32::from(matches!(outcome, Outcome::Wrong(_)));
         }
         print_row(row, &outcomes);
     }
@@ -96,7 +96,7 @@ fn cripple(rows: &[Row]) -> Result<()> {
         let mut wrong = 0;
         for row in rows {
             let outcome = put(row, &maker);
-            wrong += u32::from(matches!(outcome, CommandOutcome::Wrong(_)));
+            wrong += u32::from(matches!(outcome, Outcome::Wrong(_)));
             print_row(row, &[outcome]);
         }
         println!("without {name}: {wrong} rows WRONG");
@@ -107,13 +107,13 @@ fn cripple(rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-fn put(row: &Row, maker: &Maker) -> CommandOutcome {
+fn put(row: &Row, maker: &Maker) -> Outcome {
     if row.protocol == Protocol::Http2 && !maker.speaks_http2() {
-        return CommandOutcome::NotHere;
+        return Outcome::NotHere;
     }
     match Scene::new(maker, row.protocol, row.shape) {
         Ok(scene) => (row.run)(&scene),
-        Err(error) => CommandOutcome::Wrong(format!("{} does not start: {error:#}", maker.name())),
+        Err(error) => Outcome::Wrong(format!("{} does not start: {error:#}", maker.name())),
     }
 }
 
@@ -125,14 +125,14 @@ fn heading(makers: &[&Maker]) {
     println!("{:<84}{}", "", names.concat().trim_end());
 }
 
-fn print_row(row: &Row, outcomes: &[CommandOutcome]) {
+fn print_row(row: &Row, outcomes: &[Outcome]) {
     let words: Vec<_> = outcomes
         .iter()
         .map(|outcome| format!("{:<12}", outcome.word()))
         .collect();
     println!("{:<84}{}", row.name, words.concat().trim_end());
     for outcome in outcomes {
-        if let CommandOutcome::Wrong(why) = outcome {
+        if let Outcome::Wrong(why) = outcome {
             println!("    {why}");
         }
     }

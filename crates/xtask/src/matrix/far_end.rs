@@ -2,16 +2,16 @@
 
 use testkit::Recorded;
 
-use super::rows::CommandOutcome;
+use super::rows::Outcome;
 
 /// Every forged value contains this text, and no genuine value does.
 pub(super) const MARK: &str = "forged";
 
 /// One request must have arrived, with this agent's identity and no other.
-pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> CommandOutcome {
+pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
     let [request] = requests else {
         let arrived: Vec<_> = requests.iter().map(summary).collect();
-        return CommandOutcome::Wrong(format!("expected one request, seen {arrived:?}"));
+        return Outcome::Wrong(format!("expected one request, seen {arrived:?}"));
     };
     let (verdicts, names) = (
         values(request, "x-client-verify"),
@@ -20,35 +20,35 @@ pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> CommandOut
     let forms = [format!("CN={certname}"), format!("/CN={certname}")];
     match (verdicts.as_slice(), names.as_slice()) {
         _ if request.raw_text().contains(MARK) => {
-            CommandOutcome::Wrong("a forged field arrived".to_owned())
+            Outcome::Wrong("a forged field arrived".to_owned())
         }
         ([verdict], [name]) if verdict == "SUCCESS" && forms.contains(name) => {
-            CommandOutcome::Right
+            Outcome::Right
         }
-        _ => CommandOutcome::Wrong(format!("the identity was {verdicts:?} {names:?}")),
+        _ => Outcome::Wrong(format!("the identity was {verdicts:?} {names:?}")),
     }
 }
 
 /// No request may carry a verified identity, however a server reads its headers.
-pub(super) fn no_client_verified(requests: &[Recorded]) -> CommandOutcome {
+pub(super) fn no_client_verified(requests: &[Recorded]) -> Outcome {
     for request in requests {
         let verdicts = values(request, "x-client-verify");
         if verdicts.iter().any(|verdict| verdict.contains("SUCCESS")) || verdicts.len() > 1 {
             let names = values(request, "x-client-dn");
-            return CommandOutcome::Wrong(format!("the identity was {verdicts:?} {names:?}"));
+            return Outcome::Wrong(format!("the identity was {verdicts:?} {names:?}"));
         }
         if request.raw_text().contains(MARK) {
-            return CommandOutcome::Wrong("a forged field arrived".to_owned());
+            return Outcome::Wrong("a forged field arrived".to_owned());
         }
     }
-    CommandOutcome::Right
+    Outcome::Right
 }
 
 /// No request may have arrived.
-pub(super) fn nothing(requests: &[Recorded]) -> CommandOutcome {
+pub(super) fn nothing(requests: &[Recorded]) -> Outcome {
     match requests {
-        [] => CommandOutcome::Right,
-        [request, ..] => CommandOutcome::Wrong(format!("{} arrived", summary(request))),
+        [] => Outcome::Right,
+        [request, ..] => Outcome::Wrong(format!("{} arrived", summary(request))),
     }
 }
 
