@@ -22,9 +22,7 @@ pub(super) fn identified_as(requests: &[Recorded], certname: &str) -> Outcome {
         _ if request.raw_text().contains(MARK) => {
             Outcome::Wrong("a forged field arrived".to_owned())
         }
-        ([verdict], [name]) if verdict == "SUCCESS" && forms.contains(name) => {
-            Outcome::Right
-        }
+        ([verdict], [name]) if verdict == "SUCCESS" && forms.contains(name) => Outcome::Right,
         _ => Outcome::Wrong(format!("the identity was {verdicts:?} {names:?}")),
     }
 }
