@@ -1,5 +1,6 @@
-//! What a verdict costs, from no revoked certificate to a million: memory of the index, time of a verdict on a chain never
-//! seen and on one seen, beside bare RSA-4096 checks in the same rounds. `cargo xtask bench verdict` runs it.
+//! The cost of a verdict with no revoked certificate up to a million: memory of the index, and time of a verdict on a
+//! new and on a remembered chain, compared with plain RSA-4096 verifications in the same rounds. `cargo xtask bench
+//! verdict` runs it.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     outcome
 }
 
-/// The two levels of Puppet's CA with keys of 4096 bits, as it makes them, and agents of it.
+/// The two levels of Puppet's CA with keys of 4096 bits, and agents of it.
 struct Estate {
     root: TestCa,
     issuing: TestCa,
@@ -70,7 +71,7 @@ struct Estate {
     bare: Bare,
 }
 
-/// One signature of the issuing CA, to be checked by itself.
+/// One signature of the issuing CA, to be verified by itself.
 struct Bare {
     key: Vec<u8>,
     message: Vec<u8>,
@@ -90,7 +91,7 @@ impl Estate {
         let key = || KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096).unwrap();
         let root = TestCa::root_with(ca_params("Puppet Root CA: bench"), key());
         let issuing = root.intermediate_with(ca_params("Puppet CA: bench"), key(), 2);
-        // One key for all: who holds it is the handshake's affair.
+        // One key for all agents: the handshake verifies possession, not this benchmark.
         let agents_key = key();
         let agent = |serial| {
             let params = leaf_params(&format!("web{serial}.example.com"), serial);
@@ -112,7 +113,7 @@ impl Estate {
         let store = self.store(entries);
         let resident_bytes = resident_bytes().saturating_sub(resident);
         let mut times = [const { Vec::new() }; 3];
-        // Taken in turns, so that whatever else the machine does meets all three alike.
+        // Measured in turns, so that other load affects all three alike.
         for agent in &self.agents {
             let chain = std::slice::from_ref(agent);
             let verdict = || assert_eq!(reason(&store.verify(chain, now())), None);
@@ -184,7 +185,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Memory of this process that is in use now.
+/// Resident memory of this process.
 fn resident_bytes() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

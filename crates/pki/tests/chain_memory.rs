@@ -1,4 +1,4 @@
-//! Chains that are remembered, and clocks that are set: what was found out once is never more than that.
+//! Remembered chains, and clocks that change: a remembered chain never gives another verdict than a new verification.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -24,23 +24,23 @@ fn a_chain_is_remembered_only_for_exactly_the_same_bytes() {
     let puppet = Puppet::new();
     let store = puppet.store();
     let agent = puppet.ca.agent("web01", 5).der;
-    let judge = |chain: &[CertificateDer<'static>]| reason(&store.verify(chain, now()));
+    let verify = |chain: &[CertificateDer<'static>]| reason(&store.verify(chain, now()));
     let alone = std::slice::from_ref(&agent);
-    assert_eq!(judge(alone), None);
+    assert_eq!(verify(alone), None);
     assert_eq!(counts(&store), (1, 0, 1));
-    assert_eq!(judge(alone), None);
+    assert_eq!(verify(alone), None);
     assert_eq!(counts(&store), (1, 1, 1));
-    // The same leaf beside something else is another chain, and takes the place of the first.
+    // The same leaf with another certificate is another chain, and replaces the first.
     let more = [agent.clone(), puppet.ca.der.clone()];
-    assert_eq!(judge(&more), None);
+    assert_eq!(verify(&more), None);
     assert_eq!(counts(&store), (1, 1, 2));
-    assert_eq!(judge(&more), None);
+    assert_eq!(verify(&more), None);
     assert_eq!(counts(&store), (1, 2, 2));
-    // Whatever is changed in it is no chain at all.
+    // An altered certificate matches no remembered chain.
     for index in (0..agent.len()).step_by(7) {
         let mut bytes = agent.to_vec();
         bytes[index] ^= 0x01;
-        assert!(judge(&[bytes.into()]).is_some(), "byte {index}");
+        assert!(verify(&[bytes.into()]).is_some(), "byte {index}");
     }
     assert_eq!(
         store.chain_memory().chains,
@@ -71,7 +71,7 @@ fn a_remembered_chain_is_checked_against_the_active_crls() {
         (1, 1, 3),
         "found once, where nothing revoked it"
     );
-    // Nor does it pass by the deny list.
+    // Nor does a remembered chain bypass the deny list.
     let blocked = back.with_deny_list(DenyList::new([pki::Block {
         blocked: BlockTarget::Certname(identity::Certname::parse_puppet("web01").unwrap()),
         why: "stolen".to_owned(),
@@ -124,7 +124,7 @@ fn the_memory_holds_no_more_chains_than_its_limit() {
             assert_eq!(verdict(&store, often), None);
             assert!(store.chain_memory().chains <= chain_cache_max);
         }
-        // Who comes often stays.
+        // A chain that is used often stays.
         let hits = store.chain_memory().hits;
         assert_eq!(hits, if chain_cache_max < 4 { hits } else { 40 });
     }
@@ -134,7 +134,7 @@ fn the_memory_holds_no_more_chains_than_its_limit() {
 const JUNE: u64 = 1_906_502_400;
 const JULY: u64 = 1_909_094_400;
 
-/// An agent whose certificate is good in that June.
+/// An agent whose certificate is valid in that June.
 fn of_june(puppet: &Puppet) -> Leaf {
     let mut params = leaf_params("web01", 5);
     params.not_before = date_time_ymd(2030, 6, 1);
@@ -142,8 +142,8 @@ fn of_june(puppet: &Puppet) -> Leaf {
     puppet.ca.sign(params)
 }
 
-/// The clock that says now is anybody's: it goes forward and back between two verdicts, and each is what a client that
-/// nobody has seen before would get.
+/// The system clock may go forward and back between two verdicts. Each verdict must be the one that an unknown client
+/// would get.
 #[test]
 fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
     let puppet = Puppet::new();
@@ -172,7 +172,7 @@ fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
             expected,
             "{seconds}"
         );
-        // A connection asks again when its verdict does not hold for this moment.
+        // A connection is verified again if its verdict does not hold at this time.
         let is_current = live.is_current(store.generation(), at(seconds));
         assert!(
             in_time || !is_current || reason(&live).is_some(),
@@ -190,18 +190,18 @@ fn a_clock_set_back_before_the_start_of_a_ca_ends_the_verdict() {
     let root = TestCa::root_with(params, rcgen::KeyPair::generate().unwrap());
     let agent = root.agent("web01", 5);
     let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
+    let verification = store.verify(std::slice::from_ref(&agent.der), now());
     let in_2024 = at(1_704_067_200);
-    assert!(judgement.is_current(1, now()));
-    assert!(!judgement.is_current(1, in_2024));
-    let again = store.reverify(&judgement, in_2024);
+    assert!(verification.is_current(1, now()));
+    assert!(!verification.is_current(1, in_2024));
+    let again = store.reverify(&verification, in_2024);
     assert_eq!(reason(&again), Some(Reason::CaNotYetValid));
     assert_eq!(reason(&store.reverify(&again, now())), None);
     let first_second = at(1_735_689_600);
     assert_eq!(reason(&store.reverify(&again, first_second)), None);
 }
 
-/// What people are told of a certificate by its fingerprint, without its bytes: as a new connection would be judged.
+/// A verdict recalled by fingerprint, without the certificate, is the one that a new connection would get.
 #[test]
 fn a_recalled_verdict_is_the_current_one() {
     let puppet = Puppet::new();
@@ -214,8 +214,8 @@ fn a_recalled_verdict_is_the_current_one() {
         recalled.refused
     };
     assert!(before.recall(&fingerprint, at(JUNE)).is_none(), "not seen");
-    let judgement = before.verify(std::slice::from_ref(&agent.der), at(JUNE));
-    let chain = judgement.chain.as_ref().unwrap();
+    let verification = before.verify(std::slice::from_ref(&agent.der), at(JUNE));
+    let chain = verification.chain.as_ref().unwrap();
     assert_eq!(chain.fingerprint(), Some(&fingerprint));
     assert!(before.recall(&[0; 32], at(JUNE)).is_none(), "another's");
     for (seconds, expected) in [

@@ -1,4 +1,4 @@
-//! Lists as they come: what each kind of CRL does to a verdict, and what is said of the kinds that are not used.
+//! The effect of each kind of CRL on a verdict, and the warnings about kinds that are not used.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -35,7 +35,7 @@ fn incomplete_crls_are_refused_with_a_reason() {
             List::new(9).with(DELTA_CRL_INDICATOR, true, &base),
             "delta CRL",
         ),
-        // Some CAs forget to mark it.
+        // Some CAs forget to mark it critical.
         (
             List::new(9).with(DELTA_CRL_INDICATOR, false, &base),
             "delta CRL",
@@ -48,7 +48,7 @@ fn incomplete_crls_are_refused_with_a_reason() {
             List::new(9).with(ISSUING_DISTRIBUTION_POINT, true, &users_alone),
             "partitioned or indirect CRL",
         ),
-        // An indirect list that hides it: the entry belongs to somebody else's certificate.
+        // An indirect CRL that does not say so: the entry belongs to a certificate of another issuer.
         (
             List::new(9).revoking_with(6, CERTIFICATE_ISSUER, true, &other_issuer),
             "partitioned or indirect CRL",
@@ -63,18 +63,22 @@ fn incomplete_crls_are_refused_with_a_reason() {
         ),
     ] {
         let list = list.signed_by(&root);
-        // Alone it is no list: there is no start.
+        // Without a usable CRL the proxy does not start.
         let problems =
             store(std::slice::from_ref(&root.der), std::slice::from_ref(&list)).unwrap_err();
         let text = problems[0].to_string();
         assert!(text.contains(why) && text.contains("crl.pem"), "{text}");
         assert_eq!(problems[1..], [PkiProblem::NoCrl], "{why}");
-        // Beside a complete one it is told, and changes nothing, though its number is higher.
+        // With a complete CRL it is a warning and changes nothing, although its number is higher.
         let good = List::new(1).revoking(5).signed_by(&root);
         for lists in [[list.clone(), good.clone()], [good, list]] {
             let store = trusting(&root, &lists);
-            let told = |warning: &String| warning.contains(why);
-            assert!(store.warnings().iter().any(told), "{:?}", store.warnings());
+            let is_warning = |warning: &String| warning.contains(why);
+            assert!(
+                store.warnings().iter().any(is_warning),
+                "{:?}",
+                store.warnings()
+            );
             assert_eq!(
                 verdict(&store, &root.agent("web05", 5)),
                 Some(Reason::Revoked),
@@ -113,8 +117,8 @@ fn a_crl_signed_by_another_key_of_the_name_revokes_no_certificate_and_replaces_n
     let good = List::new(1).signed_by(&root);
     let beside = store(bundle, &[forged, good]).unwrap();
     assert_eq!(verdict(&beside, &agent), None);
-    let told = |warning: &String| warning.contains("another key of a CA with that name");
-    assert!(beside.warnings().iter().any(told));
+    let is_warning = |warning: &String| warning.contains("another key of a CA with that name");
+    assert!(beside.warnings().iter().any(is_warning));
 }
 
 #[test]
@@ -125,7 +129,7 @@ fn a_verdict_does_not_depend_on_the_size_of_the_crl() {
         let list = List::new(1).revoking_strangers(count).revoking(6);
         let store = trusting(&root, &[list.signed_by(&root)]);
         assert_eq!(store.status(now()).crls[0].entries, count as usize + 1);
-        // Nothing but the serials themselves, end to end.
+        // The index holds only the serials, without separators.
         assert_eq!(store.index_bytes(), 20 * count as usize + 1);
         assert_eq!(verdict(&store, &good), None, "{count}");
         assert_eq!(verdict(&store, &bad), Some(Reason::Revoked), "{count}");

@@ -1,4 +1,4 @@
-//! What becomes of certificate requests: agents' own, and every kind of forged, odd and broken one.
+//! Checks of certificate requests: of agents, and every kind of forged, unusual and malformed request.
 
 #![allow(clippy::disallowed_methods, reason = "tests read fixtures")]
 
@@ -56,7 +56,7 @@ fn puppet(rest: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// An OID of so many bytes, of arcs that are one byte each.
+/// An OID of this many bytes, each of its arcs one byte.
 fn long_oid(bytes: usize) -> Vec<u8> {
     vec![0x2a; bytes]
 }
@@ -167,7 +167,7 @@ impl Signer {
         seq(&[info, algorithm, tlv(0x03, &[vec![0], signature].concat())])
     }
 
-    /// A request of these RDNs with these attributes.
+    /// A request with these RDNs and attributes.
     fn request(&self, rdns: &[Vec<u8>], attributes: &[Vec<u8>]) -> Vec<u8> {
         self.sign(self.info(&[0], rdns, attributes))
     }
@@ -221,14 +221,14 @@ fn check(what: &str, body: &[u8], expected: Option<CsrRule>) {
 
 #[track_caller]
 fn check_by(policy: &CsrPolicy, what: &str, body: &[u8], expected: Option<CsrRule>) {
-    let judged = policy.check("web01", body);
-    let text = judged
+    let checked = policy.check("web01", body);
+    let text = checked
         .as_ref()
         .err()
         .map(ToString::to_string)
         .unwrap_or_default();
     assert_eq!(
-        judged.err().map(|refusal| refusal.rule),
+        checked.err().map(|refusal| refusal.rule),
         expected,
         "{what}: {text}"
     );
@@ -252,8 +252,12 @@ fn requests_of_agents_pass_unless_they_request_more() {
         ("cli-auth", Some(Authorization)),
         ("altnames", Some(Altnames)),
     ] {
-        let judged = policy.check(&format!("{name}.lab.test"), &fixture(name));
-        assert_eq!(judged.err().map(|refusal| refusal.rule), expected, "{name}");
+        let checked = policy.check(&format!("{name}.lab.test"), &fixture(name));
+        assert_eq!(
+            checked.err().map(|refusal| refusal.rule),
+            expected,
+            "{name}"
+        );
         let other = policy.check("web01", &fixture(name));
         assert_eq!(
             other.err().map(|refusal| refusal.rule),
@@ -362,7 +366,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
     let good = with(&[]);
 
     let table: Vec<(&str, Vec<u8>, Option<CsrRule>)> = vec![
-        // What agents, and people with openssl, send.
+        // Requests of agents and of openssl.
         ("plain", good.clone(), None),
         ("without attributes at all", no_attributes, None),
         (
@@ -436,7 +440,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             None,
         ),
         (
-            "something nobody knows, not critical",
+            "an unknown extension, not critical",
             for_ext(&[extension(&[0x2a, 3, 4], false, &[5, 0])]),
             None,
         ),
@@ -549,7 +553,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
         ("DSA", dsa, Some(Key)),
         ("another curve", k256, Some(Key)),
         (
-            "RSA 2048 signed by somebody else",
+            "RSA 2048 signed with another key",
             rsa(256),
             Some(Signature),
         ),
@@ -612,7 +616,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             for_ext(&[extension(&puppet(&[0x80, 3, 39]), false, b"x")]),
             Some(Unreadable),
         ),
-        // Several attributes that ask.
+        // Several attributes that request extensions.
         (
             "two attributes",
             with(&[asking(&[role()]), asking(&[cli_auth()])]),
@@ -642,7 +646,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Unreadable),
         ),
         (
-            "an attribute whose value is no list",
+            "an attribute whose value is not a SEQUENCE",
             with(&[attribute(PKCS9, &[tlv(UTF8, b"x")])]),
             Some(Unreadable),
         ),
@@ -689,7 +693,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             for_ext(&[extension(SAN, false, b"DNS:puppet")]),
             Some(Unreadable),
         ),
-        // What is a CA's.
+        // Extensions of CAs.
         (
             "to be a CA",
             for_ext(&[extension(BASIC_CONSTRAINTS, true, &seq(&[tlv(1, &[0xff])]))]),
@@ -755,11 +759,11 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Extensions),
         ),
         (
-            "something nobody knows, critical",
+            "an unknown extension, critical",
             for_ext(&[extension(&[0x2a, 3, 4], true, &[5, 0])]),
             Some(Extensions),
         ),
-        // No request at all.
+        // Not a request.
         ("nothing", Vec::new(), Some(Unreadable)),
         ("garbage", b"csr".to_vec(), Some(Unreadable)),
         ("bytes", vec![0xff; 600], Some(Unreadable)),
@@ -1019,7 +1023,7 @@ fn a_refusal_explains_the_rule_and_the_remedy_and_whether_the_operator_can_skip_
         assert!(text.contains("puppet ssl clean"), "{text}");
         let liftable = text.contains("contact the operator of this proxy");
         assert_eq!(liftable, CsrRule::LIFTABLE.contains(&rule), "{text}");
-        // A stranger reads this: it never says how to relax the rules of the proxy.
+        // Any client can read this message, so it never explains how to relax the rules of the proxy.
         assert!(!text.contains("[["), "{text}");
     }
 }

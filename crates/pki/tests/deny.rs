@@ -1,4 +1,4 @@
-//! The deny list, asked where a CRL is.
+//! The deny list, applied like a CRL.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -42,7 +42,7 @@ fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fi
         (name("WEB01.example.com"), false),
         (serial_of(ca, "80"), false),
         (print(&agent.der), false),
-        // The intermediate's own, and the root's: all that they issued.
+        // Blocks of the intermediate and of the root apply to every certificate that they issued.
         (serial_of("CN=Puppet Root CA: test", "02"), true),
         (print(&puppet.ca.der), true),
         (serial_of("CN=Puppet Root CA: test", &root_serial), true),

@@ -1,4 +1,4 @@
-//! Name constraints on e-mail addresses, on whole chains: who stands below them, and in whatever way it has an address.
+//! Name constraints on e-mail addresses, on whole chains: at each level, and with each form of address.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -34,8 +34,8 @@ fn an_address_in_the_subject_is_checked_against_every_ca_above() {
         (None, "a@b@example.com", None),
     ] {
         let case = format!("{constraints:02x?} {address}");
-        let told = verdicts_below(constraints.as_deref(), &with_subject(address));
-        assert_eq!(told, [expected; 2], "{case}");
+        let actual = verdicts_below(constraints.as_deref(), &with_subject(address));
+        assert_eq!(actual, [expected; 2], "{case}");
     }
 }
 
@@ -43,8 +43,8 @@ fn an_address_in_the_subject_is_checked_against_every_ca_above() {
 fn an_alternative_name_does_not_bypass_the_check_of_the_subject() {
     let mut params = with_subject("a@example.org");
     params.subject_alt_names = vec![SanType::DnsName("web01".try_into().unwrap())];
-    let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
-    assert_eq!(told, [REFUSED; 2]);
+    let actual = verdicts_below(Some(&permitted(&["example.com"])), &params);
+    assert_eq!(actual, [REFUSED; 2]);
 }
 
 #[test]
@@ -54,12 +54,12 @@ fn a_constraint_on_addresses_ignores_certificates_without_an_address() {
         excluded(&[""]),
         permitted(&["a@b@c"]),
     ] {
-        let told = verdicts_below(Some(&constraints), &leaf_params("web01", 5));
-        assert_eq!(told, [None; 2], "{constraints:02x?}");
+        let actual = verdicts_below(Some(&constraints), &leaf_params("web01", 5));
+        assert_eq!(actual, [None; 2], "{constraints:02x?}");
     }
 }
 
-/// RFC 9598: such an address is one to which constraints on addresses apply.
+/// RFC 9598: constraints on addresses apply to such an address too.
 #[test]
 fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
     let mut params = leaf_params("web01", 5);
@@ -67,14 +67,14 @@ fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
     let kind = vec![1, 3, 6, 1, 5, 5, 7, 8, 9];
     params.subject_alt_names = vec![SanType::OtherName((kind, name))];
     assert_eq!(verdicts_below(None, &params), [None; 2]);
-    let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
-    assert_eq!(told, [REFUSED; 2]);
-    // Other names of that form are nobody's address: this is a Microsoft user's.
+    let actual = verdicts_below(Some(&permitted(&["example.com"])), &params);
+    assert_eq!(actual, [REFUSED; 2]);
+    // Other names of that form are not e-mail addresses; this one is a Microsoft user name.
     let name = OtherNameValue::Utf8String("a@example.org".into());
     let kind = vec![1, 3, 6, 1, 4, 1, 311, 20, 2, 3];
     params.subject_alt_names = vec![SanType::OtherName((kind, name))];
-    let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
-    assert_eq!(told, [None; 2]);
+    let actual = verdicts_below(Some(&permitted(&["example.com"])), &params);
+    assert_eq!(actual, [None; 2]);
 }
 
 #[test]
@@ -86,16 +86,16 @@ fn name_constraints_in_an_agents_own_certificate_are_refused() {
         params.custom_extensions.push(extension);
         let root = TestCa::root("root");
         let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-        let judgement = store.verify(&[root.sign(params).der], now());
-        assert_eq!(reason(&judgement), Some(Reason::Malformed));
-        let text = refusal(&judgement).text();
+        let verification = store.verify(&[root.sign(params).der], now());
+        assert_eq!(reason(&verification), Some(Reason::Malformed));
+        let text = refusal(&verification).text();
         assert!(text.contains("has name constraints, which only"), "{text}");
     }
 }
 
 const REFUSED: Option<Reason> = Some(Reason::PathConstraint);
 
-/// The verdicts on such an agent where the root has the constraints, and where the CA below it has them.
+/// The verdicts on such an agent if the root has the constraints, and if the CA below it has them.
 fn verdicts_below(constraints: Option<&[u8]>, params: &CertificateParams) -> [Option<Reason>; 2] {
     [(constraints, None), (None, constraints)].map(|(of_root, of_sub)| {
         let root = TestCa::root_with(constrained("root", of_root), KeyPair::generate().unwrap());
@@ -129,7 +129,7 @@ fn constrained(name: &str, constraints: Option<&[u8]>) -> CertificateParams {
     params
 }
 
-/// An agent with an address in its subject, and no alternative name.
+/// An agent with an address in its subject and without alternative names.
 fn with_subject(address: &str) -> CertificateParams {
     let mut params = leaf_params("web01", 5);
     params.subject_alt_names.clear();

@@ -1,4 +1,4 @@
-//! What trust and credentials say of themselves, for `check`, metrics and the log.
+//! The information of trust stores and credentials for `check`, metrics and the log.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -26,14 +26,14 @@ fn a_credential_has_its_subject_names_dates_and_kind_of_key() {
         (&rcgen::PKCS_ECDSA_P384_SHA384, "ECDSA P-384"),
     ] {
         let key = KeyPair::generate_for(algorithm).unwrap();
-        let told = credential(&ca.sign_key(&leaf_params("puppet", 5), key));
-        assert_eq!(told.key_kind(), kind);
+        let actual = credential(&ca.sign_key(&leaf_params("puppet", 5), key));
+        assert_eq!(actual.key_kind(), kind);
         assert_eq!(
-            (told.subject(), told.names()),
+            (actual.subject(), actual.names()),
             ("CN=puppet", &["puppet".to_owned()][..])
         );
         assert_eq!(
-            (told.not_before(), told.not_after()),
+            (actual.not_before(), actual.not_after()),
             (at(1_577_836_800), at(2_177_452_800))
         );
     }
@@ -41,8 +41,9 @@ fn a_credential_has_its_subject_names_dates_and_kind_of_key() {
         (fixture!("ed25519.pem"), fixture!("ed25519.key"), "Ed25519"),
         (fixture!("rsa2048.pem"), fixture!("rsa2048.key"), "RSA 2048"),
     ] {
-        let told = Credential::parse(&Named::new("c", chain.into()), &Named::new("k", key.into()));
-        assert_eq!(told.unwrap().key_kind(), kind);
+        let actual =
+            Credential::parse(&Named::new("c", chain.into()), &Named::new("k", key.into()));
+        assert_eq!(actual.unwrap().key_kind(), kind);
     }
 }
 
@@ -56,9 +57,9 @@ fn names_of_certificates_are_addresses_and_host_names_each_once() {
         SanType::Rfc822Name("root@example.com".try_into().unwrap()),
         SanType::DnsName("*.example.com".try_into().unwrap()),
     ]);
-    let told = credential(&ca.sign(params));
-    assert_eq!(told.names(), ["puppet", "2001:db8::7", "*.example.com"]);
-    let shown = ListenerCredentials::new([&told]).unwrap();
+    let actual = credential(&ca.sign(params));
+    assert_eq!(actual.names(), ["puppet", "2001:db8::7", "*.example.com"]);
+    let shown = ListenerCredentials::new([&actual]).unwrap();
     assert!(!shown.have_no_names());
     for (name, good) in [
         ("puppet", true),
@@ -70,7 +71,7 @@ fn names_of_certificates_are_addresses_and_host_names_each_once() {
     ] {
         assert_eq!(shown.are_valid_for(name), good, "{name}");
     }
-    let mut params = leaf_params("nobody", 6);
+    let mut params = leaf_params("nameless", 6);
     params.subject_alt_names.clear();
     assert!(
         ListenerCredentials::new([&credential(&ca.sign(params))])
@@ -120,17 +121,17 @@ fn every_wrong_date_raises_an_alarm() {
             .map(|alarm| alarm.message)
             .collect::<Vec<_>>()
     };
-    let told = |year: i32, words: &str| {
+    let alarms = |year: i32, words: &str| {
         alarms(year)
             .iter()
             .filter(|alarm| alarm.contains(words))
             .count()
     };
     assert_eq!(alarms(2030), Vec::<String>::new());
-    assert_eq!(told(2019, "is not valid before 2020-01-01T00:00:00Z"), 2);
-    assert_eq!(told(2019, "which is in the future: check the clocks"), 2);
+    assert_eq!(alarms(2019, "is not valid before 2020-01-01T00:00:00Z"), 2);
+    assert_eq!(alarms(2019, "which is in the future: check the clocks"), 2);
     assert_eq!(
-        told(2040, "expired on 2040-01-01T00:00:00Z"),
+        alarms(2040, "expired on 2040-01-01T00:00:00Z"),
         4,
         "two CAs, two lists"
     );
@@ -139,10 +140,10 @@ fn every_wrong_date_raises_an_alarm() {
 #[test]
 fn a_policy_for_an_unknown_issuer_is_a_warning() {
     let puppet = Puppet::new();
-    let settings = unchecked(&["CN=Nobody"]);
+    let settings = unchecked(&["CN=Unknown"]);
     let store = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &settings, None).unwrap();
     assert!(store.warnings().iter().any(|warning| warning.contains(
-        "[trust] has a policy for \"CN=Nobody\", but no CA of the bundle has this subject"
+        "[trust] has a policy for \"CN=Unknown\", but no CA of the bundle has this subject"
     )));
     assert_eq!(puppet.store().warnings(), &[] as &[String]);
 }
@@ -179,11 +180,11 @@ fn certificates_that_are_not_cas_are_skipped_with_a_reason() {
         (nameless.der, "its subject is empty"),
         (odd.der, "UnsupportedCriticalExtension"),
     ] {
-        let told = refused(der);
+        let actual = refused(der);
         assert!(
-            told.contains("certificate \"ca.pem\" block 2 is not used as a CA")
-                && told.contains(words),
-            "{told}"
+            actual.contains("certificate \"ca.pem\" block 2 is not used as a CA")
+                && actual.contains(words),
+            "{actual}"
         );
     }
 }
@@ -217,39 +218,40 @@ fn a_verdict_on_the_same_paths_is_confirmed_by_serials() {
     let puppet = Puppet::new();
     let before = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &rejecting(), None).unwrap();
     let agent = puppet.ca.agent("web01", 5);
-    let judged = before.verify(std::slice::from_ref(&agent.der), now());
+    let checked = before.verify(std::slice::from_ref(&agent.der), now());
     assert!(
-        before.confirms_by_serial(&judged) && before.confirms_by_serial(&before.verify(&[], now()))
+        before.confirms_by_serial(&checked)
+            && before.confirms_by_serial(&before.verify(&[], now()))
     );
     assert_eq!(
-        judged.good_until(),
+        checked.good_until(),
         Some(at(2_177_452_800)),
         "the leaf's end"
     );
-    // A list that ends sooner is the end of the verdict.
+    // A CRL that expires sooner ends the verdict.
     let crls = [puppet.ca.crl_until(2, &[], 2031), puppet.root.crl(1, &[])];
     let after = store_with(&puppet.bundle(), &crls, &rejecting(), Some(&before)).unwrap();
-    let again = after.reverify(&judged, now());
+    let again = after.reverify(&checked, now());
     assert_eq!(
         (reason(&again), again.good_until()),
         (None, Some(at(1_924_992_000)))
     );
     assert!(after.confirms_by_serial(&again));
-    let confirmed = after.confirmed(&judged, now()).unwrap();
+    let confirmed = after.confirmed(&checked, now()).unwrap();
     assert_eq!(
         (confirmed.generation, confirmed.good_until()),
         (again.generation, again.good_until())
     );
-    let nobody = before.verify(&[], now());
-    assert!(after.confirmed(&nobody, now()).is_some());
+    let anonymous = before.verify(&[], now());
+    assert!(after.confirmed(&anonymous, now()).is_some());
     let elsewhere = Puppet::new().store();
-    assert!(!elsewhere.confirms_by_serial(&judged));
+    assert!(!elsewhere.confirms_by_serial(&checked));
     let refused = before.verify(
         std::slice::from_ref(&Puppet::new().ca.agent("web01", 5).der),
         now(),
     );
     assert!(!before.confirms_by_serial(&refused) && refused.good_until().is_none());
-    assert!(elsewhere.confirmed(&judged, now()).is_none());
+    assert!(elsewhere.confirmed(&checked, now()).is_none());
     assert!(before.confirmed(&refused, now()).is_none());
 }
 
@@ -265,10 +267,10 @@ fn a_chain_with_an_invalid_certificate_names_its_block() {
         (pem("CERTIFICATE", b"none"), 1),
         (good + &pem("CERTIFICATE", b"none"), 2),
     ] {
-        let told = parse(chain).unwrap_err().to_string();
+        let actual = parse(chain).unwrap_err().to_string();
         assert!(
-            told.starts_with(&format!("certificate \"cert.pem\" block {block}: ")),
-            "{told}"
+            actual.starts_with(&format!("certificate \"cert.pem\" block {block}: ")),
+            "{actual}"
         );
     }
 }
@@ -303,10 +305,10 @@ fn a_chain_expires_with_its_first_certificate_that_expires() {
             2030,
             Some("CN=issuing"),
         ),
-        // The renewed certificate of the same CA lasts longer.
+        // The renewed certificate of the same CA expires later.
         (vec![&leaf.der, &old.der, &renewed.der], 2039, None),
         (vec![&leaf.der, &renewed.der, &old.der], 2039, None),
-        // Nothing that the chain needs.
+        // Certificates that the chain does not need.
         (vec![&leaf.der, &stranger.der], 2039, None),
     ] {
         let chain: String = chain.iter().map(|der| pem("CERTIFICATE", der)).collect();

@@ -1,4 +1,4 @@
-//! Lists that were fetched: what may come into force of them, and how long it stays.
+//! Fetched CRLs: which of them become active, and for how long.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -29,7 +29,7 @@ fn the_one(mut examined: ExaminedCrls) -> (FetchedCrl, CrlComparison) {
     examined.crls.remove(0)
 }
 
-/// A store whose CA's list has number 7 and names 5 and 6, and its list.
+/// A store and its CRL, which has number 7 and revokes 5 and 6.
 fn store_of(puppet: &Puppet) -> TrustStore {
     store(&puppet.bundle(), &puppet.crls(7, &[5, 6])).unwrap()
 }
@@ -72,7 +72,7 @@ fn a_crl_is_newer_only_if_it_drops_no_revocation() {
         assert_eq!(list.entries(), serials.len());
         assert_eq!(list.issuer(), "CN=Puppet CA: test");
     }
-    // Of a CA without a list any is newer.
+    // For a CA without a CRL, any CRL is newer.
     let without = TrustStore::build(
         &material(&puppet.bundle(), &[puppet.root.crl(1, &[])]),
         &TrustSettings::default(),
@@ -121,16 +121,16 @@ fn a_crl_that_no_key_of_the_bundle_signed_is_unusable_and_does_not_affect_others
     let forged = namesake.ca.crl(9, &[]);
     let examined = examined(&store, &[forged, puppet.root.crl(2, &[])]);
     assert_eq!(examined.crls.len(), 1, "{examined:?}");
-    let told = examined.unusable.concat();
+    let actual = examined.unusable.concat();
     for word in ["fetched from ca:8140", "block 1", "CN=Puppet CA: test"] {
-        assert!(told.contains(word), "{told}");
+        assert!(actual.contains(word), "{actual}");
     }
-    // One bit of the signature, one of the contents.
+    // One altered bit of the signature, and one of the content.
     let good = puppet.ca.crl(9, &[5, 6]).to_vec();
     for place in [good.len() - 5, good.len() / 2] {
         let mut bad = good.clone();
         bad[place] ^= 1;
-        let outcome = store.examine_der(Named::new("kept", bad));
+        let outcome = store.examine_der(Named::new("stored", bad));
         let nothing = outcome.map_or(true, |examined| examined.crls.is_empty());
         assert!(nothing, "byte {place}");
     }
@@ -155,8 +155,8 @@ fn a_document_that_is_not_a_crl_or_is_truncated_is_refused_as_a_whole() {
     }
     let der = puppet.ca.crl(9, &[5, 6]);
     for length in [0, 1, 10, der.len() - 1] {
-        let kept = Named::new("kept", der[..length].to_vec());
-        assert!(store.examine_der(kept).is_err(), "{length}");
+        let stored = Named::new("stored", der[..length].to_vec());
+        assert!(store.examine_der(stored).is_err(), "{length}");
     }
 }
 
@@ -173,7 +173,7 @@ fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
     assert_eq!(verdict(&second, &revoked), Some(Reason::Revoked));
     let source = &second.status(now()).crls[0].source;
     assert_eq!(source, "\"fetched from ca:8140\" block 1");
-    // The same files again, older ones, others: the newest stays, and nothing has to be said about it.
+    // With the same files, older ones or others, the newest CRL stays active without a warning.
     let settings = TrustSettings::default();
     let mut third = store_with(&puppet.bundle(), &files, &settings, Some(&second)).unwrap();
     assert_eq!(third.generation(), 2);
@@ -182,7 +182,7 @@ fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
         assert_eq!(verdict(&third, &revoked), Some(Reason::Revoked));
         assert_eq!(third.warnings(), [""; 0], "{number}");
     }
-    // A file has caught up and goes ahead.
+    // A file with a newer CRL replaces it.
     let fourth = again(&third, &puppet, 9, &[5, 6, 9, 10]);
     assert_eq!(verdict(&fourth, &later), Some(Reason::Revoked));
     let (_, finding) = the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])]));
@@ -194,7 +194,7 @@ fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
             ..
         }
     ));
-    // A bundle without that CA has no use for its list.
+    // A bundle without that CA ignores its CRL.
     let other = Puppet::new();
     let fifth = store_with(
         &other.bundle(),
@@ -222,7 +222,7 @@ fn fetching_a_missing_crl_ends_the_warning() {
 fn a_stored_crl_overrides_older_files_and_newer_copies_that_drop_revocations() {
     let puppet = Puppet::new();
     let settings = TrustSettings::default();
-    for (is_copy, (file, of_file), (kept, of_kept), in_force, is_told) in [
+    for (is_copy, (file, of_file), (stored, of_stored), active, is_warned) in [
         (false, (7, &[5][..]), (8, &[5, 6][..]), "8", false),
         (false, (7, &[4]), (8, &[5]), "8", false),
         (false, (8, &[5]), (8, &[5]), "8", false),
@@ -232,7 +232,8 @@ fn a_stored_crl_overrides_older_files_and_newer_copies_that_drop_revocations() {
         (true, (9, &[5, 6]), (8, &[5]), "9", false),
         (true, (9, &[6]), (8, &[5]), "8", true),
     ] {
-        let case = format!("copy: {is_copy}, file: {file} {of_file:?}, kept: {kept} {of_kept:?}");
+        let case =
+            format!("copy: {is_copy}, file: {file} {of_file:?}, stored: {stored} {of_stored:?}");
         let mut found = material(&puppet.bundle(), &puppet.crls(file, of_file));
         if is_copy {
             std::mem::swap(&mut found.crls, &mut found.copied_crls);
@@ -242,26 +243,23 @@ fn a_stored_crl_overrides_older_files_and_newer_copies_that_drop_revocations() {
             TrustStore::build(&found, &settings, &identity, previous).unwrap()
         };
         let begun = built(None);
-        let list = puppet.ca.crl(kept, of_kept).to_vec();
-        let (list, _) = the_one(begun.examine_der(Named::new("kept", list)).unwrap());
+        let list = puppet.ca.crl(stored, of_stored).to_vec();
+        let (list, _) = the_one(begun.examine_der(Named::new("stored", list)).unwrap());
         let restored = begun.with_restored_crls(std::slice::from_ref(&list));
         let restored = restored.unwrap_or_else(|| built(None));
         let again = built(Some(&restored));
         for store in [&restored, &again] {
             let numbers = store.status(now()).crls.into_iter().map(|crl| crl.number);
             let numbers: Vec<_> = numbers.collect();
-            assert!(
-                numbers.contains(&in_force.to_owned()),
-                "{case}: {numbers:?}"
-            );
-            let told = store.warnings().concat();
+            assert!(numbers.contains(&active.to_owned()), "{case}: {numbers:?}");
+            let actual = store.warnings().concat();
             assert_eq!(
-                told.contains("it lacks 1 of the 1"),
-                is_told,
-                "{case}: {told}"
+                actual.contains("it lacks 1 of the 1"),
+                is_warned,
+                "{case}: {actual}"
             );
         }
-        // What takes its place ends what was said of it.
+        // A CRL that replaces it ends the warning.
         let (next, _) = the_one(examined(&restored, &[puppet.ca.crl(12, &[5, 6])]));
         let next = restored.with_crls(&[next]);
         assert_eq!(next.warnings(), [""; 0], "{case}");
@@ -272,7 +270,7 @@ fn a_stored_crl_overrides_older_files_and_newer_copies_that_drop_revocations() {
 fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
-    // The same bytes each time: another list of that second, signed anew, is one that the CA has made since.
+    // The same bytes each time: a CRL that is signed again in that second counts as a later one of the CA.
     let file = puppet.crls(7, &[5, 6]);
     let of_file = |previous: Option<&TrustStore>| {
         let settings = TrustSettings::default();
@@ -289,11 +287,11 @@ fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
         .with_set_aside_rules(rules.clone())
         .with_crls(std::slice::from_ref(&list));
     assert_eq!(verdict(&accepted, &agent), None);
-    // The file still holds the other one, now and after a restart.
+    // The file still contains the other CRL, now and after a restart.
     let reloaded = of_file(Some(&accepted));
     assert_eq!(verdict(&reloaded, &agent), None);
     assert_eq!(reloaded.warnings(), [""; 0]);
-    // Nor where the file has both, whichever comes first.
+    // Nor if the file contains both, in either order.
     let der = CertificateRevocationListDer::from(list.der().to_vec());
     for both in [[&der, &file[0], &file[1]], [&file[0], &der, &file[1]]] {
         let both = both.map(Clone::clone);
@@ -306,30 +304,30 @@ fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
     let read: Vec<SetAsideRule> = written.iter().map(|rule| rule.parse().unwrap()).collect();
     assert_eq!(read, rules);
     let restarted = of_file(None).with_set_aside_rules(read);
-    let kept = Named::new("kept", list.der().to_vec());
-    let (kept, finding) = the_one(restarted.examine_der(kept).unwrap());
+    let stored = Named::new("stored", list.der().to_vec());
+    let (stored, finding) = the_one(restarted.examine_der(stored).unwrap());
     assert_eq!(finding, CrlComparison::Newer);
-    let restarted = restarted.with_crls(&[kept]);
+    let restarted = restarted.with_crls(&[stored]);
     assert_eq!(verdict(&restarted, &agent), None);
-    // While the accepted list is not there, the one set aside is better than none.
+    // While the accepted CRL is missing, the one that was set aside is better than none.
     let lost = of_file(None).with_set_aside_rules(rules);
     assert_eq!(verdict(&lost, &agent), Some(Reason::Revoked));
-    // Nor does it come back from elsewhere.
+    // Nor is it used if another server provides it.
     let (_, finding) = the_one(examined(&restarted, &file[..1]));
     assert_eq!(finding, CrlComparison::Replaced);
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(7, &[5, 6])]));
     assert_eq!(finding, CrlComparison::Newer);
-    // What it makes with its clock behind is its word, and no old list.
+    // A CRL that the CA makes while its clock is behind is a new one, not an old one.
     let mut behind = crl_params(4, &[5, 6], 2040);
     behind.this_update = rcgen::date_time_ymd(2019, 1, 1);
     let behind = behind.signed_by(&puppet.ca.issuer).unwrap();
     let (_, finding) = the_one(examined(&restarted, &[behind.der().clone()]));
     assert_eq!(finding, CrlComparison::Newer);
-    // A version before this one wrote nothing of the list that was replaced.
+    // An older version of the proxy did not store which CRL was replaced.
     let (short, _) = written[0].rsplit_once(' ').unwrap();
     let known: SetAsideRule = short.parse().unwrap();
     assert_eq!(known.to_string(), short);
-    // From here on the CA counts on from its low number, and nothing is taken back again.
+    // From here on the CA continues from its low number, and no revocation is dropped again.
     let (next, finding) = the_one(examined(&restarted, &[puppet.ca.crl(3, &[5, 6])]));
     assert_eq!(finding, CrlComparison::Newer);
     assert_eq!(
@@ -405,7 +403,7 @@ fn a_fetched_crl_stays_when_legacy_signatures_change() {
         unchecked: vec!["*".to_owned()],
         ..TrustSettings::default()
     };
-    // No file has the list of the CA.
+    // No file contains the CRL of the CA.
     let files = [puppet.root.crl(1, &[])];
     let built = |settings: &TrustSettings, previous: Option<&TrustStore>| {
         store_with(&puppet.bundle(), &files, settings, previous).unwrap()

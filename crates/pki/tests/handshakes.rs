@@ -1,4 +1,4 @@
-//! Real handshakes over memory, TLS 1.2 and 1.3: possession, deferred and aborting verdicts, resumption.
+//! Real TLS 1.2 and 1.3 handshakes in memory: possession of the key, deferred and aborting verdicts, resumption.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -41,7 +41,7 @@ fn a_deferred_verdict_follows_a_complete_handshake() {
         for (leaf, expected) in front.agents() {
             let (client, server) = shake(&front.client(&leaf, version), &front.server(DEFER));
             client.unwrap();
-            assert_eq!(front.judged(&server.unwrap()), expected, "{version:?}");
+            assert_eq!(front.verdict_of(&server.unwrap()), expected, "{version:?}");
         }
     }
 }
@@ -121,10 +121,10 @@ fn without_a_certificate_a_client_is_anonymous_or_refused() {
         for policy in [DEFER, ABORT] {
             let (_, server) = shake(&anonymous, &front.server(policy));
             let server = server.unwrap();
-            let judgement = front
+            let verification = front
                 .store()
                 .verify(server.peer_certificates().unwrap_or_default(), now());
-            assert!(matches!(judgement.identity, ClientIdentity::Anonymous));
+            assert!(matches!(verification.identity, ClientIdentity::Anonymous));
         }
         let (client, server) = shake(&anonymous, &front.server(REQUIRED));
         assert_eq!(server.unwrap_err(), Error::NoCertificatesPresented);
@@ -141,9 +141,9 @@ fn a_resumed_session_is_verified_with_the_active_crl() {
             let (_, server) = shake(&client, &front.server(policy));
             let server = server.unwrap();
             assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full));
-            assert_eq!(front.judged(&server), None);
+            assert_eq!(front.verdict_of(&server), None);
             front.swap(&front.puppet.crls(2, &[5]));
-            // A reload makes a new configuration; the keys survive, and with them the session.
+            // A reload makes a new configuration. The ticket keys survive, and so does the session.
             let (_, server) = shake(&client, &front.server(policy));
             let server = server.unwrap();
             assert_eq!(
@@ -151,12 +151,13 @@ fn a_resumed_session_is_verified_with_the_active_crl() {
                 Some(HandshakeKind::Resumed),
                 "{version:?}"
             );
-            assert_eq!(front.judged(&server), Some(Reason::Revoked));
+            assert_eq!(front.verdict_of(&server), Some(Reason::Revoked));
         }
     }
 }
 
-/// CVE-2025-23419 (nginx), CVE-2025-23048 (httpd): a session made where less was asked opened what asked for more.
+/// CVE-2025-23419 (nginx), CVE-2025-23048 (httpd): a session from a listener with weaker requirements was accepted by
+/// one with stronger requirements.
 #[test]
 fn cve_2025_23419_a_session_of_one_policy_means_nothing_under_another() {
     for version in VERSIONS {
@@ -226,11 +227,11 @@ fn clients_get_the_trusted_cas_as_hints() {
     let trust = front.store();
     let current = Arc::new(move || Arc::clone(&trust));
     let verifier = ClientVerifier::new(REQUIRED, current).hinting(&front.store());
-    let told: Vec<_> = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&verifier)
+    let hints: Vec<_> = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&verifier)
         .iter()
         .map(|name| identity::Subject::name_text(name.as_ref()))
         .collect();
-    assert_eq!(told, ["CN=Puppet CA: test", "CN=Puppet Root CA: test"]);
+    assert_eq!(hints, ["CN=Puppet CA: test", "CN=Puppet Root CA: test"]);
 }
 
 #[test]
@@ -291,7 +292,7 @@ fn our_order_of_ciphers_and_http_1_1_alone() {
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-/// A listener's side: trust that can be swapped, one credential, one set of ticket keys.
+/// The side of a listener: replaceable trust, one credential, one set of ticket keys.
 struct Front {
     puppet: Puppet,
     trust: Arc<Mutex<Arc<TrustStore>>>,
@@ -358,7 +359,7 @@ impl Front {
         client_of(None, version)
     }
 
-    fn judged(&self, server: &ServerConnection) -> Option<Reason> {
+    fn verdict_of(&self, server: &ServerConnection) -> Option<Reason> {
         reason(
             &self
                 .store()
@@ -406,7 +407,7 @@ impl Front {
     }
 }
 
-/// A client that believes any server: these tests are about the other side.
+/// A client that accepts any server, because these tests concern the other side.
 fn client_of(
     key: Option<CertifiedKey>,
     version: &'static SupportedProtocolVersion,
@@ -427,7 +428,7 @@ fn client_of(
     Arc::new(config)
 }
 
-/// A v3 certificate without version and extensions, signed anew: X.509 v1.
+/// A v3 certificate without version and extensions, signed again: X.509 v1.
 fn v1_certificate(ca: &TestCa, name: &str, serial: u64) -> Leaf {
     let leaf = ca.agent(name, serial);
     let tbs = inner(inner(&leaf.der));
@@ -452,7 +453,7 @@ fn v1_certificate(ca: &TestCa, name: &str, serial: u64) -> Leaf {
     }
 }
 
-/// The first element and what follows it; lengths here take up to two bytes.
+/// The first element and the rest; lengths here have at most two bytes.
 fn split(der: &[u8]) -> (&[u8], &[u8]) {
     let (start, length) = match der[1] {
         0x81 => (3, usize::from(der[2])),

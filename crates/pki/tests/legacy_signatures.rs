@@ -1,4 +1,4 @@
-//! Signatures of another time, on the fixtures: who is admitted by a CA that is named, and by no other.
+//! Legacy signatures, on the fixtures: only the named CA may use them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -53,10 +53,10 @@ fn only_chains_of_the_named_ca_may_use_legacy_signatures() {
             OLD,
             &["old-agent.pem", "old-sub-agent.pem", "old-small.pem"],
         ),
-        // Its own certificate is signed with SHA-1 by a CA that is not named.
+        // The CA's own certificate is signed with SHA-1 by a CA that is not named.
         (BELOW_OLD, &[]),
         (SMALL, &["small-agent.pem"]),
-        // Only the leaf's signature is SHA-1, only its key is small.
+        // Only the leaf's signature uses SHA-1, and only its key is small.
         (LAB, &["sha1.pem", "rsa1024.pem"]),
     ] {
         let store = store_naming(named, "old-crl.pem");
@@ -74,22 +74,25 @@ fn only_chains_of_the_named_ca_may_use_legacy_signatures() {
                 false => Some(Reason::UnsupportedAlgorithm),
             };
             assert_eq!(
-                judged(&store, agent),
+                fixture_verdict(&store, agent),
                 expected,
                 "{agent} with {named:?} named"
             );
         }
-        assert_eq!(judged(&store, "rsa2048.pem"), None);
+        assert_eq!(fixture_verdict(&store, "rsa2048.pem"), None);
     }
 }
 
 #[test]
-fn a_sha1_list_counts_where_its_ca_is_named_and_is_told_where_it_is_not() {
+fn a_sha1_crl_is_used_if_its_ca_is_named_and_is_a_warning_otherwise() {
     let named = store_naming(OLD, "old-crl-revoked.pem");
-    assert_eq!(judged(&named, "old-agent.pem"), Some(Reason::Revoked));
-    assert_eq!(judged(&named, "old-sub-agent.pem"), None);
+    assert_eq!(
+        fixture_verdict(&named, "old-agent.pem"),
+        Some(Reason::Revoked)
+    );
+    assert_eq!(fixture_verdict(&named, "old-sub-agent.pem"), None);
     let not_named = store_naming("", "old-crl.pem");
-    let told = |words: &str| {
+    let is_warned = |words: &str| {
         not_named
             .warnings()
             .iter()
@@ -99,7 +102,7 @@ fn a_sha1_list_counts_where_its_ca_is_named_and_is_told_where_it_is_not() {
         "old-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits",
         "small-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits",
     ] {
-        assert!(told(words), "{words}: {:?}", not_named.warnings());
+        assert!(is_warned(words), "{words}: {:?}", not_named.warnings());
     }
 }
 
@@ -126,13 +129,13 @@ fn a_forged_signature_is_wrong_under_a_named_ca_too() {
     let store = store_naming(OLD, "old-crl.pem");
     let mut forged = certificate("old-agent.pem").to_vec();
     *forged.last_mut().unwrap() ^= 1;
-    let judgement = store.verify(&[forged.into()], now());
+    let verification = store.verify(&[forged.into()], now());
     assert_eq!(
-        reason(&judgement),
+        reason(&verification),
         Some(Reason::UnsupportedAlgorithm),
-        "as if nobody were named"
+        "as if no CA were named"
     );
-    // A key of the same size that is not the named CA's signs nothing.
+    // Signatures by another key of the same size are refused.
     let mut renamed = certificate("old-sub-agent.pem").to_vec();
     *renamed.last_mut().unwrap() ^= 1;
     assert!(reason(&store.verify(&[renamed.into()], now())).is_some());
@@ -167,11 +170,11 @@ fn a_member_of_a_small_key_is_spoken_to_in_tls_12_where_its_ca_is_named() {
     }
 }
 
-fn judged(store: &TrustStore, leaf: &str) -> Option<Reason> {
+fn fixture_verdict(store: &TrustStore, leaf: &str) -> Option<Reason> {
     reason(&store.verify(&[certificate(leaf)], now()))
 }
 
-/// Every CA of the fixtures, with one named or none.
+/// Every CA of the fixtures, with one of them named or none.
 fn store_naming(named: &str, old_crl: &str) -> TrustStore {
     built(named, old_crl, None)
 }

@@ -1,4 +1,4 @@
-//! What lists say of one serial, for people who ask.
+//! What CRLs say about one serial.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -16,7 +16,7 @@ const CA: &str = "CN=Puppet CA: test";
 #[test]
 fn the_crl_of_every_ca_with_the_name_is_searched_for_the_serial() {
     let puppet = Puppet::new();
-    // Made anew with another key, under the same name.
+    // Recreated with another key under the same name.
     let again = puppet.root.intermediate("Puppet CA: test", 3);
     let mut bundle = puppet.bundle();
     bundle.push(again.der.clone());
@@ -44,7 +44,11 @@ fn the_crl_of_every_ca_with_the_name_is_searched_for_the_serial() {
     assert_eq!(listed("05"), both(true, false));
     assert_eq!(listed("06"), both(false, true));
     assert_eq!(listed("07"), both(false, false));
-    assert!(store.listings("CN=Nobody", &serial("05"), now()).is_empty());
+    assert!(
+        store
+            .listings("CN=Unknown", &serial("05"), now())
+            .is_empty()
+    );
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn an_entry_has_its_date_and_reason() {
     assert_eq!(entry(CA, "09"), Some(None), "of a later block");
     assert_eq!(entry(CA, "07"), None);
     assert_eq!(entry("CN=Puppet Root CA: test", "05"), Some(None));
-    assert_eq!(entry("CN=Nobody", "05"), None);
+    assert_eq!(entry("CN=Unknown", "05"), None);
     let rubbish = Named::new(
         "crl.pem",
         b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n".to_vec(),

@@ -1,4 +1,4 @@
-//! The other direction: what we make of a member's certificate.
+//! How the proxy verifies members' certificates.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -253,7 +253,7 @@ fn an_error_about_a_key_contains_no_byte_of_it() {
     );
 }
 
-/// A member is another Puppet server: rustls with our own listener's configuration will do.
+/// A member is simulated by rustls with the configuration of a listener.
 fn member(puppet: &Puppet, leaf: &Leaf) -> Arc<ServerConfig> {
     let trust = Arc::new(puppet.store());
     let verifier = ClientVerifier::new(
@@ -318,10 +318,10 @@ fn a_member_without_a_subject_alternative_name_is_valid_for_its_cn_if_allowed() 
     by_cn("puppet").unwrap();
     for name in ["master", "192.0.2.7"] {
         let error = by_cn(name).unwrap_err();
-        let told = MemberError::find(&error).unwrap();
+        let actual = MemberError::find(&error).unwrap();
         assert!(
-            matches!(told, MemberError::WrongCommonName { .. }),
-            "{told}"
+            matches!(actual, MemberError::WrongCommonName { .. }),
+            "{actual}"
         );
     }
     assert!(MemberError::find(&Error::DecryptError).is_none());
@@ -347,13 +347,13 @@ fn a_verified_member_is_checked_against_later_crls_and_blocks() {
     };
     let listed = |serials: &[u64]| store(&puppet.bundle(), &puppet.crls(4, serials)).unwrap();
     assert_eq!(fault(&listed(&[6]), &own), None);
-    let told = fault(&listed(&[5, 6]), &own).unwrap();
-    assert!(told.contains("is revoked (revoked)"), "{told}");
+    let actual = fault(&listed(&[5, 6]), &own).unwrap();
+    assert!(actual.contains("is revoked (revoked)"), "{actual}");
     assert!(
-        told.contains("It is on the CRL of CN=Puppet CA: test, number 4."),
-        "{told}"
+        actual.contains("It is on the CRL of CN=Puppet CA: test, number 4."),
+        "{actual}"
     );
-    // Another CA of that name counts its own serials, and nobody has verified what cannot be read.
+    // Another CA with that name has its own serials, and no verifier accepts unreadable bytes.
     let others = TestCa::root("Puppet CA: test").agent("puppet", 5).der;
     assert_eq!(fault(&listed(&[5]), &others), None);
     assert_eq!(fault(&listed(&[5]), &b"junk".as_slice().into()), None);
@@ -380,8 +380,8 @@ fn a_verified_member_is_checked_against_later_crls_and_blocks() {
             since: at(0),
             until: None,
         }]));
-        let told = fault(&store, &own);
-        assert_eq!(told.is_some(), meets, "{blocked}: {told:?}");
-        assert!(told.is_none_or(|told| told.contains("(blocked)")));
+        let actual = fault(&store, &own);
+        assert_eq!(actual.is_some(), meets, "{blocked}: {actual:?}");
+        assert!(actual.is_none_or(|actual| actual.contains("(blocked)")));
     }
 }

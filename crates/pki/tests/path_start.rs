@@ -1,5 +1,5 @@
-//! CAs right below an anchor that webpki takes for too little: constraints on e-mail addresses, and keys that a CA
-//! certified for itself. What RFC 5280 allows is allowed, and nothing else about such a CA is overlooked.
+//! CAs right below an anchor that webpki refuses: constraints on e-mail addresses, and self-issued CAs. What RFC 5280
+//! allows is accepted, and every other check still applies to such a CA.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -26,7 +26,7 @@ fn an_address_that_the_constraints_permit_is_accepted_under_every_ca() {
         (&permitted, &["a@example.com"][..], None),
         (&permitted, &["a@EXAMPLE.com", "c@example.com"], None),
         (&permitted, &["a@example.org"], REFUSED),
-        // Each of them, wherever it stands.
+        // Each of them, at any position.
         (&permitted, &["a@example.com", "a@example.org"], REFUSED),
         (&permitted, &["a@example.org", "a@example.com"], REFUSED),
         (&permitted, &["a@b@example.com"], REFUSED),
@@ -36,8 +36,8 @@ fn an_address_that_the_constraints_permit_is_accepted_under_every_ca() {
         (&both, &["a@example.com", "admin@example.com"], REFUSED),
         (&both, &["B@example.org"], REFUSED),
     ] {
-        let told = verdicts_below(constraint, &with_addresses(names));
-        assert_eq!(told, [expected; 2], "{names:?}");
+        let actual = verdicts_below(constraint, &with_addresses(names));
+        assert_eq!(actual, [expected; 2], "{names:?}");
     }
 }
 
@@ -46,8 +46,8 @@ fn unreadable_constraints_permit_no_address() {
     let address = with_addresses(&["a@example.com"]);
     for base in ["", "a@b@example.com", "example.com.", "*.example.com", "."] {
         for list in [PERMITTED, EXCLUDED] {
-            let told = verdicts_below(&constraint(&[(list, EMAIL, base)]), &address);
-            assert_eq!(told, [REFUSED; 2], "{base:?}");
+            let actual = verdicts_below(&constraint(&[(list, EMAIL, base)]), &address);
+            assert_eq!(actual, [REFUSED; 2], "{base:?}");
         }
     }
     // `minimum` and `maximum`, which RFC 5280 does not allow.
@@ -77,9 +77,9 @@ fn the_number_of_addresses_is_limited_and_an_unknown_name_form_is_refused() {
         params.custom_extensions.push(extension);
         let root = TestCa::root("root");
         let sub = below(&root, constrained("sub", &constraint));
-        // webpki calls a form that it does not know malformed, before there is a path to judge.
-        let told = told(&root, &[&sub], &sub.sign(params));
-        assert_eq!(told.is_none(), expected.is_none(), "{form:02x}");
+        // webpki reports an unknown form as malformed before there is a path to check.
+        let actual = verdict_with(&root, &[&sub], &sub.sign(params));
+        assert_eq!(actual.is_none(), expected.is_none(), "{form:02x}");
     }
 }
 
@@ -92,7 +92,7 @@ fn webpki_decides_about_constraints_on_other_names() {
     for (names, expected) in [
         (vec![dns("web01.example.com")], None),
         (vec![dns("web01.example.org")], REFUSED),
-        // It reads no addresses.
+        // webpki does not read addresses.
         (
             vec![dns("web01.example.com"), email("a@example.com")],
             REFUSED,
@@ -102,10 +102,10 @@ fn webpki_decides_about_constraints_on_other_names() {
             REFUSED,
         ),
     ] {
-        let told = verdicts_below(&mixed, &with_names(names.clone()));
-        assert_eq!(told, [expected; 2], "{names:?}");
+        let actual = verdicts_below(&mixed, &with_names(names.clone()));
+        assert_eq!(actual, [expected; 2], "{names:?}");
     }
-    // Those of the anchor are not forgotten for the sake of the CA below it.
+    // The constraints of the anchor apply although the CA below it has its own.
     let of_root = constraint(&[(PERMITTED, DNS, "example.com")]);
     let of_sub = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let root = TestCa::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
@@ -114,7 +114,7 @@ fn webpki_decides_about_constraints_on_other_names() {
         dns("web01.example.org"),
         email("a@example.com"),
     ]));
-    assert_eq!(told(&root, &[&sub], &leaf), REFUSED);
+    assert_eq!(verdict_with(&root, &[&sub], &leaf), REFUSED);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn the_constraints_of_two_cas_apply_together() {
         ("x@example.org", REFUSED),
     ] {
         let leaf = sub.sign(with_addresses(&[address]));
-        assert_eq!(told(&root, &[&sub], &leaf), expected, "{address}");
+        assert_eq!(verdict_with(&root, &[&sub], &leaf), expected, "{address}");
     }
 }
 
@@ -144,12 +144,12 @@ fn the_addresses_of_a_ca_are_checked_against_the_constraints_above_it() {
         let mut params = ca_params("sub");
         params.subject_alt_names = vec![email(address)];
         let sub = below(&root, params);
-        let told = told(&root, &[&sub], &sub.agent("web01", 5));
-        assert_eq!(told, expected, "{address}");
+        let actual = verdict_with(&root, &[&sub], &sub.agent("web01", 5));
+        assert_eq!(actual, expected, "{address}");
     }
 }
 
-/// Whatever is wrong with a CA that webpki does not look at is seen all the same.
+/// Faults that webpki does not check on such a CA are found too.
 #[test]
 fn the_ca_below_the_anchor_must_pass_every_other_check() {
     type Change = fn(&mut CertificateParams);
@@ -170,7 +170,7 @@ fn the_ca_below_the_anchor_must_pass_every_other_check() {
             |p| p.not_before = date_time_ymd(2030, 1, 2),
             Some(Reason::CaNotYetValid),
         ),
-        // Purposes of a CA are webpki's affair.
+        // webpki checks the purposes of a CA.
         (
             |p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
             REFUSED,
@@ -195,7 +195,11 @@ fn the_ca_below_the_anchor_must_pass_every_other_check() {
         change(&mut params);
         let sub = below(&root, params);
         let leaf = sub.sign(with_addresses(&["a@example.com"]));
-        assert_eq!(told(&root, &[&sub], &leaf), *expected, "case {index}");
+        assert_eq!(
+            verdict_with(&root, &[&sub], &leaf),
+            *expected,
+            "case {index}"
+        );
     }
 }
 
@@ -206,14 +210,14 @@ fn a_ca_that_the_anchor_did_not_sign_is_not_trusted() {
     let forger = TestCa::root("root");
     let sub = below(&forger, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
-    assert_ne!(told(&root, &[&sub], &leaf), None);
-    // Nor does the true one vouch for what a forger signs in its name.
+    assert_ne!(verdict_with(&root, &[&sub], &leaf), None);
+    // Nor does the real CA verify what a forger signs in its name.
     let own = below(&root, constrained("sub", &constraint));
-    assert_ne!(told(&root, &[&own], &leaf), None);
-    assert_ne!(told(&root, &[&own, &sub], &leaf), None);
+    assert_ne!(verdict_with(&root, &[&own], &leaf), None);
+    assert_ne!(verdict_with(&root, &[&own, &sub], &leaf), None);
 }
 
-/// Any byte of it, and any byte of what it signed.
+/// Any byte of the CA certificate, and any byte of the certificate that it signed.
 #[test]
 fn no_altered_ca_below_the_anchor_is_accepted() {
     let root = TestCa::root("root");
@@ -221,19 +225,19 @@ fn no_altered_ca_below_the_anchor_is_accepted() {
     let sub = below(&root, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"])).der;
     let store = trusting(&root);
-    let judge =
+    let verify =
         |leaf: Vec<u8>, sub: Vec<u8>| reason(&store.verify(&[leaf.into(), sub.into()], now()));
-    assert_eq!(judge(leaf.to_vec(), sub.der.to_vec()), None);
+    assert_eq!(verify(leaf.to_vec(), sub.der.to_vec()), None);
     for index in 0..sub.der.len() {
         let mut bytes = sub.der.to_vec();
         bytes[index] ^= 0x01;
-        assert_ne!(judge(leaf.to_vec(), bytes), None, "byte {index} of the CA");
-        assert_ne!(judge(leaf.to_vec(), sub.der[..index].to_vec()), None);
+        assert_ne!(verify(leaf.to_vec(), bytes), None, "byte {index} of the CA");
+        assert_ne!(verify(leaf.to_vec(), sub.der[..index].to_vec()), None);
     }
     for index in 0..leaf.len() {
         let mut bytes = leaf.to_vec();
         bytes[index] ^= 0x01;
-        assert_ne!(judge(bytes, sub.der.to_vec()), None, "byte {index}");
+        assert_ne!(verify(bytes, sub.der.to_vec()), None, "byte {index}");
     }
 }
 
@@ -244,7 +248,7 @@ fn crls_dates_and_depth_apply_to_such_a_path() {
     let sub = below(&root, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     let chain = [leaf.der.clone(), sub.der.clone()];
-    let judged = |of_root: &[u64], of_sub: Option<&[u64]>, settings: &TrustSettings| {
+    let checked = |of_root: &[u64], of_sub: Option<&[u64]>, settings: &TrustSettings| {
         let mut lists = vec![root.crl(1, of_root)];
         lists.extend(of_sub.map(|serials| sub.crl(1, serials)));
         let bundle = [root.der.clone()];
@@ -263,11 +267,14 @@ fn crls_dates_and_depth_apply_to_such_a_path() {
         (&[], None, &usual, Some(Reason::CrlMissing)),
         (&[], Some(&[]), &none_between, Some(Reason::Depth)),
     ] {
-        assert_eq!(reason(&judged(of_root, of_sub, settings)), expected);
+        assert_eq!(
+            reason(&verification_with(of_root, of_sub, settings)),
+            expected
+        );
     }
-    let good = judged(&[], Some(&[]), &usual);
+    let good = verification_with(&[], Some(&[]), &usual);
     assert_eq!(good.chain.unwrap().earliest_end(), at(2_177_452_800));
-    let refused = judged(&[2], Some(&[]), &usual);
+    let refused = verification_with(&[2], Some(&[]), &usual);
     assert!(refusal(&refused).text().contains("CN=root"));
 }
 
@@ -281,12 +288,12 @@ fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_crl() {
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     let bundle = [sub.der.clone(), root.der.clone()];
     let first = store(&bundle, &[root.crl(1, &[]), sub.crl(1, &[])]).unwrap();
-    let judged = first.verify(std::slice::from_ref(&leaf.der), now());
-    assert_eq!(reason(&judged), None);
+    let checked = first.verify(std::slice::from_ref(&leaf.der), now());
+    assert_eq!(reason(&checked), None);
     let lists = [root.crl(2, &[2]), sub.crl(1, &[])];
     let second = store_with(&bundle, &lists, &TrustSettings::default(), Some(&first)).unwrap();
     assert_eq!(
-        reason(&second.reverify(&judged, now())),
+        reason(&second.reverify(&checked, now())),
         Some(Reason::Revoked)
     );
 }
@@ -307,23 +314,23 @@ fn a_self_issued_ca_does_not_count_in_the_path_length() {
         (&first, None),
         (&second, REFUSED),
         (&third, None),
-        // Its length is not that of a CA right below the anchor: webpki's to count, and it counts all. It tells of the
-        // other key of that name.
+        // This is not a CA right below the anchor, so webpki counts the path length, and counts all CAs. It reports the
+        // other key with that name.
         (&fourth, Some(Reason::BadSignature)),
     ] {
         let leaf = ca.agent("web01", 5);
-        assert_eq!(told(&root, &cas, &leaf), expected);
+        assert_eq!(verdict_with(&root, &cas, &leaf), expected);
     }
-    // A CA of another name always counts.
+    // A CA with another name always counts.
     let none = below(&root, with_length("none", 0));
     let other = below(&none, ca_params("other"));
     assert_eq!(
-        told(&root, &[&none, &other, &again], &other.agent("web01", 5)),
+        verdict_with(&root, &[&none, &other, &again], &other.agent("web01", 5)),
         REFUSED
     );
-    // The name alone makes no CA of the same: somebody has to have signed it.
+    // The same name alone is not enough; the CA must have signed it.
     let forged = TestCa::root("short").agent("web01", 5);
-    assert_ne!(told(&root, &cas, &forged), None);
+    assert_ne!(verdict_with(&root, &cas, &forged), None);
 }
 
 #[test]
@@ -345,25 +352,28 @@ fn a_self_issued_root_key_may_have_any_name_and_constrains_all_below_it() {
         ("bad.example.com", REFUSED),
     ] {
         let leaf = again.agent(name, 5);
-        assert_eq!(told(&root, &[&again], &leaf), expected, "{name}");
+        assert_eq!(verdict_with(&root, &[&again], &leaf), expected, "{name}");
     }
-    // Neither a CA of another name nor an agent that has the root's is excepted.
+    // Neither a CA with another name nor an agent with the root's name is exempt.
     let other = below(&root, outside("other"));
     let leaf = other.agent("web01.example.com", 5);
-    assert_eq!(told(&root, &[&other], &leaf), REFUSED);
-    assert_ne!(told(&root, &[&other, &again], &leaf), None);
+    assert_eq!(verdict_with(&root, &[&other], &leaf), REFUSED);
+    assert_ne!(verdict_with(&root, &[&other, &again], &leaf), None);
     let under = below(&again, outside("under"));
     let leaf = under.agent("web01.example.com", 5);
-    assert_eq!(told(&root, &[&again, &under], &leaf), REFUSED);
+    assert_eq!(verdict_with(&root, &[&again, &under], &leaf), REFUSED);
     let mut own_name = leaf_params("root", 5);
     own_name.subject_alt_names = vec![dns("web01.example.org")];
-    assert_eq!(told(&root, &[&again], &again.sign(own_name)), REFUSED);
-    // What it says of others itself holds as well, and is webpki's.
+    assert_eq!(
+        verdict_with(&root, &[&again], &again.sign(own_name)),
+        REFUSED
+    );
+    // Its own constraints apply too, and webpki checks them.
     let mut params = constrained("root", &constraint(&[(PERMITTED, DNS, "a.example.com")]));
     params.subject_alt_names = vec![dns("ca.example.org")];
     let narrower = below(&root, params);
     assert_ne!(
-        told(&root, &[&narrower], &narrower.agent("b.example.com", 5)),
+        verdict_with(&root, &[&narrower], &narrower.agent("b.example.com", 5)),
         None
     );
 }
@@ -375,9 +385,9 @@ fn a_start_that_does_not_lead_to_the_leaf_does_not_change_the_refusal() {
     let sub = below(&root, constrained("sub", &permitted("example.com")));
     let elsewhere = below(&root, constrained("elsewhere", &permitted("example.org")));
     let agent = sub.sign(with_addresses(&["a@example.org"]));
-    assert_eq!(told(&root, &[&sub], &agent), REFUSED);
-    assert_eq!(told(&root, &[&sub, &elsewhere], &agent), REFUSED);
-    assert_eq!(told(&root, &[&elsewhere, &sub], &agent), REFUSED);
+    assert_eq!(verdict_with(&root, &[&sub], &agent), REFUSED);
+    assert_eq!(verdict_with(&root, &[&sub, &elsewhere], &agent), REFUSED);
+    assert_eq!(verdict_with(&root, &[&elsewhere, &sub], &agent), REFUSED);
 }
 
 #[test]
@@ -391,7 +401,7 @@ fn only_a_few_of_many_sent_cas_are_tried() {
         .collect();
     let sent = |after: usize| {
         let cas: Vec<_> = forged.iter().take(after).chain([&sub]).collect();
-        told(&root, &cas, &leaf)
+        verdict_with(&root, &cas, &leaf)
     };
     assert_eq!(sent(3), None);
     assert_eq!(sent(9), REFUSED);
@@ -404,19 +414,22 @@ const EXCLUDED: u8 = 0xa1;
 const EMAIL: u8 = 0x81;
 const DNS: u8 = 0x82;
 
-/// The verdicts on an agent where the root has the constraints, and where the CA below it has them.
+/// The verdicts on an agent if the root has the constraints, and if the CA below it has them.
 fn verdicts_below(constraint: &[u8], params: &CertificateParams) -> [Option<Reason>; 2] {
     let key = || KeyPair::generate().unwrap();
     let root = TestCa::root_with(constrained("root", constraint), key());
     let sub = below(&root, ca_params("sub"));
-    let of_root = told(&root, &[&sub], &sub.sign(params.clone()));
+    let of_root = verdict_with(&root, &[&sub], &sub.sign(params.clone()));
     let root = TestCa::root("root");
     let sub = below(&root, constrained("sub", constraint));
-    [of_root, told(&root, &[&sub], &sub.sign(params.clone()))]
+    [
+        of_root,
+        verdict_with(&root, &[&sub], &sub.sign(params.clone())),
+    ]
 }
 
-/// The verdict on an agent that sends these CAs, where the root alone is trusted and nobody is revoked.
-fn told(root: &TestCa, cas: &[&TestCa], leaf: &Leaf) -> Option<Reason> {
+/// The verdict on an agent that sends these CAs, if only the root is trusted and no certificate is revoked.
+fn verdict_with(root: &TestCa, cas: &[&TestCa], leaf: &Leaf) -> Option<Reason> {
     let sent = cas.iter().map(|ca| ca.der.clone());
     let chain: Vec<_> = [leaf.der.clone()].into_iter().chain(sent).collect();
     reason(&trusting(root).verify(&chain, now()))
@@ -463,7 +476,7 @@ fn dns(name: &str) -> SanType {
     SanType::DnsName(name.try_into().unwrap())
 }
 
-/// NameConstraints of these subtrees: list, form, base.
+/// NameConstraints with these subtrees: list, form, base.
 fn constraint(subtrees: &[(u8, u8, &str)]) -> Vec<u8> {
     let list = |of: u8| {
         let subtrees = subtrees.iter().filter(|(list, ..)| *list == of);

@@ -1,4 +1,4 @@
-//! Policies for single issuers, at the table of verdicts: what they change, and what they leave alone.
+//! Policies for single issuers: what they change in the verdicts, and what they do not change.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -48,7 +48,7 @@ fn the_strictest_policy_on_a_path_decides() {
         (policies(vec![]), None),
         (policies(vec![rejects(ISSUING)]), Some(Reason::CrlExpired)),
         (policies(vec![rejects(ROOT)]), Some(Reason::CrlExpired)),
-        (policies(vec![rejects("CN=somebody else")]), None),
+        (policies(vec![rejects("CN=another CA")]), None),
         (
             TrustSettings {
                 crl_expired: CrlExpired::Reject,
@@ -82,11 +82,11 @@ fn a_grace_period_and_its_verdict_end_at_the_same_second() {
     let crls = [root.crl_until(1, &[], 2035)];
     let store = store_with(std::slice::from_ref(&root.der), &crls, &settings, None).unwrap();
     let in_2035 = 2_051_222_400;
-    let judge = |seconds| store.verify(std::slice::from_ref(&agent.der), at(seconds));
-    let judgement = judge(in_2035 - 100);
-    assert_eq!(judgement.good_until(), Some(at(in_2035 + 60)));
-    assert!(judgement.is_current(1, at(in_2035 + 60)));
-    assert!(!judgement.is_current(1, at(in_2035 + 61)));
+    let verify = |seconds| store.verify(std::slice::from_ref(&agent.der), at(seconds));
+    let verification = verify(in_2035 - 100);
+    assert_eq!(verification.good_until(), Some(at(in_2035 + 60)));
+    assert!(verification.is_current(1, at(in_2035 + 60)));
+    assert!(!verification.is_current(1, at(in_2035 + 61)));
     for (seconds, expected, alarm) in [
         (in_2035, None, ""),
         (in_2035 + 1, None, "in use until 2035-01-01T00:01:00Z"),
@@ -97,20 +97,20 @@ fn a_grace_period_and_its_verdict_end_at_the_same_second() {
             "expired on 2035-01-01T00:00:00Z: its issuer's certificates are refused",
         ),
     ] {
-        assert_eq!(reason(&judge(seconds)), expected, "{seconds}");
+        assert_eq!(reason(&verify(seconds)), expected, "{seconds}");
         let alarms = store.status(at(seconds)).alarms;
         assert_eq!(alarms.is_empty(), alarm.is_empty(), "{alarms:?}");
-        for told in alarms {
-            assert!(told.message.contains(alarm), "{told:?}");
-            // One alarm, however its message changes.
-            assert_eq!(told.about, "CRL of CN=root");
-            assert_eq!(told.refuses, expected.is_some(), "{told:?}");
+        for actual in alarms {
+            assert!(actual.message.contains(alarm), "{actual:?}");
+            // One alarm, although its message changes.
+            assert_eq!(actual.about, "CRL of CN=root");
+            assert_eq!(actual.refuses, expected.is_some(), "{actual:?}");
         }
     }
-    let late = judge(in_2035 + 61);
+    let late = verify(in_2035 + 61);
     let help = &refusal(&late).help;
     assert!(help.contains(", and the proxy's grace period"), "{help}");
-    // Each step is announced: the end of the list, and that of its grace.
+    // Each step has its time: the expiry of the CRL, and the end of its grace period.
     assert_eq!(store.next_change(at(in_2035 - 1)), Some(at(in_2035 + 1)));
     assert_eq!(store.next_change(at(in_2035 + 1)), Some(at(in_2035 + 61)));
 }
@@ -137,7 +137,7 @@ fn revocation_leaf_exempts_only_ca_certificates() {
     ] {
         let store = store_with(&puppet.bundle(), &crls, &settings, None).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{settings:?}");
-        // An agent's certificate is looked up whoever issued it.
+        // An agent's certificate is looked up for every issuer.
         for agent in [&revoked, &own_of_root] {
             assert_eq!(verdict(&store, agent), Some(Reason::Revoked));
         }
@@ -167,7 +167,7 @@ fn unchecked_of_an_issuer_overrides_the_general_setting() {
         let store = store_with(&puppet.bundle(), &crls, &settings, None).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{settings:?}");
     }
-    // Without any list there is a start only where somebody is said to need none.
+    // Without any CRL, the store builds only if a policy exempts an issuer.
     let none = policies(vec![is(ROOT, true), is(ISSUING, true)]);
     let store = store_with(&puppet.bundle(), &[], &none, None).unwrap();
     assert_eq!(verdict(&store, &agent), None);
@@ -178,7 +178,7 @@ fn unchecked_of_an_issuer_overrides_the_general_setting() {
 #[test]
 fn with_revocation_leaf_only_the_cas_of_clients_need_a_crl() {
     let puppet = Puppet::new();
-    // Beside the other one, and above nobody.
+    // In addition to the other CA, and not above any.
     let second = puppet.root.intermediate("Puppet CA: second", 3);
     let bundle = [puppet.bundle(), vec![second.der.clone()]].concat();
     let crls = [puppet.crls(1, &[]), vec![second.crl(1, &[])]].concat();
@@ -252,7 +252,7 @@ fn a_store_that_refuses_every_agent_says_why() {
             assert!(words.iter().all(is_said), "{found:?}");
         }
     }
-    // No CRL helps against dates.
+    // No CRL helps if a CA has expired.
     let late = puppet.store().lockout(None, at(IN_2041)).unwrap();
     assert!(
         !late.is_by_crls && late.why.contains("validity"),
@@ -282,7 +282,7 @@ fn an_expired_crl_that_is_newer_causes_no_lockout_because_it_may_revoke() {
     let newer = store_with(&bundle, &newer, &rejecting(), Some(&active)).unwrap();
     assert!(newer.lockout(None, now()).is_some());
     assert_eq!(newer.lockout(Some(&active), now()), None);
-    // The same CRL under a stricter policy is one.
+    // The same CRL under a stricter policy causes a lockout.
     let crl = [root.crl_until(1, &[], 2025)];
     let lenient = store_with(&bundle, &crl, &TrustSettings::default(), None).unwrap();
     let strict = store_with(&bundle, &crl, &rejecting(), Some(&lenient)).unwrap();

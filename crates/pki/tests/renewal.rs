@@ -1,4 +1,4 @@
-//! What a CA answers with: the next certificate of who asked, and its own certificates.
+//! Responses of a CA: renewed certificates, and the CA's own certificates.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -7,7 +7,7 @@ use pki::{CaCertificatesError, RenewedCertificateError, check_renewed_certificat
 use rcgen::{DistinguishedName, DnType, DnValue, KeyPair};
 use support::*;
 
-fn told(leaf: &Leaf, answer: &str) -> Result<(), String> {
+fn check(leaf: &Leaf, answer: &str) -> Result<(), String> {
     let checked = check_renewed_certificate(&leaf.der, answer.as_bytes());
     checked.map_err(|error| error.to_string())
 }
@@ -28,8 +28,8 @@ fn a_renewed_certificate_has_the_same_subject_and_key_in_any_encoding() {
     let cn = |value| (DnType::CommonName, value);
     let printable = |text: &str| DnValue::PrintableString(text.try_into().unwrap());
     let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
-    assert_eq!(told(&agent, &subject(&[cn(utf8("web01"))])), Ok(()));
-    assert_eq!(told(&agent, &subject(&[cn(printable("web01"))])), Ok(()));
+    assert_eq!(check(&agent, &subject(&[cn(utf8("web01"))])), Ok(()));
+    assert_eq!(check(&agent, &subject(&[cn(printable("web01"))])), Ok(()));
     let unit = (DnType::OrganizationalUnitName, utf8("web01"));
     for other in [
         vec![cn(utf8("WEB01"))],
@@ -39,7 +39,7 @@ fn a_renewed_certificate_has_the_same_subject_and_key_in_any_encoding() {
         vec![unit],
         vec![],
     ] {
-        let error = told(&agent, &subject(&other)).unwrap_err();
+        let error = check(&agent, &subject(&other)).unwrap_err();
         assert!(error.starts_with("it is a certificate of "), "{error}");
     }
     let of_another_key = pem("CERTIFICATE", &puppet.ca.agent("web01", 7).der);
@@ -52,8 +52,8 @@ fn only_a_single_certificate_is_accepted_as_renewed() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let good = pem("CERTIFICATE", &agent.der);
-    assert_eq!(told(&agent, &good), Ok(()));
-    assert_eq!(told(&agent, &format!("\n{good}\n")), Ok(()));
+    assert_eq!(check(&agent, &good), Ok(()));
+    assert_eq!(check(&agent, &format!("\n{good}\n")), Ok(()));
     for bad in [
         String::new(),
         good.repeat(2),
@@ -66,7 +66,7 @@ fn only_a_single_certificate_is_accepted_as_renewed() {
         pem("CERTIFICATE", b"\x30\x03\x02\x01\x01"),
         pem("CERTIFICATE", &[&agent.der[..], b"\0"].concat()),
     ] {
-        let error = told(&agent, &bad).unwrap_err();
+        let error = check(&agent, &bad).unwrap_err();
         assert!(
             error.starts_with("it is not a single certificate"),
             "{bad}: {error}"

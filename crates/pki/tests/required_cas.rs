@@ -1,4 +1,5 @@
-//! Which CAs a changed bundle must keep: those above our own certificates, the members' and agents seen lately.
+//! The CAs that a changed bundle must contain: those above the proxy's own certificates, the members' certificates and
+//! recently seen agents.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -33,13 +34,13 @@ fn a_ca_is_in_use_for_a_day_after_an_agent_below_it_was_verified() {
     both.verify(&[agent], now());
     let names = ["CN=Puppet CA: test", "CN=Puppet Root CA: test"];
     assert_eq!(lost(now()), names);
-    // Until the hour after a day is over.
+    // Until the end of the hour after one day.
     let hour = Duration::from_secs(3600);
     let since = |days: Duration| lost(later(days));
     assert_eq!(since(Duration::from_secs(1)), names);
     assert!(since(hour + Duration::from_secs(1)).is_empty());
     assert_eq!(CA_SEEN_WITHIN, 24 * hour);
-    // As it is stored and read again, with lines that are of no use beside it.
+    // Stored and restored, with invalid lines in between.
     let stored = both.cas_seen(now());
     assert_eq!(stored.lines().count(), 2, "{stored}");
     let next = of(&[&ours, &theirs]);
@@ -81,7 +82,7 @@ fn a_certificate_is_verified_only_for_its_purposes() {
     );
 }
 
-/// The same CA, name and key, by another certificate.
+/// The same CA (name and key) with another certificate.
 fn again(ca: &TestCa, change: impl FnOnce(&mut rcgen::CertificateParams)) -> TrustStore {
     let mut params = ca_params("Puppet CA: test");
     change(&mut params);
@@ -124,7 +125,7 @@ fn a_clock_that_was_ahead_does_not_keep_a_ca_in_use_for_years() {
     let hour = Duration::from_secs(3600);
     let agent = theirs.ca.agent("web01", 5).der;
     both.verify(&[agent], later(1000 * hour));
-    // As it is stored and restored once the clock is right, and as it may be found in a damaged file.
+    // Stored and restored when the clock is right again, and as in a damaged file.
     let damaged: String = both
         .cas_seen(later(1000 * hour))
         .lines()
@@ -147,10 +148,10 @@ fn a_clock_that_was_ahead_does_not_keep_a_ca_in_use_for_years() {
 fn an_agent_that_stays_connected_keeps_its_ca_in_use() {
     let (ours, theirs) = (Puppet::new(), Puppet::new());
     let (both, alone) = (of(&[&ours, &theirs]), of(&[&ours]));
-    let judgement = both.verify(&[theirs.ca.agent("web01", 5).der], now());
+    let verification = both.verify(&[theirs.ca.agent("web01", 5).der], now());
     let tomorrow = later(Duration::from_secs(25 * 3600));
     let lost = || alone.seen_cas_lost(&both, tomorrow, tomorrow);
     assert!(lost().is_empty());
-    both.note_in_use(&judgement, tomorrow);
+    both.note_in_use(&verification, tomorrow);
     assert_eq!(lost().len(), 2);
 }

@@ -1,5 +1,5 @@
-//! Names of CAs that are written in other types of strings than in the CA's own certificate: Puppet Server writes the
-//! name of an imported CA anew in all that it signs. It is the same name, and everything else is as ever.
+//! CA names in other string types than in the CA's own certificate. Puppet Server encodes the name of an imported CA in
+//! its own way in every certificate that it signs. The name is the same, and all other checks apply.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
@@ -37,8 +37,8 @@ fn agents_of_an_imported_ca_are_verified_at_any_level() {
             let store = |serials: &[u64]| store_of(&bundle, &lists(serials));
             let agent = ca.agent("web01", 5);
             let (open, revoking) = (store(&[6]), store(&[5]));
-            let judgement = open.verify(std::slice::from_ref(&agent.der), now());
-            let name = judgement
+            let verification = open.verify(std::slice::from_ref(&agent.der), now());
+            let name = verification
                 .identity
                 .agent()
                 .map(|agent| agent.dn().to_owned());
@@ -46,10 +46,10 @@ fn agents_of_an_imported_ca_are_verified_at_any_level() {
                 name.as_deref(),
                 Some("CN=web01"),
                 "{:?}",
-                judgement.identity
+                verification.identity
             );
             assert_eq!(verdict(&revoking, &agent), Some(Reason::Revoked));
-            let again = revoking.reverify(&judgement, now());
+            let again = revoking.reverify(&verification, now());
             assert_eq!(reason(&again), Some(Reason::Revoked));
             assert!(open.check_member(&agent.der, now()).is_ok());
             assert!(revoking.check_member(&agent.der, now()).is_err());
@@ -128,11 +128,11 @@ fn a_crl_with_another_encoding_of_the_name_belongs_to_that_ca() {
     let agents = [4, 5].map(|serial| ca.agent("web01", serial));
     let known = store_of(&[&root.der, &ca.ca.der], &lists);
     assert!(known.warnings().is_empty(), "{:?}", known.warnings());
-    let told = agents.each_ref().map(|agent| verdict(&known, agent));
-    assert_eq!(told, [None, Some(Reason::Revoked)]);
+    let actual = agents.each_ref().map(|agent| verdict(&known, agent));
+    assert_eq!(actual, [None, Some(Reason::Revoked)]);
     let sent = store_of(&[&root.der], &lists);
-    let told = agents.map(|agent| reason(&sent.verify(&[agent.der, ca.ca.der.clone()], now())));
-    assert_eq!(told, [None, Some(Reason::Revoked)]);
+    let actual = agents.map(|agent| reason(&sent.verify(&[agent.der, ca.ca.der.clone()], now())));
+    assert_eq!(actual, [None, Some(Reason::Revoked)]);
 }
 
 #[test]
@@ -140,14 +140,14 @@ fn another_key_or_another_name_is_another_ca() {
     let ca = Spelled::root(printable);
     let store = store_of(&[&ca.ca.der], &[Some(ca.ca.crl(1, &[]))]);
     let forged = Spelled::root(printable).agent("web01", 5);
-    let judgement = store.verify(std::slice::from_ref(&forged.der), now());
-    assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
-    let told = format!("{:?}", judgement.identity);
+    let verification = store.verify(std::slice::from_ref(&forged.der), now());
+    assert_eq!(reason(&verification), Some(Reason::UnknownIssuer));
+    let actual = format!("{:?}", verification.identity);
     assert!(
-        told.contains("The CA's key did not sign this certificate"),
-        "{told}"
+        actual.contains("The CA's key did not sign this certificate"),
+        "{actual}"
     );
-    // The same key under names that read otherwise.
+    // The same key with names that differ.
     for name in [
         "puppet ca: x",
         "Puppet CA: y",
@@ -210,7 +210,7 @@ fn such_a_ca_must_pass_the_checks_of_every_ca() {
         let lists = [Some(root.crl(1, &[]))];
         let settings = unchecked(&["CN=Puppet CA: x"]);
         let lists: Vec<_> = lists.into_iter().flatten().collect();
-        // Sent beside, so that the bundle has no say in whether it is a CA.
+        // Sent by the client, so that the bundle does not decide whether it is a CA.
         let store = store_with(std::slice::from_ref(&root.der), &lists, &settings, None).unwrap();
         let chain = [ca.agent("web01", 5).der, ca.ca.der.clone()];
         assert_eq!(
@@ -256,10 +256,10 @@ fn further_from_the_root_names_must_match_byte_for_byte() {
         ],
     );
     let agent = ca.agent("web01", 5);
-    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
-    assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
-    let told = format!("{:?}", judgement.identity);
-    assert!(told.contains("directly below a root"), "{told}");
+    let verification = store.verify(std::slice::from_ref(&agent.der), now());
+    assert_eq!(reason(&verification), Some(Reason::UnknownIssuer));
+    let actual = format!("{:?}", verification.identity);
+    assert!(actual.contains("directly below a root"), "{actual}");
     let same = ca.agent_of(&[(DnType::CommonName, printable(NAME))], "web01");
     assert_eq!(verdict(&store, &same), None);
 }
@@ -281,7 +281,7 @@ fn name_of(value: DnValue) -> DistinguishedName {
     name
 }
 
-/// A CA, and its key once more to sign with under other spellings of its name.
+/// A CA, and its key to sign with other encodings of its name.
 struct Spelled {
     ca: TestCa,
     key_der: Vec<u8>,
@@ -324,7 +324,7 @@ impl Spelled {
         )
     }
 
-    /// A root of the same key that spells its name so.
+    /// A root with the same key and this encoding of the name.
     fn once_more(&self, name: DistinguishedName) -> Self {
         let mut params = ca_params(NAME);
         params.distinguished_name = name;
@@ -379,7 +379,7 @@ fn a_ca_with_two_encodings_of_its_name_has_one_crl() {
     for bundle in [[&old.ca, &renewed.ca], [&renewed.ca, &old.ca]] {
         let bundle = bundle.map(|ca| &ca.der);
         for (first, second) in [(&old, &renewed), (&renewed, &old)] {
-            // One of them has no list of its own, or an old one.
+            // One of them has no CRL of its own, or an old one.
             for stale in [None, Some(first.ca.crl(1, &[]))] {
                 let list = second.ca.crl(2, &[5]);
                 let lists = [stale, Some(list)];
@@ -390,11 +390,11 @@ fn a_ca_with_two_encodings_of_its_name_has_one_crl() {
                 let lenient = store_with(&ders, &lists, &settings, None).unwrap();
                 for store in [&strict, &lenient] {
                     for spelled in [NAME.into(), printable(NAME)] {
-                        let told = [4, 5].map(|serial| {
+                        let actual = [4, 5].map(|serial| {
                             let params = leaf_params("web01", serial);
                             verdict(store, &old.sign(&name_of(spelled.clone()), &params))
                         });
-                        assert_eq!(told, [None, Some(Reason::Revoked)], "{spelled:?}");
+                        assert_eq!(actual, [None, Some(Reason::Revoked)], "{spelled:?}");
                     }
                 }
             }
@@ -415,11 +415,11 @@ fn sending_a_ca_with_another_encoding_does_not_evade_its_crl() {
         for bundle in [vec![&root.der], vec![&root.der, &ca.ca.der]] {
             let bundle: Vec<_> = bundle.into_iter().cloned().collect();
             let store = store_with(&bundle, &lists, &settings, None).unwrap();
-            let told = [4, 5].map(|serial| {
+            let actual = [4, 5].map(|serial| {
                 let chain = [ca.agent("web01", serial).der, again.der.clone()];
                 reason(&store.verify(&chain, now()))
             });
-            assert_eq!(told, [None, Some(Reason::Revoked)], "{bundle:?}");
+            assert_eq!(actual, [None, Some(Reason::Revoked)], "{bundle:?}");
         }
     }
 }
@@ -436,8 +436,8 @@ fn a_self_issued_root_certificate_does_not_evade_a_crl() {
         let store = store_with(&bundle, &[root.ca.crl(1, &[5])], &settings, None).unwrap();
         for beside in [&again.der, &twin.ca.der] {
             let chain = [root.agent("web01", 5).der, beside.clone()];
-            let told = reason(&store.verify(&chain, now()));
-            assert_eq!(told, Some(Reason::Revoked));
+            let actual = reason(&store.verify(&chain, now()));
+            assert_eq!(actual, Some(Reason::Revoked));
         }
     }
 }

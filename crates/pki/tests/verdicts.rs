@@ -20,20 +20,23 @@ use support::*;
 fn a_leaf_sent_alone_is_verified_through_the_bundles_intermediate() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01.example.com", 5);
-    let judgement = puppet.store().verify(&[agent.der], now());
-    let agent = judgement.identity.agent().expect("verified");
+    let verification = puppet.store().verify(&[agent.der], now());
+    let agent = verification.identity.agent().expect("verified");
     assert_eq!(agent.dn(), "CN=web01.example.com");
-    assert_eq!(judgement.chain.unwrap().earliest_end(), at(2_177_452_800));
+    assert_eq!(
+        verification.chain.unwrap().earliest_end(),
+        at(2_177_452_800)
+    );
 }
 
 #[test]
 fn an_invalid_certificate_is_not_anonymous_and_no_certificate_is_not_verified() {
     let puppet = Puppet::new();
-    let judgement = puppet.store().verify(&[], now());
-    assert!(matches!(judgement.identity, ClientIdentity::Anonymous));
+    let verification = puppet.store().verify(&[], now());
+    assert!(matches!(verification.identity, ClientIdentity::Anonymous));
     let garbage = CertificateDer::from(b"garbage".to_vec());
-    let judgement = puppet.store().verify(&[garbage], now());
-    assert_eq!(reason(&judgement), Some(Reason::Malformed));
+    let verification = puppet.store().verify(&[garbage], now());
+    assert_eq!(reason(&verification), Some(Reason::Malformed));
 }
 
 #[test]
@@ -141,10 +144,10 @@ fn a_forged_issuer_is_a_bad_signature_and_an_unknown_one_an_unknown_issuer() {
 fn a_refusal_of_another_cas_agent_names_the_trusted_cas() {
     let puppet = Puppet::new();
     let text = |leaf: &Leaf| {
-        let judgement = puppet
+        let verification = puppet
             .store()
             .verify(std::slice::from_ref(&leaf.der), now());
-        refusal(&judgement).text()
+        refusal(&verification).text()
     };
     let stranger = text(&TestCa::root("elsewhere").agent("web01", 5));
     assert!(
@@ -213,8 +216,8 @@ fn a_path_with_too_many_cas_is_too_deep() {
         .chain(cas.iter().rev().map(|ca| ca.der.clone()))
         .collect();
     let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-    let judgement = store.verify(&sent, now());
-    assert_eq!(reason(&judgement), Some(Reason::Depth));
+    let verification = store.verify(&sent, now());
+    assert_eq!(reason(&verification), Some(Reason::Depth));
 }
 
 #[test]
@@ -232,10 +235,10 @@ fn an_agent_cannot_issue_certificates() {
             &rcgen::Issuer::new(params, KeyPair::from_pem(&key.serialize_pem()).unwrap()),
         )
         .unwrap();
-    let judgement = puppet
+    let verification = puppet
         .store()
         .verify(&[forged.der().clone(), agent.der], now());
-    assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
+    assert_eq!(reason(&verification), Some(Reason::PathConstraint));
 }
 
 #[test]
@@ -247,8 +250,8 @@ fn a_ca_without_the_usage_to_sign_certificates_issues_none() {
         .ca
         .intermediate_with(params, KeyPair::generate().unwrap(), 7);
     let agent = sub.agent("web01", 5);
-    let judgement = puppet.store().verify(&[agent.der, sub.der], now());
-    assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
+    let verification = puppet.store().verify(&[agent.der, sub.der], now());
+    assert_eq!(reason(&verification), Some(Reason::PathConstraint));
 }
 
 #[test]
@@ -315,12 +318,12 @@ fn an_expired_anchor_is_refused_although_webpki_accepts_it() {
         params.not_after = date_time_ymd(change.1, 1, 1);
         let root = TestCa::root_with(params, KeyPair::generate().unwrap());
         let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
-        let judgement = store.verify(&[root.agent("web01", 5).der], now());
-        assert_eq!(reason(&judgement), Some(expected));
+        let verification = store.verify(&[root.agent("web01", 5).der], now());
+        assert_eq!(reason(&verification), Some(expected));
         assert!(
-            refusal(&judgement).help.contains("CN=root"),
+            refusal(&verification).help.contains("CN=root"),
             "{:?}",
-            refusal(&judgement)
+            refusal(&verification)
         );
     }
 }
@@ -367,16 +370,16 @@ fn an_intermediate_revoked_by_the_roots_crl_verifies_no_agent() {
     let agent = puppet.ca.agent("web01", 5);
     let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
     let store = store(&puppet.bundle(), &crls).unwrap();
-    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
-    assert_eq!(reason(&judgement), Some(Reason::Revoked));
+    let verification = store.verify(std::slice::from_ref(&agent.der), now());
+    assert_eq!(reason(&verification), Some(Reason::Revoked));
     assert!(
-        refusal(&judgement)
+        refusal(&verification)
             .certificate
             .contains("CN=Puppet CA: test")
     );
-    // Sending the intermediate along changes nothing.
-    let judgement = store.verify(&[agent.der, puppet.ca.der.clone()], now());
-    assert_eq!(reason(&judgement), Some(Reason::Revoked));
+    // Sending the intermediate too changes nothing.
+    let verification = store.verify(&[agent.der, puppet.ca.der.clone()], now());
+    assert_eq!(reason(&verification), Some(Reason::Revoked));
 }
 
 #[test]
@@ -411,9 +414,9 @@ fn a_reissued_intermediate_is_used_whether_it_is_in_the_bundle_or_sent() {
     assert_eq!(verdict(&with(&[&root, &second]), &agent), None);
     let old = with(&[&root, &first]);
     assert_eq!(verdict(&old, &agent), Some(Reason::CaExpired));
-    // A client may bring the new one itself.
-    let judgement = old.verify(&[agent.der, second.der], now());
-    assert_eq!(reason(&judgement), None);
+    // A client may send the new one itself.
+    let verification = old.verify(&[agent.der, second.der], now());
+    assert_eq!(reason(&verification), None);
 }
 
 #[test]
@@ -428,23 +431,23 @@ fn any_path_of_a_cross_signed_ca_is_enough_and_each_uses_its_own_crls() {
     for (bundle, of_old, serials, expected) in [
         (&[&old, &cross][..], &calm, &[][..], None),
         (&[&old, &cross], &revoking, &[], Some(Reason::Revoked)),
-        // Trusted by itself, it does not need the other.
+        // As an anchor, it does not need the other certificate.
         (&[&old, &cross, &new], &revoking, &[], None),
         (&[&new], &revoking, &[], None),
-        // One key under one name is one issuer, whoever vouches for it.
+        // One key with one name is one issuer, whichever CA certifies it.
         (&[&old, &cross, &new], &calm, &[5], Some(Reason::Revoked)),
         (&[&old, &cross], &calm, &[5], Some(Reason::Revoked)),
     ] {
         let bundle: Vec<_> = bundle.iter().map(|ca| ca.der.clone()).collect();
         let store = store(&bundle, &[of_old.clone(), new.crl(1, serials)]).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{} CAs", bundle.len());
-        // It changes nothing that the client brings the way by the old one.
+        // Sending the path through the old CA changes nothing.
         let chain = [agent.der.clone(), cross.der.clone()];
         assert_eq!(reason(&store.verify(&chain, now())), expected);
     }
 }
 
-/// A CA as Puppet 2 and 3 made it, and an agent of it (ssl-fixtures/README.md).
+/// A CA in the format of Puppet 2 and 3, and an agent of it (ssl-fixtures/README.md).
 #[test]
 fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
     let [ca, agent] = [OLD_CA, OLD_AGENT].map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
@@ -453,19 +456,19 @@ fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
         crls: vec![Named::new("crl.pem", crl.to_vec())],
         ..TrustMaterial::default()
     };
-    let judge = |crl: &[u8], settings: &TrustSettings| {
+    let verify = |crl: &[u8], settings: &TrustSettings| {
         let identity = identity::IdentitySettings::default();
         let store = TrustStore::build(&material(crl), settings, &identity, None).unwrap();
         reason(&store.verify(&[agent.clone(), ca.clone()], now()))
     };
     let strict = TrustSettings::default();
-    assert_eq!(judge(OLD_CRL, &strict), Some(Reason::UnsupportedAlgorithm));
+    assert_eq!(verify(OLD_CRL, &strict), Some(Reason::UnsupportedAlgorithm));
     let named = TrustSettings {
         legacy_signatures: vec!["CN=Puppet CA: old.lab.test".into()],
         ..TrustSettings::default()
     };
-    assert_eq!(judge(OLD_CRL, &named), None);
-    assert_eq!(judge(OLD_CRL_REVOKED, &named), Some(Reason::Revoked));
+    assert_eq!(verify(OLD_CRL, &named), None);
+    assert_eq!(verify(OLD_CRL_REVOKED, &named), Some(Reason::Revoked));
 }
 
 #[test]
@@ -484,7 +487,7 @@ fn a_missing_crl_refuses_unless_unchecked_names_the_issuer() {
     ] {
         let store = store_with(&puppet.bundle(), crls, &unchecked(entries), None).unwrap();
         assert_eq!(verdict(&store, &agent), expected, "{entries:?}");
-        // What a CRL does say counts, whatever is unchecked.
+        // A revocation counts, even for an unchecked issuer.
         if !crls.is_empty() {
             assert_eq!(
                 verdict(&store, &revoked),
@@ -495,7 +498,7 @@ fn a_missing_crl_refuses_unless_unchecked_names_the_issuer() {
     }
 }
 
-/// Said where another certificate would not help the agent.
+/// Part of the message if another certificate would not help the agent.
 const NOT_THE_AGENT: &str = "Nothing is wrong with the agent's certificate";
 
 #[test]
@@ -520,8 +523,8 @@ fn the_policy_decides_whether_an_expired_crl_is_used() {
 
     let rejecting = store_with(&bundle, &crls, &rejecting(), None).unwrap();
     assert_eq!(verdict(&rejecting, &agent), Some(Reason::CrlExpired));
-    let judgement = rejecting.verify(std::slice::from_ref(&agent.der), now());
-    let help = &refusal(&judgement).help;
+    let verification = rejecting.verify(std::slice::from_ref(&agent.der), now());
+    let help = &refusal(&verification).help;
     for words in ["number 1, expired on 20", NOT_THE_AGENT] {
         assert!(help.contains(words), "{words:?}: {help}");
     }
@@ -586,7 +589,7 @@ fn an_intermediate_of_an_unusable_root_is_not_an_anchor() {
     let below = above.intermediate("below", 8);
     let agents = [&above, &below].map(|ca| ca.agent("web01", 5));
     let crls = [&odd, &above, &below, &other].map(|ca| ca.crl(1, &[]));
-    // Below stands first: it is found to be without an issuer only once the other has gone.
+    // The lower CA comes first: it loses its issuer only after the other CA is removed.
     let unusable = [&below, &above, &odd].map(|ca| ca.der.clone());
     let bundle = [&unusable[..], std::slice::from_ref(&other.der)].concat();
     let store_beside = store(&bundle, &crls).unwrap();
@@ -598,18 +601,18 @@ fn an_intermediate_of_an_unusable_root_is_not_an_anchor() {
             store_beside.warnings()
         );
     }
-    let told = store_beside.warnings().join("\n");
+    let actual = store_beside.warnings().join("\n");
     for words in [
         "block 3 is not used as a CA: ",
         "block 2 is not used as a CA: its issuer CN=odd is in the bundle but is not a valid CA",
         "block 1 is not used as a CA: its issuer CN=above is in the bundle but is not a valid CA",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(actual.contains(words), "{words}: {actual}");
     }
     let alone = store(&unusable, &crls).unwrap_err();
     assert_eq!(alone.len(), 4, "{alone:?}");
     assert_eq!(alone[3], PkiProblem::NoCa);
-    // Without that root it is as an intermediate that somebody trusts by itself.
+    // Without that root it is an intermediate that the operator trusts as an anchor.
     assert_eq!(
         verdict(&store(&unusable[..2], &crls).unwrap(), &agents[1]),
         None
@@ -646,7 +649,7 @@ fn the_crl_of_a_ca_that_the_client_sends_is_used_from_the_first_path() {
         Some(Reason::CrlMissing)
     );
 
-    // Another CA of that name is no help, nor harm.
+    // Another CA with that name neither helps nor harms.
     crls.push(TestCa::root("sub").crl(99, &[5]));
     crls.push(sub.crl(1, &[]));
     crls.push(sub.crl(2, &[9]));
@@ -675,7 +678,7 @@ fn unrelated_certificates_in_a_good_chain_change_nothing() {
         puppet.root.der.clone(),
     ];
     assert_eq!(reason(&puppet.store().verify(&chain, now())), None);
-    // Nor do they give the reason.
+    // Nor do they determine the reason.
     let unknown = TestCa::root("elsewhere").agent("web01", 5);
     let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
     assert_eq!(
@@ -721,8 +724,8 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
     let before = store(&puppet.bundle(), &puppet.crls(1, &[])).unwrap();
-    let judgement = before.verify(&[agent.der], now());
-    assert!(judgement.is_current(before.generation(), now()));
+    let verification = before.verify(&[agent.der], now());
+    assert!(verification.is_current(before.generation(), now()));
 
     let after = store_with(
         &puppet.bundle(),
@@ -731,18 +734,18 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
         Some(&before),
     )
     .unwrap();
-    assert!(!judgement.is_current(after.generation(), now()));
-    let again = after.reverify(&judgement, now());
+    assert!(!verification.is_current(after.generation(), now()));
+    let again = after.reverify(&verification, now());
     assert_eq!(reason(&again), None);
     assert!(again.is_current(after.generation(), now()));
-    // By its links alone: the agent, and the headers made of it, are the same value.
+    // Only the links are checked: the agent and its header values are the same object.
     let same = |a: &pki::ChainVerification, b: &pki::ChainVerification| {
         std::sync::Arc::ptr_eq(
             a.chain.as_ref().unwrap().agent(),
             b.chain.as_ref().unwrap().agent(),
         )
     };
-    assert!(same(&judgement, &again));
+    assert!(same(&verification, &again));
 
     let revoking = store_with(
         &puppet.bundle(),
@@ -753,7 +756,7 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
     .unwrap();
     let refused = revoking.reverify(&again, now());
     assert_eq!(reason(&refused), Some(Reason::Revoked));
-    // Un-revoking takes a newer list, and then a refused connection sees it as a new one would.
+    // Only a newer CRL drops a revocation. A refused connection then gets the verdict of a new one.
     let back = store_with(
         &puppet.bundle(),
         &puppet.crls(4, &[]),
@@ -768,7 +771,7 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
 fn a_new_root_crl_revokes_the_intermediate_of_a_verified_chain() {
     let puppet = Puppet::new();
     let before = puppet.store();
-    let judgement = before.verify(&[puppet.ca.agent("web01", 5).der], now());
+    let verification = before.verify(&[puppet.ca.agent("web01", 5).der], now());
     let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
     let after = store_with(
         &puppet.bundle(),
@@ -778,7 +781,7 @@ fn a_new_root_crl_revokes_the_intermediate_of_a_verified_chain() {
     )
     .unwrap();
     assert_eq!(
-        reason(&after.reverify(&judgement, now())),
+        reason(&after.reverify(&verification, now())),
         Some(Reason::Revoked)
     );
 }
@@ -787,7 +790,7 @@ fn a_new_root_crl_revokes_the_intermediate_of_a_verified_chain() {
 fn a_changed_bundle_or_policy_builds_new_paths() {
     let puppet = Puppet::new();
     let before = puppet.store();
-    let judgement = before.verify(&[puppet.ca.agent("web01", 5).der], now());
+    let verification = before.verify(&[puppet.ca.agent("web01", 5).der], now());
     let other = TestCa::root("other");
     let after = store_with(
         std::slice::from_ref(&other.der),
@@ -796,7 +799,7 @@ fn a_changed_bundle_or_policy_builds_new_paths() {
         Some(&before),
     );
     assert_eq!(
-        reason(&after.unwrap().reverify(&judgement, now())),
+        reason(&after.unwrap().reverify(&verification, now())),
         Some(Reason::UnknownIssuer)
     );
     let shallow = TrustSettings {
@@ -811,7 +814,7 @@ fn a_changed_bundle_or_policy_builds_new_paths() {
     )
     .unwrap();
     assert_eq!(
-        reason(&after.reverify(&judgement, now())),
+        reason(&after.reverify(&verification, now())),
         Some(Reason::Depth)
     );
 }
@@ -823,25 +826,25 @@ fn a_verdict_ends_with_the_earliest_certificate_or_rejecting_crl() {
     let agent = root.agent("web01", 5);
     let in_2039 = 2_177_452_800;
     let store = store(&bundle, &[root.crl_until(1, &[], 2035)]).unwrap();
-    let judgement = store.verify(std::slice::from_ref(&agent.der), now());
-    assert!(judgement.is_current(1, at(in_2039)));
-    assert!(!judgement.is_current(1, at(in_2039 + 1)));
+    let verification = store.verify(std::slice::from_ref(&agent.der), now());
+    assert!(verification.is_current(1, at(in_2039)));
+    assert!(!verification.is_current(1, at(in_2039 + 1)));
     assert_eq!(
-        reason(&store.reverify(&judgement, at(in_2039 + 1))),
+        reason(&store.reverify(&verification, at(in_2039 + 1))),
         Some(Reason::Expired)
     );
     assert_eq!(
-        reason(&store.reverify(&judgement, at(IN_2041))),
+        reason(&store.reverify(&verification, at(IN_2041))),
         Some(Reason::Expired)
     );
 
     let in_2035 = 2_051_222_400;
     let store = store_with(&bundle, &[root.crl_until(1, &[], 2035)], &rejecting(), None).unwrap();
-    let judgement = store.verify(&[agent.der], now());
-    assert!(judgement.is_current(1, at(in_2035)));
-    assert!(!judgement.is_current(1, at(in_2035 + 1)));
+    let verification = store.verify(&[agent.der], now());
+    assert!(verification.is_current(1, at(in_2035)));
+    assert!(!verification.is_current(1, at(in_2035 + 1)));
     assert_eq!(
-        reason(&store.reverify(&judgement, at(in_2035 + 1))),
+        reason(&store.reverify(&verification, at(in_2035 + 1))),
         Some(Reason::CrlExpired)
     );
 }
@@ -879,7 +882,7 @@ fn the_generation_increases_only_with_a_change() {
         Some(&first),
     )
     .unwrap();
-    // The CRLs are signed anew by ECDSA, so their bytes differ: build from the same bytes to see no change.
+    // ECDSA signatures differ each time, so the same bytes are needed for a store without a change.
     assert_eq!((first.generation(), same.generation()), (1, 2));
     let crls = puppet.crls(2, &[]);
     let one = store_with(&puppet.bundle(), &crls, &settings, Some(&same)).unwrap();
@@ -1024,10 +1027,10 @@ fn sixty_four_crls_of_unknown_issuers_are_stored() {
     crls.extend(strangers.map(|stranger| stranger.crl(1, &[7])));
     let store = store(&puppet.bundle(), &crls).unwrap();
     assert_eq!(store.status(now()).strays.len(), 64);
-    let told =
+    let is_warning =
         |warning: &&String| warning.contains("is not used") && warning.contains("stranger 64");
-    assert_eq!(store.warnings().iter().filter(told).count(), 1);
-    // Those of the bundle count, whatever else there is.
+    assert_eq!(store.warnings().iter().filter(is_warning).count(), 1);
+    // The CAs of the bundle are used, whatever else is sent.
     let agent = puppet.ca.agent("web01", 5);
     assert_eq!(verdict(&store, &agent), Some(Reason::Revoked));
 }
@@ -1044,7 +1047,7 @@ fn a_crl_of_a_ca_that_may_not_sign_crls_is_not_used() {
     let root = TestCa::root_with(params, key);
     let bundle = [root.der.clone()];
     assert!(store(&bundle, &[signer.crl(1, &[])]).is_err());
-    // Nor does one that the client sends.
+    // Nor does a CRL of a CA that the client sends.
     let puppet = Puppet::new();
     let mut params = ca_params("sub");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -1057,12 +1060,12 @@ fn a_crl_of_a_ca_that_may_not_sign_crls_is_not_used() {
     let crls = [puppet.crls(1, &[]), vec![signer.crl(1, &[])]].concat();
     let store = store(&puppet.bundle(), &crls).unwrap();
     assert_eq!(store.status(now()).strays.len(), 1);
-    let judgement = store.verify(&[sub.agent("web01", 5).der, sub.der.clone()], now());
-    assert_eq!(reason(&judgement), Some(Reason::CrlMissing));
+    let verification = store.verify(&[sub.agent("web01", 5).der, sub.der.clone()], now());
+    assert_eq!(reason(&verification), Some(Reason::CrlMissing));
 }
 
-/// RUSTSEC-2026-0104: webpki before 0.103.13 could be made to panic by a CRL. Ours is another reader; it is shown
-/// every prefix of a CRL, and the CRL with each byte changed.
+/// RUSTSEC-2026-0104: a CRL could make webpki before 0.103.13 panic. The proxy has its own parser, which gets every
+/// prefix of a CRL, and the CRL with each byte altered.
 #[test]
 fn rustsec_2026_0104_no_crl_makes_the_reader_panic() {
     let root = TestCa::root("root");
@@ -1104,8 +1107,8 @@ fn no_certificate_makes_verification_panic_and_no_altered_one_is_verified() {
     }
 }
 
-/// RUSTSEC-2026-0049: a CRL was not matched to certificates with several distribution points. Ours is found by
-/// issuer alone.
+/// RUSTSEC-2026-0049: webpki did not match a CRL to certificates with several distribution points. The proxy finds a
+/// CRL only by its issuer.
 #[test]
 fn rustsec_2026_0049_distribution_points_hide_no_crl() {
     let root = TestCa::root("root");
@@ -1119,7 +1122,7 @@ fn rustsec_2026_0049_distribution_points_hide_no_crl() {
     assert_eq!(verdict(&store, &root.sign(params)), Some(Reason::Revoked));
 }
 
-/// RUSTSEC-2026-0098 (URI names) and RUSTSEC-2026-0099 (wildcard names) slipped past name constraints.
+/// RUSTSEC-2026-0098 (URI names) and RUSTSEC-2026-0099 (wildcard names) bypassed name constraints.
 #[test]
 fn rustsec_2026_0098_and_0099_name_constraints_hold_for_uris_and_wildcards() {
     let root = TestCa::root("root");
@@ -1186,7 +1189,7 @@ fn a_refusal_contains_the_certificate_its_dates_and_the_commands() {
     );
 }
 
-/// What comes before any other advice where a date is at fault: the clock may be wrong, not the certificate.
+/// Comes before any other advice if a date is at fault: the clock may be wrong instead of the certificate.
 const CLOCKS: &str = "First, check the clocks of the agent and of the proxy. ";
 
 #[test]
@@ -1244,7 +1247,7 @@ fn a_refusal_puts_only_names_that_a_puppet_ca_signs_into_commands() {
 }
 
 #[test]
-fn a_revoked_ca_is_no_reason_to_renew_an_agents_certificate() {
+fn a_refusal_because_of_a_revoked_ca_does_not_advise_a_new_certificate() {
     let puppet = Puppet::new();
     let crls = [puppet.ca.crl(7, &[]), puppet.root.crl(8, &[2])];
     let store = store(&puppet.bundle(), &crls).unwrap();
@@ -1321,7 +1324,7 @@ fn the_status_changes_at_the_exact_second() {
 #[test]
 fn an_unverifiable_key_gives_no_identity() {
     let puppet = Puppet::new();
-    // An agent's certificate whose key says it is of a kind that nobody here knows.
+    // An agent's certificate with an unknown kind of key.
     let agent = puppet.ca.agent("web01", 5);
     let point = agent.key.der_bytes();
     let mut bytes = agent.der.to_vec();
@@ -1329,10 +1332,10 @@ fn an_unverifiable_key_gives_no_identity() {
         .windows(point.len())
         .position(|window| window == point)
         .unwrap();
-    // The curve's OID stands just before the bit string's tag, length and unused-bits byte.
+    // The curve's OID is right before the bit string's tag, length and unused-bits byte.
     bytes[place - 4] ^= 0x01;
-    let judgement = puppet.store().verify(&[bytes.into()], now());
-    assert_eq!(reason(&judgement), Some(Reason::UnsupportedAlgorithm));
+    let verification = puppet.store().verify(&[bytes.into()], now());
+    assert_eq!(reason(&verification), Some(Reason::UnsupportedAlgorithm));
 }
 
 const OLD_CA: &[u8] = include_bytes!("../../../ssl-fixtures/old-ca.pem");
@@ -1350,8 +1353,8 @@ fn a_future_intermediate_is_reported_as_not_yet_valid() {
         &[ca.der.clone(), root.der.clone()],
         &[ca.crl(1, &[]), root.crl(1, &[])],
     );
-    let judgement = store.unwrap().verify(&[ca.agent("web01", 5).der], now());
-    let refusal = refusal(&judgement);
+    let verification = store.unwrap().verify(&[ca.agent("web01", 5).der], now());
+    let refusal = refusal(&verification);
     assert_eq!(refusal.reason, Reason::CaNotYetValid);
     assert!(
         refusal.help.contains("valid 2035-01-01T00:00:00Z"),
@@ -1377,14 +1380,14 @@ fn a_ca_without_a_name_issues_no_certificate() {
     )
     .unwrap();
     let by_nameless = nameless.agent("web01", 5).der;
-    let judgement = store.verify(&[by_nameless, nameless.der.clone()], now());
-    assert_eq!(reason(&judgement), Some(Reason::Malformed));
-    assert!(refusal(&judgement).help.contains("Its issuer is empty."));
+    let verification = store.verify(&[by_nameless, nameless.der.clone()], now());
+    assert_eq!(reason(&verification), Some(Reason::Malformed));
+    assert!(refusal(&verification).help.contains("Its issuer is empty."));
     let below_it = below.agent("web01", 5).der;
-    let judgement = store.verify(&[below_it, below.der, nameless.der], now());
-    assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
+    let verification = store.verify(&[below_it, below.der, nameless.der], now());
+    assert_eq!(reason(&verification), Some(Reason::PathConstraint));
     assert!(
-        refusal(&judgement)
+        refusal(&verification)
             .help
             .contains("A CA above it has an empty name.")
     );
@@ -1392,7 +1395,7 @@ fn a_ca_without_a_name_issues_no_certificate() {
 
 #[test]
 fn of_several_paths_the_refusal_reports_the_fault_that_the_user_can_fix() {
-    // The same CA by two roots: one path is revoked, the other too long.
+    // The same CA under two roots: one path is revoked, the other too long.
     let (root, other) = (TestCa::root("root"), TestCa::root("other"));
     let key = || KeyPair::from_pem(include_str!("keys/sec1.pem")).unwrap();
     let revoked = root.intermediate_with(ca_params("ca"), key(), 7);
@@ -1437,9 +1440,9 @@ fn the_expired_ca_is_named_and_not_one_in_its_first_or_last_second() {
     let store = store(&bundle, &crls).unwrap();
     assert_eq!(verdict(&store, &ending.agent("web01", 5)), None);
     assert_eq!(verdict(&store, &beginning.agent("web01", 5)), None);
-    let judgement = store.verify(&[over.agent("web01", 5).der], now());
+    let verification = store.verify(&[over.agent("web01", 5).der], now());
     assert!(
-        refusal(&judgement)
+        refusal(&verification)
             .help
             .contains("The CA certificate is CN=over,")
     );

@@ -1,4 +1,4 @@
-//! Lists by their bytes: which are judged by, which of two is the newer, and what is found on them.
+//! CRLs as bytes: which are usable, which of two is newer, and which serials they contain.
 
 use rustls_pki_types::UnixTime;
 
@@ -36,7 +36,7 @@ fn entry(serial: &[u8], extensions: &[u8]) -> Vec<u8> {
     tlv(0x30, &[&tlv(0x02, &[serial]), FROM, &extensions])
 }
 
-/// A list of these fields behind its version; nobody here looks at its signature.
+/// A CRL with these fields after its version. These tests do not check its signature.
 fn list(version: &[u8], fields: &[&[u8]]) -> Vec<u8> {
     let algorithm = tlv(0x30, &[&[0x06, 0x03, 0x2b, 0x65, 0x70]]);
     let issuer = tlv(0x30, &[]);
@@ -46,7 +46,7 @@ fn list(version: &[u8], fields: &[&[u8]]) -> Vec<u8> {
 
 const VERSION_2: &[u8] = &[0x02, 1, 1];
 
-/// A list with these extensions and entries.
+/// A CRL with these extensions and entries.
 fn with(extensions: &[u8], entries: &[u8]) -> Result<Crl, CrlError> {
     let extensions = tlv(0xa0, &[&tlv(0x30, &[extensions])]);
     let entries = match entries {
@@ -213,7 +213,7 @@ fn serials_are_found_by_value_whatever_their_length_and_order() {
         .flat_map(|length| (1..=7_u8).map(move |digit| vec![digit * 16; usize::from(length)]))
         .collect();
     let listed: Vec<&[u8]> = serials.iter().rev().map(Vec::as_slice).collect();
-    // Lists here are short: each length by itself.
+    // CRLs here are short, so each length takes one byte.
     for length in 1..=9 {
         let of_length: Vec<&[u8]> = listed
             .iter()

@@ -7,11 +7,11 @@ fn a_constraint_is_one_address_or_a_host_or_the_hosts_below_it() {
     for (base, address, holds) in [
         ("root@example.com", "root@example.com", true),
         ("root@example.com", "root@EXAMPLE.com", true),
-        // RFC 5280, 7.5: cases differ before the sign.
+        // RFC 5280, 7.5: the part before the `@` is case-sensitive.
         ("root@example.com", "Root@example.com", false),
         ("root@example.com", "root@www.example.com", false),
         ("root@example.com", "toor@example.com", false),
-        // An asterisk is a letter like others.
+        // An asterisk is an ordinary character.
         ("*@example.com", "*@example.com", true),
         ("*@example.com", "root@example.com", false),
         ("root*@example.com", "root*@example.com", true),
@@ -68,7 +68,7 @@ fn invalid_addresses_are_refused() {
         "rööt@example.com".as_bytes(),
     ] {
         assert_eq!(Mailbox::read(address), None, "{address:?}");
-        // Nor is it a constraint on one.
+        // Nor is it valid in a constraint.
         if address.contains(&b'@') {
             assert_eq!(Subtree::read(address), None, "{address:?}");
         }
@@ -119,7 +119,7 @@ fn constraints_are_parsed_only_in_the_encoding_of_rfc_5280() {
         permitted(&subtree(&element(0xa1, b"example.com"))),
         permitted(&subtree(&element(0x89, b"example.com"))),
         permitted(&subtree(&element(0x16, b"example.com"))),
-        // A third list, or the second before the first.
+        // A third list, or the second list before the first.
         element(der::SEQUENCE, &element(0xa2, &subtree(&base))),
         element(
             der::SEQUENCE,
@@ -153,7 +153,7 @@ fn alternative_names_have_only_the_nine_forms() {
             [b""; 0]
         );
     }
-    // An address is never constructed, a name of a host neither, and there is no tenth form.
+    // Neither an address nor a host name is constructed, and there is no tenth form.
     for tag in [0xa1, 0xa2, 0x89, 0x16] {
         let odd = names(&element(tag, b"root@example.com"));
         assert!(alternative_addresses(Some(&odd)).is_err(), "{tag:02x}");
@@ -176,7 +176,7 @@ fn every_subtree_is_parsed_before_any_is_used() {
     assert_eq!(check(&[b"example.org", b"root@example.com"], &[]), Ok(()));
     assert_eq!(check(&[], &[b".example.com", b"example.org"]), Ok(()));
     assert_eq!(check(&[b"example.org", b".example.com"], &[]), refused);
-    // What is excluded stays so, whatever is permitted.
+    // An excluded address stays excluded, whatever is permitted.
     assert_eq!(check(&[b"example.com"], &[b"root@example.com"]), refused);
     assert_eq!(check(&[], &[b"example.org", b"example.com"]), refused);
     for unreadable in [&b""[..], b"a@b@example.com", b"\xe4.example.com"] {

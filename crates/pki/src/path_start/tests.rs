@@ -1,4 +1,5 @@
-//! Which certificates are a start, whatever webpki has said before; whole chains are in the crate's `tests/first_step.rs`.
+//! Which certificates are starts, whatever webpki reported before. The crate's `tests/path_start.rs` tests whole
+//! chains.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ fn certificates_that_are_not_cas_or_not_signed_by_the_anchor_are_not_starts() {
     let root = Root::new();
     let starts = |params: CertificateParams| root.steps_at(&[&root.signs(params)], IN_2030);
     assert_eq!(starts(constraining()), 1);
-    // webpki needs no help with it.
+    // webpki accepts this one by itself.
     assert_eq!(starts(params("sub")), 0);
     for is_ca in [IsCa::NoCa, IsCa::ExplicitNoCa] {
         let mut params = constraining();
@@ -41,7 +42,7 @@ fn certificates_that_are_not_cas_or_not_signed_by_the_anchor_are_not_starts() {
     let mut params = constraining();
     params.custom_extensions.push(unknown);
     assert_eq!(starts(params), 0);
-    // Another key of the root's name has signed it.
+    // Signed by another key with the root's name.
     let other = Root::new().signs(constraining());
     assert_eq!(root.steps_at(&[&other], IN_2030), 0);
 }
@@ -76,8 +77,8 @@ fn the_path_length_limits_the_cas_that_follow() {
         let bundle = root.bundle();
         let ders = [root.signs(params).der().clone(), again.der().clone()];
         let starts = PathStart::all(&bundle, &ders, at(IN_2030));
-        let told = starts[0].admits(&below(others, agains));
-        assert_eq!(told, admitted, "{length:?} {others} {agains}");
+        let actual = starts[0].admits(&below(others, agains));
+        assert_eq!(actual, admitted, "{length:?} {others} {agains}");
     }
 }
 
@@ -91,11 +92,11 @@ fn basic_constraints_are_read_strictly() {
         (&[0x30, 3, 1, 1, 0x00], Err(())),
         (&[0x30, 3, 1, 1, 0x01], Err(())),
         (&[0x30, 3, 2, 1, 1], Err(())),
-        // Negative, over what one byte holds, or nothing.
+        // Negative, larger than one byte, or empty.
         (&[0x30, 6, 1, 1, 0xff, 2, 1, 0x80], Err(())),
         (&[0x30, 7, 1, 1, 0xff, 2, 2, 0, 0x80], Err(())),
         (&[0x30, 5, 1, 1, 0xff, 2, 0], Err(())),
-        // More than there has to be.
+        // An additional element.
         (&[0x30, 9, 1, 1, 0xff, 2, 1, 0, 2, 1, 0], Err(())),
         (&[0x30, 3, 1, 1, 0xff, 0], Err(())),
     ] {
@@ -111,7 +112,7 @@ fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
 }
 
-/// A CA that is trusted.
+/// A trusted CA.
 struct Root {
     certificate: Made,
     issuer: Issuer<'static, KeyPair>,
@@ -159,7 +160,7 @@ fn with_length(length: u8) -> CertificateParams {
     params
 }
 
-/// A CA for addresses at `a` alone.
+/// A CA only for addresses at `a`.
 fn constraining() -> CertificateParams {
     let content = vec![0x30, 7, 0xa0, 5, 0x30, 3, 0x81, 1, b'a'];
     let extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], content);

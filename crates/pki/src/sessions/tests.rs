@@ -1,4 +1,4 @@
-//! Keys and tickets at times that are arguments: lives, rotations, and what opens nothing.
+//! Keys and tickets at given times: lifetimes, rotation, and tickets that are not accepted.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn resumption_never_extends_a_session() {
         assert_eq!(
             u64::from(resumed.left(now)),
             (10_500 - now) / 1000,
-            "what is left is told"
+            "the rest of the lifetime is the hint"
         );
     }
     assert_eq!(connection(&keys).open(&ticket, 10_500), None);
@@ -71,7 +71,7 @@ fn a_key_opens_no_ticket_two_lifetimes_after_it_was_made() {
     assert_eq!(rotated.current.since, 10_000);
     assert_eq!(rotated.previous.map(|key| key.since), Some(0));
     assert_eq!(held(20_000).previous.map(|key| key.since), Some(10_000));
-    // Nobody came for long.
+    // No client connected for a long time.
     assert!(held(90_000).previous.is_none());
 }
 
@@ -97,7 +97,7 @@ fn a_ticket_of_tls_1_2_is_replaced_when_its_key_is_and_one_of_tls_1_3_each_time(
         assert!(resumed.open(&ticket, now).is_some());
         resumed.enabled()
     };
-    assert!(!renews(false, 9_999), "its key is in force");
+    assert!(!renews(false, 9_999), "its key is the current one");
     assert!(renews(true, 9_999));
     assert!(renews(false, 10_000), "its key is the one before");
     let unknown = connection(&keys);
@@ -113,7 +113,7 @@ fn foreign_tickets_are_not_accepted() {
     for end in 0..own.len() {
         assert_eq!(connection(&keys).open(&own[..end], 0), None, "cut at {end}");
     }
-    // Sealed under our key, and too short to say when.
+    // Encrypted with this key, but too short to contain a time.
     let short = keys.keys_at(LIFETIME, 0).expect("randomness");
     let short = short.current.ticketer.encrypt(b"short").expect("sealed");
     assert_eq!(connection(&keys).open(&short, 0), None);

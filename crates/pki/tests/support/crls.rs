@@ -1,4 +1,4 @@
-//! Revocation lists written byte by byte: those that rcgen does not make, and those that are too long for it.
+//! CRLs written byte by byte: kinds that rcgen cannot make, and very large ones.
 
 use rcgen::{KeyPair, SignatureAlgorithm, SigningKey};
 use rustls_pki_types::CertificateRevocationListDer;
@@ -6,7 +6,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::TestCa;
 
-/// A list in the making: version 2, number 1, good until 2049, nobody on it.
+/// A CRL to be signed: version 2, number 1, valid until 2049, without entries.
 #[derive(Clone, Default)]
 pub struct List {
     version: Vec<u8>,
@@ -15,12 +15,12 @@ pub struct List {
 }
 
 impl List {
-    /// With the number alone: no authority key identifier.
+    /// With a number but without an authority key identifier.
     pub fn new(number: u8) -> Self {
         Self::without_extensions().with(&[0x55, 0x1d, 20], false, &[2, 1, number])
     }
 
-    /// Version 2 and not a single extension.
+    /// Version 2 without extensions.
     pub fn without_extensions() -> Self {
         Self {
             version: vec![2, 1, 1],
@@ -28,32 +28,32 @@ impl List {
         }
     }
 
-    /// Version 1, which has no room for extensions.
+    /// Version 1, which has no extensions.
     pub fn version_1() -> Self {
         Self::default()
     }
 
-    /// One more extension.
+    /// Adds an extension.
     pub fn with(mut self, id: &[u8], critical: bool, value: &[u8]) -> Self {
         self.extensions.extend(extension(id, critical, value));
         self
     }
 
-    /// One more revoked serial.
+    /// Adds a revoked serial.
     pub fn revoking(self, serial: u8) -> Self {
         self.entry(&[serial], &[])
     }
 
-    /// One whose entry has an extension.
+    /// Adds a revoked serial with an entry extension.
     pub fn revoking_with(self, serial: u8, id: &[u8], critical: bool, value: &[u8]) -> Self {
         self.entry(&[serial], &element(0x30, &extension(id, critical, value)))
     }
 
-    /// So many serials of 20 bytes, as today's CAs draw them, none of which is ever given to anybody here.
+    /// Adds this many serials of 20 bytes, as current CAs make them. No test uses them for a certificate.
     pub fn revoking_strangers(mut self, count: u32) -> Self {
         for stranger in 0..count {
             let mut serial = [0x5a; 20];
-            // Spread, so that they do not come sorted.
+            // Spread, so that they are not sorted.
             let spread = stranger.wrapping_mul(2_654_435_761);
             serial[8..12].copy_from_slice(&spread.to_be_bytes());
             self = self.entry(&serial, &[]);
@@ -77,7 +77,7 @@ impl List {
         )
     }
 
-    /// Signed by a key, in the name of somebody.
+    /// Signed by a key, with any issuer name.
     pub fn signed(&self, issuer: &[u8], key: &KeyPair) -> CertificateRevocationListDer<'static> {
         let algorithm = algorithm(key.algorithm());
         let entries = match self.entries.as_slice() {

@@ -1,4 +1,4 @@
-//! CAs, agents and CRLs made on the fly, and a trust store over them.
+//! Generated CAs, agents and CRLs, and a trust store with them.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -22,7 +22,7 @@ use rcgen::{
 };
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 
-/// 2030-01-01: every certificate here is good then unless a test says otherwise.
+/// 2030-01-01: every certificate here is valid then unless a test says otherwise.
 pub fn now() -> UnixTime {
     at(1_893_456_000)
 }
@@ -56,7 +56,7 @@ pub fn ca_params(name: &str) -> CertificateParams {
     params
 }
 
-/// As Puppet's CA makes them: one CN, one DNS name, both purposes.
+/// The format of Puppet's CA: one CN, one DNS name, both purposes.
 pub fn leaf_params(name: &str, serial: u64) -> CertificateParams {
     let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     params.distinguished_name = DistinguishedName::new();
@@ -116,7 +116,7 @@ impl TestCa {
         Leaf { der, key }
     }
 
-    /// A CRL good until 2040.
+    /// A CRL that is valid until 2040.
     pub fn crl(&self, number: u64, serials: &[u64]) -> CertificateRevocationListDer<'static> {
         self.crl_until(number, serials, 2040)
     }
@@ -154,7 +154,7 @@ pub fn crl_params(number: u64, serials: &[u64], year: i32) -> CertificateRevocat
     }
 }
 
-/// The two levels that Puppet 6 and later make.
+/// The two levels of a CA of Puppet 6 and later.
 pub struct Puppet {
     pub root: TestCa,
     pub ca: TestCa,
@@ -171,7 +171,7 @@ impl Puppet {
         vec![self.ca.der.clone(), self.root.der.clone()]
     }
 
-    /// Both CRLs, the CA's with these serials.
+    /// Both CRLs; the CA's revokes these serials.
     pub fn crls(&self, number: u64, serials: &[u64]) -> Vec<CertificateRevocationListDer<'static>> {
         vec![self.ca.crl(number, serials), self.root.crl(1, &[])]
     }
@@ -255,23 +255,23 @@ pub fn rejecting() -> TrustSettings {
     }
 }
 
-/// `None` for a verified client, else why not.
-pub fn reason(judgement: &ChainVerification) -> Option<Reason> {
-    match &judgement.identity {
+/// `None` for a verified client, otherwise the reason of the refusal.
+pub fn reason(verification: &ChainVerification) -> Option<Reason> {
+    match &verification.identity {
         ClientIdentity::Verified(_) => None,
         ClientIdentity::Anonymous => panic!("anonymous"),
         ClientIdentity::Refused(refusal) => Some(refusal.reason),
     }
 }
 
-pub fn refusal(judgement: &ChainVerification) -> &Refusal {
-    match &judgement.identity {
+pub fn refusal(verification: &ChainVerification) -> &Refusal {
+    match &verification.identity {
         ClientIdentity::Refused(refusal) => refusal,
         other => panic!("not refused: {other:?}"),
     }
 }
 
-/// The verdict on a leaf sent alone, as Puppet agents do.
+/// The verdict on a leaf that is sent alone, as Puppet agents do.
 pub fn verdict(store: &TrustStore, leaf: &Leaf) -> Option<Reason> {
     reason(&store.verify(std::slice::from_ref(&leaf.der), now()))
 }

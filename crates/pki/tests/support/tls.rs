@@ -1,4 +1,4 @@
-//! Two ends of a TLS connection in memory.
+//! Both sides of a TLS connection in memory.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl TimeProvider for Fixed {
     }
 }
 
-/// Believes any server.
+/// Accepts any server.
 #[derive(Debug)]
 pub struct AnyServer;
 
@@ -79,7 +79,7 @@ pub fn credential(leaf: &Leaf) -> Credential {
     Credential::parse(&chain, &key).unwrap()
 }
 
-/// Shakes hands for the name `puppet`; what each side came to.
+/// A handshake with the name `puppet`; returns the result of each side.
 pub fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
