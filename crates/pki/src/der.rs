@@ -1,9 +1,12 @@
 //! A small DER parser for CRLs, certificates and certificate requests: tag, length, value and a few value types.
 //!
-//! CRLs need it because a parser that makes an object for each entry needs a multiple of the memory
-//! (docs/decisions/crl-index.md). Certificates need it because a refusal must describe certificates that strict parsers
-//! reject (X.509 v1, unknown critical extensions, a serial that is not in its shortest form).
-//! It decides no trust: webpki verifies signatures and paths.
+//! CRLs need it because a parser that makes an object for each entry takes 28 times the memory
+//! (docs/decisions/crl-index.md). Certificates and requests need it because x509-parser is looser. It also accepts
+//! version 4, times without seconds or with an offset, booleans other than 00 and FF, and damaged basic
+//! constraints. It does not return the DER of the signature algorithm, which is compared with webpki's identifiers.
+//! webpki cannot be used for this, because a refusal must also describe certificates that webpki rejects (X.509 v1,
+//! unknown critical extensions).
+//! This parser decides no trust: webpki verifies signatures and paths.
 
 use rustls_pki_types::UnixTime;
 

@@ -121,17 +121,23 @@ fn every_wrong_date_raises_an_alarm() {
             .map(|alarm| alarm.message)
             .collect::<Vec<_>>()
     };
-    let alarms = |year: i32, words: &str| {
+    let alarm_count = |year: i32, words: &str| {
         alarms(year)
             .iter()
             .filter(|alarm| alarm.contains(words))
             .count()
     };
     assert_eq!(alarms(2030), Vec::<String>::new());
-    assert_eq!(alarms(2019, "is not valid before 2020-01-01T00:00:00Z"), 2);
-    assert_eq!(alarms(2019, "which is in the future: check the clocks"), 2);
     assert_eq!(
-        alarms(2040, "expired on 2040-01-01T00:00:00Z"),
+        alarm_count(2019, "is not valid before 2020-01-01T00:00:00Z"),
+        2
+    );
+    assert_eq!(
+        alarm_count(2019, "which is in the future: check the clocks"),
+        2
+    );
+    assert_eq!(
+        alarm_count(2040, "expired on 2040-01-01T00:00:00Z"),
         4,
         "two CAs, two lists"
     );

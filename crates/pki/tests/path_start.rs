@@ -248,7 +248,7 @@ fn crls_dates_and_depth_apply_to_such_a_path() {
     let sub = below(&root, constrained("sub", &constraint));
     let leaf = sub.sign(with_addresses(&["a@example.com"]));
     let chain = [leaf.der.clone(), sub.der.clone()];
-    let checked = |of_root: &[u64], of_sub: Option<&[u64]>, settings: &TrustSettings| {
+    let verification_with = |of_root: &[u64], of_sub: Option<&[u64]>, settings: &TrustSettings| {
         let mut lists = vec![root.crl(1, of_root)];
         lists.extend(of_sub.map(|serials| sub.crl(1, serials)));
         let bundle = [root.der.clone()];

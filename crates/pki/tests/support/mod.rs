@@ -7,6 +7,7 @@
 )]
 
 pub mod crls;
+pub mod requests;
 pub mod tls;
 
 use std::time::Duration;
@@ -275,3 +276,6 @@ pub fn refusal(verification: &ChainVerification) -> &Refusal {
 pub fn verdict(store: &TrustStore, leaf: &Leaf) -> Option<Reason> {
     reason(&store.verify(std::slice::from_ref(&leaf.der), now()))
 }
+
+/// Comes before any other advice if a date is at fault: the clock may be wrong instead of the certificate.
+pub const CLOCKS: &str = "First, check the clocks of the agent and of the proxy. ";

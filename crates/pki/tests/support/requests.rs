@@ -1,0 +1,240 @@
+//! Certificate requests written byte by byte, and their check by the default policy.
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
+    EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _,
+};
+use pki::{CsrPolicy, CsrRule};
+
+pub const SEQUENCE: u8 = 0x30;
+pub const SET: u8 = 0x31;
+pub const UTF8: u8 = 0x0c;
+pub const PRINTABLE: u8 = 0x13;
+pub const T61: u8 = 0x14;
+pub const IA5: u8 = 0x16;
+pub const BMP: u8 = 0x1e;
+pub const CN: &[u8] = &[0x55, 0x04, 0x03];
+pub const O: &[u8] = &[0x55, 0x04, 0x0a];
+pub const PKCS9: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
+pub const MICROSOFT: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x82, 0x37, 0x02, 0x01, 0x0e];
+pub const CHALLENGE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x07];
+pub const SAN: &[u8] = &[0x55, 0x1d, 0x11];
+pub const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
+pub const KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x0f];
+pub const EKU: &[u8] = &[0x55, 0x1d, 0x25];
+pub const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x1e];
+pub const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
+
+pub fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = match content.len() {
+        short @ 0..0x80 => vec![short as u8],
+        long @ 0x80..0x100 => vec![0x81, long as u8],
+        longer => vec![0x82, (longer >> 8) as u8, longer as u8],
+    };
+    [&[tag], &length[..], content].concat()
+}
+
+pub fn seq(parts: &[Vec<u8>]) -> Vec<u8> {
+    tlv(SEQUENCE, &parts.concat())
+}
+
+pub fn oid(content: &[u8]) -> Vec<u8> {
+    tlv(0x06, content)
+}
+
+pub fn puppet(rest: &[u8]) -> Vec<u8> {
+    [
+        &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x82, 0x8c, 0x4c, 0x01],
+        rest,
+    ]
+    .concat()
+}
+
+/// An OID of this many bytes, each of its arcs one byte.
+pub fn long_oid(bytes: usize) -> Vec<u8> {
+    vec![0x2a; bytes]
+}
+
+pub fn attribute_of_name(kind: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
+    seq(&[oid(kind), tlv(tag, value)])
+}
+
+pub fn cn(tag: u8, value: &[u8]) -> Vec<u8> {
+    tlv(SET, &attribute_of_name(CN, tag, value))
+}
+
+pub fn extension(id: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+    let critical = if critical {
+        tlv(0x01, &[0xff])
+    } else {
+        Vec::new()
+    };
+    seq(&[oid(id), critical, tlv(0x04, value)])
+}
+
+pub fn puppet_extension(rest: &[u8]) -> Vec<u8> {
+    extension(&puppet(rest), false, &tlv(UTF8, b"true"))
+}
+
+pub fn attribute(kind: &[u8], values: &[Vec<u8>]) -> Vec<u8> {
+    seq(&[oid(kind), tlv(SET, &values.concat())])
+}
+
+pub fn asking(extensions: &[Vec<u8>]) -> Vec<u8> {
+    attribute(PKCS9, &[seq(extensions)])
+}
+
+pub fn dns(names: &[&str]) -> Vec<u8> {
+    let names: Vec<_> = names
+        .iter()
+        .map(|name| tlv(0x82, name.as_bytes()))
+        .collect();
+    extension(SAN, false, &seq(&names))
+}
+
+/// A key that signs requests.
+pub enum Signer {
+    Ecdsa(EcdsaKeyPair, &'static [u8], &'static [u8]),
+    Ed25519(Box<Ed25519KeyPair>),
+}
+
+impl Signer {
+    pub fn p256() -> Self {
+        Self::ecdsa(
+            &ECDSA_P256_SHA256_ASN1_SIGNING,
+            &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07],
+            &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02],
+        )
+    }
+
+    pub fn p384() -> Self {
+        Self::ecdsa(
+            &ECDSA_P384_SHA384_ASN1_SIGNING,
+            &[0x2b, 0x81, 0x04, 0x00, 0x22],
+            &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03],
+        )
+    }
+
+    pub fn p521() -> Self {
+        Self::ecdsa(
+            &ECDSA_P521_SHA512_ASN1_SIGNING,
+            &[0x2b, 0x81, 0x04, 0x00, 0x23],
+            &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x04],
+        )
+    }
+
+    fn ecdsa(
+        algorithm: &'static EcdsaSigningAlgorithm,
+        curve: &'static [u8],
+        signature: &'static [u8],
+    ) -> Self {
+        let key = EcdsaKeyPair::generate(algorithm).expect("a key");
+        Self::Ecdsa(key, curve, signature)
+    }
+
+    pub fn ed25519() -> Self {
+        Self::Ed25519(Box::new(Ed25519KeyPair::generate().expect("a key")))
+    }
+
+    pub fn spki(&self) -> Vec<u8> {
+        let (algorithm, key) = match self {
+            Self::Ecdsa(key, curve, _) => (
+                seq(&[oid(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01]), oid(curve)]),
+                key.public_key().as_ref(),
+            ),
+            Self::Ed25519(key) => (seq(&[oid(&[0x2b, 0x65, 0x70])]), key.public_key().as_ref()),
+        };
+        seq(&[algorithm, tlv(0x03, &[&[0], key].concat())])
+    }
+
+    pub fn sign(&self, info: Vec<u8>) -> Vec<u8> {
+        let (algorithm, signature) = match self {
+            Self::Ecdsa(key, _, algorithm) => {
+                let signature = key.sign(&SystemRandom::new(), &info).expect("it signs");
+                (seq(&[oid(algorithm)]), signature.as_ref().to_vec())
+            }
+            Self::Ed25519(key) => (
+                seq(&[oid(&[0x2b, 0x65, 0x70])]),
+                key.sign(&info).as_ref().to_vec(),
+            ),
+        };
+        seq(&[info, algorithm, tlv(0x03, &[vec![0], signature].concat())])
+    }
+
+    /// A request with these RDNs and attributes.
+    pub fn request(&self, rdns: &[Vec<u8>], attributes: &[Vec<u8>]) -> Vec<u8> {
+        self.sign(self.info(&[0], rdns, attributes))
+    }
+
+    pub fn info(&self, version: &[u8], rdns: &[Vec<u8>], attributes: &[Vec<u8>]) -> Vec<u8> {
+        seq(&[
+            tlv(0x02, version),
+            seq(rdns),
+            self.spki(),
+            tlv(0xa0, &attributes.concat()),
+        ])
+    }
+}
+
+pub fn web01() -> Vec<Vec<u8>> {
+    vec![cn(UTF8, b"web01")]
+}
+
+pub fn pem(der: &[u8]) -> Vec<u8> {
+    let base64 = base64(der);
+    let lines: Vec<_> = base64
+        .as_bytes()
+        .chunks(64)
+        .map(|line| [line, b"\n"].concat())
+        .collect();
+    [BEGIN, b"\n", &lines.concat(), END, b"\n"].concat()
+}
+
+pub const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
+pub const END: &[u8] = b"-----END CERTIFICATE REQUEST-----";
+
+pub fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |chunk: &[u8]| -> String {
+        let bits = (0..3).fold(0_u32, |bits, at| {
+            bits << 8 | u32::from(chunk.get(at).copied().unwrap_or(0))
+        });
+        let digit = |at: usize| match at <= chunk.len() {
+            true => char::from(ALPHABET[(bits >> (18 - 6 * at) & 63) as usize]),
+            false => '=',
+        };
+        (0..4).map(digit).collect()
+    };
+    bytes.chunks(3).map(group).collect()
+}
+
+#[track_caller]
+pub fn check(what: &str, body: &[u8], expected: Option<CsrRule>) {
+    check_by(&CsrPolicy::default(), what, body, expected);
+}
+
+#[track_caller]
+pub fn check_by(policy: &CsrPolicy, what: &str, body: &[u8], expected: Option<CsrRule>) {
+    let checked = policy.check("web01", body);
+    let text = checked
+        .as_ref()
+        .err()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    assert_eq!(
+        checked.err().map(|refusal| refusal.rule),
+        expected,
+        "{what}: {text}"
+    );
+    assert!(
+        text.bytes().all(|byte| (0x20..0x7f).contains(&byte)),
+        "{what}: an agent can print it: {text:?}"
+    );
+}
+
+#[allow(clippy::disallowed_methods, reason = "tests read fixtures")]
+pub fn fixture(name: &str) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ssl-fixtures/request-");
+    std::fs::read(format!("{folder}{name}.pem")).expect("the fixture is there")
+}
