@@ -297,8 +297,8 @@ impl Explainer {
                     };
                     if let Some(persistence) = plan.persistence() {
                         let applies = criteria.persistence != MemberPersistence::No;
-                        let kept = self.kept_by(persistence, scrubbed.headers(), applies);
-                        print(format_args!("persist  {kept}"));
+                        let line = self.persistence_line(persistence, scrubbed.headers(), applies);
+                        print(format_args!("persist  {line}"));
                     }
                     if runtime.pool.algorithm() == Algorithm::SourceHash
                         && criteria.key.or(criteria.source).is_none()
@@ -345,7 +345,12 @@ impl Explainer {
     }
 
     /// Why the client stays with one member. `applies`: whether it does for this request.
-    fn kept_by(&self, persistence: &RoutePersistence, sent: &HeaderMap, applies: bool) -> String {
+    fn persistence_line(
+        &self,
+        persistence: &RoutePersistence,
+        sent: &HeaderMap,
+        applies: bool,
+    ) -> String {
         match (persistence, applies) {
             (RoutePersistence::Cookie(name), true) => {
                 format!("the client stays with the member in its cookie {name}")

@@ -142,7 +142,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = StateDirectory::open(place.path(), &Arc::new(Alarms::default()));
         let write_text = |text: &str| directory.write(FILE, text.as_bytes()).unwrap();
-        assert!(read(&directory).unwrap().is_empty(), "no file is no fault");
+        assert!(
+            read(&directory).unwrap().is_empty(),
+            "a missing file is not a fault"
+        );
         let one = r#"{"pool":"p","member":"c1:8140","state":"drain","since":"2026-01-01T00:00:00Z","by":"uid 0","why":"disk","until":null,"absent_since":null}"#;
         write_text(&format!("{{\"version\":1,\"members\":[{one}]}}"));
         let known = read(&directory).unwrap();
