@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pki::{CrlComparison, CrlStatus, Named};
+use pki::{ActiveCrlStatus, CrlComparison, Named};
 use rustls_pki_types::UnixTime;
 
 use crate::{
@@ -102,7 +102,7 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
     }
 }
 
-fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, report: &mut DoctorReport) {
+fn list(crl: &ActiveCrlStatus, fetches: bool, now: UnixTime, report: &mut DoctorReport) {
     let (issuer, number, source) = (&crl.issuer, &crl.number, &crl.source);
     let fetch = match fetches {
         true => {
@@ -231,9 +231,9 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
 mod tests {
     use super::*;
 
-    fn crl(this_update: u64, next_update: Option<u64>, now: u64) -> CrlStatus {
+    fn crl(this_update: u64, next_update: Option<u64>, now: u64) -> ActiveCrlStatus {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        CrlStatus {
+        ActiveCrlStatus {
             issuer: "CN=Puppet CA".to_owned(),
             number: "7".to_owned(),
             entries: 0,

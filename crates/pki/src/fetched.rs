@@ -82,15 +82,15 @@ impl TrustStore {
 
     /// The next generation with these CRLs active. Stores that are built on it keep them while they are the newest.
     #[must_use]
-    pub fn with_crls(&self, lists: &[FetchedCrl]) -> Self {
+    pub fn with_crls(&self, crls: &[FetchedCrl]) -> Self {
         let mut next = self.next();
-        let known = lists
+        let known = crls
             .iter()
-            .filter(|list| self.anchors.bundle.issuers.contains_key(&list.issuer));
-        for list in known {
+            .filter(|fetched| self.anchors.bundle.issuers.contains_key(&fetched.issuer));
+        for fetched in known {
             next.revocation
                 .crls
-                .insert(list.issuer, Arc::clone(&list.crl));
+                .insert(fetched.issuer, Arc::clone(&fetched.crl));
         }
         next.settle();
         next
@@ -101,21 +101,25 @@ impl TrustStore {
     #[must_use]
     pub fn with_restored_crls(&self, stored: &[FetchedCrl]) -> Option<Self> {
         let (mut restored, mut overruled) = (Vec::new(), Vec::new());
-        for list in stored {
-            let copy = match (self.compare(list), self.revocation.crls.get(&list.issuer)) {
+        for fetched in stored {
+            let copy = match (
+                self.compare(fetched),
+                self.revocation.crls.get(&fetched.issuer),
+            ) {
                 (CrlComparison::Active | CrlComparison::Replaced, _) => continue,
                 (CrlComparison::DropsRevocations { .. }, Some(from_file))
-                    if list.crl.crl.age(&from_file.crl).is_le() =>
+                    if fetched.crl.crl.age(&from_file.crl).is_le() =>
                 {
-                    let Some(copy) = OverruledCrl::of(list.issuer, from_file, &list.crl) else {
+                    let Some(copy) = OverruledCrl::of(fetched.issuer, from_file, &fetched.crl)
+                    else {
                         continue;
                     };
                     Some(copy)
                 }
-                // The stored CRL applies by its number, whatever the file lists.
+                // The stored CRL applies by its number, whatever the file contains.
                 _ => None,
             };
-            restored.push(list.clone());
+            restored.push(fetched.clone());
             overruled.extend(copy);
         }
         if restored.is_empty() {
@@ -142,8 +146,8 @@ impl TrustStore {
 
     /// Compares a CRL with the active one of the same issuer.
     #[must_use]
-    pub fn compare(&self, list: &FetchedCrl) -> CrlComparison {
-        self.revocation.compare(list)
+    pub fn compare(&self, fetched: &FetchedCrl) -> CrlComparison {
+        self.revocation.compare(fetched)
     }
 
     /// Subjects of the bundle's CAs whose active CRL was fetched, by the proxy or an agent, and that are not among these.
@@ -152,11 +156,11 @@ impl TrustStore {
         self.revocation.fetched_crls_not_among(issuers)
     }
 
-    /// The rules that allow `list` to replace the active CRL although its number is lower: one for this CRL, and the rules of
+    /// The rules that allow `fetched` to replace the active CRL although its number is lower: one for this CRL, and the rules of
     /// other CAs of the bundle.
     #[must_use]
-    pub fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
-        self.revocation.rules_accepting(list)
+    pub fn rules_accepting(&self, fetched: &FetchedCrl) -> Vec<SetAsideRule> {
+        self.revocation.rules_accepting(fetched)
     }
 }
 
@@ -164,7 +168,7 @@ impl RevocationIndex {
     fn examine_blocks(&self, blocks: Vec<Block>) -> Result<ExaminedCrls, PkiProblem> {
         let sorter = CrlSorter::new(&self.anchors, None);
         let mut examined = ExaminedCrls::default();
-        let mut lists: Vec<FetchedCrl> = Vec::new();
+        let mut crls: Vec<FetchedCrl> = Vec::new();
         for block in blocks {
             let sorted = match sorter.sort(&block, CrlOrigin::Fetched)? {
                 SortedCrl::Known(issuer, crl) => FetchedCrl {
@@ -186,39 +190,39 @@ impl RevocationIndex {
                     continue;
                 }
             };
-            match lists.iter_mut().find(|known| known.issuer == sorted.issuer) {
-                None => lists.push(sorted),
+            match crls.iter_mut().find(|known| known.issuer == sorted.issuer) {
+                None => crls.push(sorted),
                 Some(known) if known.crl.crl.age(&sorted.crl.crl).is_lt() => *known = sorted,
                 Some(_) => {}
             }
         }
-        let compared = lists.into_iter().map(|list| {
-            let finding = self.compare(&list);
-            (list, finding)
+        let compared = crls.into_iter().map(|fetched| {
+            let finding = self.compare(&fetched);
+            (fetched, finding)
         });
         examined.crls = compared.collect();
         Ok(examined)
     }
 
-    fn compare(&self, list: &FetchedCrl) -> CrlComparison {
-        let Some(active) = self.crls.get(&list.issuer) else {
+    fn compare(&self, fetched: &FetchedCrl) -> CrlComparison {
+        let Some(active) = self.crls.get(&fetched.issuer) else {
             return CrlComparison::Newer;
         };
-        if active.fingerprint == list.crl.fingerprint {
+        if active.fingerprint == fetched.crl.fingerprint {
             return CrlComparison::Active;
         }
         let mut rules = self.set_aside.iter();
-        if rules.any(|rule| rule.replaced(list.issuer, &list.crl)) {
+        if rules.any(|rule| rule.replaced(fetched.issuer, &fetched.crl)) {
             return CrlComparison::Replaced;
         }
         let counts = |crl| {
             let mut rules = self.set_aside.iter();
-            !rules.any(|rule| rule.covers(list.issuer, crl))
+            !rules.any(|rule| rule.covers(fetched.issuer, crl))
         };
-        if !counts(active) && counts(&list.crl) {
+        if !counts(active) && counts(&fetched.crl) {
             return CrlComparison::Newer;
         }
-        let (new, old) = (&list.crl.crl, &active.crl);
+        let (new, old) = (&fetched.crl.crl, &active.crl);
         let is_older = new.is_numbered_below(old);
         match (is_older, old.serials.missing_from(&new.serials)) {
             (false, 0) if new.age(old).is_gt() => CrlComparison::Newer,
@@ -241,15 +245,15 @@ impl RevocationIndex {
         fetched.map(|(_, subject)| subject).collect()
     }
 
-    fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAsideRule> {
+    fn rules_accepting(&self, fetched: &FetchedCrl) -> Vec<SetAsideRule> {
         let others = self.set_aside.iter().filter(|rule| {
-            rule.issuer != list.issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
+            rule.issuer != fetched.issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
         });
-        let active = self.crls.get(&list.issuer);
+        let active = self.crls.get(&fetched.issuer);
         let rule = active.map(|active| SetAsideRule {
-            issuer: list.issuer,
-            accepted: list.crl.fingerprint,
-            number: list.crl.crl.number.clone(),
+            issuer: fetched.issuer,
+            accepted: fetched.crl.fingerprint,
+            number: fetched.crl.crl.number.clone(),
             made: active.crl.this_update,
             replaced: Some(active.fingerprint),
         });

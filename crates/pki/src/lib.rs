@@ -76,7 +76,10 @@ pub use set_aside::{SetAsideError, SetAsideRule};
 pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
-pub use store::{CaStatus, CrlStatus, Lockout, TrustAlarm, TrustMaterial, TrustStatus, TrustStore};
+pub use store::{
+    ActiveCrlStatus, Lockout, TrustAlarm, TrustMaterial, TrustStore, TrustStoreStatus,
+    TrustedCaStatus,
+};
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
 pub use verdict::{ChainVerification, RecalledVerdict};
 

@@ -11,13 +11,13 @@ use crate::deny::SerialNumber;
 use crate::der::{self, DerError, Reader};
 use crate::pem::{self, Named};
 use crate::refusal::claimed_certname;
-use crate::store::{CrlStatus, TrustStore};
+use crate::store::{ActiveCrlStatus, TrustStore};
 
 /// What the active CRL of one issuer says about a serial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlListing {
     /// The CRL; none if the issuer has none.
-    pub crl: Option<CrlStatus>,
+    pub crl: Option<ActiveCrlStatus>,
     /// Whether the CRL lists the serial.
     pub is_listed: bool,
 }

@@ -161,15 +161,15 @@ impl RevocationIndex {
         let issuer = &links[fault.link].issuer;
         let detail = match (fault.reason, self.crl_of(issuer)) {
             (Reason::Revoked, Some(indexed)) => {
-                let list = format!(
+                let listed = format!(
                     "It is on the CRL of {}, number {}.",
                     issuer.text,
                     indexed.crl.number_text()
                 );
                 match fault.link + 1 == links.len() {
-                    true => list,
+                    true => listed,
                     false => format!(
-                        "{list} The revoked certificate is that of a CA above the certificate {}.",
+                        "{listed} The revoked certificate is that of a CA above the certificate {}.",
                         described(leaf)
                     ),
                 }

@@ -31,17 +31,17 @@ pub struct SetAsideError;
 impl SetAsideRule {
     /// Whether an operator replaced exactly this CRL. Other CRLs that the rule would set aside in a file may be the
     /// CA's newest, if its clock was set back.
-    pub(crate) fn replaced(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
-        self.issuer == issuer && self.replaced == Some(list.fingerprint)
+    pub(crate) fn replaced(&self, issuer: Fingerprint, crl: &IndexedCrl) -> bool {
+        self.issuer == issuer && self.replaced == Some(crl.fingerprint)
     }
 
     /// Whether the rule sets this CRL of this issuer aside.
-    pub(crate) fn covers(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
-        let (made, newest) = (list.crl.this_update.as_secs(), self.made.as_secs());
-        let is_replaced = |replaced| replaced == list.fingerprint;
+    pub(crate) fn covers(&self, issuer: Fingerprint, crl: &IndexedCrl) -> bool {
+        let (made, newest) = (crl.crl.this_update.as_secs(), self.made.as_secs());
+        let is_replaced = |replaced| replaced == crl.fingerprint;
         self.issuer == issuer
-            && self.accepted != list.fingerprint
-            && !list.crl.is_numbered_below_number(&self.number)
+            && self.accepted != crl.fingerprint
+            && !crl.crl.is_numbered_below_number(&self.number)
             && (made < newest || made == newest && self.replaced.is_none_or(is_replaced))
     }
 }

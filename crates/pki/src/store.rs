@@ -21,7 +21,7 @@ use crate::settings::TrustSettings;
 use crate::trust_memory::TrustMemory;
 
 pub use lockout::Lockout;
-pub use status::{CaStatus, CrlStatus, TrustAlarm, TrustStatus};
+pub use status::{ActiveCrlStatus, TrustAlarm, TrustStoreStatus, TrustedCaStatus};
 
 /// The files of a trust store, as bytes.
 #[derive(Clone, Debug, Default)]

@@ -45,7 +45,7 @@ fn a_chain_is_remembered_only_for_exactly_the_same_bytes() {
     assert_eq!(
         store.chain_memory().chains,
         1,
-        "what was refused is not kept"
+        "a refused chain is not remembered"
     );
     assert_eq!(store.chain_memory().hits, 2);
 }

@@ -111,7 +111,7 @@ fn a_request_of_16_kib_is_checked_like_any_other() {
     check("16 KiB", &body, None);
     let deep = (0..4000).fold(Vec::new(), |inner, _| tlv(SEQUENCE, &inner));
     check(
-        "thousands of lists, each in the other",
+        "thousands of nested SEQUENCEs",
         &pem(&deep),
         Some(Unreadable),
     );

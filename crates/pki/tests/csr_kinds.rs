@@ -199,7 +199,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Name),
         ),
         (
-            "a CN beside an O in one RDN",
+            "a CN and an O in one RDN",
             subject(&[tlv(
                 SET,
                 &[
@@ -249,7 +249,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Name),
         ),
         (
-            "a CN whose type is spelled in two bytes too many",
+            "a CN whose type is encoded with two extra bytes",
             subject(&[
                 cn(UTF8, b"web01"),
                 tlv(SET, &attribute_of_name(&long_cn, UTF8, b"web02")),
@@ -318,12 +318,12 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Authorization),
         ),
         (
-            "pp_cli_auth spelled in a byte too many",
+            "pp_cli_auth encoded with an extra byte",
             for_ext(&[extension(&puppet(&[3, 0x80, 39]), false, b"x")]),
             Some(Unreadable),
         ),
         (
-            "its arc spelled in a byte too many",
+            "its arc encoded with an extra byte",
             for_ext(&[extension(&puppet(&[0x80, 3, 39]), false, b"x")]),
             Some(Unreadable),
         ),
@@ -374,7 +374,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Altnames),
         ),
         (
-            "another name beside its own",
+            "another name in addition to its own",
             for_ext(&[dns(&["web01", "puppet"])]),
             Some(Altnames),
         ),
@@ -400,7 +400,7 @@ fn every_kind_of_certificate_request_has_the_expected_outcome() {
             Some(Altnames),
         ),
         (
-            "altnames that are no list",
+            "altnames that are not a SEQUENCE",
             for_ext(&[extension(SAN, false, b"DNS:puppet")]),
             Some(Unreadable),
         ),

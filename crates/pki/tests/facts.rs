@@ -139,7 +139,7 @@ fn every_wrong_date_raises_an_alarm() {
     assert_eq!(
         alarm_count(2040, "expired on 2040-01-01T00:00:00Z"),
         4,
-        "two CAs, two lists"
+        "two CAs, two CRLs"
     );
 }
 

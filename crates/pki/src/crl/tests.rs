@@ -37,7 +37,7 @@ fn entry(serial: &[u8], extensions: &[u8]) -> Vec<u8> {
 }
 
 /// A CRL with these fields after its version. These tests do not check its signature.
-fn list(version: &[u8], fields: &[&[u8]]) -> Vec<u8> {
+fn crl_der(version: &[u8], fields: &[&[u8]]) -> Vec<u8> {
     let algorithm = tlv(0x30, &[&[0x06, 0x03, 0x2b, 0x65, 0x70]]);
     let issuer = tlv(0x30, &[]);
     let signed = tlv(0x30, &[version, &algorithm, &issuer, &fields.concat()]);
@@ -53,15 +53,15 @@ fn with(extensions: &[u8], entries: &[u8]) -> Result<Crl, CrlError> {
         [] => Vec::new(),
         some => tlv(0x30, &[some]),
     };
-    Crl::read(&list(VERSION_2, &[FROM, UNTIL, &entries, &extensions]))
+    Crl::read(&crl_der(VERSION_2, &[FROM, UNTIL, &entries, &extensions]))
 }
 
-fn good(digits: &[u8], serials: &[&[u8]]) -> Crl {
+fn valid(digits: &[u8], serials: &[&[u8]]) -> Crl {
     let entries: Vec<u8> = serials
         .iter()
         .flat_map(|serial| entry(serial, &[]))
         .collect();
-    with(&number(digits), &entries).expect("a good list")
+    with(&number(digits), &entries).expect("a valid CRL")
 }
 
 #[test]
@@ -120,14 +120,14 @@ fn entries_of_other_issuers_or_with_unknown_critical_extensions_make_a_crl_unusa
 #[test]
 fn versions_and_dates_are_those_of_rfc_5280() {
     let extensions = tlv(0xa0, &[&tlv(0x30, &[&number(&[1])])]);
-    let read = |version: &[u8], fields: &[&[u8]]| Crl::read(&list(version, fields));
-    let crl = read(VERSION_2, &[FROM, UNTIL, &extensions]).expect("a good list");
+    let read = |version: &[u8], fields: &[&[u8]]| Crl::read(&crl_der(version, fields));
+    let crl = read(VERSION_2, &[FROM, UNTIL, &extensions]).expect("a valid CRL");
     assert_eq!(crl.this_update.as_secs(), 1_735_689_600);
     assert_eq!(
         crl.next_update.map(|end| end.as_secs()),
         Some(1_893_456_000)
     );
-    let endless = read(VERSION_2, &[FROM, &extensions]).expect("a good list");
+    let endless = read(VERSION_2, &[FROM, &extensions]).expect("a valid CRL");
     assert!(endless.next_update.is_none() && !endless.is_expired(at(u64::MAX)));
     let v1 = Some(CrlError::Unusable(Unusable::Version1));
     assert_eq!(read(&[], &[FROM, UNTIL]).err(), v1);
@@ -151,7 +151,7 @@ fn versions_and_dates_are_those_of_rfc_5280() {
 
 #[test]
 fn a_crl_expires_after_its_last_second() {
-    let crl = good(&[1], &[]);
+    let crl = valid(&[1], &[]);
     assert!(!crl.is_expired(at(1_893_456_000)));
     assert!(crl.is_expired(at(1_893_456_001)));
     let until = |crl_expired, unchecked| {
@@ -173,23 +173,23 @@ fn a_crl_expires_after_its_last_second() {
 fn the_newer_has_the_higher_number_then_the_later_date_then_more_entries() {
     let order = |a: &Crl, b: &Crl| (a.age(b), b.age(a));
     let newer = (Ordering::Greater, Ordering::Less);
-    assert_eq!(order(&good(&[2], &[]), &good(&[1], &[])), newer);
+    assert_eq!(order(&valid(&[2], &[]), &valid(&[1], &[])), newer);
     assert_eq!(
-        order(&good(&[1, 0], &[]), &good(&[0x7f], &[])),
+        order(&valid(&[1, 0], &[]), &valid(&[0x7f], &[])),
         newer,
         "longer is more"
     );
     assert_eq!(
-        order(&good(&[0, 0x80], &[]), &good(&[0x7f], &[])),
+        order(&valid(&[0, 0x80], &[]), &valid(&[0x7f], &[])),
         newer,
         "the sign byte is none"
     );
-    assert_eq!(order(&good(&[1], &[&[5]]), &good(&[1], &[])), newer);
+    assert_eq!(order(&valid(&[1], &[&[5]]), &valid(&[1], &[])), newer);
     let extensions = tlv(0xa0, &[&tlv(0x30, &[&number(&[1])])]);
-    let later = Crl::read(&list(VERSION_2, &[UNTIL, &extensions])).expect("a good list");
-    assert_eq!(order(&later, &good(&[1], &[&[5]])), newer);
+    let later = Crl::read(&crl_der(VERSION_2, &[UNTIL, &extensions])).expect("a valid CRL");
+    assert_eq!(order(&later, &valid(&[1], &[&[5]])), newer);
     assert_eq!(
-        good(&[1], &[&[5]]).age(&good(&[1], &[&[6]])),
+        valid(&[1], &[&[5]]).age(&valid(&[1], &[&[6]])),
         Ordering::Equal
     );
 }
@@ -203,7 +203,7 @@ fn short_numbers_are_printed_as_decimal() {
         (&[0x7f; 15], "662007668488958101406994104531779455"),
         (&[0x7f; 16], "0x7F7F7F7F7F7F7F7F7F7F7F7F7F7F7F7F"),
     ] {
-        assert_eq!(good(digits, &[]).number_text(), text);
+        assert_eq!(valid(digits, &[]).number_text(), text);
     }
 }
 
@@ -241,7 +241,7 @@ fn serials_are_found_by_value_whatever_their_length_and_order() {
 
 #[test]
 fn a_padded_serial_is_the_same_serial_and_an_empty_one_is_an_error() {
-    let crl = good(&[1], &[&[0, 5], &[0xff, 0x80], &[0, 0x80]]);
+    let crl = valid(&[1], &[&[0, 5], &[0xff, 0x80], &[0, 0x80]]);
     for (serial, listed) in [
         (&[5][..], true),
         (&[0x80], true),
@@ -267,7 +267,7 @@ fn a_padded_serial_is_the_same_serial_and_an_empty_one_is_an_error() {
 
 #[test]
 fn missing_revocations_are_counted() {
-    let set = |serials: &[&[u8]]| good(&[1], serials).serials;
+    let set = |serials: &[&[u8]]| valid(&[1], serials).serials;
     let (three, two) = (set(&[&[5], &[6], &[1, 0]]), set(&[&[5], &[1, 0]]));
     assert_eq!((three.missing_from(&two), two.missing_from(&three)), (1, 0));
     assert_eq!(three.missing_from(&SerialSet::default()), 3);

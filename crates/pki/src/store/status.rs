@@ -13,13 +13,13 @@ use crate::settings::Revocation;
 
 /// The status of a trust store for metrics and `check`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrustStatus {
+pub struct TrustStoreStatus {
     /// The store's generation.
     pub generation: u64,
     /// Each CA of the bundle.
-    pub cas: Vec<CaStatus>,
+    pub cas: Vec<TrustedCaStatus>,
     /// The active CRL of each issuer that has one.
-    pub crls: Vec<CrlStatus>,
+    pub crls: Vec<ActiveCrlStatus>,
     /// Subjects of CAs without a CRL whose certificates are therefore refused.
     pub crl_missing: Vec<String>,
     /// Subjects of CAs without a CRL whose certificates are accepted because of `unchecked`.
@@ -44,7 +44,7 @@ pub struct TrustAlarm {
 
 /// One CA of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CaStatus {
+pub struct TrustedCaStatus {
     /// In RFC 2253.
     pub subject: String,
     /// Whether paths may end at it.
@@ -61,7 +61,7 @@ pub struct CaStatus {
 
 /// One active CRL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CrlStatus {
+pub struct ActiveCrlStatus {
     /// In RFC 2253.
     pub issuer: String,
     /// CRL number.
@@ -82,8 +82,8 @@ pub struct CrlStatus {
 
 impl TrustStore {
     /// The status for metrics and `check`.
-    pub fn status(&self, now: UnixTime) -> TrustStatus {
-        let cas = self.anchors.bundle.cas.iter().map(|ca| CaStatus {
+    pub fn status(&self, now: UnixTime) -> TrustStoreStatus {
+        let cas = self.anchors.bundle.cas.iter().map(|ca| TrustedCaStatus {
             subject: ca.issuer.text.clone(),
             anchor: ca.is_anchor,
             not_before: ca.not_before,
@@ -103,7 +103,7 @@ impl TrustStore {
             .without_crl()
             .into_iter()
             .partition(|(_, unchecked)| *unchecked);
-        TrustStatus {
+        TrustStoreStatus {
             generation: self.generation,
             cas: cas.collect(),
             crls,
@@ -206,10 +206,10 @@ impl Anchors {
 }
 
 impl RevocationIndex {
-    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
+    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> ActiveCrlStatus {
         let crl = &indexed.crl;
         let issuer = crate::subject_text(&crl.issuer);
-        CrlStatus {
+        ActiveCrlStatus {
             number: crl.number_text(),
             entries: crl.serials.len(),
             this_update: crl.this_update,
