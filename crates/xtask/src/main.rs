@@ -60,7 +60,7 @@ enum Command {
     /// The lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of it without a word
     #[command(trailing_var_arg = true, disable_help_flag = true)]
     Lab {
-        /// What `tests/lab/lab` is told
+        /// Arguments of `tests/lab/lab`
         #[arg(allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -1,7 +1,7 @@
 //! `cargo xtask pgo`: the program, optimised by a profile of its own work.
 //!
 //! It is built with counters, works for some minutes as in `soak`, and is built again with what the counters say. The load is
-//! that of the soak and not of the benchmark, so that the benchmark judges what it has not trained.
+//! that of the soak and not of the benchmark, so that the benchmark measures work that did not train the build.
 
 use std::{
     env, fs,
@@ -96,7 +96,7 @@ fn profile_tool() -> Result<PathBuf> {
         .args(["--print", "target-libdir"])
         .output();
     let asked = asked.context("rustc does not start")?;
-    let library = String::from_utf8(asked.stdout).context("a path that is no text")?;
+    let library = String::from_utf8(asked.stdout).context("a path that is not UTF-8")?;
     let tool = Path::new(library.trim()).with_file_name("bin/llvm-profdata");
     ensure!(
         tool.is_file(),

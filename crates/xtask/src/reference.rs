@@ -118,9 +118,9 @@ mod tests {
         let wanted =
             wanted.map(|(name, text)| (format!("packaging/man/{name}.8"), text.to_owned()));
         let stale = stale(root.path(), &BTreeMap::from(wanted));
-        let told = stale.iter().map(|(name, text)| (&**name, text.as_deref()));
+        let named = stale.iter().map(|(name, text)| (&**name, text.as_deref()));
         assert_eq!(
-            told.collect::<Vec<_>>(),
+            named.collect::<Vec<_>>(),
             [
                 ("packaging/man/changed.8", Some("new")),
                 ("packaging/man/missing.8", Some("new")),

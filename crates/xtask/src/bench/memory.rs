@@ -153,7 +153,7 @@ fn watch(
     transfers: &[JoinHandle<Result<()>>],
 ) -> Seen {
     let mut seen = Seen::default();
-    let mut told = Instant::now();
+    let mut shown = Instant::now();
     while !transfers.iter().all(JoinHandle::is_finished) {
         thread::sleep(LOOK_INTERVAL);
         let peak = proxy.memory_peak_kib();
@@ -161,8 +161,8 @@ fn watch(
         if pace.is_slow() {
             seen.slow = seen.slow.max(peak);
         }
-        if told.elapsed() >= TELL_INTERVAL {
-            told = Instant::now();
+        if shown.elapsed() >= PROGRESS_INTERVAL {
+            shown = Instant::now();
             println!(
                 "{:<5} {:>6} of {} MiB passed{}, peak {peak} KiB",
                 direction.name(),
@@ -268,7 +268,7 @@ impl TransferEstate {
 
     fn client(&self, agent: &TestCredential) -> Client {
         let client = self.puppet.proxy.client(Some(agent)).timeout(self.timeout);
-        // What a kernel keeps for a slow reader is no memory of ours, but delays the moment at which it pushes back.
+        // What a kernel keeps for a slow reader is not memory of the proxy, but delays the moment at which it pushes back.
         client.receive_buffer(PIECE_BYTES)
     }
 }
@@ -308,7 +308,7 @@ impl Pace {
 
 /// `64MiB`, `1MB/s`: a number with a unit.
 fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size such as 256MiB, and no rate such as 1MB/s");
+    let wrong = || format!("{text:?} is neither a size such as 256MiB nor a rate such as 1MB/s");
     let size = text.strip_suffix("/s").unwrap_or(text);
     let digits = size.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = size.split_at(digits);
@@ -332,7 +332,7 @@ const REPORT: &str = "/puppet/v3/report/web01?environment=production";
 /// What a reader asks for, a sender sends and a client's kernel keeps at a time.
 const PIECE_BYTES: usize = 64 << 10;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a client waits for bytes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 

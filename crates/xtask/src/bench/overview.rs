@@ -11,7 +11,7 @@ use super::{
     members::Members,
     peers::Peer,
     pki::Pki,
-    promises::{Certificates, Judged, ROWS, Row, Setting},
+    promises::{Certificates, ComparedValue, ROWS, Row, Setting},
     table::median,
 };
 use crate::workspace;
@@ -139,15 +139,15 @@ impl Row {
         let theirs = costs.get(1);
         let ratio = theirs.map(|theirs| ours / median(theirs));
         let must = if pgo { self.must.pgo } else { self.must.plain };
-        let judged = match self.judged {
-            Judged::Figure => Some(ours),
-            Judged::Ratio => ratio,
+        let compared = match self.compared {
+            ComparedValue::Figure => Some(ours),
+            ComparedValue::Ratio => ratio,
         };
-        let mark = match judged {
+        let mark = match compared {
             Some(figure) if figure <= self.aim => "aim met",
             Some(figure) if figure <= must => "met",
             Some(_) => "missed",
-            None => "not judged",
+            None => "not compared",
         };
         let theirs = theirs.map_or_else(|| "-".to_owned(), |costs| range(costs));
         let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
@@ -196,6 +196,6 @@ mod tests {
             alone.contains("| 2.00 (1.00–3.00) | nginx | - | - |"),
             "{alone}"
         );
-        assert!(alone.contains("not judged"), "{alone}");
+        assert!(alone.contains("not compared"), "{alone}");
     }
 }

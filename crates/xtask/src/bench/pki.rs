@@ -17,7 +17,7 @@ pub(super) struct Pki {
 }
 
 impl Pki {
-    /// One made anew, by ECDSA keys.
+    /// A CA that was set up again, with ECDSA keys.
     pub(super) fn make(folder: &Path) -> Result<Self> {
         let ca = Ca::new();
         let server = ca.server("puppet.example.com");

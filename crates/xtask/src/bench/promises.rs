@@ -22,10 +22,10 @@ use super::{
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
-    /// Bounds of what is judged.
+    /// Bounds of the compared value.
     pub(super) must: Bound,
     pub(super) aim: f64,
-    pub(super) judged: Judged,
+    pub(super) compared: ComparedValue,
     pub(super) rival: Rival,
     /// Whether a figure varies from round to round.
     pub(super) varies: bool,
@@ -53,7 +53,7 @@ impl Bound {
 
 /// What the bounds of a row are bounds of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum ComparedValue {
     /// Our figure.
     Figure,
     /// Our figure divided by the rival's.
@@ -113,7 +113,7 @@ const ROW: Row = Row {
         pgo: 0.80,
     },
     aim: 0.70,
-    judged: Judged::Ratio,
+    compared: ComparedValue::Ratio,
     rival: Rival::Nginx,
     varies: true,
     shape: Shape::PLAIN,
@@ -289,7 +289,7 @@ pub(super) const ROWS: &[Row] = &[
 
 /// A figure that does not vary.
 const COUNT: Row = Row {
-    judged: Judged::Figure,
+    compared: ComparedValue::Figure,
     varies: false,
     ..ROW
 };

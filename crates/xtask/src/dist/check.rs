@@ -105,7 +105,7 @@ impl Check<'_> {
         let service = Service::new(&self.root, &servers)?;
         self.is_refused_until_filled_in()?;
         let edited = service.fill_in()?;
-        self.told(
+        self.report(
             "check --user proscenium accepts the filled-in configuration",
             service.check()?,
         )?;
@@ -260,11 +260,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Runs the service and has requests answered; what happened is told by `service`.
+    /// Runs the service and has requests answered; `service` returns the result.
     fn serves(&self, service: &Service<'_>, what: &str) -> Result<()> {
         self.say(&format!("{what} starts as proscenium"));
         for (claim, found) in service.serve()? {
-            self.told(claim, found)?;
+            self.report(claim, found)?;
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Check<'_> {
         output(self.root.command(program).args(arguments))
     }
 
-    fn told(&self, claim: &str, fault: Option<String>) -> Result<()> {
+    fn report(&self, claim: &str, fault: Option<String>) -> Result<()> {
         self.expect(claim, fault.is_none(), &fault)
     }
 
