@@ -8,7 +8,7 @@ use rustls_pki_types::UnixTime;
 use crate::{
     Check, DoctorReport, FindingSeverity,
     certificates::{instant, span},
-    members::Member,
+    member::Member,
 };
 use server::{PreparedStart, StateProblem, expiry_notice_seconds};
 

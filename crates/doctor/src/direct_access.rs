@@ -13,31 +13,8 @@ use upstream::{Connector, DialError, DialStage, MemberAddress, Plaintext, QueryE
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity,
     forged_headers::{CA_BELIEVES, CA_BELIEVES_REMEDY},
-    members::{Member, MemberContext, Role, is_refusal, role},
+    member::{Door, Member, MemberContext, Role, is_refusal, role},
 };
-
-/// A way that nobody but a proxy should have.
-#[derive(Clone)]
-pub(crate) struct Door {
-    check: Check,
-    /// What it is, for people: `without a certificate`.
-    pub(crate) how: String,
-    pub(crate) connector: Arc<Connector>,
-    /// Whether it is known to be the member's; at other ports of its host anybody may answer.
-    is_members: bool,
-}
-
-impl Door {
-    /// One that the proxy opens to every client.
-    pub(crate) fn passthrough(how: &str, connector: Arc<Connector>) -> Self {
-        Self {
-            check: Check::Passthrough,
-            how: how.to_owned(),
-            connector,
-            is_members: false,
-        }
-    }
-}
 
 /// The ways to a member that are to be tried, and what is known of them beforehand.
 pub(crate) fn doors(

@@ -7,8 +7,8 @@ use upstream::QueryResponse;
 use crate::{
     Check, DoctorReport, FindingSeverity,
     claimed_identity::{self, NOBODYS_NAME},
+    member::{Member, is_refusal, story},
     member_services::unclear,
-    members::{Member, is_refusal, story},
 };
 
 /// A compiler has to take our word for who the client is, and to go by it.

@@ -14,6 +14,7 @@ mod crls;
 mod direct_access;
 mod file_permissions;
 mod forged_headers;
+mod member;
 mod member_services;
 mod members;
 mod passthrough;

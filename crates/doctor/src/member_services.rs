@@ -10,7 +10,7 @@ use server::jrubies::{self, JrubyError};
 
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity, crls,
-    members::{CA_CERTIFICATE, LISTS, Member, Role, STATUS, story},
+    member::{CA_CERTIFICATE, LISTS, Member, Role, STATUS, story},
 };
 
 /// Whether it says that it can work, where its check would ask for that.

@@ -11,8 +11,8 @@ use upstream::Connector;
 
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity,
-    direct_access::{self, DirectAccess, Door},
-    members::{Member, MemberContext, Role},
+    direct_access::{self, DirectAccess},
+    member::{Door, Member, MemberContext, Role},
 };
 use server::PreparedStart;
 

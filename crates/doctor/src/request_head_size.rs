@@ -6,8 +6,8 @@ use upstream::{QueryError, QueryResponse};
 use crate::{
     Check, DoctorReport, FindingSeverity,
     claimed_identity::{self, Ourselves},
+    member::{Member, story},
     member_services::unclear,
-    members::{Member, story},
 };
 
 /// What an agent's head has beside its certificate.
@@ -60,7 +60,7 @@ async fn refused(
     if let Ok(padding) = HeaderValue::from_str(&"x".repeat(bytes)) {
         fields.insert(PADDING, padding);
     }
-    match member.ask_inside(crate::members::STATUS, fields).await {
+    match member.ask_inside(crate::member::STATUS, fields).await {
         Ok(answer) if answer.status == simple.status => Ok(None),
         Ok(answer) => Ok(Some(format!("it answered {}", answer.status))),
         Err(error @ QueryError::Broken(_)) => Ok(Some(story(&error))),

@@ -8,7 +8,7 @@ use upstream::{Connector, DialError, DialStage, QueryError};
 
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity,
-    members::{Member, STATUS, story},
+    member::{Member, NO_CERTIFICATES, STATUS, story},
 };
 
 /// Tells why, and what to do.
@@ -123,9 +123,6 @@ fn of_alert(alert: &str) -> (Check, &'static str) {
     };
     (Check::CredentialAccepted, remedy)
 }
-
-/// Alerts that are about no certificate.
-pub(crate) const NO_CERTIFICATES: [&str; 2] = ["ProtocolVersion", "InsufficientSecurity"];
 
 /// By what did not come.
 fn silent(member: &Member, error: &QueryError) -> (Check, &'static str) {
