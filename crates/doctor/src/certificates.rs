@@ -10,7 +10,7 @@ use rustls_pki_types::UnixTime;
 use crate::{Check, DoctorReport, FindingSeverity};
 use server::{PreparedStart, expiry_notice_seconds};
 
-/// A certificate that ends within this time is told of.
+/// A certificate that expires within this time is reported.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
 /// A CA takes longer to renew.
 const CA_NOTICE: Duration = Duration::from_secs(90 * 86_400);
@@ -128,8 +128,8 @@ fn own(
         .listener_credentials()
         .keys()
         .any(|files| files.chain == chain);
-    let judged = prepared.trust().verify(credential.chain(), now);
-    let ClientIdentity::Refused(refusal) = judged.identity else {
+    let verdict = prepared.trust().verify(credential.chain(), now);
+    let ClientIdentity::Refused(refusal) = verdict.identity else {
         return report.passed(Check::OwnCertificate, &about);
     };
     let (grade, remedy) = match refusal.reason {
@@ -145,8 +145,8 @@ fn own(
             FindingSeverity::Warning,
             "agents trust the Puppet CA only: use a certificate that this CA signed",
         ),
-        // A CA that exists for the way to compilers is none of those that agents are judged by, as it should be; dates
-        // have a check of their own; and a purpose that is no client's does no harm here.
+        // A CA used only for connections to compilers is correctly not a CA that agents are verified against. Dates have a check of
+        // their own, and a purpose other than client authentication does no harm here.
         _ => return report.passed(Check::OwnCertificate, &about),
     };
     report.found(Check::OwnCertificate, grade, &about, refusal.text(), remedy);
@@ -154,14 +154,14 @@ fn own(
 
 fn cas(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
     let members = prepared.member_tls().iter().map(|tls| &tls.trust);
-    let mut told = Vec::new();
+    let mut shown = Vec::new();
     for trust in iter::once(prepared.trust()).chain(members) {
         let cas = trust.status(now).cas;
         for ca in &cas {
-            if told.contains(ca) {
+            if shown.contains(ca) {
                 continue;
             }
-            told.push(ca.clone());
+            shown.push(ca.clone());
             let found = within(ca.not_before, ca.not_after, now, CA_NOTICE);
             let Some((grade, found)) = found else {
                 report.passed(Check::CaDates, &ca.subject);
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_made_for_a_short_time_is_told_of_in_its_last_quarter() {
+    fn a_short_lived_certificate_is_reported_in_its_last_quarter() {
         const DAY: u64 = 86_400;
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         for (life, left, expected) in [
@@ -212,13 +212,13 @@ mod tests {
         ] {
             let now = 1_700_000_000;
             let found = time(at(now + left - life), at(now + left), at(now));
-            let told = found.map(|(grade, told)| {
+            let shown = found.map(|(grade, shown)| {
                 assert_eq!(grade, FindingSeverity::Warning);
-                told
+                shown
             });
-            match (expected, told) {
+            match (expected, shown) {
                 (None, None) => {}
-                (Some(words), Some(told)) => assert!(told.ends_with(words), "{told}"),
+                (Some(words), Some(shown)) => assert!(shown.ends_with(words), "{shown}"),
                 other => panic!("{life} {left}: {other:?}"),
             }
         }

@@ -1,4 +1,4 @@
-//! Who we may say that we are: ourselves, by a certificate whose key is here, or nobody at all.
+//! The identity that doctor claims: the proxy's own, from a certificate whose key is available, or none.
 
 use std::{fs, sync::Arc};
 
@@ -10,8 +10,8 @@ use rustls_pki_types::UnixTime;
 use crate::{Check, DoctorOptions, DoctorReport, FindingSeverity};
 use server::PreparedStart;
 
-/// A name that no host and no agent has (RFC 2606): whose documents nobody can be given.
-pub(crate) const NOBODYS_NAME: &str = "proscenium-doctor.invalid";
+/// A name that no host and no agent has (RFC 2606), so no client can get its documents.
+pub(crate) const UNKNOWN_NAME: &str = "proscenium-doctor.invalid";
 /// What no server can decode that reads certificates from headers.
 const BROKEN_CERTIFICATE: HeaderValue = HeaderValue::from_static("%zz");
 
@@ -23,15 +23,15 @@ pub(crate) struct Ourselves {
 }
 
 impl Ourselves {
-    /// Us by this credential, where the trust in force takes it, and where it gives no rights that we should not lend.
+    /// The proxy's identity by this credential, if the active trust store accepts it and it grants no rights that must not be used.
     pub(crate) fn proven(
         trust: &TrustStore,
         credential: &Credential,
         now: UnixTime,
     ) -> Option<Self> {
         let leaf = credential.chain().first()?;
-        let judged = trust.verify(credential.chain(), now);
-        let ClientIdentity::Verified(agent) = &judged.identity else {
+        let verdict = trust.verify(credential.chain(), now);
+        let ClientIdentity::Verified(agent) = &verdict.identity else {
             return None;
         };
         // In a path another name would be read out of `web01?x`.
@@ -40,7 +40,7 @@ impl Ourselves {
         let harmless = !agent.has_authorization_extension() && is_plain;
         harmless.then(|| Self {
             agent: Arc::clone(agent),
-            headers: IdentityHeaders::new(&judged.identity, Some(leaf)),
+            headers: IdentityHeaders::new(&verdict.identity, Some(leaf)),
         })
     }
 
@@ -61,20 +61,20 @@ impl Ourselves {
     }
 }
 
-/// What is said of whom nobody knows.
-pub(crate) fn nobody(form: &HeaderForm) -> HeaderMap {
+/// The fields for an unknown client.
+pub(crate) fn unknown_client(form: &HeaderForm) -> HeaderMap {
     let mut fields = HeaderMap::new();
     IdentityHeaders::new(&ClientIdentity::Anonymous, None).stamp(form, &mut fields, false);
     fields
 }
 
-/// What a forger would send from outside: that it is us, or, where we are nobody, a name that nobody has.
+/// What a forger would send from outside: the proxy's name, or a name that no agent has.
 pub(crate) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> HeaderMap {
     if let Some(ourselves) = ourselves {
         return ourselves.fields(form, false);
     }
-    let mut fields = nobody(form);
-    let dn = HeaderValue::from_str(&format!("CN={NOBODYS_NAME}"));
+    let mut fields = unknown_client(form);
+    let dn = HeaderValue::from_str(&format!("CN={UNKNOWN_NAME}"));
     let dn = dn.unwrap_or(HeaderValue::from_static(""));
     for (name, role) in form.names() {
         let Ok(name) = HeaderName::from_bytes(name.as_str().as_bytes()) else {
@@ -91,7 +91,7 @@ pub(crate) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> Heade
     fields
 }
 
-/// The same fields with a certificate that nobody can decode: whoever reads the header answers 400.
+/// The same fields with a certificate that cannot be decoded: a server that reads the header answers 400.
 pub(crate) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
     if let Ok(name) = HeaderName::from_bytes(form.cert.as_str().as_bytes()) {
         fields.insert(name, BROKEN_CERTIFICATE);
@@ -174,8 +174,8 @@ fn is_ours(prepared: &PreparedStart, certname: &Certname, now: UnixTime) -> bool
     let members = prepared.member_tls().iter().map(|tls| &tls.credential);
     let mut ours = prepared.listener_credentials().values().chain(members);
     ours.any(|credential| {
-        let judged = prepared.trust().verify(credential.chain(), now);
-        judged
+        let verdict = prepared.trust().verify(credential.chain(), now);
+        verdict
             .identity
             .agent()
             .is_some_and(|agent| agent.certname() == certname)

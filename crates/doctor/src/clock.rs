@@ -9,7 +9,7 @@ use rustls_pki_types::UnixTime;
 use crate::{Check, DoctorReport, FindingSeverity};
 use server::clock_offset;
 
-/// Seconds between two clocks that nobody notices.
+/// Seconds between two clocks that have no effect.
 const SKEW_GOOD_MAX: u64 = 30;
 
 /// Holds a member's Date against our own clock.
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_judged_by_the_date_that_a_member_says() {
+    fn a_clock_is_compared_by_the_date_of_a_member() {
         let ours = UnixTime::since_unix_epoch(Duration::from_secs(1_700_000_000));
         for (text, expected) in [
             ("Tue, 14 Nov 2023 22:13:20 GMT", None),

@@ -1,4 +1,4 @@
-//! The revocation lists in force: one for each issuer, and in time.
+//! The active CRLs: one for each issuer, and not expired.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::{
 };
 use server::{PreparedStart, StateProblem, expiry_notice_seconds};
 
-/// A list that promises the next one within this time is told of.
+/// A CRL whose next update is due within this time is reported.
 const NOTICE: Duration = Duration::from_secs(3 * 86_400);
-/// A list may be so many seconds from the future: its CA's clock is nobody's else.
+/// A CRL may be dated this many seconds in the future, because its CA has its own clock.
 const FUTURE_BEARABLE: u64 = 300;
 
 /// Loads the stored CRLs and blocks that a start would load, and reports the documents of the state directory that a start
@@ -143,7 +143,7 @@ fn list(crl: &ActiveCrlStatus, fetches: bool, now: UnixTime, report: &mut Doctor
     }
 }
 
-/// Holds what a CA server gives away as its lists against those in force.
+/// Compares the CRLs that a CA server serves with the active ones.
 pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut DoctorReport) {
     let (about, trust) = (&*member.about, &member.trust);
     let wrong = |found: String, remedy: &str, report: &mut DoctorReport| {
@@ -175,10 +175,10 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
             report,
         );
     }
-    let in_force = trust.status(UnixTime::now()).crls;
-    // A list that was signed anew, with nobody new on it, says nothing new.
+    let active = trust.status(UnixTime::now()).crls;
+    // A CRL that was signed again with the same entries says nothing new.
     let says_same = |list: &pki::FetchedCrl| {
-        in_force.iter().any(|crl| {
+        active.iter().any(|crl| {
             crl.issuer == list.issuer()
                 && crl.number == list.number()
                 && crl.entries == list.entries()
@@ -203,17 +203,17 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
                 "it is an old copy: make sure that the pool `ca` contains the CA server whose CRL was accepted",
             ),
             CrlComparison::DropsRevocations {
-                active_number: in_force,
+                active_number: active,
                 is_older,
                 lacking,
                 of,
             } => (
                 match is_older {
                     true => format!(
-                        "it serves CRL number {number} of {issuer}, but the proxy uses number {in_force}, which is newer: the CA server serves an old copy, or was restored from a backup"
+                        "it serves CRL number {number} of {issuer}, but the proxy uses number {active}, which is newer: the CA server serves an old copy, or was restored from a backup"
                     ),
                     false => format!(
-                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the {of} certificates that number {in_force} revokes; a CA server that serves the infrastructure CRL in place of the full CRL causes this"
+                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the {of} certificates that number {active} revokes; a CA server that serves the infrastructure CRL in place of the full CRL causes this"
                     ),
                 },
                 "find the cause first; if it is intended, run `proscenium crl accept`",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_judged_by_when_it_was_made_and_until_when_it_is_the_newest() {
+    fn a_crl_is_checked_by_its_date_and_its_next_update() {
         const NOW: u64 = 1_700_000_000;
         const DAY: u64 = 86_400;
         for (made, next, expected) in [

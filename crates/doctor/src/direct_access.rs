@@ -1,4 +1,4 @@
-//! What a member does with whoever is no proxy: without a certificate, with an ordinary agent's, in plain HTTP.
+//! What a member does with clients other than a proxy: without a certificate, with an ordinary agent's, in plain HTTP.
 //!
 //! Each says that it is us. One who is believed could have said any name.
 
@@ -79,7 +79,7 @@ fn of_tls(
     doors
 }
 
-/// A plain port is believed by design; the same process may have a TLS port that nobody has thought of.
+/// A plain port is believed by design; the same process may have a TLS port that was forgotten.
 fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) -> Vec<Door> {
     let local = asked.pool.upstream.plaintext == Plaintext::Loopback;
     let (grade, found, remedy) = match local {
@@ -126,12 +126,12 @@ fn over_tls(
     (trust, names): (&Arc<TrustStore>, MemberNames),
     at: &str,
 ) -> Vec<Door> {
-    let nobody = (Check::OutsideAnonymous, None, "without a certificate");
+    let unknown = (Check::OutsideAnonymous, None, "without a certificate");
     let agent = asked.agent.map(|agent| {
         let how = "with an ordinary agent's certificate";
         (Check::OutsideAgent, Some(agent), how)
     });
-    let credentials = std::iter::once(nobody).chain(agent);
+    let credentials = std::iter::once(unknown).chain(agent);
     credentials
         .filter_map(|(check, credential, how)| {
             Some(Door {
@@ -157,12 +157,12 @@ fn is_our_own(asked: &MemberContext<'_>, host: &str, port: u16) -> bool {
 
 pub(crate) async fn examine(member: &Member, report: &mut DoctorReport) {
     for door in &member.doors {
-        told(member, door, try_door(member, door).await, report);
+        report_outcome(member, door, try_door(member, door).await, report);
     }
 }
 
 /// Other doors of a member that could not be asked by its own: what stands open there does so all the same. What they do
-/// not prove is not told beside that.
+/// not prove is not reported in addition.
 pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport) {
     let mut tried = JoinSet::new();
     // By its own TLS port it was asked just now.
@@ -179,12 +179,12 @@ pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport
             // A host that is down answers on no port; that does not prove that its ports are closed.
             && !matches!(outcome, DirectAccess::Unknown(_) | DirectAccess::Closed)
         {
-            told(&member, &door, outcome, report);
+            report_outcome(&member, &door, outcome, report);
         }
     }
 }
 
-fn told(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
+fn report_outcome(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
     let (check, about, how) = (door.check, &member.about, &door.how);
     match outcome {
         DirectAccess::Closed => report.passed(check, &format!("{about}, {how}")),
@@ -218,9 +218,9 @@ fn told(member: &Member, door: &Door, outcome: DirectAccess, report: &mut Doctor
 
 /// What became of an attempt.
 pub(crate) enum DirectAccess {
-    /// Nobody answered.
+    /// No server answered.
     Closed,
-    /// Somebody did, and believed nothing.
+    /// A server answered and believed nothing.
     Served(StatusCode),
     Believed(String),
     Unknown(String),
@@ -242,13 +242,13 @@ pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
         }
     }
     let stands_open = answered.filter(|_| door.is_members);
-    // Whoever reads the headers of everybody cannot decode this, whatever its rules say of nodes.
+    // A server that reads the headers of every client cannot decode this, whatever its rules for nodes say.
     let path = member.open_path();
     let plain = member
         .ask(
             &door.connector,
             path,
-            claimed_identity::nobody(member.form()),
+            claimed_identity::unknown_client(member.form()),
         )
         .await;
     let broken = claimed_identity::broken(forgery, member.form());
@@ -262,7 +262,7 @@ pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
             ))
         }
         _ if let Some(answered) = stands_open => DirectAccess::Served(answered),
-        // Nobody has answered there yet.
+        // No server has answered there yet.
         (Err(error), Err(_)) if answered.is_none() => closed(&error),
         (Err(error), _) | (_, Err(error)) => DirectAccess::Unknown(error.to_string()),
         // What is not served there reads no headers, whatever else is behind that door.

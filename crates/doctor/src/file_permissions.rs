@@ -51,7 +51,7 @@ fn worth(wanted: &MaterialName) -> &'static str {
     }
 }
 
-/// A file, and every directory in which somebody could put another in its place.
+/// A file, and every directory in which another account could replace it.
 fn file(path: &Path, worth: &str, ours: u32, report: &mut DoctorReport) {
     let about = path.display().to_string();
     let mut good = true;

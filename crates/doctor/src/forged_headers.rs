@@ -1,4 +1,4 @@
-//! What a member does with identities that come through our own credential: ours alone, and nobody's.
+//! What a member does with identities that come through the proxy's credential: the proxy's own, and that of an unknown client.
 
 use http::StatusCode;
 use identity::{HeaderForm, HeaderSet};
@@ -6,7 +6,7 @@ use upstream::QueryResponse;
 
 use crate::{
     Check, DoctorReport, FindingSeverity,
-    claimed_identity::{self, NOBODYS_NAME},
+    claimed_identity::{self, UNKNOWN_NAME},
     member::{Member, is_refusal, story},
     member_services::unclear,
 };
@@ -19,7 +19,7 @@ pub(crate) async fn compiler(member: &Member, simple: &QueryResponse, report: &m
     others_node(member, report).await;
 }
 
-/// A certificate that cannot be decoded is a 400 from whoever reads that header, on every endpoint.
+/// A server that reads the header answers 400 to a certificate that cannot be decoded, on every endpoint.
 async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
     let usual = HeaderForm::default();
@@ -39,7 +39,7 @@ async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut Doct
     }
     let fields = match &member.ourselves {
         Some(ourselves) => ourselves.fields(member.form(), false),
-        None => claimed_identity::nobody(member.form()),
+        None => claimed_identity::unknown_client(member.form()),
     };
     let fields = claimed_identity::broken(fields, member.form());
     let about = &member.about;
@@ -65,11 +65,11 @@ async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut Doct
     }
 }
 
-/// Behind mutual TLS a member sees our certificate: what it grants to that, it would grant to whoever comes through.
+/// Behind mutual TLS a member sees the proxy's certificate: what it grants to that, it would grant to every client.
 async fn unknown_client(member: &Member, report: &mut DoctorReport) {
     let path = member.node(member.own_name());
     let about = &member.about;
-    match member.ask_inside(&path, claimed_identity::nobody(member.form())).await {
+    match member.ask_inside(&path, claimed_identity::unknown_client(member.form())).await {
         Ok(answer) if is_refusal(answer.status) => report.passed(Check::UnknownClient, about),
         Ok(answer) if answer.status.is_success() => report.found(
             Check::UnknownClient,
@@ -109,7 +109,7 @@ async fn others_node(member: &Member, report: &mut DoctorReport) {
         return;
     };
     let about = &member.about;
-    let path = member.node(NOBODYS_NAME);
+    let path = member.node(UNKNOWN_NAME);
     let fields = ourselves.fields(member.form(), member.rules.forward_cert);
     match member.ask_inside(&path, fields).await {
         Ok(answer) if is_refusal(answer.status) => report.passed(Check::OthersNode, about),
@@ -134,7 +134,7 @@ async fn others_node(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// A CA server that believes headers would sign for whoever forged a certificate into one; and what it lets our
+/// A CA server that believes headers would sign for any client that forges a certificate into one; and what it allows to the
 /// certificate do, everybody could do who gets through us.
 pub(crate) async fn ca(member: &Member, is_ca: bool, report: &mut DoctorReport) {
     ca_headers(member, report).await;
@@ -145,12 +145,12 @@ pub(crate) async fn ca(member: &Member, is_ca: bool, report: &mut DoctorReport) 
 
 async fn ca_headers(member: &Member, report: &mut DoctorReport) {
     let about = &member.about;
-    let nobody = claimed_identity::nobody(member.form());
+    let unknown = claimed_identity::unknown_client(member.form());
     let fields = match &member.ourselves {
         Some(ourselves) => ourselves.fields(member.form(), false),
-        None => nobody.clone(),
+        None => unknown.clone(),
     };
-    let plain = member.ask_inside(member.open_path(), nobody).await;
+    let plain = member.ask_inside(member.open_path(), unknown).await;
     let broken = member
         .ask_inside(
             member.open_path(),
@@ -197,7 +197,7 @@ fn not_served(member: &Member, plain: &QueryResponse) -> String {
 async fn ca_rights(member: &Member, report: &mut DoctorReport) {
     let about = &member.about;
     let path = format!("/puppet-ca/v1/certificate_status/{}", member.own_name());
-    match member.ask_inside(&path, claimed_identity::nobody(member.form())).await {
+    match member.ask_inside(&path, claimed_identity::unknown_client(member.form())).await {
         Ok(answer) if is_refusal(answer.status) => report.passed(Check::CaRights, about),
         Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => report.found(
             Check::CaRights,

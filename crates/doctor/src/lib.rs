@@ -1,6 +1,6 @@
 //! `doctor`: proves a deployment by looking at what is on disk and by asking every member, and says what to do.
 //!
-//! Whatever can be seen without a running proxy is seen without one. Members are asked with GET alone, as nobody, as
+//! Everything that can be seen without a running proxy is seen without one. Members get GET requests only, as an unknown client, as
 //! ourselves by a certificate whose key is here, or, from outside, as ourselves again: no other agent's name is ever
 //! said to a member, so nothing is learned here that an attacker could not learn, and nothing is changed.
 
@@ -38,7 +38,7 @@ pub struct DoctorOptions {
     pub options: Options,
     /// Certificate and key of an ordinary agent; none: what a member does with one is not proved.
     pub agent: Option<(PathBuf, PathBuf)>,
-    /// Ports of members' hosts where somebody may have left plain HTTP open.
+    /// Ports of members' hosts on which plain HTTP may have been left open.
     pub plain_ports: Vec<u16>,
     /// Ports of plain members' hosts where the same process may be open over TLS.
     pub tls_ports: Vec<u16>,
@@ -73,7 +73,7 @@ pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     report
 }
 
-/// As whom members may be asked: by the first certificate of ours that the trust in force would take from an agent.
+/// The identity for requests to members: the first certificate of the proxy that the active trust store would accept from an agent.
 fn ourselves(
     prepared: &PreparedStart,
     now: UnixTime,

@@ -38,11 +38,11 @@ pub(crate) struct Member {
     pub(crate) connector: Arc<Connector>,
     /// The same address in plain HTTP where the pool speaks TLS, and the other way round.
     pub(crate) otherwise: Option<Arc<Connector>>,
-    /// How whoever is no proxy would come.
+    /// How a client other than a proxy would connect.
     pub(crate) doors: Vec<Door>,
     pub(crate) rules: PoolRules,
     pub(crate) ourselves: Option<Ourselves>,
-    /// What clients are judged by.
+    /// What clients are verified with.
     pub(crate) trust: Arc<TrustStore>,
     /// Whether a running proxy would ask the CA for its lists by itself.
     pub(crate) fetches: bool,
@@ -57,14 +57,14 @@ pub(crate) enum Role {
     Other,
 }
 
-/// A way that nobody but a proxy should have.
+/// A way in that only a proxy should have.
 #[derive(Clone)]
 pub(crate) struct Door {
     pub(crate) check: Check,
     /// What it is, for people: `without a certificate`.
     pub(crate) how: String,
     pub(crate) connector: Arc<Connector>,
-    /// Whether it is known to be the member's; at other ports of its host anybody may answer.
+    /// Whether it is known to be the member's; on other ports of its host any program may answer.
     pub(crate) is_members: bool,
 }
 
@@ -121,7 +121,7 @@ impl MemberContext<'_> {
             }
         };
         let mut settings = self.pool.upstream;
-        // What is sent there says nothing but our own name, which is no secret.
+        // Only the proxy's own name is sent there, which is not a secret.
         settings.plaintext = upstream::Plaintext::TrustedNetwork;
         let spec = ConnectorSpec {
             address,
@@ -229,7 +229,7 @@ impl Member {
     /// Whose documents are asked for.
     pub(crate) fn own_name(&self) -> &str {
         let ourselves = self.ourselves.as_ref();
-        ourselves.map_or(claimed_identity::NOBODYS_NAME, Ourselves::certname)
+        ourselves.map_or(claimed_identity::UNKNOWN_NAME, Ourselves::certname)
     }
 }
 
@@ -244,7 +244,7 @@ pub(crate) fn is_refusal(status: StatusCode) -> bool {
 /// An error in words.
 pub(crate) fn story(error: &QueryError) -> String {
     match error.alert() {
-        // Alerts that end a handshake before anybody's certificate is looked at.
+        // Alerts that end a handshake before any certificate is verified.
         Some(alert) if NO_CERTIFICATES.contains(&&*alert) => {
             format!("it aborted the handshake with the TLS alert {alert}")
         }

@@ -28,7 +28,7 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
         }
         (Some(inquiry), CheckKind::Http) if !inquiry.is_puppet_status() => return,
         (Some(inquiry), _) => {
-            let fields = claimed_identity::nobody(member.form());
+            let fields = claimed_identity::unknown_client(member.form());
             asked = match member.ask_inside(inquiry.path, fields).await {
                 Ok(answer) => answer,
                 Err(error) => return unclear(Check::Status, about, story(&error), report),
@@ -73,7 +73,10 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
 pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
     let about = &member.about;
     let bundle = member
-        .ask_inside(CA_CERTIFICATE, claimed_identity::nobody(member.form()))
+        .ask_inside(
+            CA_CERTIFICATE,
+            claimed_identity::unknown_client(member.form()),
+        )
         .await;
     let unclear_because = match bundle {
         Ok(answer) if answer.status == StatusCode::OK && answer.body.starts_with(b"-----BEGIN") => {
@@ -98,7 +101,7 @@ pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
         return false;
     }
     let served = member
-        .ask_inside(LISTS, claimed_identity::nobody(member.form()))
+        .ask_inside(LISTS, claimed_identity::unknown_client(member.form()))
         .await;
     match served {
         Ok(answer) if answer.status == StatusCode::OK => {
@@ -120,7 +123,10 @@ pub(crate) async fn compiler(member: &Member, report: &mut DoctorReport) {
     }
     let about = &member.about;
     let bundle = member
-        .ask_inside(CA_CERTIFICATE, claimed_identity::nobody(member.form()))
+        .ask_inside(
+            CA_CERTIFICATE,
+            claimed_identity::unknown_client(member.form()),
+        )
         .await;
     match bundle {
         Ok(answer) if answer.status == StatusCode::OK => report.found(
@@ -168,7 +174,7 @@ pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// A question that brought nothing to judge by.
+/// A request whose result shows nothing.
 pub(crate) fn unclear(check: Check, about: &str, found: String, report: &mut DoctorReport) {
     report.found(
         check,

@@ -94,10 +94,10 @@ impl Member {
         let answer = match self.reach(&mut report).await {
             Ok(answer) => answer,
             Err(error) => {
-                // At the same time: nobody waits for one that is down longer than for one that answers.
+                // Both at once, so that a member that is down delays nothing.
                 let mut doors = DoctorReport::default();
                 tokio::join!(
-                    unreachable_members::told(&self, &error, &mut report),
+                    unreachable_members::report_outcome(&self, &error, &mut report),
                     direct_access::examine_unreached(&self, &mut doors)
                 );
                 report.append(doors);
@@ -131,18 +131,18 @@ impl Member {
 
     /// Whether it knows nodes: PuppetDB has a status service, and nothing else of a Puppet Server.
     async fn has_nodes(&self) -> bool {
-        let path = self.node(claimed_identity::NOBODYS_NAME);
+        let path = self.node(claimed_identity::UNKNOWN_NAME);
         let answer = self
-            .ask_inside(&path, claimed_identity::nobody(self.form()))
+            .ask_inside(&path, claimed_identity::unknown_client(self.form()))
             .await;
-        // One that does not answer may be anything: it is asked on, and what it leaves open is told.
+        // A member that does not answer may be of any kind: it is examined further, and what remains unclear is reported.
         answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
     }
 
     async fn reach(&self, report: &mut DoctorReport) -> Result<QueryResponse, QueryError> {
         let about = &self.about;
-        let nobody = claimed_identity::nobody(self.form());
-        let answer = self.ask(&self.connector, STATUS, nobody).await?;
+        let unknown = claimed_identity::unknown_client(self.form());
+        let answer = self.ask(&self.connector, STATUS, unknown).await?;
         report.passed(Check::MemberReached, about);
         if answer.certificate.is_some() {
             report.passed(Check::CredentialAccepted, about);

@@ -38,11 +38,11 @@ pub(crate) fn doors(asked: &MemberContext<'_>, connector: &Connector) -> Vec<Doo
         from_cn: true,
     };
     let name = asked.server_name.or(requested);
-    let nobody = (None, "over TLS without a certificate");
+    let unknown = (None, "over TLS without a certificate");
     let agent = asked
         .agent
         .map(|agent| (Some(agent), "over TLS with an ordinary agent's certificate"));
-    let over_tls = std::iter::once(nobody)
+    let over_tls = std::iter::once(unknown)
         .chain(agent)
         .map(|(credential, how)| (Some((trust, credential, names)), how));
     let ways = over_tls.chain([(None, "in plain HTTP")]);
@@ -74,16 +74,16 @@ pub(crate) async fn examine(member: Member) -> DoctorReport {
     }
     while let Some(tried) = tried.join_next().await {
         if let Ok((door, outcome)) = tried {
-            told(&member, &door, outcome, &mut report);
+            report_outcome(&member, &door, outcome, &mut report);
         }
     }
     report
 }
 
 async fn try_door(member: &Member, door: &Door) -> DirectAccess {
-    let nobody = claimed_identity::nobody(member.form());
+    let unknown = claimed_identity::unknown_client(member.form());
     match member
-        .ask(&door.connector, member.open_path(), nobody)
+        .ask(&door.connector, member.open_path(), unknown)
         .await
     {
         // A client that does not verify the member would get in.
@@ -98,7 +98,7 @@ fn is_refused_by_us(error: &upstream::TlsError) -> bool {
     !matches!(error, upstream::TlsError::AlertReceived(_))
 }
 
-fn told(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
+fn report_outcome(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
     let (about, how) = (&member.about, &door.how);
     match outcome {
         DirectAccess::Closed | DirectAccess::Served(_) => {

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// All that came of an examination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DoctorReport {
-    /// Whether a start would refuse the configuration: nobody was asked anything then.
+    /// Whether a start would refuse the configuration: then no member was contacted.
     pub configuration_refused: bool,
     /// What is wrong or could not be proved, the gravest first.
     pub findings: Vec<DoctorFinding>,
@@ -48,7 +48,7 @@ pub enum FindingSeverity {
     Note,
     /// It will become a failure, or is one in other circumstances.
     Warning,
-    /// Somebody is locked out, or let in.
+    /// A client is locked out, or wrongly accepted.
     Failure,
 }
 
@@ -91,7 +91,7 @@ checks! {
     AgentCertificate = "agent-certificate",
     /// Whether each issuer has a list that is in time.
     Crl = "crl",
-    /// Whether the CA server has a newer list than the one in force.
+    /// Whether the CA server has a newer CRL than the active one.
     CrlFresh = "crl-fresh",
     /// Whether a member takes connections.
     MemberReached = "member-reached",
@@ -119,13 +119,13 @@ checks! {
     CaHeaders = "ca-headers",
     /// Whether the CA server lets our certificate administer it.
     CaRights = "ca-rights",
-    /// Whether a member refuses whoever comes without a certificate and says that it is somebody.
+    /// Whether a member refuses a client without a certificate that claims an identity.
     OutsideAnonymous = "outside-anonymous",
-    /// Whether a member refuses an agent that says that it is somebody else.
+    /// Whether a member refuses an agent that claims another identity.
     OutsideAgent = "outside-agent",
     /// Whether a member refuses the same in plain HTTP.
     OutsidePlain = "outside-plain",
-    /// Whether a member that connections are passed through to refuses whoever says that it is somebody.
+    /// Whether a passthrough member refuses a client that claims an identity.
     Passthrough = "passthrough",
     /// Whether a member reads heads as long as we may send.
     HeadRoom = "head-room",
@@ -192,16 +192,16 @@ impl DoctorReport {
         self.problems(report);
     }
 
-    /// What a start would take with a warning, but for what a check of ours has told already of the same file.
+    /// What a start would accept with a warning, except for what a check has reported for the same file.
     pub(crate) fn warned(&mut self, report: &ConfigReport) {
         let mut report = report.clone();
-        let told = |message: &str| {
+        let shown = |message: &str| {
             let mut grave = self.findings.iter();
             grave.any(|finding| {
                 finding.severity >= FindingSeverity::Warning && message.contains(&finding.about)
             })
         };
-        report.problems.retain(|problem| !told(&problem.message));
+        report.problems.retain(|problem| !shown(&problem.message));
         if report.problems.is_empty() {
             self.passed(Check::Configuration, &report.file);
         }

@@ -56,7 +56,7 @@ async fn refused(
     simple: &QueryResponse,
     bytes: usize,
 ) -> Result<Option<String>, QueryError> {
-    let mut fields = claimed_identity::nobody(member.form());
+    let mut fields = claimed_identity::unknown_client(member.form());
     if let Ok(padding) = HeaderValue::from_str(&"x".repeat(bytes)) {
         fields.insert(PADDING, padding);
     }

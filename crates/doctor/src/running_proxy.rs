@@ -43,17 +43,17 @@ pub(crate) async fn examine(
     };
     clocks(&status.listeners, SystemTime::now().into(), report);
     if let Some(examined) = examined {
-        in_force(&about, &status, examined, report);
+        active(&about, &status, examined, report);
     }
     let before = report.findings.len();
-    told(&about, &status, report);
+    report_outcome(&about, &status, report);
     pools(&about, &status, report);
     if report.findings.len() == before {
         report.passed(Check::Running, &about);
     }
 }
 
-/// What to do where somebody is behind the socket and did not answer as a proxy does.
+/// What to do if another program listens on the socket and did not answer as a proxy does.
 fn unasked(error: &AdminClientError) -> &'static str {
     match error {
         AdminClientError::PermissionDenied { .. } => "run as root or as the account of the service",
@@ -67,8 +67,8 @@ fn unasked(error: &AdminClientError) -> &'static str {
 }
 
 /// An edited file is examined as it stands, and the proxy may still run by the one before.
-fn in_force(about: &str, status: &Status, examined: &PreparedStart, report: &mut DoctorReport) {
-    // A unit that gives the service fewer cores than whoever looks here has makes nothing else of the same files.
+fn active(about: &str, status: &Status, examined: &PreparedStart, report: &mut DoctorReport) {
+    // A unit that gives the service fewer cores than this account has makes nothing else of the same files.
     if status.limits.get("workers") != Some(&(examined.config().workers as u64)) {
         return;
     }
@@ -102,15 +102,15 @@ fn in_force(about: &str, status: &Status, examined: &PreparedStart, report: &mut
 fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorReport) {
     for listener in listeners {
         let about = format!("agents on listener {}", listener.name);
-        let Some(told) = &listener.certificate_rejected else {
+        let Some(shown) = &listener.certificate_rejected else {
             report.passed(Check::AgentClocks, &about);
             continue;
         };
         let found = format!(
             "{} handshakes failed because the client refused the proxy's certificate, the last from {} on {} ({}): the client's clock is wrong, so that the certificate or the client's CRL is expired or not valid yet, or the client connected to a name that the certificate does not contain",
-            told.count, told.client, told.at, told.alert
+            shown.count, shown.client, shown.at, shown.alert
         );
-        let since = now.unix_seconds().zip(told.at.unix_seconds());
+        let since = now.unix_seconds().zip(shown.at.unix_seconds());
         // Agents come twice an hour: one that is as wrong as then has come again, and the count ends with the process alone.
         let (grade, remedy) = match since {
             Some((now, last)) if now.saturating_sub(last) > DISTRUST_SECONDS_MAX => (
@@ -129,7 +129,7 @@ fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorRepor
 /// How long after the last time a client that distrusts us is still one to look for.
 const DISTRUST_SECONDS_MAX: i64 = 86_400;
 
-fn told(about: &str, status: &Status, report: &mut DoctorReport) {
+fn report_outcome(about: &str, status: &Status, report: &mut DoctorReport) {
     let mut warn = |found: String, remedy: &str| {
         report.found(
             Check::Running,
@@ -173,7 +173,7 @@ fn told(about: &str, status: &Status, report: &mut DoctorReport) {
     }
 }
 
-/// Who is down, and whether anybody is left.
+/// Members that are down, and whether any is left.
 fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
     for pool in &status.pools {
         // A member in maintenance may well be down: an operator is at work on it.
@@ -201,7 +201,7 @@ fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
                     member.address, member.health, member.administrative_state
                 )
             });
-            let states: Vec<_> = states.take(MEMBERS_TOLD_MAX).collect();
+            let states: Vec<_> = states.take(MEMBERS_SHOWN_MAX).collect();
             report.found(
                 Check::Running,
                 FindingSeverity::Failure,
@@ -218,7 +218,7 @@ fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
 }
 
 /// Members that one sentence names.
-const MEMBERS_TOLD_MAX: usize = 8;
+const MEMBERS_SHOWN_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {

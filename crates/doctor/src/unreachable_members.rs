@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Tells why, and what to do.
-pub(crate) async fn told(member: &Member, error: &QueryError, report: &mut DoctorReport) {
+pub(crate) async fn report_outcome(member: &Member, error: &QueryError, report: &mut DoctorReport) {
     let mut found = story(error);
     let (check, remedy) = match error {
         error if error.refused_certificate() => (Check::MemberCertificate, of_certificate(error)),
@@ -48,7 +48,11 @@ async fn speaks_otherwise(
     let is_there = matches!(error, QueryError::Broken(_)) || in_handshake(error);
     let otherwise: &Arc<Connector> = member.otherwise.as_ref().filter(|_| is_there)?;
     let answer = member
-        .ask(otherwise, STATUS, claimed_identity::nobody(member.form()))
+        .ask(
+            otherwise,
+            STATUS,
+            claimed_identity::unknown_client(member.form()),
+        )
         .await;
     match (member.connector.is_tls(), answer) {
         // Some web servers say in plain HTTP that they want TLS.
