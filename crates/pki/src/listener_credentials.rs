@@ -27,7 +27,7 @@ impl ListenerCredentials {
     /// Indexes credentials by the names for which they are valid.
     ///
     /// # Errors
-    /// There is no credential.
+    /// An empty list of credentials.
     pub fn new<'c>(
         credentials: impl IntoIterator<Item = &'c Credential>,
     ) -> Result<Self, PkiProblem> {
