@@ -40,7 +40,7 @@ pub(crate) fn build<'d>(
             Some((section, rule))
         })
         .unzip();
-    // What is no condition yet, for a slip in it, is not one that holds for everybody.
+    // A condition with an error in it is missing here, and its rule would look as if it matched every client.
     if !has_errors(problems) {
         never_asked(config, &sections, &rules, problems);
     }
@@ -105,7 +105,7 @@ fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {
     is_complete.then_some(rule)
 }
 
-/// Whether one of the alternatives of `earlier` holds wherever one of `later` does; none at all is no condition.
+/// Whether `earlier` matches whatever `later` matches. An empty list has no condition and matches everything.
 pub(crate) fn within<T: PartialEq>(later: &[T], earlier: &[T]) -> bool {
     earlier.is_empty() || (!later.is_empty() && later.iter().all(|one| earlier.contains(one)))
 }

@@ -38,7 +38,8 @@ pub(crate) fn read(root: &Section<'_>, config: &mut Config, problems: &mut Vec<P
     }
 }
 
-/// Lines of two logs in one file could not be told apart, and after a rotation each would have its own.
+/// Whether two logs write to the same output. Their lines could not be distinguished in one file, and after a
+/// rotation each log would write to a different file.
 fn is_same(one: &AccessLogOutput, other: &AccessLogOutput) -> bool {
     match (one, other) {
         (AccessLogOutput::Daemon(one), AccessLogOutput::Daemon(other)) => {

@@ -121,8 +121,8 @@ impl Agent {
         }
     }
 
-    /// Commands that let the service read the agent's key. An ACL, since the agent sets owner, group and mode of its
-    /// files again on each run. Whoever else looks here must not be given the key for that.
+    /// Commands that allow the service to read the agent's key. They set an ACL, because the agent resets the owner,
+    /// group and mode of its files on each run. An account other than the service's must not get access to the key.
     pub(crate) fn open_key(&self, credential: &CredentialFiles) -> String {
         let user = &self.user;
         let directory = credential.key.parent().unwrap_or(&credential.key).display();
@@ -137,8 +137,8 @@ impl Agent {
         &self.user
     }
 
-    /// How files of the agent come back that it fetches by itself.
-    pub(crate) fn fetch_anew(&self) -> String {
+    /// How to restore files that the agent fetches by itself.
+    pub(crate) fn fetch_again(&self) -> String {
         format!(
             "an agent fetches it again if it is missing: run `{}`",
             self.bootstrap()

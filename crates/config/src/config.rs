@@ -13,7 +13,7 @@ pub struct Config {
     pub certname: Option<String>,
     /// Worker threads.
     pub workers: usize,
-    /// Time that running exchanges have to finish after the process is told to stop.
+    /// Time that running exchanges have to finish after the process receives a signal to stop.
     pub drain_grace: Duration,
     /// Listeners, in the order of the file; at least one.
     pub listeners: Vec<listener::settings::ListenerSettings>,
@@ -81,7 +81,7 @@ impl Config {
         identity::OwnNames::of(std::iter::once(&self.form).chain(pools))
     }
 
-    /// The agent's own copy of the CRL, where clients are judged by it.
+    /// The agent's own copy of the CRL, if clients are verified against it.
     #[must_use]
     pub fn agents_copy(&self) -> Option<PathBuf> {
         let copy = self.ssldir.as_ref()?.join("crl.pem");
@@ -146,11 +146,11 @@ pub struct MaterialWatching {
 /// Who notices that a material has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeDetection {
-    /// The kernel tells, and a look from time to time sees what it cannot tell.
+    /// The kernel notifies the proxy, and a periodic check finds changes that the kernel cannot report.
     Notify,
-    /// A look from time to time alone.
+    /// Only the periodic check.
     Poll,
-    /// Nobody: only a reload reads materials.
+    /// No detection: only a reload reads materials.
     Off,
 }
 

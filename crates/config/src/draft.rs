@@ -1,4 +1,4 @@
-//! A configuration on its way: text read and judged, materials still to come.
+//! A configuration whose text is parsed and checked, and whose materials are not read yet.
 
 use std::{path::PathBuf, time::SystemTime};
 
@@ -22,7 +22,7 @@ use crate::{
     values::word,
 };
 
-/// A configuration whose text is read and judged.
+/// A configuration whose text is parsed and checked.
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub(crate) source: ConfigSource,
@@ -31,12 +31,12 @@ pub struct Draft {
     pub(crate) credentials: Vec<Named>,
     pub(crate) agent: Agent,
     pub(crate) now: Option<SystemTime>,
-    /// Whole only while there is no error.
+    /// Complete only if there is no error.
     pub(crate) config: Option<Config>,
 }
 
 impl Draft {
-    /// Parses a text and holds it against the schema, then checks what one part of it says of another.
+    /// Parses a text, checks it against the schema, and then checks that its parts agree.
     #[must_use]
     pub fn read(
         source: &ConfigSource,
@@ -70,13 +70,13 @@ impl Draft {
         draft
     }
 
-    /// The materials it names, each path once.
+    /// The materials that the text names, each path once.
     #[must_use]
     pub fn wanted(&self) -> &[MaterialName] {
         &self.wanted
     }
 
-    /// Reads the materials it names and judges them.
+    /// Reads the materials that the text names and validates them.
     ///
     /// # Errors
     /// Everything wrong with text and materials.
@@ -95,16 +95,16 @@ impl Draft {
         }
     }
 
-    /// Judges the materials.
+    /// Validates the materials.
     ///
     /// # Errors
     /// Everything wrong with text and materials.
     pub fn finish(mut self, materials: Materials) -> Result<LoadedConfig, ConfigReport> {
-        self.judge(&materials);
+        self.validate(&materials);
         let config = self.config.take();
         let mut report = self.into_report();
         if let Some(config) = config.as_ref().filter(|_| report.has_errors()) {
-            trust_too(config, &materials, &mut report);
+            report_trust_problems(config, &materials, &mut report);
         }
         match config {
             Some(config) if !report.has_errors() => Ok(LoadedConfig {
@@ -116,13 +116,13 @@ impl Draft {
         }
     }
 
-    /// What was found in the text alone.
+    /// The problems of the text alone.
     #[must_use]
     pub fn into_report(self) -> ConfigReport {
         ConfigReport::new(&self.source, self.problems)
     }
 
-    /// Builds every crate's settings. Parts that are not right are left out: their errors keep the whole from use.
+    /// Builds the settings of every crate. Parts with errors are left out: with an error, the configuration is not used.
     fn build(&mut self, root: &Section<'_>, environment: &Environment) {
         let mut problems = std::mem::take(&mut self.problems);
         let mut naming = Naming {
@@ -170,9 +170,9 @@ impl Draft {
     }
 }
 
-/// Whoever has something to mend hears of bundles and lists too. A right file does not: they are built, and told of,
-/// where a start or a reload prepares them, and large lists are not to be read twice.
-fn trust_too(config: &Config, materials: &Materials, report: &mut ConfigReport) {
+/// Adds the problems of CA bundles and CRLs to a report that has errors already, so that all can be fixed at once.
+/// For a file without errors, the start or the reload builds them and reports: large CRLs must not be parsed twice.
+fn report_trust_problems(config: &Config, materials: &Materials, report: &mut ConfigReport) {
     let mut seen = vec![(&config.trust.ca, &config.trust.crl)];
     for problem in trust_problems(config, materials, seen[0]) {
         report.fail(trust_key(&problem), &problem, &[]);
@@ -185,9 +185,13 @@ fn trust_too(config: &Config, materials: &Materials, report: &mut ConfigReport) 
         }
         seen.push(named);
         for problem in trust_problems(config, materials, named) {
-            // A list that is [trust]'s own has been told.
+            // The pool inherits the files of [trust], and this problem is already in the report.
             let message = problem.to_string();
-            if report.problems.iter().any(|told| told.message == message) {
+            if report
+                .problems
+                .iter()
+                .any(|reported| reported.message == message)
+            {
                 continue;
             }
             report.fail(&format!("pools.{}.tls", pool.pool.name), &problem, &[]);
@@ -195,7 +199,7 @@ fn trust_too(config: &Config, materials: &Materials, report: &mut ConfigReport) 
     }
 }
 
-/// What is wrong with the bytes of a bundle and its lists; what is absent or closed to us has been told.
+/// Problems in the content of a CA bundle and its CRLs. Missing and unreadable files are already reported.
 fn trust_problems(
     config: &Config,
     materials: &Materials,
@@ -227,7 +231,7 @@ fn trust_problems(
     let policy = &config.trust.settings;
     let built = pki::TrustStore::build(&material, policy, &config.identity, None);
     let mut problems = built.err().unwrap_or_default();
-    // That there are no lists has been told as well.
+    // A missing CRL is already reported as well.
     problems.retain(|problem| !matches!(problem, pki::PkiProblem::NoCrl));
     problems
 }
@@ -241,7 +245,7 @@ pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
     }
 }
 
-/// Sets what the tables of the top level say, each by the keys that it declares.
+/// Reads the tables of the top level into `config`, each by the keys that it declares.
 fn read_tables(root: &Section<'_>, config: &mut Config) {
     Root::read(root, config);
     keys::Tls::read(&root.table(Root::tls), config);

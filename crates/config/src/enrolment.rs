@@ -60,7 +60,7 @@ pub(crate) fn check_renewal(root: &Section<'_>, config: &Config, problems: &mut 
         }
         if let Some(pool) = config.pools.iter().find(of_name) {
             plain_renewal(root, &section, pool, problems);
-            told_renewal(root, &section, pool, problems);
+            unsupported_renewal(root, &section, pool, problems);
         }
     }
 }
@@ -74,8 +74,8 @@ fn renews(config: &Config, pool: &str) -> bool {
         || config.routes.routes.iter().any(opens)
 }
 
-/// Without TLS the CA has nothing to know us by. It renews only if it believes the header of whoever reaches its port,
-/// and looks at no signature on the certificate in it.
+/// Without TLS the CA cannot authenticate the proxy. It renews only if it trusts the header from any client that
+/// reaches its port, and it does not verify the signature of the certificate in that header.
 fn plain_renewal(
     root: &Section<'_>,
     section: &Section<'_>,
@@ -109,8 +109,8 @@ fn plain_renewal(
     ));
 }
 
-/// A certificate that the CA does not read would leave it with ours.
-fn told_renewal(
+/// If the CA cannot read the agent's certificate from a header, it uses the proxy's certificate instead.
+fn unsupported_renewal(
     root: &Section<'_>,
     section: &Section<'_>,
     pool: &PoolConfig,
@@ -150,8 +150,8 @@ fn lifted(section: &Section<'_>, problems: &mut Vec<Problem>) -> CsrAllow {
     }
     let mut allow = CsrAllow::base();
     keys::CsrAllow::read(section, &mut allow);
-    let anybody = allow.certname.iter().any(|pattern| pattern.as_str() == "*");
-    if anybody && allow.skip_rules.contains(&CsrRule::Authorization) {
+    let every_name = allow.certname.iter().any(|pattern| pattern.as_str() == "*");
+    if every_name && allow.skip_rules.contains(&CsrRule::Authorization) {
         let message = "every client may request rights on the servers from the CA, and a CA that signs automatically grants them";
         let problem = section.warning(keys::CsrAllow::skip_rules, message);
         problems.push(problem.help("list the names that need it in `certname`"));

@@ -8,7 +8,7 @@ use crate::{closest::closest, crl_expired};
 pub(crate) struct Form {
     /// What it is, to be read after "expected".
     pub(crate) what: &'static str,
-    /// Judges a text.
+    /// Checks a string.
     pub(crate) check: fn(&str) -> Result<(), Fault>,
 }
 

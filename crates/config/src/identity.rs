@@ -188,7 +188,7 @@ fn sets(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Pools whose servers would not learn what is to be told them.
+/// Reports pools whose servers would not receive the identity that they need.
 fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
     let sections = root.named(Root::pools);
     for ((name, section), pool) in sections.iter().zip(&config.pools) {

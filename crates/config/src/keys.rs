@@ -666,8 +666,8 @@ settings! {
         kind as "type": word::<CheckKind>() => kind;
         /// Port on the member's host (for a Unix socket, on this machine) where another service answers probes, as
         /// a script below inetd. With `type = "http"`, the proxy sends GET `/` in plain HTTP: 200 means up, any
-        /// other status means down. With `tcp`, the port must accept a connection. Stop that service to take the
-        /// member out of use. Probes carry nothing secret, but anything on the network path can forge their answer.
+        /// other status means down. With `tcp`, the port must accept a connection. Stop that service to remove the
+        /// member from the pool. Probes carry nothing secret, but anything on the network path can forge their answer.
         /// With `tls = true` the port is another port of the Puppet server itself.
         port: count(1..=65_535) => port, else "the member's own port, with the pool's `scheme`";
         /// Whether probes to `port` use TLS, with the pool's certificate and the member's name as requests do. Set it
@@ -1077,10 +1077,10 @@ mod tests {
             .filter(|class| !matches!(class, Class::Never | Class::Unknown));
         let words: Vec<_> = openable.map(Class::as_str).collect();
         assert_eq!(words, super::CLASSES);
-        let judged = Class::ALL
+        let decided = Class::ALL
             .into_iter()
             .filter(|class| *class != Class::Never);
-        let words: Vec<_> = judged.map(Class::as_str).collect();
+        let words: Vec<_> = decided.map(Class::as_str).collect();
         assert_eq!(words, super::ACCESS_CLASSES);
     }
 }

@@ -1,9 +1,9 @@
 //! TOML text to a validated `Config`, every problem at once; opens no file and reads no clock.
 //!
-//! The way of a configuration: [`Draft::read`] parses the text, holds it against the schema (`schema`, `keys`) and
-//! checks what one part says of another; [`Draft::wanted`] names the materials; whoever may open files reads them;
-//! [`Draft::finish`] judges them and gives a [`Config`] or a [`ConfigReport`]. [`load`] is that way in one call: start,
-//! reload and `check` all use it.
+//! A configuration is loaded in these steps. [`Draft::read`] parses the text, checks it against the schema (`schema`,
+//! `keys`) and checks that its parts agree. [`Draft::wanted`] names the materials, and the caller reads them.
+//! [`Draft::finish`] validates them and returns a [`Config`] or a [`ConfigReport`]. [`load`] does all steps in one call;
+//! start, reload and `check` use it.
 
 mod access;
 mod access_logs;
@@ -20,7 +20,6 @@ mod environment;
 mod examination;
 mod forms;
 mod identity;
-mod judgement;
 mod keys;
 mod known_pool;
 mod listeners;
@@ -37,6 +36,7 @@ mod section;
 mod show;
 mod socket;
 mod trust;
+mod validation;
 mod values;
 mod words;
 
@@ -58,7 +58,7 @@ pub use crate::{
     socket::admin_socket,
 };
 
-/// From text and materials to a configuration: the one way for start, reload and `check`.
+/// Loads a configuration from text and materials, in the same way for start, reload and `check`.
 ///
 /// # Errors
 /// The report of everything that is wrong with text and materials, warnings included.
@@ -71,7 +71,7 @@ pub fn load(
     Draft::read(source, overrides, environment, files).load(files)
 }
 
-/// Judges a text alone, without its materials, on a machine that has an agent's certificate: for examples in
+/// Checks a text alone, without its materials, on a machine that has an agent's certificate: for examples in
 /// documents and for tests.
 #[must_use]
 pub fn check_text(name: &str, text: &str) -> ConfigReport {

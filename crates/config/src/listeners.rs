@@ -18,7 +18,7 @@ use crate::{
 
 pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<ListenerSettings> {
     let sections = root.named(Root::listeners);
-    if sections.is_empty() && !root.is_no_table(Root::listeners) {
+    if sections.is_empty() && !root.is_not_a_table(Root::listeners) {
         problems.push(
             root.error(Root::listeners, "no listener")
                 .expected("at least one listener")
@@ -96,7 +96,7 @@ fn without_effect(section: &Section<'_>, settings: &ListenerSettings, problems: 
     }
 }
 
-/// Whoever may send a PROXY header can claim to be any client.
+/// A host that is allowed to send a PROXY header can claim to be any client.
 fn load_balancers(section: &Section<'_>, settings: &ListenerSettings, problems: &mut Vec<Problem>) {
     let section = section.table(Listener::proxy_protocol);
     let Some(from) = &settings.proxy_protocol else {

@@ -76,7 +76,7 @@ pub struct MaterialReadError {
 /// All materials of a configuration by path.
 pub type Materials = BTreeMap<PathBuf, Result<LoadedMaterial, MaterialReadError>>;
 
-/// Whoever may open files: `server` in life, a table in tests.
+/// Reads files: implemented by `server`, and by a table in tests.
 pub trait MaterialReader {
     /// Certnames that have a certificate, and as far as can be seen a key, in an agent's ssldir; `ca` is none.
     fn certnames(&self, ssldir: &Path) -> Vec<String>;
@@ -113,7 +113,7 @@ impl From<&io::Error> for MaterialReadError {
     }
 }
 
-/// For texts that are judged without their materials.
+/// For texts that are checked without their materials.
 pub(crate) struct NoFiles;
 
 impl MaterialReader for NoFiles {

@@ -310,7 +310,7 @@ fn builtin_pools(
     sections: &[(String, Section<'_>)],
     problems: &mut Vec<Problem>,
 ) {
-    if !config.routes.builtin_routes || root.is_no_table(Root::pools) {
+    if !config.routes.builtin_routes || root.is_not_a_table(Root::pools) {
         return;
     }
     let names = || sections.iter().map(|(name, _)| name.as_str());

@@ -47,13 +47,13 @@ pub struct Problem {
     pub place: Option<TextPosition>,
 }
 
-/// How grave a problem is.
+/// How severe a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProblemSeverity {
     /// The configuration is refused.
     Error,
-    /// It is used, and somebody should know.
+    /// The configuration is used, and the operator should know of the problem.
     Warning,
 }
 

@@ -188,7 +188,8 @@ fn is_below(later: Option<&PathPattern>, earlier: Option<&PathPattern>) -> bool 
     }
 }
 
-/// Who administers the CA has all rights there are. Whether whoever signs looks at a request before, is not known here.
+/// A client that administers the CA can get every right. The proxy does not know whether requests are reviewed before
+/// they are signed.
 fn ca_by_choice(section: &Section<'_>, chosen: &AgentControlledAccess) -> Option<Problem> {
     if !chosen.classes.contains(&Class::CaAdministration) {
         return None;

@@ -53,7 +53,7 @@ impl<'d> Section<'d> {
     }
 
     /// Whether a key that should hold tables holds something else, which the examination has reported.
-    pub(crate) fn is_no_table(&self, key: &Key) -> bool {
+    pub(crate) fn is_not_a_table(&self, key: &Key) -> bool {
         self.raw(key)
             .is_some_and(|value| !value.get_ref().is_table())
     }

@@ -6,8 +6,8 @@ use toml::de::{DeTable, DeValue};
 
 /// Where a proxy that runs with this text has its admin socket.
 ///
-/// Nothing else of the text is judged: the verbs that ask a running proxy must reach it while its file is broken.
-/// A text that does not say, or cannot, gives the default.
+/// Nothing else in the text is checked: the verbs that query a running proxy must reach it while its file is broken.
+/// If the text does not set the socket, or cannot be parsed, the default is returned.
 #[must_use]
 pub fn admin_socket(text: &str) -> PathBuf {
     let (table, _errors) = DeTable::parse_recoverable(text);

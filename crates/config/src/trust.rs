@@ -284,8 +284,8 @@ impl Naming<'_> {
         }
     }
 
-    /// Each path once; what one place needs is not optional for the others, and a file that holds a key among other
-    /// things is judged as a key.
+    /// Adds each path once. A file that one setting requires is required, even if another setting makes it optional. A
+    /// file that also holds a key is validated as a key.
     fn want(&mut self, path: PathBuf, kind: MaterialKind, optional: bool, mention: Mention) {
         if let Some(known) = self.wanted.iter_mut().find(|wanted| wanted.path == path) {
             known.optional &= optional;

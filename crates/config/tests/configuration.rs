@@ -100,7 +100,7 @@ fn six_lines_use_the_agents_own_files_on_both_sides() {
 }
 
 #[test]
-fn the_command_line_goes_before_the_file_and_the_file_before_the_machine() {
+fn the_command_line_overrides_the_file_and_the_file_overrides_the_machine() {
     let file = format!("ssldir = \"/from/file\"\ncertname = \"file\"\n{SIX_LINES}");
     let line = Overrides {
         ssldir: Some("/from/line".into()),
@@ -170,7 +170,7 @@ fn the_machines_name_chooses_among_several_certificates() {
 }
 
 #[test]
-fn certificates_of_other_names_are_told_where_the_machines_has_none() {
+fn without_a_certificate_for_the_machine_the_other_names_are_listed() {
     let machine = Machine {
         certnames: vec!["a.example.com".into(), "b.example.com".into()],
     };

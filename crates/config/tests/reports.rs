@@ -4,7 +4,7 @@
 
 #![allow(
     clippy::disallowed_methods,
-    reason = "cases are files, and a variable of the environment writes them anew"
+    reason = "cases are files, and a environment variable rewrites them"
 )]
 
 mod machine;

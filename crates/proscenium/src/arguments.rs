@@ -423,7 +423,7 @@ impl Arguments {
             Err(error) => match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                     output::say(error.render().to_string().trim_end())?;
-                    Err(Failure::Told)
+                    Err(Failure::Printed)
                 }
                 _ => Err(Failure::Usage(error.render().to_string())),
             },

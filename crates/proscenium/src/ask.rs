@@ -1,4 +1,4 @@
-//! The verbs that ask a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`.
+//! The verbs that query a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`.
 
 use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
 
@@ -36,7 +36,7 @@ pub(crate) fn reload(arguments: &Arguments, socket: &Socket) -> Result<(), Failu
     }
 }
 
-/// Has the log files opened again, and prints which.
+/// Makes the proxy reopen its log files, and prints their names.
 pub(crate) fn reopen_logs(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
     let outcome = wait(client.reopen_logs())?;
@@ -59,15 +59,15 @@ pub(crate) fn log_level(arguments: &Arguments, wanted: &LogLevel) -> Result<(), 
     }
 }
 
-/// Says how the running proxy does.
-pub(crate) fn status(arguments: &Arguments, status: &Status) -> Result<(), Failure> {
-    let client = client(arguments, &status.socket)?;
-    let told = wait(client.status())?;
-    if status.json {
-        let text = serde_json::to_string_pretty(&told).context("a status is JSON")?;
+/// Prints the status of the running proxy.
+pub(crate) fn status(arguments: &Arguments, options: &Status) -> Result<(), Failure> {
+    let client = client(arguments, &options.socket)?;
+    let status = wait(client.status())?;
+    if options.json {
+        let text = serde_json::to_string_pretty(&status).context("a status is JSON")?;
         output::say(&text)
     } else {
-        output::say(table(&told).trim_end())
+        output::say(table(&status).trim_end())
     }
 }
 
@@ -78,7 +78,7 @@ fn said(report: &str, last: &str) -> Result<(), Failure> {
     output::say(last)
 }
 
-/// One question needs one thread.
+/// Waits for an answer. One request needs only one thread.
 pub(crate) fn wait<T>(
     answer: impl Future<Output = Result<T, AdminClientError>>,
 ) -> Result<T, Failure> {

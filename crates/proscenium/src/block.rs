@@ -1,4 +1,4 @@
-//! The verbs `block`, `unblock` and `blocks`: certificates that are kept out whatever their CA's list says.
+//! The verbs `block`, `unblock` and `blocks`: certificates that the proxy refuses even if no CRL revokes them.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::{
     output,
 };
 
-/// Blocks somebody.
+/// Blocks a certificate or a name.
 pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure> {
     let request = BlockRequest {
         blocked: blocked(&block.whom),
@@ -21,7 +21,7 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
     };
     let client = client(arguments, &block.socket)?;
     let outcome = wait(client.block(&request))?;
-    told("blocked", &outcome)?;
+    print_outcome("blocked", &outcome)?;
     match &block.whom.certname {
         Some(name) => output::say(&effect(name, &outcome)),
         None => Ok(()),
@@ -56,24 +56,26 @@ fn effect(name: &str, outcome: &BlockOutcome) -> String {
 pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Failure> {
     let client = client(arguments, &unblock.socket)?;
     let outcome = wait(client.unblock(&blocked(&unblock.whom)))?;
-    told("unblocked", &outcome)
+    print_outcome("unblocked", &outcome)
 }
 
-/// Lists everybody who is blocked.
+/// Lists the blocks.
 pub(crate) fn blocks(arguments: &Arguments, blocks: &Blocks) -> Result<(), Failure> {
     let client = client(arguments, &blocks.socket)?;
-    let told = wait(client.blocks())?;
+    let blocks_now = wait(client.blocks())?;
     if blocks.json {
-        let text = serde_json::to_string_pretty(&told).context("a list of blocks is JSON")?;
+        let text = serde_json::to_string_pretty(&blocks_now).context("a list of blocks is JSON")?;
         return output::say(&text);
     }
-    if told.is_empty() {
+    if blocks_now.is_empty() {
         return output::say("no blocks");
     }
-    told.iter().try_for_each(|block| output::say(&line(block)))
+    blocks_now
+        .iter()
+        .try_for_each(|block| output::say(&line(block)))
 }
 
-fn told(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
+fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
     output::say(&format!("{what}: {}", line(&outcome.block)))?;
     if let Some(why) = &outcome.not_persisted {
         output::complain(&format!(

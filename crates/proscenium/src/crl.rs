@@ -1,4 +1,4 @@
-//! The verb `crl`: the revocation lists in force, where they come from, and those that are refused.
+//! The verb `crl`: the active CRLs, their sources, and the CRLs that were refused.
 
 use admin::{CrlAcceptRequest, CrlFetchResult};
 use anyhow::Context;
@@ -11,7 +11,7 @@ use crate::{
     status::crl_table,
 };
 
-/// Does what is asked.
+/// Runs the requested subcommand.
 pub(crate) fn crl(arguments: &Arguments, verb: &CrlVerb) -> Result<(), Failure> {
     match verb {
         CrlVerb::Show(status) => show(arguments, status),
@@ -49,14 +49,14 @@ fn accept_refused(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failu
         issuer: accept.issuer.clone(),
         why: accept.why.clone(),
     };
-    let told = wait(client.accept_crl(&request))?;
-    for list in &told.accepted {
+    let outcome = wait(client.accept_crl(&request))?;
+    for list in &outcome.accepted {
         output::say(&format!(
             "accepted: {}: number {} with {} entries is active",
             list.issuer, list.number, list.entries
         ))?;
     }
-    if let Some(why) = &told.not_persisted {
+    if let Some(why) = &outcome.not_persisted {
         output::complain(&format!(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));

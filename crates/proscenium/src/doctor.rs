@@ -14,7 +14,7 @@ use crate::{
     verbs::options,
 };
 
-/// Proves the deployment, and says what was found.
+/// Checks the deployment and prints the findings.
 pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failure> {
     let agent = doctor.agent_cert.clone().zip(doctor.agent_key.clone());
     let examination = DoctorOptions {
@@ -22,7 +22,7 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         agent,
         plain_ports: doctor.plain_port.clone(),
         tls_ports: doctor.tls_port.clone(),
-        // That the file cannot be read is told with all else.
+        // The report covers a file that cannot be read.
         socket: ask::socket(arguments, &doctor.socket).unwrap_or_else(|_| config::admin_socket("")),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -30,7 +30,7 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         .build()
         .context("cannot start a runtime")?;
     let report = runtime.block_on(examine(&examination));
-    // A name that a resolver still looks for is waited for by nobody.
+    // Do not wait for name lookups that are still running.
     runtime.shutdown_background();
     if doctor.json {
         output::say(&serde_json::to_string_pretty(&report).context("findings are JSON")?)?;

@@ -1,4 +1,4 @@
-//! How a verb ends when it does not end well, and the exit code that says so.
+//! The failures of a verb and their exit codes.
 
 use std::{fmt, process::ExitCode};
 
@@ -10,9 +10,9 @@ use crate::{
 /// Why the process ends with anything but 0; the numbers are those of sysexits.h.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nothing failed: all is said, and reading the command line was the whole work.
-    Told,
-    /// It was looked for, found and told; the code says how grave it is.
+    /// Nothing failed: help or version is printed, and nothing is left to do.
+    Printed,
+    /// The verb printed what it found; the exit code is its severity.
     Found(u8),
     /// It was tried and did not work: 1.
     Failed(anyhow::Error),
@@ -28,7 +28,7 @@ impl Failure {
     /// Says why on standard error, and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
-            Self::Told => ExitCode::SUCCESS,
+            Self::Printed => ExitCode::SUCCESS,
             Self::Found(code) => ExitCode::from(*code),
             Self::Failed(error) => {
                 // `{:#}` prints the causes too, each after a colon.

@@ -1,4 +1,4 @@
-//! Words for the caller: answers on standard output, everything else on standard error.
+//! Output of the verbs: answers on standard output, everything else on standard error.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::{failure::Failure, log};
 
-/// Prints an answer and a line end. A reader that has seen enough (`| head`) is no failure.
+/// Prints an answer and a line end. A closed pipe (`| head`) is not a failure.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -17,7 +17,7 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a complaint and a line end; where even that fails there is nobody left to tell.
+/// Prints an error and a line end. A failure to print it cannot be reported and is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

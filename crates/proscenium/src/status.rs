@@ -451,7 +451,7 @@ materials, watch = notify
     }
 
     #[test]
-    fn an_age_is_told_in_the_unit_that_matters() {
+    fn an_age_is_printed_in_a_unit_of_suitable_size() {
         for (seconds, expected) in [
             (0, "0 s"),
             (119, "119 s"),

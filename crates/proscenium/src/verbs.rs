@@ -10,7 +10,7 @@ use crate::{
     version::BUILD,
 };
 
-/// Serves until told to stop.
+/// Serves until a signal stops the process.
 pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
     let events = log::start(&run.log)?;
     match server::run(&options(arguments, &run.agent), &events) {

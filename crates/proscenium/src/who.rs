@@ -13,29 +13,29 @@ use crate::{
     output, refusals,
 };
 
-/// Tells what is known of somebody, or who was seen at all.
+/// Shows one agent or certificate; without an argument, lists the agents.
 pub(crate) fn who(arguments: &Arguments, who: &Who) -> Result<(), Failure> {
     let client = client(arguments, &who.socket)?;
     let Some(request) = request(who)? else {
-        let told = wait(client.agents())?;
-        return said(who.json, &told, agents);
+        let answer = wait(client.agents())?;
+        return said(who.json, &answer, agents);
     };
-    let told = wait(client.who(&request))?;
-    said(who.json, &told, one)
+    let answer = wait(client.who(&request))?;
+    said(who.json, &answer, one)
 }
 
 pub(crate) fn said<T: serde::Serialize>(
     json: bool,
-    told: &T,
+    answer: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
     match json {
-        true => output::say(&serde_json::to_string_pretty(told).context("an answer is JSON")?),
-        false => output::say(text(told).trim_end()),
+        true => output::say(&serde_json::to_string_pretty(answer).context("an answer is JSON")?),
+        false => output::say(text(answer).trim_end()),
     }
 }
 
-/// What is asked; none: everybody.
+/// The request for one agent or certificate; `None` requests all agents.
 fn request(who: &Who) -> Result<Option<WhoRequest>, Failure> {
     let mut request = WhoRequest {
         serial: who.serial.clone(),
@@ -98,8 +98,8 @@ fn one(who: &WhoStatus) -> String {
     }
     if let Some(seen) = &who.seen {
         say("last seen", format!("{} from {}", seen.at, seen.client));
-        for asked in &seen.requests {
-            say("request", request_line(asked));
+        for entry in &seen.requests {
+            say("request", request_line(entry));
         }
     }
     for refusal in &who.refusals {
@@ -108,7 +108,7 @@ fn one(who: &WhoStatus) -> String {
     lines.join("\n")
 }
 
-/// What is said of a certificate of which nothing bad is known.
+/// Printed if the verdict on a certificate is not known.
 const UNKNOWN: &str = "unknown until the agent connects again, because its certificate chain is not cached; to verify it now, run `proscenium who FILE` with its certificate";
 
 fn list(list: &RevocationStatus) -> String {

@@ -1,4 +1,4 @@
-//! The judgement of materials: what is absent, closed to us or open to everyone, and keys that fit no certificate.
+//! Validation of materials: missing and unreadable files, keys that everyone can read, keys that match no certificate.
 
 use std::{
     collections::BTreeSet,
@@ -18,16 +18,16 @@ use crate::{
 const SWAPPED: &str =
     "`chain` and `key` may be swapped: `chain` names the certificate, `key` its private key";
 
-/// Any right of others than owner and group.
+/// Permission bits of accounts other than owner and group.
 const OTHERS: u32 = 0o007;
 
 impl Draft {
-    pub(crate) fn judge(&mut self, materials: &Materials) {
+    pub(crate) fn validate(&mut self, materials: &Materials) {
         let mut found = Vec::new();
         let mut absent = BTreeSet::new();
         for wanted in &self.wanted {
             match materials.get(&wanted.path) {
-                Some(Ok(material)) => found.extend(self.judge_mode(wanted, material)),
+                Some(Ok(material)) => found.extend(self.check_mode(wanted, material)),
                 Some(Err(error)) if wanted.optional && error.kind == ErrorKind::NotFound => {
                     absent.insert(wanted.path.clone());
                 }
@@ -37,16 +37,16 @@ impl Draft {
             }
         }
         for named in &self.credentials {
-            found.extend(self.judge_credential(named, materials));
+            found.extend(self.check_credential(named, materials));
         }
         if let Some(config) = &mut self.config {
-            forget(config, &absent);
+            remove_absent(config, &absent);
         }
         found.extend(self.agents_copy(materials));
         self.problems.extend(found);
     }
 
-    fn judge_mode(&self, wanted: &MaterialName, material: &LoadedMaterial) -> Option<Problem> {
+    fn check_mode(&self, wanted: &MaterialName, material: &LoadedMaterial) -> Option<Problem> {
         let path = wanted.path.display();
         if wanted.kind == MaterialKind::Key && holds_certificate_alone(material) {
             let message = format!("{path} holds a certificate and no private key");
@@ -72,7 +72,7 @@ impl Draft {
         )
     }
 
-    /// One sentence for an agent that has no certificate, not one for each of its files.
+    /// Reports an agent that has no certificate once, not once for each of its files.
     fn unreadable(
         &self,
         wanted: &MaterialName,
@@ -111,7 +111,7 @@ impl Draft {
                 let is_fetched = wanted.from_agent
                     && matches!(wanted.kind, MaterialKind::Ca | MaterialKind::Crl);
                 Some(match kind {
-                    ErrorKind::NotFound if is_fetched => problem.help(self.agent.fetch_anew()),
+                    ErrorKind::NotFound if is_fetched => problem.help(self.agent.fetch_again()),
                     ErrorKind::IsADirectory => {
                         problem.help("name one of the files in this directory")
                     }
@@ -121,7 +121,7 @@ impl Draft {
         }
     }
 
-    fn judge_credential(&self, named: &Named, materials: &Materials) -> Vec<Problem> {
+    fn check_credential(&self, named: &Named, materials: &Materials) -> Vec<Problem> {
         let material = |path: &Path| materials.get(path)?.as_ref().ok()?.blobs.first();
         let (chain, key) = (
             material(&named.credential.chain),
@@ -184,7 +184,7 @@ impl Draft {
         }
     }
 
-    /// What a member grants to our certificate it would grant to whoever comes through us.
+    /// A member would grant the rights of the proxy's certificate to every client of the proxy.
     fn authorised(&self, named: &Named, credential: &pki::Credential) -> Problem {
         let extensions = credential.authorization_extensions().join(", ");
         let path = named.credential.chain.display();
@@ -219,7 +219,7 @@ impl Draft {
         }
     }
 
-    /// Nothing refreshes the agent's copy while no agent runs, and nobody notices.
+    /// Warns about the agent's copy of the CRL: if no agent runs, it is not refreshed, and nothing reports that.
     fn agents_copy(&self, materials: &Materials) -> Option<Problem> {
         let copy = self.agent.crl()?;
         let trust = &self.config.as_ref()?.trust;
@@ -247,7 +247,7 @@ impl Draft {
     }
 }
 
-/// A key file that is a certificate: the mode of a certificate is right for it.
+/// Whether a key file holds only a certificate. Its mode may then be that of a certificate.
 fn holds_certificate_alone(material: &LoadedMaterial) -> bool {
     let Some(blob) = material.blobs.first() else {
         return false;
@@ -255,8 +255,8 @@ fn holds_certificate_alone(material: &LoadedMaterial) -> bool {
     pki::holds_certificate(&blob.bytes) && !pki::holds_key(&blob.bytes)
 }
 
-/// Takes out what is absent and need not be there.
-fn forget(config: &mut Config, absent: &BTreeSet<std::path::PathBuf>) {
+/// Removes optional files that do not exist.
+fn remove_absent(config: &mut Config, absent: &BTreeSet<std::path::PathBuf>) {
     config.trust.crl.retain(|path| !absent.contains(path));
     config.trust.crl_is_agents_copy &= !config.trust.crl.is_empty();
     for tls in config.pools.iter_mut().filter_map(|pool| pool.tls.as_mut()) {
