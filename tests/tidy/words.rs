@@ -16,7 +16,7 @@ use super::{is_test, read, root, sources};
 const ODD_WORDS: &str = "told|nobody|somebody|anybody|whoever|anew|besides|mended|mends|mend|judg(?:ements|ement|ment|ing|ed|es|e)|in[ _]force|go(?:es)?[ _]before|of[ _]no[ _]use|is[ _]of[ _]use|lets?[ _]in\\b|tak(?:es?|en)[ _]up|past[ _]its[ _]time|but[ _]on|meets[ _]no";
 
 /// "X is no Y" is "X is not a Y", except after "there".
-const IS_NO: &str = r"(?:^|[^A-Za-z])(there[ _])?is[ _]no[ _]([A-Za-z]+)";
+const IS_NO: &str = r"(?:^|[^A-Za-z])([Tt]here[ _])?is[ _]no[ _]([A-Za-z]+)";
 
 #[test]
 fn pages_comments_messages_and_names_use_plain_words() {
