@@ -239,7 +239,7 @@ fn a_field_that_connection_names_is_removed_before_routing() {
     site.assert_north(
         &response,
         false,
-        "what no member is sent meets no condition",
+        "what no member is sent matches no condition",
     );
     let response = site.anonymous().request("GET", "/x", &fields[..1], b"");
     site.assert_north(&response, true, "and without it does");
