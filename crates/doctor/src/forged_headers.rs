@@ -134,8 +134,8 @@ async fn others_node(member: &Member, report: &mut DoctorReport) {
     }
 }
 
-/// A CA server that believes headers would sign for any client that forges a certificate into one; and what it allows to the
-/// certificate do, everybody could do who gets through us.
+/// A CA server that believes headers would sign for any client that forges a certificate into one. Every client of the
+/// proxy could do what that server allows to the proxy's certificate.
 pub(crate) async fn ca(member: &Member, is_ca: bool, report: &mut DoctorReport) {
     ca_headers(member, report).await;
     if is_ca {
