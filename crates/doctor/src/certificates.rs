@@ -1,4 +1,4 @@
-//! Our certificates and the CAs that we believe: their time, their rights, and what our own verifier says of them.
+//! The proxy's certificates and trusted CAs: their dates, their purposes, and the verdict of the proxy's own verifier.
 
 use std::{iter, path::Path, time::Duration};
 
@@ -33,7 +33,7 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
     cas(prepared, now, report);
 }
 
-/// What is wrong with a certificate's time, in words; none where it is good for a while.
+/// What is wrong with the dates of a certificate, in words; none if it stays valid for a while.
 pub(crate) fn time(
     not_before: UnixTime,
     not_after: UnixTime,
@@ -69,7 +69,7 @@ fn within(
     }
 }
 
-/// Seconds in the unit that matters.
+/// Seconds, in a readable unit.
 pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         ..172_800 => format!("{} hours", seconds / 3600),
@@ -104,7 +104,7 @@ fn rights(chain: &Path, credential: &Credential, report: &mut DoctorReport) {
     let about = chain.display().to_string();
     match credential.authorization_extensions() {
         [] => report.passed(Check::CredentialRights, &about),
-        // What TLS members would see is refused by every start; this one is shown to clients alone.
+        // A start refuses a certificate for TLS members with such dates; this one is presented to clients only.
         extensions => report.found(
             Check::CredentialRights,
             FindingSeverity::Warning,
@@ -115,7 +115,7 @@ fn rights(chain: &Path, credential: &Credential, report: &mut DoctorReport) {
     }
 }
 
-/// What an agent, or a member that believes the same CA, would say of our certificate.
+/// The verdict of an agent, or of a member that trusts the same CA, on the proxy's certificate.
 fn own(
     prepared: &PreparedStart,
     chain: &Path,
@@ -145,8 +145,8 @@ fn own(
             FindingSeverity::Warning,
             "agents trust the Puppet CA only: use a certificate that this CA signed",
         ),
-        // A CA used only for connections to compilers is correctly not a CA that agents are verified against. Dates have a check of
-        // their own, and a purpose other than client authentication does no harm here.
+        // A CA that is used only for connections to compilers is correctly not among the CAs that agents are verified against.
+        // Dates have a check of their own, and a purpose other than client authentication does no harm here.
         _ => return report.passed(Check::OwnCertificate, &about),
     };
     report.found(Check::OwnCertificate, grade, &about, refusal.text(), remedy);
@@ -168,7 +168,7 @@ fn cas(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
                 continue;
             };
             let mut others = cas.iter().filter(|other| other.subject == ca.subject);
-            // With the same key nothing hangs on this one; which keys they have is not looked at here.
+            // If the key is the same, nothing depends on this certificate. Keys are not compared here.
             match others.find(|other| other.not_after > ca.not_after && other.in_time) {
                 Some(next) => report.found(
                     Check::CaDates,

@@ -12,18 +12,19 @@ use server::PreparedStart;
 
 /// A name that no host and no agent has (RFC 2606), so no client can get its documents.
 pub(crate) const UNKNOWN_NAME: &str = "proscenium-doctor.invalid";
-/// What no server can decode that reads certificates from headers.
+/// A value that a server which reads certificates from headers cannot decode.
 const BROKEN_CERTIFICATE: HeaderValue = HeaderValue::from_static("%zz");
 
-/// Ourselves, as agents are known: made of nothing but a credential at hand, and the same verdict that agents get.
+/// The proxy's identity as members see it: made from an available credential and the same verification that agents get.
 #[derive(Clone, Debug)]
-pub(crate) struct Ourselves {
+pub(crate) struct ProxyIdentity {
     agent: Arc<Agent>,
     headers: IdentityHeaders,
 }
 
-impl Ourselves {
-    /// The proxy's identity by this credential, if the active trust store accepts it and it grants no rights that must not be used.
+impl ProxyIdentity {
+    /// The proxy's identity by this credential, if the active trust store accepts it and it grants no rights that must not be
+    /// used.
     pub(crate) fn proven(
         trust: &TrustStore,
         credential: &Credential,
@@ -34,7 +35,7 @@ impl Ourselves {
         let ClientIdentity::Verified(agent) = &verdict.identity else {
             return None;
         };
-        // In a path another name would be read out of `web01?x`.
+        // In a path, `web01?x` would be read as another name.
         let stands_as_it_is = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let is_plain = agent.certname().as_str().chars().all(stands_as_it_is);
         let harmless = !agent.has_authorization_extension() && is_plain;
@@ -48,14 +49,14 @@ impl Ourselves {
         self.agent.certname().as_str()
     }
 
-    /// The trusted headers that a pool's members would get for us.
+    /// The trusted headers that a pool's members get for this identity.
     pub(crate) fn fields(&self, form: &HeaderForm, with_certificate: bool) -> HeaderMap {
         let mut fields = HeaderMap::new();
         self.headers.stamp(form, &mut fields, with_certificate);
         fields
     }
 
-    /// Bytes of the certificate's header.
+    /// Length of the certificate's header value in bytes.
     pub(crate) fn certificate_length(&self, form: &HeaderForm) -> usize {
         self.headers.certificate_length(form)
     }
@@ -69,9 +70,9 @@ pub(crate) fn unknown_client(form: &HeaderForm) -> HeaderMap {
 }
 
 /// What a forger would send from outside: the proxy's name, or a name that no agent has.
-pub(crate) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> HeaderMap {
-    if let Some(ourselves) = ourselves {
-        return ourselves.fields(form, false);
+pub(crate) fn forgery(form: &HeaderForm, proxy_identity: Option<&ProxyIdentity>) -> HeaderMap {
+    if let Some(proxy_identity) = proxy_identity {
+        return proxy_identity.fields(form, false);
     }
     let mut fields = unknown_client(form);
     let dn = HeaderValue::from_str(&format!("CN={UNKNOWN_NAME}"));
@@ -99,7 +100,7 @@ pub(crate) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
     fields
 }
 
-/// The credential of an ordinary agent, where one was given and is one.
+/// The credential of an ordinary agent, if one was provided and it is an agent's.
 pub(crate) fn ordinary_agent(
     examination: &DoctorOptions,
     prepared: &PreparedStart,

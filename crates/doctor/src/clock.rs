@@ -1,4 +1,4 @@
-//! Whose clock is wrong: dates of certificates and lists mean nothing to a machine that lives in another hour.
+//! Wrong clocks: a machine with another time misreads the dates of certificates and CRLs.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,10 +9,10 @@ use rustls_pki_types::UnixTime;
 use crate::{Check, DoctorReport, FindingSeverity};
 use server::clock_offset;
 
-/// Seconds between two clocks that have no effect.
+/// Difference between two clocks, in seconds, that has no effect.
 const SKEW_GOOD_MAX: u64 = 30;
 
-/// Holds a member's Date against our own clock.
+/// Compares a member's Date with the clock of this host.
 pub(crate) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, report: &mut DoctorReport) {
     let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
     let date = headers.get(header::DATE);

@@ -64,7 +64,7 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
     for crl in &status.crls {
         list(crl, fetches, now, report);
     }
-    // To name another file in `[trust] crl` would end the fetching.
+    // Another file in `[trust] crl` would switch off fetching.
     let missing = match prepared.config().agents_copy() {
         Some(copy) => format!(
             "replace {} with ca_crl.pem of the CA server, which contains the CRL of each of its CAs",

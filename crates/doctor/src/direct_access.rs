@@ -1,6 +1,6 @@
 //! What a member does with clients other than a proxy: without a certificate, with an ordinary agent's, in plain HTTP.
 //!
-//! Each says that it is us. One who is believed could have said any name.
+//! Each such client claims the proxy's name. A member that believes it would believe any name.
 
 use std::{io::ErrorKind, net::IpAddr, sync::Arc};
 
@@ -13,15 +13,15 @@ use upstream::{Connector, DialError, DialStage, MemberAddress, Plaintext, QueryE
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity,
     forged_headers::{CA_BELIEVES, CA_BELIEVES_REMEDY},
-    member::{Door, Member, MemberContext, Role, is_refusal, role},
+    member::{AccessPath, Member, MemberContext, Role, is_refusal, role},
 };
 
-/// The ways to a member that are to be tried, and what is known of them beforehand.
-pub(crate) fn doors(
+/// The ways to a member that are tried, and what is known about them before.
+pub(crate) fn access_paths(
     asked: &MemberContext<'_>,
     connector: &Connector,
     report: &mut DoctorReport,
-) -> Vec<Door> {
+) -> Vec<AccessPath> {
     let MemberAddress::Tcp { host, port } = &connector.target else {
         return Vec::new(); // Who may open a Unix socket, the file system says.
     };
@@ -38,7 +38,7 @@ fn of_tls(
     asked: &MemberContext<'_>,
     connector: &Connector,
     (host, port): (&str, u16),
-) -> Vec<Door> {
+) -> Vec<AccessPath> {
     let Some(tls) = asked.prepared.tls_of(asked.pool) else {
         return Vec::new();
     };
@@ -48,15 +48,15 @@ fn of_tls(
     };
     let own_name = asked.server_name.unwrap_or(host);
     let by = (&tls.trust, names);
-    let mut doors = over_tls(asked, (&connector.address, asked.server_name), by, "");
+    let mut access_paths = over_tls(asked, (&connector.address, asked.server_name), by, "");
     for other in &asked.examination.tls_ports {
-        if *other != port && !is_our_own(asked, host, *other) {
+        if *other != port && !is_own_listener(asked, host, *other) {
             let (there, at) = (host_and_port(host, *other), on_port(*other));
             let mut elsewhere = over_tls(asked, (&there, Some(own_name)), by, &at);
             elsewhere
                 .iter_mut()
-                .for_each(|door| door.is_members = false);
-            doors.append(&mut elsewhere);
+                .for_each(|access_path| access_path.is_members = false);
+            access_paths.append(&mut elsewhere);
         }
     }
     let mut ports = vec![port];
@@ -69,18 +69,18 @@ fn of_tls(
     );
     for port in ports {
         let way = asked.connector(&host_and_port(host, port), None, None);
-        doors.extend(way.map(|connector| Door {
+        access_paths.extend(way.map(|connector| AccessPath {
             check: Check::OutsidePlain,
             how: format!("in plain HTTP on port {port}"),
             connector,
             is_members: false,
         }));
     }
-    doors
+    access_paths
 }
 
 /// A plain port is believed by design; the same process may have a TLS port that was forgotten.
-fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) -> Vec<Door> {
+fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) -> Vec<AccessPath> {
     let local = asked.pool.upstream.plaintext == Plaintext::Loopback;
     let (grade, found, remedy) = match local {
         true => (
@@ -107,25 +107,25 @@ fn of_plain(asked: &MemberContext<'_>, host: &str, report: &mut DoctorReport) ->
         indicated: false,
         from_cn: true,
     };
-    let mut doors = Vec::new();
+    let mut access_paths = Vec::new();
     for port in &asked.examination.tls_ports {
-        if local && is_our_own(asked, host, *port) {
+        if local && is_own_listener(asked, host, *port) {
             continue;
         }
         let there = host_and_port(host, *port);
         let by = (trust, names);
-        doors.append(&mut over_tls(asked, (&there, name), by, &on_port(*port)));
+        access_paths.append(&mut over_tls(asked, (&there, name), by, &on_port(*port)));
     }
-    doors
+    access_paths
 }
 
-/// Without a certificate, and with an ordinary agent's where there is one.
+/// Without a certificate, and with an ordinary agent's if one was provided.
 fn over_tls(
     asked: &MemberContext<'_>,
     (address, name): (&str, Option<&str>),
     (trust, names): (&Arc<TrustStore>, MemberNames),
     at: &str,
-) -> Vec<Door> {
+) -> Vec<AccessPath> {
     let unknown = (Check::OutsideAnonymous, None, "without a certificate");
     let agent = asked.agent.map(|agent| {
         let how = "with an ordinary agent's certificate";
@@ -134,7 +134,7 @@ fn over_tls(
     let credentials = std::iter::once(unknown).chain(agent);
     credentials
         .filter_map(|(check, credential, how)| {
-            Some(Door {
+            Some(AccessPath {
                 check,
                 how: format!("{at}{how}"),
                 connector: asked.connector(address, name, Some((trust, credential, names)))?,
@@ -148,44 +148,58 @@ fn on_port(port: u16) -> String {
     format!("over TLS on port {port}, ")
 }
 
-/// Whether that port of a member's host may be one of our own listeners.
-fn is_our_own(asked: &MemberContext<'_>, host: &str, port: u16) -> bool {
+/// Whether that port of a member's host may be one of the proxy's own listeners.
+fn is_own_listener(asked: &MemberContext<'_>, host: &str, port: u16) -> bool {
     let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let mut listeners = asked.prepared.config().listeners.iter();
     is_here && listeners.any(|listener| listener.endpoints().any(|own| own.port() == Some(port)))
 }
 
 pub(crate) async fn examine(member: &Member, report: &mut DoctorReport) {
-    for door in &member.doors {
-        report_outcome(member, door, try_door(member, door).await, report);
+    for access_path in &member.access_paths {
+        report_outcome(
+            member,
+            access_path,
+            try_door(member, access_path).await,
+            report,
+        );
     }
 }
 
-/// Other doors of a member that could not be asked by its own: what stands open there does so all the same. What they do
+/// Tries the other ports of a member whose own port could not be reached: they may be open all the same. What they do
 /// not prove is not reported in addition.
 pub(crate) async fn examine_unreached(member: &Member, report: &mut DoctorReport) {
     let mut tried = JoinSet::new();
-    // By its own TLS port it was asked just now.
-    let is_tried = |door: &&Door| door.is_members && member.connector.is_tls();
-    for door in member.doors.iter().filter(|door| !is_tried(door)) {
-        let (member, door) = (member.clone(), door.clone());
+    // Its own TLS port was tried just now.
+    let is_tried = |access_path: &&AccessPath| access_path.is_members && member.connector.is_tls();
+    for access_path in member
+        .access_paths
+        .iter()
+        .filter(|access_path| !is_tried(access_path))
+    {
+        let (member, access_path) = (member.clone(), access_path.clone());
         tried.spawn(async move {
-            let outcome = try_door(&member, &door).await;
-            (member, door, outcome)
+            let outcome = try_door(&member, &access_path).await;
+            (member, access_path, outcome)
         });
     }
     while let Some(tried) = tried.join_next().await {
-        if let Ok((member, door, outcome)) = tried
+        if let Ok((member, access_path, outcome)) = tried
             // A host that is down answers on no port; that does not prove that its ports are closed.
             && !matches!(outcome, DirectAccess::Unknown(_) | DirectAccess::Closed)
         {
-            report_outcome(&member, &door, outcome, report);
+            report_outcome(&member, &access_path, outcome, report);
         }
     }
 }
 
-fn report_outcome(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
-    let (check, about, how) = (door.check, &member.about, &door.how);
+fn report_outcome(
+    member: &Member,
+    access_path: &AccessPath,
+    outcome: DirectAccess,
+    report: &mut DoctorReport,
+) {
+    let (check, about, how) = (access_path.check, &member.about, &access_path.how);
     match outcome {
         DirectAccess::Closed => report.passed(check, &format!("{about}, {how}")),
         DirectAccess::Unknown(why) => report.found(
@@ -216,7 +230,7 @@ fn report_outcome(member: &Member, door: &Door, outcome: DirectAccess, report: &
     }
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 pub(crate) enum DirectAccess {
     /// No server answered.
     Closed,
@@ -226,14 +240,17 @@ pub(crate) enum DirectAccess {
     Unknown(String),
 }
 
-pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
-    let forgery = claimed_identity::forgery(member.form(), member.ourselves.as_ref());
-    // Its answer to a compiler's question; at the CA server's door, where agents are welcome, none is asked.
+pub(crate) async fn try_door(member: &Member, access_path: &AccessPath) -> DirectAccess {
+    let forgery = claimed_identity::forgery(member.form(), member.proxy_identity.as_ref());
+    // Its response to a request for a compiler; no such request goes to a CA server, which must accept agents.
     let mut answered = None;
-    // What everybody gets from a CA server says nothing of what it believes.
+    // A document that a CA server gives to every client does not show whom it believes.
     if member.role == Role::Compiler {
         let path = member.node(member.own_name());
-        match member.ask(&door.connector, &path, forgery.clone()).await {
+        match member
+            .query(&access_path.connector, &path, forgery.clone())
+            .await
+        {
             Ok(answer) if answer.status.is_success() => {
                 return DirectAccess::Believed(format!("{path} answered {}", answer.status));
             }
@@ -241,18 +258,18 @@ pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
             Err(error) => return closed(&error),
         }
     }
-    let stands_open = answered.filter(|_| door.is_members);
+    let stands_open = answered.filter(|_| access_path.is_members);
     // A server that reads the headers of every client cannot decode this, whatever its rules for nodes say.
     let path = member.open_path();
     let plain = member
-        .ask(
-            &door.connector,
+        .query(
+            &access_path.connector,
             path,
             claimed_identity::unknown_client(member.form()),
         )
         .await;
     let broken = claimed_identity::broken(forgery, member.form());
-    let broken = member.ask(&door.connector, path, broken).await;
+    let broken = member.query(&access_path.connector, path, broken).await;
     match (plain, broken) {
         (Ok(plain), Ok(broken))
             if broken.status == StatusCode::BAD_REQUEST && plain.status != broken.status =>
@@ -265,7 +282,7 @@ pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
         // No server has answered there yet.
         (Err(error), Err(_)) if answered.is_none() => closed(&error),
         (Err(error), _) | (_, Err(error)) => DirectAccess::Unknown(error.to_string()),
-        // What is not served there reads no headers, whatever else is behind that door.
+        // A status that is not served there proves nothing about headers, whatever else the port serves.
         (Ok(plain), Ok(_)) if !plain.status.is_success() && is_puppets(answered) => {
             DirectAccess::Unknown(format!("{path} answered {}", plain.status))
         }
@@ -273,7 +290,7 @@ pub(crate) async fn try_door(member: &Member, door: &Door) -> DirectAccess {
     }
 }
 
-/// Whether a Puppet server may have said this: one that refuses a node, or a CA server, which was asked for none.
+/// Whether a Puppet Server may have sent this: one that refuses a node, or a CA server, which got no such request.
 fn is_puppets(answered: Option<StatusCode>) -> bool {
     answered.is_none_or(is_refusal)
 }

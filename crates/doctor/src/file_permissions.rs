@@ -1,4 +1,4 @@
-//! Who may write the files that decide whom we believe, and who may read our keys.
+//! Which accounts may write the files that decide about trust, and which may read the proxy's keys.
 
 use std::{
     fs::{self, Metadata},
@@ -77,7 +77,7 @@ fn file(path: &Path, worth: &str, ours: u32, report: &mut DoctorReport) {
     }
 }
 
-/// The file, all directories above it, and the same of where links lead.
+/// The file, all directories above it, and the same for the targets of links.
 fn places(path: &Path) -> Vec<PathBuf> {
     let real = fs::canonicalize(path).ok();
     let all = path
@@ -110,7 +110,7 @@ fn fault(
             format!("run `chmod o-w {path}`"),
         ));
     }
-    // Run by root the owner may be whatever account the service has; who else it could be cannot be known here.
+    // If root runs doctor, the owner may be the account of the service, which is not known here.
     if owner != ROOT && owner != ours && ours != ROOT {
         let fault = format!("belongs to user {owner}, which is neither root nor this account");
         let remedy = format!("run `chown root {path}`, unless that account should own it");
@@ -128,7 +128,7 @@ fn fault(
     None
 }
 
-/// Whether a group is root's, or an account's own by its name: an agent's ssldir is writable by the group `puppet`.
+/// Whether a group is root's, or an account's own by its name: the group `puppet` may write an agent's ssldir.
 fn is_private(owner: u32, group: u32) -> bool {
     let name = |file: &str, id: u32| {
         let text = fs::read_to_string(file).unwrap_or_default();

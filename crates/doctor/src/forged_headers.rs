@@ -7,11 +7,11 @@ use upstream::QueryResponse;
 use crate::{
     Check, DoctorReport, FindingSeverity,
     claimed_identity::{self, UNKNOWN_NAME},
-    member::{Member, is_refusal, story},
+    member::{Member, describe, is_refusal},
     member_services::unclear,
 };
 
-/// A compiler has to take our word for who the client is, and to go by it.
+/// A compiler must believe the proxy about the client's identity, and use it.
 pub(crate) async fn compiler(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     headers_read(member, simple, report).await;
     unknown_client(member, report).await;
@@ -21,7 +21,7 @@ pub(crate) async fn compiler(member: &Member, simple: &QueryResponse, report: &m
 
 /// A server that reads the header answers 400 to a certificate that cannot be decoded, on every endpoint.
 async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
-    // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
+    // Which header other servers read the certificate from, and how they answer a bad one, is not known here.
     let usual = HeaderForm::default();
     let puppets = member.form().sends(HeaderSet::Puppet);
     if member.is_legacy()
@@ -37,13 +37,13 @@ async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut Doct
             "check that `own-node` and `unknown-client` passed: they show which headers it trusts",
         );
     }
-    let fields = match &member.ourselves {
-        Some(ourselves) => ourselves.fields(member.form(), false),
+    let fields = match &member.proxy_identity {
+        Some(proxy_identity) => proxy_identity.fields(member.form(), false),
         None => claimed_identity::unknown_client(member.form()),
     };
     let fields = claimed_identity::broken(fields, member.form());
     let about = &member.about;
-    match member.ask_inside(member.open_path(), fields).await {
+    match member.query_as_proxy(member.open_path(), fields).await {
         Ok(_) if !simple.status.is_success() => {
             unclear(Check::HeadersRead, about, not_served(member, simple), report);
         }
@@ -61,7 +61,7 @@ async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut Doct
             let found = format!("the response to a certificate that cannot be decoded was {}, not 400", answer.status);
             unclear(Check::HeadersRead, about, found, report);
         }
-        Err(error) => unclear(Check::HeadersRead, about, story(&error), report),
+        Err(error) => unclear(Check::HeadersRead, about, describe(&error), report),
     }
 }
 
@@ -69,7 +69,7 @@ async fn headers_read(member: &Member, simple: &QueryResponse, report: &mut Doct
 async fn unknown_client(member: &Member, report: &mut DoctorReport) {
     let path = member.node(member.own_name());
     let about = &member.about;
-    match member.ask_inside(&path, claimed_identity::unknown_client(member.form())).await {
+    match member.query_as_proxy(&path, claimed_identity::unknown_client(member.form())).await {
         Ok(answer) if is_refusal(answer.status) => report.passed(Check::UnknownClient, about),
         Ok(answer) if answer.status.is_success() => report.found(
             Check::UnknownClient,
@@ -79,39 +79,39 @@ async fn unknown_client(member: &Member, report: &mut DoctorReport) {
             "set `allow-header-cert-info: true` in its auth.conf, and make sure that no rule for nodes there has `allow-unauthenticated: true`",
         ),
         Ok(answer) => unclear(Check::UnknownClient, about, format!("{path} answered {}", answer.status), report),
-        Err(error) => unclear(Check::UnknownClient, about, story(&error), report),
+        Err(error) => unclear(Check::UnknownClient, about, describe(&error), report),
     }
 }
 
 async fn own_node(member: &Member, report: &mut DoctorReport) {
-    let Some(ourselves) = &member.ourselves else {
+    let Some(proxy_identity) = &member.proxy_identity else {
         return;
     };
     let about = &member.about;
-    let path = member.node(ourselves.certname());
-    let fields = ourselves.fields(member.form(), member.rules.forward_cert);
-    match member.ask_inside(&path, fields).await {
+    let path = member.node(proxy_identity.certname());
+    let fields = proxy_identity.fields(member.form(), member.rules.forward_cert);
+    match member.query_as_proxy(&path, fields).await {
         Ok(answer) if answer.status.is_success() => report.passed(Check::OwnNode, about),
         Ok(answer) if is_refusal(answer.status) => report.found(
             Check::OwnNode,
             FindingSeverity::Failure,
             about,
-            format!("it answered {} to {path} for the verified client {}: it refuses agents in the same way", answer.status, ourselves.certname()),
+            format!("it answered {} to {path} for the verified client {}: it refuses agents in the same way", answer.status, proxy_identity.certname()),
             "set `allow-header-cert-info: true` in its auth.conf, and make sure that its rules allow each node its own documents; `[pools.NAME.identity]` sets which headers the proxy sends",
         ),
         Ok(answer) => unclear(Check::OwnNode, about, format!("{path} answered {}", answer.status), report),
-        Err(error) => unclear(Check::OwnNode, about, story(&error), report),
+        Err(error) => unclear(Check::OwnNode, about, describe(&error), report),
     }
 }
 
 async fn others_node(member: &Member, report: &mut DoctorReport) {
-    let Some(ourselves) = &member.ourselves else {
+    let Some(proxy_identity) = &member.proxy_identity else {
         return;
     };
     let about = &member.about;
     let path = member.node(UNKNOWN_NAME);
-    let fields = ourselves.fields(member.form(), member.rules.forward_cert);
-    match member.ask_inside(&path, fields).await {
+    let fields = proxy_identity.fields(member.form(), member.rules.forward_cert);
+    match member.query_as_proxy(&path, fields).await {
         Ok(answer) if is_refusal(answer.status) => report.passed(Check::OthersNode, about),
         Ok(answer) if answer.status.is_success() => report.found(
             Check::OthersNode,
@@ -119,7 +119,7 @@ async fn others_node(member: &Member, report: &mut DoctorReport) {
             about,
             format!(
                 "it serves the documents of another node to {}: {path} answered {}",
-                ourselves.certname(),
+                proxy_identity.certname(),
                 answer.status
             ),
             "its auth.conf must allow each node only its own documents (`allow: \"$1\"`)",
@@ -130,7 +130,7 @@ async fn others_node(member: &Member, report: &mut DoctorReport) {
             format!("{path} answered {}", answer.status),
             report,
         ),
-        Err(error) => unclear(Check::OthersNode, about, story(&error), report),
+        Err(error) => unclear(Check::OthersNode, about, describe(&error), report),
     }
 }
 
@@ -146,19 +146,19 @@ pub(crate) async fn ca(member: &Member, is_ca: bool, report: &mut DoctorReport) 
 async fn ca_headers(member: &Member, report: &mut DoctorReport) {
     let about = &member.about;
     let unknown = claimed_identity::unknown_client(member.form());
-    let fields = match &member.ourselves {
-        Some(ourselves) => ourselves.fields(member.form(), false),
+    let fields = match &member.proxy_identity {
+        Some(proxy_identity) => proxy_identity.fields(member.form(), false),
         None => unknown.clone(),
     };
-    let plain = member.ask_inside(member.open_path(), unknown).await;
+    let plain = member.query_as_proxy(member.open_path(), unknown).await;
     let broken = member
-        .ask_inside(
+        .query_as_proxy(
             member.open_path(),
             claimed_identity::broken(fields, member.form()),
         )
         .await;
     match (plain, broken) {
-        // What is not served there reads no headers, whatever the CA's own endpoints do.
+        // A status that is not served there proves nothing about headers, whatever the CA's endpoints do.
         (Ok(plain), Ok(broken)) if plain.status == broken.status && !plain.status.is_success() => {
             unclear(Check::CaHeaders, about, not_served(member, &plain), report);
         }
@@ -181,11 +181,11 @@ async fn ca_headers(member: &Member, report: &mut DoctorReport) {
             );
             unclear(Check::CaHeaders, about, found, report);
         }
-        (_, Err(error)) => unclear(Check::CaHeaders, about, story(&error), report),
+        (_, Err(error)) => unclear(Check::CaHeaders, about, describe(&error), report),
     }
 }
 
-/// Why nothing follows from an endpoint that answers no question.
+/// Why an endpoint that does not answer proves nothing.
 fn not_served(member: &Member, plain: &QueryResponse) -> String {
     format!(
         "{} answered {}: the test needs a status endpoint that answers successfully",
@@ -197,7 +197,7 @@ fn not_served(member: &Member, plain: &QueryResponse) -> String {
 async fn ca_rights(member: &Member, report: &mut DoctorReport) {
     let about = &member.about;
     let path = format!("/puppet-ca/v1/certificate_status/{}", member.own_name());
-    match member.ask_inside(&path, claimed_identity::unknown_client(member.form())).await {
+    match member.query_as_proxy(&path, claimed_identity::unknown_client(member.form())).await {
         Ok(answer) if is_refusal(answer.status) => report.passed(Check::CaRights, about),
         Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => report.found(
             Check::CaRights,
@@ -207,7 +207,7 @@ async fn ca_rights(member: &Member, report: &mut DoctorReport) {
             "remove the proxy's certname from its auth.conf, or use a certificate without rights there for the proxy",
         ),
         Ok(answer) => unclear(Check::CaRights, about, format!("{path} answered {}", answer.status), report),
-        Err(error) => unclear(Check::CaRights, about, story(&error), report),
+        Err(error) => unclear(Check::CaRights, about, describe(&error), report),
     }
 }
 

@@ -1,8 +1,8 @@
-//! `doctor`: proves a deployment by looking at what is on disk and by asking every member, and says what to do.
+//! `doctor` tests a deployment: it examines files and queries every member, and says what to do about each finding.
 //!
-//! Everything that can be seen without a running proxy is seen without one. Members get GET requests only, as an unknown client, as
-//! ourselves by a certificate whose key is here, or, from outside, as ourselves again: no other agent's name is ever
-//! said to a member, so nothing is learned here that an attacker could not learn, and nothing is changed.
+//! Everything that needs no running proxy is tested without one. Members get GET requests only: as an unknown client, as the
+//! proxy itself with a certificate whose key is available, or, from outside, with a claim to be the proxy. No member ever
+//! gets another agent's name, so doctor learns nothing that an attacker could not learn, and it changes nothing.
 
 // It examines the permissions of files and reads the agent certificate that the command line names.
 #![allow(clippy::disallowed_methods)]
@@ -27,16 +27,16 @@ use std::path::PathBuf;
 
 use rustls_pki_types::UnixTime;
 
-use claimed_identity::Ourselves;
+use claimed_identity::ProxyIdentity;
 pub use report::{Check, DoctorFinding, DoctorReport, FindingSeverity, PassedCheck};
 use server::{Options, PreparedStart};
 
-/// What is to be proved, beside what the configuration says.
+/// What doctor tests, in addition to the configuration.
 #[derive(Clone, Debug)]
 pub struct DoctorOptions {
     /// The configuration, as for a start.
     pub options: Options,
-    /// Certificate and key of an ordinary agent; none: what a member does with one is not proved.
+    /// Certificate and key of an ordinary agent; without them, the treatment of such an agent is not tested.
     pub agent: Option<(PathBuf, PathBuf)>,
     /// Ports of members' hosts on which plain HTTP may have been left open.
     pub plain_ports: Vec<u16>,
@@ -46,7 +46,7 @@ pub struct DoctorOptions {
     pub socket: PathBuf,
 }
 
-/// Proves a deployment. Wants a runtime with IO and time; every wait has its end.
+/// Tests a deployment. It needs a runtime with IO and time; every wait has a limit.
 pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     let mut report = DoctorReport::default();
     let mut prepared = match PreparedStart::new(&examination.options) {
@@ -64,27 +64,29 @@ pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     certificates::examine(&prepared, now, &mut report);
     crls::examine(&prepared, now, &mut report);
     let agent = claimed_identity::ordinary_agent(examination, &prepared, now, &mut report);
-    let ourselves = ourselves(&prepared, now, &mut report);
-    members::examine(examination, &prepared, ourselves, agent, &mut report).await;
+    let proxy_identity = proxy_identity(&prepared, now, &mut report);
+    members::examine(examination, &prepared, proxy_identity, agent, &mut report).await;
     running_proxy::examine(&examination.socket, Some(&prepared), &mut report).await;
-    // Last: what was found here says more than what the configuration warns of.
+    // Added last, because findings of doctor say more than warnings of the configuration.
     report.warned(prepared.report());
     report.sort();
     report
 }
 
-/// The identity for requests to members: the first certificate of the proxy that the active trust store would accept from an agent.
-fn ourselves(
+/// The identity for requests to members: the first certificate of the proxy that the active trust store would accept from an
+/// agent.
+fn proxy_identity(
     prepared: &PreparedStart,
     now: UnixTime,
     report: &mut DoctorReport,
-) -> Option<Ourselves> {
+) -> Option<ProxyIdentity> {
     let trust = prepared.trust();
     let members = prepared.member_tls().iter().map(|tls| &tls.credential);
     let mut credentials = prepared.listener_credentials().values().chain(members);
-    let ourselves = credentials.find_map(|credential| Ourselves::proven(trust, credential, now));
-    match &ourselves {
-        Some(ourselves) => report.passed(Check::OwnName, ourselves.certname()),
+    let proxy_identity =
+        credentials.find_map(|credential| ProxyIdentity::proven(trust, credential, now));
+    match &proxy_identity {
+        Some(proxy_identity) => report.passed(Check::OwnName, proxy_identity.certname()),
         None => report.found(
             Check::OwnName,
             FindingSeverity::Note,
@@ -93,5 +95,5 @@ fn ourselves(
             "configure a certificate of the Puppet CA that is valid now, not revoked, without authorization extensions, and with a plain name",
         ),
     }
-    ourselves
+    proxy_identity
 }

@@ -14,52 +14,52 @@ use upstream::{Connector, ConnectorSpec, MemberQuery, QueryError, QueryResponse,
 
 use crate::{
     Check, DoctorOptions,
-    claimed_identity::{self, Ourselves},
+    claimed_identity::{self, ProxyIdentity},
 };
 
-/// Time for one question.
+/// Time for one request.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read.
+/// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Time for revocation lists, which may be long.
-const LISTS_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of revocation lists that are read: a list of a million entries has 40 MB.
-const LISTS_BYTES_MAX: usize = 128 << 20;
+/// Time for CRLs, which may be long.
+const CRLS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum bytes of CRLs that are read: a CRL with a million entries has 40 MB.
+const CRLS_BYTES_MAX: usize = 128 << 20;
 
-/// A member, and all that is needed to ask it.
+/// A member, and everything that is needed to query it.
 #[derive(Clone)]
 pub(crate) struct Member {
     /// Address and pool, as findings name them.
     pub(crate) about: String,
     pub(crate) role: Role,
-    /// Whether the pool's name says so; else its servers may be others that have the same status service.
+    /// Whether the pool has a built-in name; otherwise its servers may be others with the same status service.
     pub(crate) by_name: bool,
     pub(crate) check: CheckSettings,
     pub(crate) connector: Arc<Connector>,
-    /// The same address in plain HTTP where the pool speaks TLS, and the other way round.
+    /// The same address in plain HTTP if the pool uses TLS, and the other way round.
     pub(crate) otherwise: Option<Arc<Connector>>,
     /// How a client other than a proxy would connect.
-    pub(crate) doors: Vec<Door>,
+    pub(crate) access_paths: Vec<AccessPath>,
     pub(crate) rules: PoolRules,
-    pub(crate) ourselves: Option<Ourselves>,
+    pub(crate) proxy_identity: Option<ProxyIdentity>,
     /// What clients are verified with.
     pub(crate) trust: Arc<TrustStore>,
-    /// Whether a running proxy would ask the CA for its lists by itself.
+    /// Whether a running proxy would fetch CRLs from the CA by itself.
     pub(crate) fetches: bool,
 }
 
-/// What a pool is for.
+/// The purpose of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Ca,
     Compiler,
-    /// Nothing that is known here: it is reached, and no more is asked of it.
+    /// Unknown: the member is contacted, and nothing else is tested.
     Other,
 }
 
 /// A way in that only a proxy should have.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct AccessPath {
     pub(crate) check: Check,
     /// What it is, for people: `without a certificate`.
     pub(crate) how: String,
@@ -68,8 +68,8 @@ pub(crate) struct Door {
     pub(crate) is_members: bool,
 }
 
-impl Door {
-    /// One that the proxy opens to every client.
+impl AccessPath {
+    /// A way that the proxy opens to every client.
     pub(crate) fn passthrough(how: &str, connector: Arc<Connector>) -> Self {
         Self {
             check: Check::Passthrough,
@@ -80,7 +80,7 @@ impl Door {
     }
 }
 
-/// What the doors of a member are made of.
+/// What the ways to a member are made from.
 pub(crate) struct MemberContext<'a> {
     pub(crate) examination: &'a DoctorOptions,
     pub(crate) prepared: &'a PreparedStart,
@@ -93,7 +93,7 @@ pub(crate) struct MemberContext<'a> {
 }
 
 impl MemberContext<'_> {
-    /// A way to the same address by the protocol that the pool does not speak, without a certificate.
+    /// A connector for the same address with the protocol that the pool does not use, without a certificate.
     pub(crate) fn otherwise(&self, address: &str) -> Option<Arc<Connector>> {
         let trust = self.prepared.trust();
         let names = MemberNames {
@@ -107,7 +107,7 @@ impl MemberContext<'_> {
         self.connector(address, self.server_name, tls)
     }
 
-    /// A way to the same member with another credential, or none.
+    /// A connector for the same member with another credential, or with none.
     pub(crate) fn connector(
         &self,
         address: &str,
@@ -136,8 +136,8 @@ impl MemberContext<'_> {
     }
 }
 
-/// By its name, by what routes send there, and by what its check asks: a pool that is asked for a Puppet server's status
-/// is one of Puppet servers.
+/// The role of a pool by its name, by the routes that lead to it, and by its check: a check of a Puppet Server's status means
+/// Puppet Servers.
 pub(crate) fn role(pool: &PoolConfig, prepared: &PreparedStart) -> Role {
     let check = &pool.pool.check;
     let name = &*pool.pool.name;
@@ -153,12 +153,12 @@ pub(crate) fn role(pool: &PoolConfig, prepared: &PreparedStart) -> Role {
     }
 }
 
-/// Whether probes request a Puppet server's status.
+/// Whether probes request a Puppet Server's status.
 fn is_puppet_status(check: &CheckSettings) -> bool {
     upstream::HttpCheck::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
 }
 
-/// Whether a configured route would send this path to the pool, for some client.
+/// Whether a configured route sends this path to the pool, for some client.
 fn is_asked(prepared: &PreparedStart, pool: &str, path: &str) -> bool {
     let pools = prepared.pools();
     let mut routes = prepared.routes().routes();
@@ -169,17 +169,17 @@ fn is_asked(prepared: &PreparedStart, pool: &str, path: &str) -> bool {
 }
 
 impl Member {
-    /// Asks by one way, with these identity fields.
-    pub(crate) async fn ask(
+    /// Sends a request through this connector, with these identity fields.
+    pub(crate) async fn query(
         &self,
         connector: &Connector,
         path: &str,
         mut fields: HeaderMap,
     ) -> Result<QueryResponse, QueryError> {
-        // Puppet's endpoints answer 400 where none is named.
+        // Puppet's endpoints answer 400 if no format is named.
         fields.insert(header::ACCEPT, accepted(path));
-        let (timeout, body_bytes_max) = match path == LISTS {
-            true => (LISTS_TIMEOUT, LISTS_BYTES_MAX),
+        let (timeout, body_bytes_max) = match path == CRLS {
+            true => (CRLS_TIMEOUT, CRLS_BYTES_MAX),
             false => (QUESTION_TIMEOUT, ANSWER_BYTES_MAX),
         };
         let question = MemberQuery {
@@ -192,20 +192,20 @@ impl Member {
         upstream::query(connector, &question).await
     }
 
-    /// Asks as requests of agents come: through our own credential.
-    pub(crate) async fn ask_inside(
+    /// Sends a request as requests of agents are sent: with the proxy's credential.
+    pub(crate) async fn query_as_proxy(
         &self,
         path: &str,
         fields: HeaderMap,
     ) -> Result<QueryResponse, QueryError> {
-        self.ask(&self.connector, path, fields).await
+        self.query(&self.connector, path, fields).await
     }
 
     pub(crate) fn form(&self) -> &HeaderForm {
         &self.rules.form
     }
 
-    /// The documents of a certname.
+    /// The path of a certname's node document.
     pub(crate) fn node(&self, certname: &str) -> String {
         match self.is_legacy() {
             true => format!("/production/node/{certname}"),
@@ -213,12 +213,12 @@ impl Member {
         }
     }
 
-    /// Whether it is a master of Puppet 0.25 to 3, or one below Rack.
+    /// Whether it is a master of Puppet 0.25 to 3, or one that runs in Rack.
     pub(crate) fn is_legacy(&self) -> bool {
         self.check.kind == CheckKind::Legacy || self.form().cert_format == CertFormat::OneLine
     }
 
-    /// What everybody may ask of it.
+    /// The path that every client may request.
     pub(crate) fn open_path(&self) -> &'static str {
         match self.is_legacy() {
             true => LEGACY_STATUS,
@@ -226,23 +226,23 @@ impl Member {
         }
     }
 
-    /// Whose documents are asked for.
+    /// The certname whose documents are requested.
     pub(crate) fn own_name(&self) -> &str {
-        let ourselves = self.ourselves.as_ref();
-        ourselves.map_or(claimed_identity::UNKNOWN_NAME, Ourselves::certname)
+        let proxy_identity = self.proxy_identity.as_ref();
+        proxy_identity.map_or(claimed_identity::UNKNOWN_NAME, ProxyIdentity::certname)
     }
 }
 
-/// Alerts that are about no certificate.
+/// Alerts that do not concern a certificate.
 pub(crate) const NO_CERTIFICATES: [&str; 2] = ["ProtocolVersion", "InsufficientSecurity"];
 
-/// What a server says to whom it does not know.
+/// Whether a server refused an unknown client.
 pub(crate) fn is_refusal(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 /// An error in words.
-pub(crate) fn story(error: &QueryError) -> String {
+pub(crate) fn describe(error: &QueryError) -> String {
     match error.alert() {
         // Alerts that end a handshake before any certificate is verified.
         Some(alert) if NO_CERTIFICATES.contains(&&*alert) => {
@@ -256,7 +256,7 @@ pub(crate) fn story(error: &QueryError) -> String {
 fn accepted(path: &str) -> HeaderValue {
     HeaderValue::from_static(match path {
         STATUS => "*/*",
-        CA_CERTIFICATE | LISTS => "text/plain",
+        CA_CERTIFICATE | CRLS => "text/plain",
         path if path.starts_with("/production/") => "pson, yaml",
         _ => "application/json",
     })
@@ -266,4 +266,4 @@ const OWN_NODE: &str = "/puppet/v3/node/proscenium-doctor.invalid";
 pub(crate) const STATUS: &str = "/status/v1/simple";
 pub(crate) const LEGACY_STATUS: &str = "/production/status/no_key";
 pub(crate) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
-pub(crate) const LISTS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+pub(crate) const CRLS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";

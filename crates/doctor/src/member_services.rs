@@ -1,4 +1,4 @@
-//! Whether a member is what its pool takes it for.
+//! Whether a member is the kind of server that its pool expects.
 
 use std::time::SystemTime;
 
@@ -10,16 +10,16 @@ use server::jrubies::{self, JrubyError};
 
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity, crls,
-    member::{CA_CERTIFICATE, LISTS, Member, Role, STATUS, story},
+    member::{CA_CERTIFICATE, CRLS, Member, Role, STATUS, describe},
 };
 
-/// Whether it says that it can work, where its check would ask for that.
+/// Whether its status says that it can serve, if its check would request the status.
 pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut DoctorReport) {
     let about = &member.about;
     let inquiry = upstream::HttpCheck::of(&member.check);
     let asked;
     let (answer, inquiry) = match (inquiry, member.check.kind) {
-        // What answers on another port is the probes' alone.
+        // A response on another port concerns probes only.
         (Some(_), _) if member.check.port.is_some() => return,
         (Some(inquiry), CheckKind::Http)
             if inquiry.path == STATUS && member.role != Role::Other =>
@@ -29,9 +29,9 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
         (Some(inquiry), CheckKind::Http) if !inquiry.is_puppet_status() => return,
         (Some(inquiry), _) => {
             let fields = claimed_identity::unknown_client(member.form());
-            asked = match member.ask_inside(inquiry.path, fields).await {
+            asked = match member.query_as_proxy(inquiry.path, fields).await {
                 Ok(answer) => answer,
-                Err(error) => return unclear(Check::Status, about, story(&error), report),
+                Err(error) => return unclear(Check::Status, about, describe(&error), report),
             };
             (&asked, inquiry)
         }
@@ -52,7 +52,7 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
         status if status.is_server_error() => "it cannot serve requests: look at its log",
         _ => "test it with curl: it must answer 200 and `running` to every client",
     };
-    // Not all that moves a cursor is a control character, nor all that turns a line around.
+    // Some characters that move a cursor or change the writing direction are not control characters.
     let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     let text: String = text.chars().map(plain).take(64).collect();
     let found = format!(
@@ -69,11 +69,11 @@ pub(crate) async fn status(member: &Member, simple: &QueryResponse, report: &mut
     );
 }
 
-/// Whether it is a CA server, and whose lists it has.
+/// Whether it is a CA server, and which CA's CRLs it has.
 pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
     let about = &member.about;
     let bundle = member
-        .ask_inside(
+        .query_as_proxy(
             CA_CERTIFICATE,
             claimed_identity::unknown_client(member.form()),
         )
@@ -94,36 +94,36 @@ pub(crate) async fn ca(member: &Member, report: &mut DoctorReport) -> bool {
             return false;
         }
         Ok(answer) => Some(format!("{CA_CERTIFICATE} answered {}", answer.status)),
-        Err(error) => Some(story(&error)),
+        Err(error) => Some(describe(&error)),
     };
     if let Some(why) = unclear_because {
         unclear(Check::Service, about, why, report);
         return false;
     }
     let served = member
-        .ask_inside(LISTS, claimed_identity::unknown_client(member.form()))
+        .query_as_proxy(CRLS, claimed_identity::unknown_client(member.form()))
         .await;
     match served {
         Ok(answer) if answer.status == StatusCode::OK => {
             crls::held_against(member, answer.body.into(), report);
         }
         Ok(answer) => {
-            let found = format!("{LISTS} answered {}", answer.status);
+            let found = format!("{CRLS} answered {}", answer.status);
             unclear(Check::CrlFresh, about, found, report);
         }
-        Err(error) => unclear(Check::CrlFresh, about, story(&error), report),
+        Err(error) => unclear(Check::CrlFresh, about, describe(&error), report),
     }
     true
 }
 
-/// Whether it is a compiler and nothing more.
+/// Whether it is a compiler and not a CA server.
 pub(crate) async fn compiler(member: &Member, report: &mut DoctorReport) {
     if member.is_legacy() {
         return;
     }
     let about = &member.about;
     let bundle = member
-        .ask_inside(
+        .query_as_proxy(
             CA_CERTIFICATE,
             claimed_identity::unknown_client(member.form()),
         )
@@ -137,11 +137,11 @@ pub(crate) async fn compiler(member: &Member, report: &mut DoctorReport) {
             "disable it (`certificate-authority-disabled-service` in services.d/ca.cfg), or run the CA in a separate process",
         ),
         Ok(_) => report.passed(Check::Service, about),
-        Err(error) => unclear(Check::Service, about, story(&error), report),
+        Err(error) => unclear(Check::Service, about, describe(&error), report),
     }
 }
 
-/// Whether it shows how many JRubies it has, where the proxy would read that.
+/// Whether it shows how many JRubies it has, if the proxy would read that.
 pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
     if !upstream::reads_jrubies(&member.check) {
         return;
@@ -150,7 +150,7 @@ pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
     let question = jrubies::counts_query(member.check.port);
     let answer = match upstream::query(&member.connector, &question).await {
         Ok(answer) => answer,
-        Err(error) => return unclear(Check::Jrubies, about, story(&error), report),
+        Err(error) => return unclear(Check::Jrubies, about, describe(&error), report),
     };
     match jrubies::read(&answer, SystemTime::now()) {
         Ok(_) => report.passed(Check::Jrubies, about),
@@ -168,7 +168,7 @@ pub(crate) async fn jrubies(member: &Member, report: &mut DoctorReport) {
                 jrubies::AUTH_RULE
             ),
         ),
-        // Older than 5.0, or no Puppet Server.
+        // Older than 5.0, or not a Puppet Server.
         Err(JrubyError::Status(StatusCode::NOT_FOUND)) => {}
         Err(error) => unclear(Check::Jrubies, about, error.to_string(), report),
     }

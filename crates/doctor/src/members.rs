@@ -1,4 +1,4 @@
-//! Every member, all at the same time: reached, with the right certificate, and behaving as its pool needs.
+//! Every member, all at the same time: reachable, with a valid certificate, and behaving as its pool needs.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use upstream::{QueryError, QueryResponse};
 
 use crate::{
     Check, DoctorOptions, DoctorReport, FindingSeverity, certificates,
-    claimed_identity::{self, Ourselves},
+    claimed_identity::{self, ProxyIdentity},
     clock, direct_access, forged_headers,
     member::{Member, MemberContext, Role, STATUS, role},
     member_services, passthrough, request_head_size, unreachable_members,
 };
 use server::PreparedStart;
 
-/// Members that are asked at the same time.
+/// Maximum number of members that are examined at the same time.
 const MEMBERS_AT_ONCE_MAX: usize = 32;
 pub(crate) async fn examine(
     examination: &DoctorOptions,
     prepared: &PreparedStart,
-    ourselves: Option<Ourselves>,
+    proxy_identity: Option<ProxyIdentity>,
     agent: Option<Credential>,
     report: &mut DoctorReport,
 ) {
@@ -48,9 +48,9 @@ pub(crate) async fn examine(
                 check: pool.pool.check.clone(),
                 connector: Arc::clone(connector),
                 otherwise: asked.otherwise(&connector.address),
-                doors: direct_access::doors(&asked, connector, report),
+                access_paths: direct_access::access_paths(&asked, connector, report),
                 rules: pool.rules.clone(),
-                ourselves: ourselves.clone(),
+                proxy_identity: proxy_identity.clone(),
                 trust: Arc::clone(prepared.trust()),
                 fetches: prepared.config().trust.fetch.is_some(),
                 about: about.clone(),
@@ -76,7 +76,7 @@ pub(crate) async fn examine(
     while let Some(examined) = examined.join_next().await {
         match examined {
             Ok(examined) => report.append(examined),
-            // What it would have found is missing: nothing is called good for that.
+            // Its findings are missing, so nothing is reported as passed.
             Err(error) => member_services::unclear(
                 Check::MemberReached,
                 "a member",
@@ -95,12 +95,12 @@ impl Member {
             Ok(answer) => answer,
             Err(error) => {
                 // Both at once, so that a member that is down delays nothing.
-                let mut doors = DoctorReport::default();
+                let mut access_paths = DoctorReport::default();
                 tokio::join!(
                     unreachable_members::report_outcome(&self, &error, &mut report),
-                    direct_access::examine_unreached(&self, &mut doors)
+                    direct_access::examine_unreached(&self, &mut access_paths)
                 );
-                report.append(doors);
+                report.append(access_paths);
                 return report;
             }
         };
@@ -129,11 +129,11 @@ impl Member {
         report
     }
 
-    /// Whether it knows nodes: PuppetDB has a status service, and nothing else of a Puppet Server.
+    /// Whether it knows nodes: PuppetDB has a status service, but no other service of a Puppet Server.
     async fn has_nodes(&self) -> bool {
         let path = self.node(claimed_identity::UNKNOWN_NAME);
         let answer = self
-            .ask_inside(&path, claimed_identity::unknown_client(self.form()))
+            .query_as_proxy(&path, claimed_identity::unknown_client(self.form()))
             .await;
         // A member that does not answer may be of any kind: it is examined further, and what remains unclear is reported.
         answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
@@ -142,7 +142,7 @@ impl Member {
     async fn reach(&self, report: &mut DoctorReport) -> Result<QueryResponse, QueryError> {
         let about = &self.about;
         let unknown = claimed_identity::unknown_client(self.form());
-        let answer = self.ask(&self.connector, STATUS, unknown).await?;
+        let answer = self.query(&self.connector, STATUS, unknown).await?;
         report.passed(Check::MemberReached, about);
         if answer.certificate.is_some() {
             report.passed(Check::CredentialAccepted, about);

@@ -12,7 +12,7 @@ use upstream::Connector;
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity,
     direct_access::{self, DirectAccess},
-    member::{Door, Member, MemberContext, Role},
+    member::{AccessPath, Member, MemberContext, Role},
 };
 use server::PreparedStart;
 
@@ -29,8 +29,8 @@ pub(crate) fn forms(prepared: &PreparedStart) -> Vec<HeaderForm> {
     forms
 }
 
-/// The ways of clients through the proxy: TLS without a certificate and with an ordinary agent's, and plain HTTP.
-pub(crate) fn doors(asked: &MemberContext<'_>, connector: &Connector) -> Vec<Door> {
+/// The ways of clients through the proxy: TLS without a certificate, TLS with an ordinary agent's, and plain HTTP.
+pub(crate) fn access_paths(asked: &MemberContext<'_>, connector: &Connector) -> Vec<AccessPath> {
     let trust = asked.prepared.trust();
     let requested = server_name(asked.prepared, asked.pool);
     let names = MemberNames {
@@ -48,7 +48,7 @@ pub(crate) fn doors(asked: &MemberContext<'_>, connector: &Connector) -> Vec<Doo
     let ways = over_tls.chain([(None, "in plain HTTP")]);
     ways.filter_map(|(tls, how)| {
         let connector = asked.connector(&connector.address, name, tls)?;
-        Some(Door::passthrough(how, connector))
+        Some(AccessPath::passthrough(how, connector))
     })
     .collect()
 }
@@ -65,32 +65,32 @@ fn server_name<'a>(prepared: &'a PreparedStart, pool: &PoolConfig) -> Option<&'a
 pub(crate) async fn examine(member: Member) -> DoctorReport {
     let mut report = DoctorReport::default();
     let mut tried = JoinSet::new();
-    for door in member.doors.clone() {
+    for access_path in member.access_paths.clone() {
         let member = member.clone();
         tried.spawn(async move {
-            let outcome = try_door(&member, &door).await;
-            (door, outcome)
+            let outcome = try_door(&member, &access_path).await;
+            (access_path, outcome)
         });
     }
     while let Some(tried) = tried.join_next().await {
-        if let Ok((door, outcome)) = tried {
-            report_outcome(&member, &door, outcome, &mut report);
+        if let Ok((access_path, outcome)) = tried {
+            report_outcome(&member, &access_path, outcome, &mut report);
         }
     }
     report
 }
 
-async fn try_door(member: &Member, door: &Door) -> DirectAccess {
+async fn try_door(member: &Member, access_path: &AccessPath) -> DirectAccess {
     let unknown = claimed_identity::unknown_client(member.form());
     match member
-        .ask(&door.connector, member.open_path(), unknown)
+        .query(&access_path.connector, member.open_path(), unknown)
         .await
     {
-        // A client that does not verify the member would get in.
+        // A client that does not verify the member would be accepted.
         Err(error) if matches!(error.tls(), Some(error) if is_refused_by_us(error)) => {
             DirectAccess::Unknown(error.to_string())
         }
-        _ => direct_access::try_door(member, door).await,
+        _ => direct_access::try_door(member, access_path).await,
     }
 }
 
@@ -98,8 +98,13 @@ fn is_refused_by_us(error: &upstream::TlsError) -> bool {
     !matches!(error, upstream::TlsError::AlertReceived(_))
 }
 
-fn report_outcome(member: &Member, door: &Door, outcome: DirectAccess, report: &mut DoctorReport) {
-    let (about, how) = (&member.about, &door.how);
+fn report_outcome(
+    member: &Member,
+    access_path: &AccessPath,
+    outcome: DirectAccess,
+    report: &mut DoctorReport,
+) {
+    let (about, how) = (&member.about, &access_path.how);
     match outcome {
         DirectAccess::Closed | DirectAccess::Served(_) => {
             report.passed(Check::Passthrough, &format!("{about}, {how}"));
@@ -121,7 +126,7 @@ fn report_outcome(member: &Member, door: &Door, outcome: DirectAccess, report: &
     }
 }
 
-/// A member as it is asked for one form of headers.
+/// A member as it is queried with one form of headers.
 pub(crate) fn member(
     asked: &MemberContext<'_>,
     member: Member,
@@ -132,7 +137,7 @@ pub(crate) fn member(
     rules.form = form;
     Member {
         role: Role::Compiler,
-        doors: doors(asked, connector),
+        access_paths: access_paths(asked, connector),
         rules,
         ..member
     }

@@ -1,27 +1,27 @@
-//! What was found and what was proved, with a name each.
+//! Findings and passed tests, each with the name of its check.
 
 use std::fmt;
 
 use config::ConfigReport;
 use serde::Serialize;
 
-/// All that came of an examination.
+/// The result of an examination.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DoctorReport {
     /// Whether a start would refuse the configuration: then no member was contacted.
     pub configuration_refused: bool,
-    /// What is wrong or could not be proved, the gravest first.
+    /// What is wrong or could not be tested, the most severe first.
     pub findings: Vec<DoctorFinding>,
-    /// What was proved.
+    /// What was tested and passed.
     pub passed: Vec<PassedCheck>,
 }
 
-/// Something that is wrong, or could not be proved.
+/// Something that is wrong, or that could not be tested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DoctorFinding {
-    /// Which check.
+    /// The check.
     pub check: Check,
-    /// How grave it is.
+    /// Its severity.
     pub severity: FindingSeverity,
     /// What it is about: a file, a CA, a member with its pool.
     pub about: String,
@@ -31,20 +31,20 @@ pub struct DoctorFinding {
     pub remedy: String,
 }
 
-/// A check that found nothing wrong.
+/// A check that passed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PassedCheck {
-    /// Which check.
+    /// The check.
     pub check: Check,
     /// What it is about.
     pub about: String,
 }
 
-/// How grave a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FindingSeverity {
-    /// It could not be proved, or is as it has to be and worth knowing.
+    /// It could not be tested, or it is correct and worth knowing.
     Note,
     /// It will become a failure, or is one in other circumstances.
     Warning,
@@ -54,7 +54,7 @@ pub enum FindingSeverity {
 
 macro_rules! checks {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
-        /// The checks, by the names that reports give them.
+        /// The checks, by their names in reports.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
         pub enum Check {
             $($(#[$doc])* #[serde(rename = $word)] $name,)*
@@ -73,51 +73,51 @@ macro_rules! checks {
 }
 
 checks! {
-    /// What `check` says of the configuration.
+    /// What `check` reports about the configuration.
     Configuration = "configuration",
-    /// Who may write the files that decide whom we believe, and read our keys.
+    /// Which accounts may write the files that decide about trust, and which may read the proxy's keys.
     Files = "files",
-    /// Whether our certificates are in time.
+    /// Whether the proxy's certificates are valid now.
     CertificateDates = "certificate-dates",
-    /// Whether the CAs that we believe are in time.
+    /// Whether the trusted CAs are valid now.
     CaDates = "ca-dates",
-    /// Whether our own certificates are revoked, blocked or of a CA that agents do not know.
+    /// Whether a certificate of the proxy is revoked, blocked, or issued by a CA that agents do not know.
     OwnCertificate = "own-certificate",
-    /// Whether a certificate of ours has rights on members.
+    /// Whether a certificate of the proxy has rights on members.
     CredentialRights = "credential-rights",
-    /// Whether there is a certificate by which members can be asked as ourselves.
+    /// Whether the proxy has a certificate with which members can be queried under its name.
     OwnName = "own-name",
-    /// Whether the certificate that was given for an ordinary agent's is one.
+    /// Whether the certificate that was provided as an ordinary agent's is one.
     AgentCertificate = "agent-certificate",
-    /// Whether each issuer has a list that is in time.
+    /// Whether each issuer has a CRL that has not expired.
     Crl = "crl",
     /// Whether the CA server has a newer CRL than the active one.
     CrlFresh = "crl-fresh",
-    /// Whether a member takes connections.
+    /// Whether a member accepts connections.
     MemberReached = "member-reached",
-    /// Whether a member's certificate is good for its name, and in time.
+    /// Whether a member's certificate is valid for its name and now.
     MemberCertificate = "member-certificate",
-    /// Whether a member takes our certificate.
+    /// Whether a member accepts the proxy's certificate.
     CredentialAccepted = "credential-accepted",
-    /// Whether a member says that it can work.
+    /// Whether a member's status says that it can serve.
     Status = "status",
     /// Whether a compiler shows how many JRubies it has.
     Jrubies = "jrubies",
-    /// Whether a member's clock is ours.
+    /// Whether a member's clock agrees with this host's.
     Clock = "clock",
-    /// Whether a member of the CA's pool is a CA server, and a compiler none.
+    /// Whether a member of the CA's pool is a CA server, and a compiler is not.
     Service = "service",
-    /// Whether a compiler reads the trusted headers from us.
+    /// Whether a compiler reads the trusted headers from the proxy.
     HeadersRead = "headers-read",
-    /// Whether a compiler gives us our own documents.
+    /// Whether a compiler serves the proxy's own documents to the proxy.
     OwnNode = "own-node",
-    /// Whether a compiler refuses us those of others.
+    /// Whether a compiler refuses other nodes' documents to the proxy's name.
     OthersNode = "others-node",
-    /// Whether a compiler refuses whom we say that we do not know.
+    /// Whether a compiler refuses a client that the proxy marks as unknown.
     UnknownClient = "unknown-client",
     /// Whether the CA server believes headers.
     CaHeaders = "ca-headers",
-    /// Whether the CA server lets our certificate administer it.
+    /// Whether the CA server lets the proxy's certificate administer it.
     CaRights = "ca-rights",
     /// Whether a member refuses a client without a certificate that claims an identity.
     OutsideAnonymous = "outside-anonymous",
@@ -127,11 +127,11 @@ checks! {
     OutsidePlain = "outside-plain",
     /// Whether a passthrough member refuses a client that claims an identity.
     Passthrough = "passthrough",
-    /// Whether a member reads heads as long as we may send.
+    /// Whether a member accepts request heads as long as the proxy may send.
     HeadRoom = "head-room",
-    /// Whether agents believe our dates: a clock that is wrong over there.
+    /// Whether agents reject the dates of the proxy's certificate because their clock is wrong.
     AgentClocks = "agent-clocks",
-    /// What the running proxy says of itself.
+    /// What the running proxy reports about itself.
     Running = "running",
 }
 
@@ -152,7 +152,7 @@ impl fmt::Display for FindingSeverity {
 }
 
 impl DoctorReport {
-    /// The gravest that was found.
+    /// The highest severity among the findings.
     pub fn worst(&self) -> Option<FindingSeverity> {
         self.findings.iter().map(|finding| finding.severity).max()
     }
@@ -186,7 +186,7 @@ impl DoctorReport {
         self.passed.append(&mut other.passed);
     }
 
-    /// What a start would not take.
+    /// What a start would refuse.
     pub(crate) fn refused(&mut self, report: &ConfigReport) {
         self.configuration_refused = true;
         self.problems(report);
@@ -235,7 +235,7 @@ impl DoctorReport {
         }
     }
 
-    /// The gravest first; checks in their order.
+    /// The most severe first; equal ones in the order of the checks.
     pub(crate) fn sort(&mut self) {
         let key = |finding: &DoctorFinding| (std::cmp::Reverse(finding.severity), finding.check);
         self.findings

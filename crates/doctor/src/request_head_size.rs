@@ -1,16 +1,16 @@
-//! Whether a compiler reads heads as long as we may send: an agent with a large certificate would see a 431 from it.
+//! Whether a compiler accepts heads as long as the proxy may send: an agent with a large certificate would get a 431 from it.
 
 use http::{HeaderName, HeaderValue};
 use upstream::{QueryError, QueryResponse};
 
 use crate::{
     Check, DoctorReport, FindingSeverity,
-    claimed_identity::{self, Ourselves},
-    member::{Member, story},
+    claimed_identity::{self, ProxyIdentity},
+    member::{Member, describe},
     member_services::unclear,
 };
 
-/// What an agent's head has beside its certificate.
+/// The length of an agent's head without its certificate.
 const REST_BYTES: usize = 512;
 const PADDING: HeaderName = HeaderName::from_static("x-proscenium-doctor");
 
@@ -19,15 +19,15 @@ pub(crate) async fn examine(member: &Member, simple: &QueryResponse, report: &mu
         return;
     }
     let about = &member.about;
-    let own = member.ourselves.as_ref();
-    let own = own.map_or(0, |ourselves| {
-        Ourselves::certificate_length(ourselves, member.form())
+    let own = member.proxy_identity.as_ref();
+    let own = own.map_or(0, |proxy_identity| {
+        ProxyIdentity::certificate_length(proxy_identity, member.form())
     });
     let most = member.rules.forward_cert_bytes_max;
     let refused = match refused(member, simple, most + REST_BYTES).await {
         Ok(None) => return report.passed(Check::HeadRoom, about),
         Ok(Some(refused)) => refused,
-        Err(error) => return unclear(Check::HeadRoom, about, story(&error), report),
+        Err(error) => return unclear(Check::HeadRoom, about, describe(&error), report),
     };
     let ordinary = match own {
         0 => None,
@@ -50,7 +50,7 @@ pub(crate) async fn examine(member: &Member, simple: &QueryResponse, report: &mu
     );
 }
 
-/// How a head of this length is refused; none where it is read.
+/// How a head of this length is refused; `None` if it is accepted.
 async fn refused(
     member: &Member,
     simple: &QueryResponse,
@@ -60,10 +60,10 @@ async fn refused(
     if let Ok(padding) = HeaderValue::from_str(&"x".repeat(bytes)) {
         fields.insert(PADDING, padding);
     }
-    match member.ask_inside(crate::member::STATUS, fields).await {
+    match member.query_as_proxy(crate::member::STATUS, fields).await {
         Ok(answer) if answer.status == simple.status => Ok(None),
         Ok(answer) => Ok(Some(format!("it answered {}", answer.status))),
-        Err(error @ QueryError::Broken(_)) => Ok(Some(story(&error))),
+        Err(error @ QueryError::Broken(_)) => Ok(Some(describe(&error))),
         Err(error) => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! What the running proxy says of itself, where one runs.
+//! What the running proxy reports about itself, if one runs.
 
 use std::{path::Path, time::SystemTime};
 
@@ -10,7 +10,7 @@ use admin::{
 use crate::{Check, DoctorReport, FindingSeverity};
 use server::PreparedStart;
 
-/// `examined`: what all else here is about, where a start would take it.
+/// `examined`: the configuration that the other checks examine, if a start would accept it.
 pub(crate) async fn examine(
     socket: &Path,
     examined: Option<&PreparedStart>,
@@ -19,7 +19,7 @@ pub(crate) async fn examine(
     let about = socket.display().to_string();
     let status = match AdminClient::new(socket).status().await {
         Ok(status) => status,
-        // Nothing is wrong with looking before the first start.
+        // It is not an error to run doctor before the first start.
         Err(error @ AdminClientError::NotListening { .. }) => {
             let remedy = "start it, then run doctor again";
             return report.found(
@@ -66,9 +66,9 @@ fn unasked(error: &AdminClientError) -> &'static str {
     }
 }
 
-/// An edited file is examined as it stands, and the proxy may still run by the one before.
+/// An edited file is examined as it is on disk, while the proxy may still use the previous version.
 fn active(about: &str, status: &Status, examined: &PreparedStart, report: &mut DoctorReport) {
-    // A unit that gives the service fewer cores than this account has makes nothing else of the same files.
+    // A difference in the number of cores between the service and this account has no effect on what is built from the files.
     if status.limits.get("workers") != Some(&(examined.config().workers as u64)) {
         return;
     }
@@ -98,7 +98,8 @@ fn active(about: &str, status: &Status, examined: &PreparedStart, report: &mut D
     report.found(Check::Running, FindingSeverity::Note, about, found, remedy);
 }
 
-/// No agent says what time it is; one that lives in another hour calls our certificate or the CRL over, or not valid yet.
+/// Agents do not report their time. An agent with a wrong clock rejects the proxy's certificate or a CRL as expired or not yet
+/// valid.
 fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorReport) {
     for listener in listeners {
         let about = format!("agents on listener {}", listener.name);
@@ -111,7 +112,7 @@ fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorRepor
             shown.count, shown.client, shown.at, shown.alert
         );
         let since = now.unix_seconds().zip(shown.at.unix_seconds());
-        // Agents come twice an hour: one that is as wrong as then has come again, and the count ends with the process alone.
+        // Agents connect twice an hour: one with the same error has connected again, and the counter is reset only by a restart.
         let (grade, remedy) = match since {
             Some((now, last)) if now.saturating_sub(last) > DISTRUST_SECONDS_MAX => (
                 FindingSeverity::Note,
@@ -126,7 +127,7 @@ fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorRepor
     }
 }
 
-/// How long after the last time a client that distrusts us is still one to look for.
+/// How long a client that rejected the certificate is reported after the last time.
 const DISTRUST_SECONDS_MAX: i64 = 86_400;
 
 fn report_outcome(about: &str, status: &Status, report: &mut DoctorReport) {
@@ -176,7 +177,7 @@ fn report_outcome(about: &str, status: &Status, report: &mut DoctorReport) {
 /// Members that are down, and whether any is left.
 fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
     for pool in &status.pools {
-        // A member in maintenance may well be down: an operator is at work on it.
+        // A member in maintenance may be down, because an operator is working on it.
         let down = pool.members.iter().filter(|member| {
             member.health == MemberHealth::Down
                 && member.administrative_state != AdministrativeState::Maintenance
@@ -217,7 +218,7 @@ fn pools(about: &str, status: &Status, report: &mut DoctorReport) {
     }
 }
 
-/// Members that one sentence names.
+/// Maximum number of members that one sentence names.
 const MEMBERS_SHOWN_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What helps with a member that could not be asked, by what it said or left unsaid.
+//! What to do about a member that could not be queried, by its error.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use upstream::{Connector, DialError, DialStage, QueryError};
 
 use crate::{
     Check, DoctorReport, FindingSeverity, claimed_identity,
-    member::{Member, NO_CERTIFICATES, STATUS, story},
+    member::{Member, NO_CERTIFICATES, STATUS, describe},
 };
 
-/// Tells why, and what to do.
+/// Reports the reason and what to do.
 pub(crate) async fn report_outcome(member: &Member, error: &QueryError, report: &mut DoctorReport) {
-    let mut found = story(error);
+    let mut found = describe(error);
     let (check, remedy) = match error {
         error if error.refused_certificate() => (Check::MemberCertificate, of_certificate(error)),
         error if let Some(alert) = error.alert() => of_alert(&alert),
@@ -39,23 +39,23 @@ pub(crate) async fn report_outcome(member: &Member, error: &QueryError, report: 
     );
 }
 
-/// Another protocol at the same address, where that is what is wrong.
+/// Tries the other protocol at the same address, if that is the error.
 async fn speaks_otherwise(
     member: &Member,
     error: &QueryError,
 ) -> Option<(&'static str, &'static str)> {
-    // Who waits for the end of a line of HTTP says nothing to a handshake.
+    // A server that waits for the end of an HTTP line does not answer a handshake.
     let is_there = matches!(error, QueryError::Broken(_)) || in_handshake(error);
     let otherwise: &Arc<Connector> = member.otherwise.as_ref().filter(|_| is_there)?;
     let answer = member
-        .ask(
+        .query(
             otherwise,
             STATUS,
             claimed_identity::unknown_client(member.form()),
         )
         .await;
     match (member.connector.is_tls(), answer) {
-        // Some web servers say in plain HTTP that they want TLS.
+        // Some web servers answer in plain HTTP that they require TLS.
         (true, Ok(answer)) if answer.status != http::StatusCode::BAD_REQUEST => Some((
             "it uses plain HTTP there, but this pool uses TLS",
             "set the server's TLS port in `members`; `scheme = \"http\"` is for servers on loopback",
@@ -73,7 +73,7 @@ const SPEAKS_TLS: (&str, &str) = (
     "set `scheme = \"https\"` in the pool, or set the server's plain HTTP port in `members`",
 );
 
-/// By what we have against its certificate.
+/// The finding for an error of the proxy's verification of its certificate.
 fn of_certificate(error: &QueryError) -> &'static str {
     match error.tls().and_then(MemberError::find) {
         Some(MemberError::Certificate { reason, .. }) => match reason {
@@ -107,7 +107,7 @@ fn of_certificate(error: &QueryError) -> &'static str {
 
 const WRONG_CA: &str = "the proxy does not send requests to it either: issue a certificate with that name for it, from a CA in the pool's `[tls] ca`";
 
-/// By what it has against ours.
+/// The finding for its alert about the proxy's certificate.
 fn of_alert(alert: &str) -> (Check, &'static str) {
     let remedy = match alert {
         alert if NO_CERTIFICATES.contains(&alert) => {
@@ -128,7 +128,7 @@ fn of_alert(alert: &str) -> (Check, &'static str) {
     (Check::CredentialAccepted, remedy)
 }
 
-/// By what did not come.
+/// The finding for a missing response.
 fn silent(member: &Member, error: &QueryError) -> (Check, &'static str) {
     match error {
         QueryError::Broken(_) if member.connector.is_tls() => (Check::CredentialAccepted, REFUSED),

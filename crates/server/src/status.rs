@@ -31,6 +31,8 @@ use crate::{
 /// The status of the process, as `GET /v1/status` shows it.
 pub(crate) fn status(app: &App) -> Status {
     let generation = app.generation();
+    // These take time in a large estate, so they come before the lock that reloads wait for.
+    let (agents, process) = (agent_counts(app, &generation), proc_status::read());
     let state = app.state();
     Status {
         version: app.options.build.version.to_string(),
@@ -86,9 +88,9 @@ pub(crate) fn status(app: &App) -> Status {
             ("workers".to_owned(), state.foundation.config.workers as u64),
         ]),
         build: app.options.build.clone(),
-        process: proc_status::read(),
+        process,
         certificates: certificates_status(&state.foundation),
-        agents: agent_counts(app, &generation),
+        agents,
         blocks: app.blocks().len() as u64,
         body_buffer_bytes: app.shared.body_buffer_bytes(),
         edge_copies: edge_copies(app),
