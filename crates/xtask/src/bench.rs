@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what the program costs, measured on the machine at hand.
+//! `cargo xtask bench`: the cost of the program, measured on this machine.
 
 mod abuse;
 mod callgrind;
@@ -32,27 +32,27 @@ use crate::workspace;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// What we promise to cost, row by row, beside nginx or HAProxy and with the mark of each promise
+    /// Every promise about cost, row by row, compared with nginx or HAProxy, and whether it is met
     Table(overview::Options),
-    /// CPU time of a small request beside nginx's, in interleaved rounds of one run
+    /// CPU time of a small request compared with nginx's, in interleaved rounds
     W1(w1::Options),
     /// User instructions of a small request, counted by valgrind
     Instructions(counts::Options),
     /// System calls of a small request, counted by strace
     Syscalls(counts::Options),
-    /// User instructions of a small request with many connections, members, routes, CRL entries and certnames; exits 1 where they grow by over 10 %
+    /// User instructions of a small request with many connections, members, routes, CRL entries and certnames; exits 1 if they grow by over 10 %
     Growth(growth::Options),
-    /// CPU time of a resumed connection beside nginx's, over TLS 1.3 and 1.2, in interleaved rounds of one run
+    /// CPU time of a resumed connection compared with nginx's, over TLS 1.3 and 1.2, in interleaved rounds
     Resume(resume::Options),
-    /// Latency of one agent's requests while another attacks; exits 1 when the member did not answer one of them
+    /// Latency of one agent's requests while another agent attacks; exits 1 if the member did not answer one of them
     Abuse(abuse::Options),
-    /// Memory that large bodies take on their way through, with slow readers; exits 1 when it is over the bound
+    /// Memory for large bodies with slow readers; exits 1 if it is over the limit
     Memory(memory::Options),
-    /// Bytes of passed-through connections for each second of CPU time beside nginx's stream module and HAProxy, and memory of idle ones; exits 1 when over the bound
+    /// Bytes of passed-through connections per second of CPU time compared with nginx's stream module and HAProxy, and memory of idle ones; exits 1 if over the limit
     Tunnel(tunnel::Options),
-    /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 when over a bound
+    /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 if over a limit
     Verdict,
-    /// Instructions of the choice of a member among 10 and 100, counted by valgrind; exits 1 when over a bound
+    /// Instructions to pick one of 10 and 100 members, counted by valgrind; exits 1 if over a limit
     Pick,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),
         Bench::Tunnel(options) => tunnel::run(options),
-        // With the crate that it measures: only there may signatures be checked bare.
+        // In the crate that it measures, because only there signatures can be verified alone.
         Bench::Verdict => bench_of("pki", "verdict"),
         Bench::Pick => bench_of("balancing", "pick"),
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: a .deb and an .rpm with the same content, debug information apart, a list of components (SBOM)
+//! `cargo xtask dist`: a .deb and an .rpm with the same content, separate debug information, a list of components (SBOM)
 //! and checksums, in `target/dist`.
 
 mod check;
@@ -19,15 +19,15 @@ use crate::{pgo, workspace};
 /// The options of `cargo xtask dist`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Afterwards install, upgrade, remove and purge both packages in a root of their own; needs root
+    /// Afterwards install, upgrade, remove and purge both packages in a separate root directory; needs root
     #[arg(long)]
     check: bool,
-    /// Do without the profile of its own work (`cargo xtask pgo`), which makes the program faster by a seventh
+    /// Build without a profile (`cargo xtask pgo`), which makes the program slower by a seventh
     #[arg(long)]
     plain: bool,
 }
 
-/// The largest program that is packaged, without debug information.
+/// Maximum size of the packaged program, without debug information.
 const BINARY_BYTES_MAX: u64 = 20 << 20;
 
 /// Builds everything, and checks it.
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where all of it is written.
+/// The directory of the results.
 fn folder() -> PathBuf {
     workspace::root().join("target/dist")
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask herd`: the built program in front of stand-in compilers that have JRubies, a queue and warm-up.
 //!
-//! Two acts: four compilers are drained and restarted in turn while 200 agents run in a loop, and 900 agents run at
-//! once. Times are those of an estate divided by about 20. Agents fail their run on any 503, as 7.23 does.
+//! Four compilers are drained and restarted in turn while 200 agents run in a loop; then 900 agents run at once. Times are those
+//! of an estate divided by about 20. Agents fail their run on any 503, as 7.23 does.
 
 mod agent;
 mod compiler;
@@ -24,7 +24,7 @@ use testkit::{Ca, Client, Proxy, wait_until};
 use self::{agent::Tally, compiler::Compiler};
 use crate::workspace;
 
-/// How many agents.
+/// Numbers of agents.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Agents that run in a loop during the rolling restart
@@ -33,22 +33,22 @@ pub(crate) struct Options {
     /// Agents that run at once
     #[arg(long, default_value_t = 900)]
     herd: usize,
-    /// Use the debug build, which is there after `cargo test`
+    /// Use the debug build of `cargo test`
     #[arg(long)]
     debug: bool,
-    /// Make something wrong, to see that it is noticed
+    /// Inject an error, to test that it is detected
     #[arg(long, hide = true, value_name = "FAULT")]
     plant: Option<Plant>,
 }
 
-/// What is made to go wrong.
+/// The injected error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Plant {
     /// The proxy's queue has no room for the herd
     SmallQueue,
 }
 
-/// Builds the program and plays both acts. A failed run is an error.
+/// Builds the program and runs both parts. A failed run is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(!options.debug)?;
     catch_unwind(AssertUnwindSafe(|| play(&binary, options)))
@@ -103,7 +103,7 @@ impl HerdEstate {
             ))
             .start();
         proxy.wait_for_members(&["compilers"]);
-        // They are all that limits what a compiler gets.
+        // The JRubies are the only limit of a compiler.
         proxy.wait_for_status("the JRubies of all compilers", |status| {
             let pools = status["pools"].as_array().expect("pools").iter();
             let mut pools = pools.filter(|pool| pool["name"] == "compilers");
@@ -118,7 +118,7 @@ impl HerdEstate {
         }
     }
 
-    /// Restarts each compiler while agents run, as the runbook says.
+    /// Restarts each compiler while agents run, as in the runbook.
     fn rolling_restart(&self, options: &Options) -> Result<Tally> {
         println!(
             "Rolling restart of {COMPILERS} compilers with {JRUBIES} JRubies each, under {} agents",
@@ -189,7 +189,7 @@ impl HerdEstate {
         Ok(())
     }
 
-    /// Runs of so many agents that begin together.
+    /// So many runs that begin together.
     fn herd(&self, agents: usize) -> Tally {
         println!("Herd of {agents} agents on {COMPILERS} compilers");
         let clients = self.clients(agents);
@@ -256,8 +256,8 @@ fn add(tally: &Mutex<Tally>, ended: Result<Duration, String>) {
 
 const COMPILERS: usize = 4;
 const JRUBIES: usize = 4;
-/// An agent waits 10 minutes; no run here needs one.
+/// An agent waits 10 minutes, which no run here needs.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
-/// Requests that a restarted compiler has answered before the next one is drained.
+/// Number of requests that a restarted compiler must answer before the next one is drained.
 const WORKS_AGAIN: usize = 12;
 const ERRORS_SHOWN: usize = 10;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::workspace;
 
-/// Runs the lab's script with these arguments; `all` where there are none.
+/// Runs the lab's script with these arguments; `all` without any.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let proscenium = workspace::build_proscenium(false)?;
     let mut lab = Command::new(workspace::root().join("tests/lab/lab"));
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     workspace::run(&mut lab)
 }
 
-/// What the lab needs and this machine does not have.
+/// What the lab needs and this machine lacks.
 pub(crate) fn missing() -> Option<&'static str> {
     if !Path::new("/usr/share/puppetserver/puppetserver.jar").exists() {
         return Some("Puppet Server is not installed");
@@ -35,5 +35,5 @@ pub(crate) fn missing() -> Option<&'static str> {
     programs.iter().find(absent).map(|(_, said)| *said)
 }
 
-/// Debian's packages that have all of it.
+/// The Debian packages that provide it.
 pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl";

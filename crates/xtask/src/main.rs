@@ -1,4 +1,4 @@
-//! Automation: tests, the lab, the benchmark, the soak, the reference page, the demonstration. `cargo xtask help` lists them.
+//! Automation: tests, lab, benchmarks, soak, generated pages, demonstration. `cargo xtask help` lists the commands.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -49,45 +49,45 @@ fn main() -> ExitCode {
     }
 }
 
-/// What can be asked of this project.
+/// Commands for developers of this project.
 #[derive(Parser)]
 #[command(name = "cargo xtask", about)]
 enum Command {
-    /// Every test: the workspace's, then the real lab where Puppet Server is installed
+    /// Run every test: the workspace's, then the lab with real Puppet servers if Puppet Server is installed
     Test(test::Options),
-    /// The layer check and the other rules of the tree
+    /// Check the rules of the tree: layers, names, imports, words
     Tidy,
-    /// The lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of it without a word
+    /// Run the lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of them without an argument
     #[command(trailing_var_arg = true, disable_help_flag = true)]
     Lab {
         /// Arguments of `tests/lab/lab`
         #[arg(allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// What the program costs on this machine
+    /// Measure the cost of the program on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Write docs/configuration.md, manual pages and completions from the declarations in the code
     Reference {
-        /// Write nothing; fail where a file is not fresh
+        /// Write nothing; fail if a file is outdated
         #[arg(long)]
         check: bool,
     },
-    /// What becomes of identities, row by row, here and at other front ends; exits 1 when a row of ours is wrong
+    /// Check row by row what happens to identities, here and at other front ends; exits 1 if a row of Proscenium is wrong
     Matrix(matrix::Options),
-    /// The proxy at work before your eyes; no Puppet needed
+    /// Show the proxy at work; needs no Puppet
     Demo(demo::Options),
-    /// The program, built by a profile of its own work: some fifth fewer instructions for each request; in target/pgo
+    /// Build the program with a profile of its own work, which saves a fifth of the instructions per request; in target/pgo
     Pgo(pgo::Options),
-    /// A small estate at work while members fail and restart, and CRLs, certificates and the configuration change; exits 1
-    /// when a request is lost, counters do not add up or memory grows
+    /// Run a small estate while members fail and restart, and CRLs, certificates and the configuration change; exits 1 if a request
+    /// is lost, counters do not add up or memory grows
     Soak(soak::Options),
-    /// A rolling restart under 200 agents and a herd of 900, with stand-in compilers; exits 1 when a run fails
+    /// Run a rolling restart under 200 agents and a herd of 900, with stand-in compilers; exits 1 if a run fails
     Herd(herd::Options),
-    /// A fleet of 100,000 agents in virtual time, balanced by this code and by others; exits 1 when a goal is missed
+    /// Simulate 100,000 agents in virtual time with this balancing and with others; exits 1 if a goal is missed
     Simulate(simulate::Options),
-    /// Passed-through connections that are silent for minutes; exits 1 when one is closed
+    /// Keep passed-through connections silent for minutes; exits 1 if one is closed
     Tunnel(tunnel::Options),
-    /// Packages for Debian and rpm, with checksums and an SBOM, in target/dist
+    /// Build packages for Debian and rpm, with checksums and an SBOM, in target/dist
     Dist(dist::Options),
 }

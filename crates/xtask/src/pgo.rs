@@ -1,6 +1,6 @@
-//! `cargo xtask pgo`: the program, optimised by a profile of its own work.
+//! `cargo xtask pgo`: the program, optimised with a profile of its own work.
 //!
-//! It is built with counters, works for some minutes as in `soak`, and is built again with what the counters say. The load is
+//! The program is built with counters, runs for some minutes as in `soak`, and is built again with the counts. The load is
 //! that of the soak and not of the benchmark, so that the benchmark measures work that did not train the build.
 
 use std::{
@@ -14,7 +14,7 @@ use clap::Args;
 
 use crate::workspace;
 
-/// How long it is trained.
+/// How long the training lasts.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Minutes of work while the counters run
@@ -22,16 +22,16 @@ pub(crate) struct Options {
     minutes: f64,
 }
 
-/// How long it is trained where nothing else is said: every kind of work of the soak has come several times by then.
+/// Default training time, in which every kind of work of the soak occurs several times.
 pub(crate) const MINUTES: f64 = 3.0;
 
-/// Builds, trains, builds again, and says where the program is.
+/// Builds, trains, builds again, and prints the path of the program.
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}", build(options.minutes)?.display());
     Ok(())
 }
 
-/// The same, for who uses the program.
+/// The same, for callers that use the program.
 pub(crate) fn build(minutes: f64) -> Result<PathBuf> {
     let folder = workspace::target().join("pgo");
     let (raw, profile) = (folder.join("raw"), folder.join("proscenium.profdata"));
@@ -58,7 +58,7 @@ pub(crate) fn build(minutes: f64) -> Result<PathBuf> {
     Ok(built)
 }
 
-/// A release build of the program with these flags of the compiler, in a folder of its own.
+/// A release build of the program with these compiler flags, in a directory of its own.
 fn compile(target: &Path, flags: &str) -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command
@@ -81,7 +81,7 @@ fn train(program: &Path, minutes: f64) -> Result<()> {
     let ourselves = env::current_exe().context("no name of this program")?;
     let warm_up = (minutes * 60.0 / 4.0).to_string();
     let mut command = Command::new(ourselves);
-    // With counters it is slower and larger; nothing is asked of its memory.
+    // With counters the program is slower and larger, so its memory has no limit here.
     command
         .args(["soak", "--growth-kib-max", "1000000", "--patience", "20"])
         .args(["--faults", "false"])

@@ -1,4 +1,4 @@
-//! `cargo xtask reference`: everything that declarations in the code make: the page of settings, manual pages, completions.
+//! `cargo xtask reference`: everything that is generated from declarations in the code: settings page, manual pages, completions.
 
 mod completions;
 mod man;
@@ -13,10 +13,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Directories that hold generated files and nothing else.
+/// Directories that contain only generated files.
 const GENERATED: [&str; 2] = ["packaging/man", "packaging/completions"];
 
-/// Writes the generated files, or with `check` says which are not fresh.
+/// Writes the generated files, or with `check` lists the outdated ones.
 pub(crate) fn run(check: bool) -> Result<()> {
     let stale = stale(workspace::root(), &generated());
     if check && !stale.is_empty() {
@@ -51,7 +51,7 @@ fn generated() -> BTreeMap<String, String> {
     files
 }
 
-/// The operator's guide with its table of exit codes, which ends with the section.
+/// The page of the operator's guide with its generated table of exit codes.
 fn with_exit_codes(page: &str) -> String {
     const HEADING: &str = "\n## Exit codes\n";
     let Some((before, section)) = page.split_once(HEADING) else {
@@ -69,7 +69,7 @@ fn with_exit_codes(page: &str) -> String {
     format!("{before}{HEADING}{words}\n{table}{after}")
 }
 
-/// The files below `root` that differ, with what they should be; none for a file that should not exist.
+/// The files below `root` that differ, with their expected content; `None` for a file that must not exist.
 fn stale(root: &Path, generated: &BTreeMap<String, String>) -> BTreeMap<String, Option<String>> {
     let mut stale = BTreeMap::new();
     for (name, text) in generated {

@@ -1,14 +1,14 @@
-//! `cargo xtask simulate`: what the balancing does to a large estate, beside what other balancers would do.
+//! `cargo xtask simulate`: the balancing of a large estate, compared with other balancers.
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::workspace;
 
-/// Which scenarios, and by which seeds.
+/// Scenarios and seeds.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Seeds; each goal has to be met for every one of them
+    /// Seeds; each goal must be reached for every one of them
     #[arg(long, value_delimiter = ',', default_value = "1,2,3")]
     seeds: Vec<u64>,
     /// Scenarios, such as steady,herd-900; all if not given
@@ -16,7 +16,7 @@ pub(crate) struct Options {
     scenarios: Vec<String>,
 }
 
-/// Builds the simulation optimised, since a debug build is ten times slower, and runs it.
+/// Builds the simulation optimised, because a debug build is ten times slower, and runs it.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let seeds: Vec<_> = options.seeds.iter().map(u64::to_string).collect();
     let (seeds, scenarios) = (seeds.join(","), options.scenarios.join(","));

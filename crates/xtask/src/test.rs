@@ -1,4 +1,4 @@
-//! `cargo xtask test`: set-up and all tests, one command.
+//! `cargo xtask test`: set-up and all tests in one command.
 
 use std::env;
 
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// The rules of the tree alone: layers, folder names, module docs.
+/// The rules of the tree only: layers, names, imports, words.
 pub(crate) fn tidy() -> Result<()> {
     workspace::run(workspace::cargo().args([
         "test",

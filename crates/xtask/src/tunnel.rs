@@ -1,6 +1,6 @@
-//! `cargo xtask tunnel`: connections that are passed through and say next to nothing for minutes.
+//! `cargo xtask tunnel`: passed-through connections that are nearly silent for minutes.
 //!
-//! One carries a byte every five minutes, one is silent until the end; both have to be there then.
+//! One sends a byte every five minutes, one is silent until the end; both must be open then.
 
 use std::{
     io::{Read, Write},
@@ -15,7 +15,7 @@ use testkit::{Ca, Proxy};
 
 use crate::workspace;
 
-/// How long.
+/// Durations.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Minutes for which the tunnels stay open
@@ -24,12 +24,12 @@ pub(crate) struct Options {
     /// Minutes between two bytes
     #[arg(long, default_value_t = 5.0)]
     every: f64,
-    /// Use the debug build, which is there after `cargo test`
+    /// Use the debug build of `cargo test`
     #[arg(long)]
     debug: bool,
 }
 
-/// Opens the tunnels and waits. One that was closed is an error.
+/// Opens the tunnels and waits. A closed tunnel is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(!options.debug)?;
     let broker = echo()?;
@@ -83,7 +83,7 @@ fn echoed(tunnel: &mut TcpStream) -> Result<()> {
     Ok(tunnel.read_exact(&mut [0])?)
 }
 
-/// A member that sends back what it gets.
+/// A member that echoes.
 fn echo() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();

@@ -1,4 +1,4 @@
-//! Where things are in the tree, and how programs are run.
+//! Paths of the tree, and running programs.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Where cargo builds to.
+/// The target directory of cargo.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -25,7 +25,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Builds the program, in release where `release`, and says where it is; `PROSCENIUM` names one that is built already.
+/// Builds the program, optimised if `release`, and returns its path; `PROSCENIUM` names one that is already built.
 pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
     if let Some(built) = env::var_os("PROSCENIUM") {
         return Ok(built.into());
@@ -41,15 +41,15 @@ pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
         .join("proscenium"))
 }
 
-/// The command line once more, by a release build of ourselves: load that is made without optimisation cannot keep a
-/// proxy busy, and what would be measured is the waking of one for each request.
+/// The same command, run by a release build of xtask: load from an unoptimised program cannot keep a proxy busy, and would
+/// measure how the proxy is woken for each request.
 pub(crate) fn run_optimised() -> Result<()> {
     let mut command = cargo();
     command.args(["run", "--quiet", "--release", "--package", "xtask", "--"]);
     run(command.args(env::args_os().skip(1)))
 }
 
-/// Runs a program to its end; another status than 0 is an error.
+/// Runs a program to its end; another exit status than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
