@@ -4,7 +4,7 @@
 //! depend on how members are picked. The queue lasts over generations: waiting requests get the members of the newest
 //! configuration.
 //!
-//! A request that has no queue takes no lock: its client's account and its member are atomic counters.
+//! A request that need not wait takes no lock: its client's account and its member are atomic counters.
 
 use std::{
     collections::{BTreeSet, HashMap},
