@@ -1,7 +1,10 @@
-//! Responses of members as the proxy reads them, beside hyper's client.
+//! Compares how the proxy and hyper's client parse a pool member's response.
 //!
-//! Input: a byte with the method and the size of the pieces that the response comes in, then all that the member sends before
-//! it closes. What the proxy takes for a whole response hyper takes for the same one. The proxy may refuse more.
+//! Input: one byte that selects the request method and the size of the chunks in which the response arrives. The rest
+//! is everything that the member sends before it closes the connection.
+//!
+//! If the proxy parses a complete response, hyper must parse the same one. The proxy may reject responses that hyper
+//! accepts.
 
 use bytes::BytesMut;
 use http::{
@@ -14,8 +17,8 @@ use hyper::client::conn::http1::Builder;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-/// Status code, fields and body of a whole response.
-type Whole = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
+/// Status code, header fields and body of a complete response.
+type CompleteResponse = (StatusCode, Vec<(String, Vec<u8>)>, Vec<u8>);
 
 pub(crate) fn check(input: &[u8]) {
     let Some((&how, bytes)) = input.split_first() else {
@@ -32,15 +35,16 @@ pub(crate) fn check(input: &[u8]) {
     let Ok(ours) = ours else {
         return;
     };
-    match by_hyper(method, bytes) {
+    match read_with_hyper(method, bytes) {
         Ok(theirs) => assert_eq!(ours, theirs, "{bytes:?}"),
-        // hyper parses trailers. The proxy drops them unread.
+        // hyper parses trailers and may reject them. The proxy discards them without parsing.
         Err(_) if has_trailer(bytes) => {}
         Err(error) => panic!("{error}: {bytes:?}"),
     }
 }
 
-/// Whether a line that is not a size comes before an empty line behind the head.
+/// Whether the body may contain a trailer section: a part that ends with an empty line and whose last line is not the
+/// chunk size 0.
 fn has_trailer(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let ends = ["\n\r\n", "\n\n"].into_iter();
@@ -55,8 +59,8 @@ fn has_trailer(bytes: &[u8]) -> bool {
     })
 }
 
-/// As the proxy reads it.
-fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<Whole, Malformed> {
+/// Parses the response as the proxy does.
+fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<CompleteResponse, Malformed> {
     let mut pieces = bytes.chunks(piece);
     let mut buffer = BytesMut::new();
     let mut reader = HeadReader::default();
@@ -85,8 +89,8 @@ fn is_interim(status: StatusCode) -> bool {
     status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
 }
 
-/// As hyper's client reads it.
-fn by_hyper(method: Method, bytes: &[u8]) -> Result<Whole, hyper::Error> {
+/// Parses the response with hyper's client.
+fn read_with_hyper(method: Method, bytes: &[u8]) -> Result<CompleteResponse, hyper::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let (near, mut far) = duplex(1 << 20);
@@ -99,7 +103,7 @@ fn by_hyper(method: Method, bytes: &[u8]) -> Result<Whole, hyper::Error> {
                 far.read_buf(&mut request).await.expect("a request");
             }
             far.write_all(bytes).await.expect("room for all");
-            // hyper may have closed it for what it does not like.
+            // hyper may already have closed the connection because it rejected the response.
             let _ = far.shutdown().await;
             far
         };
@@ -110,13 +114,13 @@ fn by_hyper(method: Method, bytes: &[u8]) -> Result<Whole, hyper::Error> {
             let body = body.collect().await?.to_bytes();
             Ok((head.status, fields(&head.headers), body.to_vec()))
         };
-        // Errors after the response do not matter here.
+        // Connection errors after the response do not matter here.
         let (_, whole, _) = tokio::join!(member, exchange, connection);
         whole
     })
 }
 
-/// Fields in order of their names, without those that frame the response: hyper takes some of them out.
+/// Header fields sorted by name, without `Content-Length` and `Transfer-Encoding`: hyper removes some of them.
 fn fields(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     let framing = [CONTENT_LENGTH, TRANSFER_ENCODING];
     let kept_fields = headers.iter().filter(|(name, _)| !framing.contains(name));

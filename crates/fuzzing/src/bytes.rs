@@ -1,6 +1,6 @@
-//! Input taken apart from the front; what is not there any more is zero or empty.
+//! Reads fuzz input from the front. Reading past the end returns zero or an empty slice.
 
-/// Bytes still to be taken.
+/// The bytes that have not been read yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
@@ -13,14 +13,14 @@ impl<'a> Bytes<'a> {
         self.take(1).first().copied().unwrap_or_default()
     }
 
-    /// As many of `count` as there are.
+    /// Reads up to `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// A length in one byte, and that many.
+    /// Reads a one-byte length, then up to that many bytes.
     pub(crate) fn run(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte());
         self.take(length)

@@ -1,5 +1,5 @@
-//! Arbitrary bytes as a certificate: their description, the identity read from them, and their effect next to valid
-//! ones.
+//! Treats arbitrary bytes as a certificate. Checks how the certificate is described, which identity is read from it,
+//! and that it does not change the verdict on a valid certificate.
 
 use std::sync::LazyLock;
 
@@ -16,10 +16,13 @@ use crate::der;
 
 pub(crate) fn check(input: &[u8]) {
     for text in [Subject::describe(input), Subject::name_text(input)] {
-        assert!(!text.is_empty() && is_a_line(&text), "{text:?}");
+        assert!(!text.is_empty() && is_printable_ascii(&text), "{text:?}");
     }
     if let Some(cn) = Subject::only_cn(input) {
-        assert!(holds(input, &cn), "{cn:?} stands nowhere in the name");
+        assert!(
+            contains_text(input, &cn),
+            "{cn:?} stands nowhere in the name"
+        );
     }
     let carried = extensions(input);
     let granted = authorization_extensions(input);
@@ -29,7 +32,7 @@ pub(crate) fn check(input: &[u8]) {
             dn_formats: [DnFormat::OpenSsl, DnFormat::CnLast].into_iter().collect(),
         };
         let read = Agent::from_leaf(input, &settings, ChainVerified::assertion());
-        // Only what webpki has read, and verified, becomes an agent.
+        // In production, webpki parses and verifies a certificate before an agent is made of it.
         let is_strict = EndEntityCert::try_from(&CertificateDer::from(input)).is_ok();
         if let (Ok(agent), true) = (read, is_strict) {
             check_agent(input, &agent, &carried, &granted);
@@ -42,10 +45,10 @@ fn check_agent(input: &[u8], agent: &Agent, carried: &[Vec<u8>], granted: &[Stri
     assert_eq!(agent.leaf(), input);
     let certname = agent.certname().as_str();
     assert!(
-        readers::is_possible(certname) && holds(input, certname),
+        readers::is_possible(certname) && contains_text(input, certname),
         "{certname:?}"
     );
-    assert!(is_a_line(agent.dn()), "{:?}", agent.dn());
+    assert!(is_printable_ascii(agent.dn()), "{:?}", agent.dn());
     assert_eq!(Some(agent.serial().to_owned()), serial(input));
     assert_eq!(agent.has_authorization_extension(), !granted.is_empty());
     let authorization = der::oid(AUTHORIZATION);
@@ -57,15 +60,16 @@ fn check_agent(input: &[u8], agent: &Agent, carried: &[Vec<u8>], granted: &[Stri
     };
     let itself = carried.iter().filter(|oid| **oid == authorization).count();
     assert_eq!(granted.len(), below(&authorization) + itself, "{granted:?}");
-    let puppets: &PuppetExtensions = agent.extensions();
+    let puppet_extensions: &PuppetExtensions = agent.extensions();
     assert_eq!(
-        puppets.iter().count(),
+        puppet_extensions.iter().count(),
         below(&der::oid(PUPPET)),
-        "{puppets:?}"
+        "{puppet_extensions:?}"
     );
 }
 
-/// Only the CA's own agent is verified, and it is verified whatever other certificates come with it.
+/// Only the certificate that the CA issued is accepted. Additional certificates in the chain, the CA bundle or the CRL
+/// file do not change that.
 fn check_trust(input: &[u8]) {
     let estate = &*ESTATE;
     let stranger = CertificateDer::from(input);
@@ -79,7 +83,7 @@ fn check_trust(input: &[u8]) {
     );
     if let identity::ClientIdentity::Refused(refusal) = &alone {
         assert!(
-            is_a_line(&refusal.certificate) && is_a_line(&refusal.help),
+            is_printable_ascii(&refusal.certificate) && is_printable_ascii(&refusal.help),
             "{refusal:?}"
         );
     }
@@ -87,8 +91,8 @@ fn check_trust(input: &[u8]) {
         vec![estate.agent.clone(), stranger.clone()],
         vec![estate.agent.clone(), stranger.clone(), stranger],
     ] {
-        let beside = estate.store.verify(&chain, UnixTime::now()).identity;
-        assert!(beside.agent().is_some(), "{beside:?}");
+        let verdict = estate.store.verify(&chain, UnixTime::now()).identity;
+        assert!(verdict.agent().is_some(), "{verdict:?}");
     }
     let (mut with_ca, mut with_crl) = (estate.material.clone(), estate.material.clone());
     with_ca
@@ -104,12 +108,17 @@ fn check_trust(input: &[u8]) {
                     .verify(std::slice::from_ref(&estate.agent), UnixTime::now())
                     .identity;
                 assert!(still.agent().is_some(), "{still:?}");
-                assert!(store.warnings().iter().all(|warning| is_a_line(warning)));
+                assert!(
+                    store
+                        .warnings()
+                        .iter()
+                        .all(|warning| is_printable_ascii(warning))
+                );
             }
             Err(problems) => assert!(
                 problems
                     .iter()
-                    .all(|problem| is_a_line(&problem.to_string())),
+                    .all(|problem| is_printable_ascii(&problem.to_string())),
                 "{problems:?}"
             ),
         }
@@ -160,7 +169,7 @@ fn extensions(certificate: &[u8]) -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// The serial's digits as they are printed.
+/// The serial number in hexadecimal, as it is printed.
 fn serial(certificate: &[u8]) -> Option<String> {
     let fields = fields(certificate);
     let (_, serial) = fields.iter().find(|(tag, _)| *tag == 0x02)?;
@@ -169,21 +178,21 @@ fn serial(certificate: &[u8]) -> Option<String> {
     Some(digits.map(|byte| format!("{byte:02X}")).collect())
 }
 
-/// The fields of what is signed.
+/// The fields of the TBSCertificate, the signed part of a certificate.
 fn fields(certificate: &[u8]) -> Vec<(u8, &[u8])> {
     let whole = der::split(certificate).map_or(&[][..], |(_, value, _)| value);
     der::split(whole).map_or(Vec::new(), |(_, signed, _)| der::elements(signed))
 }
 
-/// Whether the text's characters stand there in some string type.
-fn holds(bytes: &[u8], text: &str) -> bool {
+/// Whether `bytes` contain the text, encoded as UTF-8 or as UTF-16 (BMPString).
+fn contains_text(bytes: &[u8], text: &str) -> bool {
     let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
     let found =
         |part: &[u8]| part.is_empty() || bytes.windows(part.len()).any(|window| window == part);
     found(text.as_bytes()) || found(&wide)
 }
 
-fn is_a_line(text: &str) -> bool {
+fn is_printable_ascii(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 

@@ -1,8 +1,8 @@
-//! The CRL index, compared with webpki's verdict on the same CRL and with the contents that the CRL was made of.
+//! Compares the CRL index with webpki's verdict on the same CRL and with the entries from which the CRL was built.
 //!
-//! Input: a byte of flags, a CRL number, the serial of a certificate, then entries. By a flag, everything after the
-//! issuer is used as it is. The CRL and the certificate are signed by the check, so that a mutation reaches the
-//! index.
+//! Input: one byte of flags, a CRL number, the serial number of a certificate, then the CRL entries. With the flag
+//! `RAW`, the rest of the input is used unchanged as everything that follows the issuer in the CRL. The check signs the
+//! CRL and the certificate itself, so that mutated input has a valid signature and reaches the index.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -23,13 +23,13 @@ use crate::bytes::Bytes;
 use crate::der;
 
 pub(crate) fn check(input: &[u8]) {
-    let list = List::of(input);
+    let list = TestCrl::of(input);
     let leaf = leaf(list.probe);
     let crl = list.signed();
-    let theirs = webpki_verdict(&crl, &leaf);
-    let ours = our_verdict(&crl, &leaf, list.policy());
+    let webpki_result = webpki_verdict(&crl, &leaf);
+    let our_result = our_verdict(&crl, &leaf, list.policy());
     assert!(
-        !(theirs == Verdict::Revoked && ours == Verdict::Good),
+        !(webpki_result == Verdict::Revoked && our_result == Verdict::Good),
         "webpki knows it as revoked: {list:?}"
     );
     let Content::Entries(entries) = &list.content else {
@@ -49,13 +49,13 @@ pub(crate) fn check(input: &[u8]) {
         }
         () => Verdict::Good,
     };
-    assert_eq!(ours, expected, "{list:?}");
-    // webpki compares serials as they are spelled.
+    assert_eq!(our_result, expected, "{list:?}");
+    // webpki compares the encoded bytes of serial numbers, including leading zeros.
     let spelled = entries.iter().any(|entry| entry.serial == list.probe);
-    if theirs == Verdict::Good {
+    if webpki_result == Verdict::Good {
         assert!(!spelled, "webpki does not find it: {list:?}");
     }
-    if theirs == Verdict::Revoked {
+    if webpki_result == Verdict::Revoked {
         assert!(spelled, "webpki finds what is not there: {list:?}");
     }
 }
@@ -65,7 +65,7 @@ enum Verdict {
     Good,
     Revoked,
     Expired,
-    /// The CRL is refused, or it cannot decide.
+    /// The CRL is refused, or it does not cover the certificate.
     Unusable,
 }
 
@@ -104,7 +104,8 @@ fn webpki_verdict(crl: &[u8], leaf: &CertificateDer<'_>) -> Verdict {
         [owned.ok().map(Into::into), borrowed.ok().map(Into::into)];
     let verdicts =
         lists.map(|list| list.map_or(Verdict::Unusable, |list| checked_by_webpki(&list, leaf)));
-    // The indexed list refuses a bad entry at once, the other one when it comes by it.
+    // The owned (indexed) CRL rejects a malformed entry when it is parsed. The borrowed CRL rejects it only when the
+    // search reaches that entry.
     match verdicts {
         [Verdict::Unusable, other] | [other, _] => other,
     }
@@ -138,10 +139,10 @@ fn checked_by_webpki(list: &CertRevocationList<'_>, leaf: &CertificateDer<'_>) -
 }
 
 #[derive(Debug)]
-struct List<'a> {
+struct TestCrl<'a> {
     flags: Flags,
     number: &'a [u8],
-    /// Serial of the certificate that is asked about.
+    /// Serial number of the certificate to check.
     probe: &'a [u8],
     content: Content<'a>,
 }
@@ -149,7 +150,7 @@ struct List<'a> {
 #[derive(Debug)]
 enum Content<'a> {
     Entries(Vec<Entry<'a>>),
-    /// Everything behind the issuer.
+    /// Everything that follows the issuer in the CRL.
     Raw(&'a [u8]),
 }
 
@@ -183,7 +184,7 @@ impl Flags {
     }
 }
 
-impl<'a> List<'a> {
+impl<'a> TestCrl<'a> {
     fn of(input: &'a [u8]) -> Self {
         let mut bytes = Bytes(input);
         let flags = Flags(bytes.byte());
@@ -218,12 +219,14 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether the CRL is usable: complete, numbered, and for this issuer's certificates only.
+    /// Whether the proxy must accept the CRL: it is a complete CRL, it has a valid CRL number, and it covers only
+    /// certificates of this issuer.
     fn is_usable(&self) -> bool {
         let Content::Entries(entries) = &self.content else {
             return false;
         };
-        let wanting = Flags::VERSION_1 | Flags::NUMBERLESS | Flags::DELTA | Flags::PARTITIONED;
+        let unusable_flags =
+            Flags::VERSION_1 | Flags::NUMBERLESS | Flags::DELTA | Flags::PARTITIONED;
         let number = der::shortest(self.number);
         let positive = number.first().is_some_and(|first| *first < 0x80);
         let entry = |entry: &Entry<'_>| {
@@ -231,7 +234,10 @@ impl<'a> List<'a> {
                 || entry.flags.has(Flags::UNKNOWN) && entry.flags.has(Flags::CRITICAL);
             !entry.serial.is_empty() && !reserved
         };
-        !self.flags.has(wanting) && positive && number.len() <= 21 && entries.iter().all(entry)
+        !self.flags.has(unusable_flags)
+            && positive
+            && number.len() <= 21
+            && entries.iter().all(entry)
     }
 
     fn signed(&self) -> Vec<u8> {
@@ -311,7 +317,7 @@ impl Entry<'_> {
     }
 }
 
-/// An extension of RFC 5280's arc.
+/// An extension whose OID is below `id-ce` (2.5.29), the arc of RFC 5280.
 fn extension(leaf: u8, critical: bool, value: &[u8]) -> Vec<u8> {
     let critical = if critical {
         der::tlv(0x01, &[0xff])
@@ -360,7 +366,7 @@ fn sign(message: &[u8]) -> Vec<u8> {
     der::all(0x30, &[message, &ALGORITHM, &der::tlv(0x03, &bits)])
 }
 
-/// A CA of one certificate.
+/// A CA with a single self-signed certificate.
 struct Authority {
     key: KeyPair,
     pem: Vec<u8>,
@@ -394,7 +400,7 @@ static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
     }
 });
 
-/// ECDSA with SHA-256, of the key above.
+/// The signature algorithm of the CA's key: ECDSA with SHA-256.
 static ALGORITHM: LazyLock<Vec<u8>> = LazyLock::new(|| {
     der::tlv(
         0x30,
@@ -402,7 +408,7 @@ static ALGORITHM: LazyLock<Vec<u8>> = LazyLock::new(|| {
     )
 });
 
-/// Within the validity of everything made here, except expired CRLs.
+/// A time at which everything built here is valid, except CRLs that are meant to be expired.
 const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
 
 pub(crate) const WORDS: &[&[u8]] = &[

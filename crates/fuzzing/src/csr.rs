@@ -1,8 +1,10 @@
-//! Certificate requests: what passes the policy, compared with a naive walk over it and with the contents that it was
-//! made of.
+//! Checks the policy for certificate requests. A request that passes is compared with a simple, tolerant DER reader,
+//! and every verdict with the fields from which the request was built.
 //!
-//! Input: a byte of flags, the certname of the URL, the CN, then the requested extensions, each a kind and a run. By
-//! other flags, the attributes or the whole body as they are. All but the last are signed with their own key.
+//! Input: one byte of flags, the certname in the URL, the CN (with the flag `OTHER_NAME`), then the requested
+//! extensions. Each extension is one byte for its kind and a length-prefixed value. With the flag `ATTRIBUTES`, the rest
+//! of the input is used unchanged as the attributes; with `WHOLE`, as the complete request body. Except with `WHOLE`,
+//! the check signs the request.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -20,12 +22,12 @@ pub(crate) fn check(input: &[u8]) {
         return;
     };
     let sent = if flags & WHOLE != 0 {
-        Sent {
+        TestRequest {
             body: bytes.0.to_vec(),
             is_good: None,
         }
     } else {
-        Sent::of(flags, certname, bytes)
+        TestRequest::of(flags, certname, bytes)
     };
     let verdict = policy(false).check(certname, &sent.body);
     match &verdict {
@@ -55,7 +57,7 @@ fn policy(observe: bool) -> CsrPolicy {
     })
 }
 
-/// In a request that passes, a tolerant reader finds nothing that the policy must keep out.
+/// A tolerant reader must not find anything forbidden in a request that the policy accepts.
 fn check_passed(certname: &str, body: &[u8]) {
     let blocks = body
         .windows(10)
@@ -71,7 +73,7 @@ fn check_passed(certname: &str, body: &[u8]) {
         .skip(3)
         .flat_map(|(_, list)| der::elements(list))
         .collect();
-    let mut asking = 0;
+    let mut extension_requests = 0;
     for (_, attribute) in attributes {
         let parts = der::elements(attribute);
         let [(0x06, oid), values, ..] = parts.as_slice() else {
@@ -80,7 +82,7 @@ fn check_passed(certname: &str, body: &[u8]) {
         if ![EXTENSION_REQUEST, MICROSOFT].contains(oid) {
             continue;
         }
-        asking += 1;
+        extension_requests += 1;
         for (_, list) in der::elements(values.1) {
             for (_, extension) in der::elements(list) {
                 check_extension(certname, extension);
@@ -88,7 +90,7 @@ fn check_passed(certname: &str, body: &[u8]) {
         }
     }
     assert!(
-        asking <= 1,
+        extension_requests <= 1,
         "one server would read the first, another the last"
     );
 }
@@ -117,7 +119,7 @@ fn check_extension(certname: &str, extension: &[u8]) {
     }
 }
 
-/// Every CN there is, as bytes of a string type that readers take alike.
+/// Every CN in the name. BMPString values are reduced to the low byte of each character.
 fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
     let rdns = der::elements(name).into_iter();
     let attributes = rdns
@@ -132,7 +134,7 @@ fn common_names(name: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What stands between the first line and the last, whatever else is there.
+/// Decodes all lines except the PEM markers and ignores characters that are not base64.
 fn base64(body: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(body);
     let digits: Vec<u32> = text
@@ -159,13 +161,13 @@ fn base64(body: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// A body and whether it must pass, where that is known.
-struct Sent {
+/// A request body, and whether the policy must accept it, if that is known.
+struct TestRequest {
     body: Vec<u8>,
     is_good: Option<bool>,
 }
 
-impl Sent {
+impl TestRequest {
     fn of(flags: u8, certname: &str, mut bytes: Bytes<'_>) -> Self {
         let cn = if flags & OTHER_NAME != 0 {
             bytes.run()
@@ -178,18 +180,18 @@ impl Sent {
         } else {
             let (extensions, are_good) = extensions(certname, bytes);
             is_good &= are_good;
-            let kind = if flags & MICROSOFTS != 0 {
+            let kind = if flags & MICROSOFT_OID != 0 {
                 MICROSOFT
             } else {
                 EXTENSION_REQUEST
             };
             let values = der::tlv(0x31, &der::tlv(0x30, &extensions));
-            let asking = der::all(0x30, &[&der::tlv(0x06, kind), &values]);
+            let extension_requests = der::all(0x30, &[&der::tlv(0x06, kind), &values]);
             if flags & TWICE != 0 {
                 is_good = false;
-                (asking.repeat(2), true)
+                (extension_requests.repeat(2), true)
             } else {
-                (asking, true)
+                (extension_requests, true)
             }
         };
         let mut request = request(cn, &attributes);
@@ -206,7 +208,7 @@ impl Sent {
     }
 }
 
-/// Extensions and whether every agent may ask for them.
+/// The encoded extensions, and whether the policy allows every agent to request all of them.
 fn extensions(certname: &str, mut bytes: Bytes<'_>) -> (Vec<u8>, bool) {
     let (mut list, mut are_good) = (Vec::new(), true);
     let mut seen = BTreeSet::new();
@@ -214,14 +216,14 @@ fn extensions(certname: &str, mut bytes: Bytes<'_>) -> (Vec<u8>, bool) {
         let (kind, run) = (bytes.byte(), bytes.run());
         let critical = kind & 0x80 != 0;
         let text = der::tlv(0x0c, run);
-        let puppets = |arcs: [u8; 2]| [&AUTHORIZATION[..9], &arcs].concat();
+        let puppet_oid = |arcs: [u8; 2]| [&AUTHORIZATION[..9], &arcs].concat();
         let ce = |leaf: u8| vec![0x55, 0x1d, leaf];
         let names = |name: &[u8]| der::tlv(0x30, &der::tlv(0x82, name));
         let (oid, value, is_good) = match kind & 0x0f {
-            0 => (puppets([1, 13]), text, true),
-            1 => (puppets([2, 7]), text, true),
-            2 => (puppets([3, 1]), text, false),
-            3 => (puppets([3, 39]), text, false),
+            0 => (puppet_oid([1, 13]), text, true),
+            1 => (puppet_oid([2, 7]), text, true),
+            2 => (puppet_oid([3, 1]), text, false),
+            3 => (puppet_oid([3, 39]), text, false),
             4 => (ce(17), names(certname.as_bytes()), true),
             5 => (ce(17), names(run), run == certname.as_bytes()),
             6 => (ce(19), vec![0x30, 3, 1, 1, 0xff], false),
@@ -278,7 +280,7 @@ static KEY: LazyLock<KeyPair> = LazyLock::new(|| KeyPair::generate().expect("a k
 const WHOLE: u8 = 1;
 const ATTRIBUTES: u8 = 2;
 const OTHER_NAME: u8 = 4;
-const MICROSOFTS: u8 = 8;
+const MICROSOFT_OID: u8 = 8;
 const TWICE: u8 = 16;
 const FORGED: u8 = 32;
 

@@ -1,6 +1,6 @@
-//! DER as a tolerant and naive reader and writer see it: nothing is shared with the readers of the product.
+//! A simple, tolerant DER reader and writer. It shares no code with the product's parsers.
 
-/// Tag, length and value.
+/// Encodes a tag, a length and a value.
 pub(crate) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let length = content.len().to_be_bytes();
@@ -17,12 +17,12 @@ pub(crate) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `tag`, and parts one after the other.
+/// Encodes the concatenated parts under one tag.
 pub(crate) fn all(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     tlv(tag, &parts.concat())
 }
 
-/// Tag and value of what stands at the front, and the rest.
+/// The tag and value of the first element, and the remaining bytes.
 pub(crate) fn split(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
@@ -40,7 +40,7 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((*tag, value, rest))
 }
 
-/// The elements of `bytes`, tag and value, as far as they can be read.
+/// The tag and value of each element of `bytes`, up to the first element that cannot be parsed.
 pub(crate) fn elements(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     let mut found = Vec::new();
     while let Some((tag, value, rest)) = split(bytes) {
@@ -50,7 +50,7 @@ pub(crate) fn elements(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     found
 }
 
-/// An OID's content from its arcs.
+/// Encodes the arcs of an OID, without tag and length.
 pub(crate) fn oid(arcs: &[u32]) -> Vec<u8> {
     let mut out = Vec::new();
     let first = arcs[0] * 40 + arcs[1];
@@ -62,7 +62,7 @@ pub(crate) fn oid(arcs: &[u32]) -> Vec<u8> {
     out
 }
 
-/// An INTEGER's content without padding.
+/// The content of an INTEGER without redundant leading bytes.
 pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
     while integer.len() > 1
         && (integer[0] == 0 && integer[1] < 0x80 || integer[0] == 0xff && integer[1] >= 0x80)
@@ -72,7 +72,7 @@ pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
     integer
 }
 
-/// One block of PEM.
+/// Encodes one PEM block.
 pub(crate) fn pem(label: &str, content: &[u8]) -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |group: &[u8]| {

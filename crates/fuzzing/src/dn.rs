@@ -1,7 +1,8 @@
-//! A subject in every header format: which subjects are sent at all, what the format's grammar reads from the text,
-//! and which client Puppet's servers identify.
+//! Checks certificate subjects in every header format: which subjects the proxy accepts, that the format's grammar
+//! reads the sent text back unchanged, and that Puppet's servers identify the right client from it.
 //!
-//! Input: attributes one after the other, each a type (its high bit joins it to the RDN before), a tag, and a run.
+//! Input: a sequence of attributes. Each has one byte for the type, one byte for the string tag, and a length-prefixed
+//! value. The high bit of the type byte adds the attribute to the preceding RDN.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ pub(crate) fn check(input: &[u8]) {
         ..IdentitySettings::default()
     };
     let accepted = Agent::from_leaf(&leaf, &puppet, ChainVerified::assertion()).is_ok();
-    assert_eq!(accepted, subject.is_puppets(), "{subject:?}");
+    assert_eq!(accepted, subject.is_puppet_subject(), "{subject:?}");
     for format in FORMATS {
         let settings = IdentitySettings {
             subject: SubjectRule::SingleCn,
@@ -33,7 +34,7 @@ pub(crate) fn check(input: &[u8]) {
         let agent = Agent::from_leaf(&leaf, &settings, ChainVerified::assertion());
         assert_eq!(
             agent.is_ok(),
-            subject.is_tellable(format),
+            subject.is_sendable(format),
             "{agent:?}: {subject:?}"
         );
         if let Ok(agent) = agent {
@@ -59,7 +60,7 @@ fn check_text(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat
     for (server, read) in readers::all(&headers) {
         let read = read.ok().and_then(|reading| reading.name);
         let is_meant = subject.is_plain() && readers::is_for(&format.to_string(), server);
-        // Outside Puppet Server, a name with characters that no certname has is harmless.
+        // On servers other than Puppet Server, a name that is not a possible certname matches no agent.
         let is_impossible_certname = |name: &str| {
             !is_meant && !server.starts_with("Puppet Server") && !readers::is_possible(name)
         };
@@ -73,13 +74,14 @@ fn check_text(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat
     }
     let certificate = readers::escaped_certificate(&headers).expect("one certificate");
     assert_eq!(certificate.as_deref(), Some(leaf));
-    check_envoys(subject, &headers, cn.contains(NOT_LITERAL));
+    check_envoy_header(subject, &headers, cn.contains(NOT_LITERAL));
 }
 
-/// Envoy's header has one element of three keys, and its subject ends nowhere but where it ends.
-fn check_envoys(subject: &Subject<'_>, headers: &Headers, is_untellable: bool) {
+/// Envoy's header has one element with three keys (hash, certificate and subject), and the subject cannot break out of
+/// its quotes.
+fn check_envoy_header(subject: &Subject<'_>, headers: &Headers, is_omitted: bool) {
     let name = "x-forwarded-client-cert";
-    if is_untellable {
+    if is_omitted {
         return assert!(headers.all(name).is_empty());
     }
     let parts: Vec<_> = headers.only(name).split('"').collect();
@@ -109,7 +111,7 @@ fn stamped(agent: Agent, leaf: &[u8], format: DnFormat) -> Headers {
     lines(&map)
 }
 
-/// Headers as a server's readers take them.
+/// Converts headers to the type that the server readers expect.
 pub(crate) fn lines(map: &HeaderMap) -> Headers {
     let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -128,7 +130,7 @@ struct Attribute<'a> {
     value: &'a [u8],
 }
 
-/// Arcs, dotted, RFC 4514's name, OpenSSL's name.
+/// An attribute type: its arcs, its dotted OID, its name in RFC 4514, and its name in OpenSSL.
 type Kind = (
     &'static [u32],
     &'static str,
@@ -170,7 +172,7 @@ impl<'a> Subject<'a> {
         self.0.iter().flatten()
     }
 
-    /// The CN where the subject has one alone in its RDN, as text.
+    /// The text of the CN, if the subject has exactly one CN and its RDN has no other attribute.
     fn only_cn(&self) -> Option<String> {
         let is_cn = |attribute: &&Attribute<'_>| attribute.kind.1 == CN;
         let rdn = self
@@ -181,7 +183,7 @@ impl<'a> Subject<'a> {
         is_only.then(|| rdn[0].text()).flatten()
     }
 
-    fn is_tellable(&self, format: DnFormat) -> bool {
+    fn is_sendable(&self, format: DnFormat) -> bool {
         let control = |text: String| text.chars().any(char::is_control);
         let Some(cn) = self.only_cn() else {
             return false;
@@ -205,8 +207,8 @@ impl<'a> Subject<'a> {
                 || self.all().all(is_bounded))
     }
 
-    /// Whether the Puppet CA would have written it.
-    fn is_puppets(&self) -> bool {
+    /// Whether the Puppet CA could have issued a certificate with this subject.
+    fn is_puppet_subject(&self) -> bool {
         let part = |part: &str| {
             let fit = |byte: u8| {
                 byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte)
@@ -218,7 +220,7 @@ impl<'a> Subject<'a> {
         self.0.len() == 1 && self.only_cn().as_ref().is_some_and(name)
     }
 
-    /// Whether every reader of a format has to read it.
+    /// Whether the subject is so simple that every reader of a format must read it correctly.
     fn is_plain(&self) -> bool {
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".- ".contains(byte);
         let known = |kind: &str| [CN, "2.5.4.10", "2.5.4.11", "2.5.4.6", EMAIL].contains(&kind);
@@ -257,7 +259,7 @@ impl Attribute<'_> {
         der::tlv(self.tag, self.value)
     }
 
-    /// The characters, where all readers decode them alike.
+    /// The decoded text, if all readers decode it the same way.
     fn text(&self) -> Option<String> {
         match self.tag {
             UTF8 => std::str::from_utf8(self.value).ok().map(str::to_owned),
@@ -277,7 +279,7 @@ impl Attribute<'_> {
         }
     }
 
-    /// Whether no parser can fail at the value.
+    /// Whether every parser can decode the value.
     fn is_decoded(&self) -> bool {
         let whole = match self.tag {
             0x04 | 0x0c | 0x12..=0x14 | 0x16 | 0x1a..=0x1c => true,
@@ -308,7 +310,7 @@ impl Attribute<'_> {
     }
 }
 
-/// A certificate as the Puppet CA makes it, for this name.
+/// A certificate with the subject that the Puppet CA issues for this certname.
 pub(crate) fn leaf_of(certname: &str) -> Vec<u8> {
     let attribute = Attribute {
         kind: &KINDS[0],
@@ -318,7 +320,7 @@ pub(crate) fn leaf_of(certname: &str) -> Vec<u8> {
     certificate(&Subject(vec![vec![attribute]]).name())
 }
 
-/// A certificate with this subject, a signature of zeros, and nothing else of interest.
+/// A minimal certificate with this subject and a signature of zeros.
 fn certificate(subject: &[u8]) -> Vec<u8> {
     let algorithm = der::tlv(
         0x30,
@@ -347,7 +349,8 @@ fn certificate(subject: &[u8]) -> Vec<u8> {
     der::all(0x30, &[&signed, &algorithm, &der::tlv(0x03, &[0; 65])])
 }
 
-/// Of printable ASCII that an accepted CN can hold.
+/// Printable characters that an accepted CN may contain but that are not sent literally. Envoy's header is omitted for
+/// such a CN.
 const NOT_LITERAL: [char; 5] = ['<', '>', ';', '=', '#'];
 
 const FORMATS: [DnFormat; 3] = [DnFormat::Rfc2253, DnFormat::OpenSsl, DnFormat::CnLast];
@@ -388,7 +391,7 @@ const KINDS: &[Kind] = &[
 
 const UTF8: u8 = 0x0c;
 
-/// String types, then what is none.
+/// Tags of string types, followed by tags of other types.
 const TAGS: [u8; 13] = [
     UTF8, 0x13, 0x16, 0x1e, 0x14, 0x1c, 0x12, 0x1a, 0x04, 0x05, 0x30, 0x80, 0x03,
 ];

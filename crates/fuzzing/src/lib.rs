@@ -1,8 +1,8 @@
-//! The checks of the fuzz targets, as plain functions over bytes. Each compares a part of the product with an
-//! independent reading of the same input, and panics if the two disagree.
+//! The checks of the fuzz targets, as plain functions over bytes. Each check compares a part of the product with an
+//! independent implementation on the same input, and panics if the two disagree.
 //!
-//! `fuzz/` runs them under libFuzzer. `tests/corpus.rs` runs them on the stored corpus and on mutations of it in
-//! every test run.
+//! `fuzz/` runs the checks under libFuzzer. In every test run, `tests/corpus.rs` runs them on the stored corpus and on
+//! mutations of it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,21 +24,21 @@ mod request;
 mod scrub;
 mod watch;
 
-/// A check and the words that a mutation of its input is made of.
+/// A check, and the dictionary for mutating its input.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
-    /// Name of the target, and of its folder below `fuzz/corpus`.
+    /// Name of the target, and of its directory in `fuzz/corpus`.
     pub name: &'static str,
-    /// Panics where the product and the independent reading disagree.
+    /// Panics if the product and the independent implementation disagree.
     pub check: fn(&[u8]),
-    /// Pieces of input that matter to it.
+    /// The dictionary: byte strings that are significant to the code under test.
     pub words: &'static [&'static [u8]],
 }
 
 /// Runs the check of a target.
 ///
 /// # Panics
-/// Where the check fails, and where there is no such target.
+/// Panics if the check fails or if no target has this name.
 pub fn check(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     let target = target.expect("the name of a target");
@@ -104,5 +104,5 @@ pub const TARGETS: &[FuzzTarget] = &[
     },
 ];
 
-/// Input over this is cut: more of the same shows nothing new.
+/// Longer input is truncated, because it would not exercise any more code.
 pub const INPUT_BYTES_MAX: usize = 4096;

@@ -1,7 +1,8 @@
-//! Access records as they are written, in every format and to every receiver: one record is one line or one datagram of
-//! printable ASCII, and its fields are read back as they were.
+//! Checks access records in every format and for every log receiver. Each record is one line or one datagram of
+//! printable ASCII, and parsing it returns the original field values.
 //!
-//! Input: texts that clients and certificates bring, each a length and so many bytes.
+//! Input: one byte of flags, then the values that clients and certificates supply. Each value is a length and that many
+//! bytes.
 
 use std::{
     collections::HashMap,
@@ -18,11 +19,11 @@ use telemetry::{
 use crate::bytes::Bytes;
 
 pub(crate) fn check(input: &[u8]) {
-    let said = Said::of(input);
-    let record = said.record();
-    check_combined(&said, &record);
-    check_json(&said, &record);
-    check_apache(&said, &record);
+    let values = UntrustedValues::of(input);
+    let record = values.record();
+    check_combined(&values, &record);
+    check_json(&values, &record);
+    check_apache(&values, &record);
     let shared = AccessRecord {
         known_client: Some(Arc::<KnownClient>::default()),
         ..record.clone()
@@ -37,7 +38,7 @@ pub(crate) fn check(input: &[u8]) {
         check_syslog(&written(&record, format.clone(), LogReceiver::Syslog), line);
         let fields = journal_fields(&written(&record, format, LogReceiver::Journal));
         assert_eq!(fields["MESSAGE"], line);
-        for (key, text) in said.fields() {
+        for (key, text) in values.fields() {
             let name = format!("PROSCENIUM_{}", key.to_uppercase());
             assert_eq!(
                 fields.get(&name).map(|value| unescaped(value, b'"')),
@@ -48,9 +49,9 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// What strangers bring; `None` and nothing are the same in a record.
+/// The untrusted values of one record. A record treats an empty value like a missing one.
 #[derive(Debug)]
-struct Said<'a> {
+struct UntrustedValues<'a> {
     method: &'a [u8],
     target: &'a [u8],
     host: &'a [u8],
@@ -64,11 +65,11 @@ struct Said<'a> {
     status: Option<u16>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> UntrustedValues<'a> {
     fn of(input: &'a [u8]) -> Self {
         let mut bytes = Bytes(input);
         let how = bytes.byte();
-        // Now and then as long as the limits of fields.
+        // A flag multiplies the length by 16, so that some values exceed the maximum length of their field.
         let mut run = |bit: u8| {
             let factor = if how & bit == 0 { 1 } else { 16 };
             let length = usize::from(bytes.byte()) * factor;
@@ -119,23 +120,23 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The user; shown only if a verified chain proves the name.
+    /// The user: the certname, but only if the certificate was verified.
     fn user(&self) -> Option<Vec<u8>> {
-        kept(self.certname.as_bytes(), 512).filter(|_| self.verified)
+        truncated(self.certname.as_bytes(), 512).filter(|_| self.verified)
     }
 
-    /// Each field by its key, as far as it is kept.
+    /// Each field's key and its value, truncated to the maximum length of the field.
     fn fields(&self) -> [(&'static str, Option<Vec<u8>>); 10] {
         [
-            ("method", kept(self.method, 32)),
-            ("target", kept(self.target, 2048)),
-            ("host", kept(self.host, 256)),
-            ("referer", kept(self.referer, 512)),
-            ("user_agent", kept(self.user_agent, 512)),
-            ("id", kept(self.request_id, 128)),
-            ("certname", kept(self.certname.as_bytes(), 512)),
-            ("sni", kept(self.sni.as_bytes(), 512)),
-            ("cause", kept(self.cause.as_bytes(), 512)),
+            ("method", truncated(self.method, 32)),
+            ("target", truncated(self.target, 2048)),
+            ("host", truncated(self.host, 256)),
+            ("referer", truncated(self.referer, 512)),
+            ("user_agent", truncated(self.user_agent, 512)),
+            ("id", truncated(self.request_id, 128)),
+            ("certname", truncated(self.certname.as_bytes(), 512)),
+            ("sni", truncated(self.sni.as_bytes(), 512)),
+            ("cause", truncated(self.cause.as_bytes(), 512)),
             ("user", self.user()),
         ]
     }
@@ -146,20 +147,20 @@ impl<'a> Said<'a> {
     }
 }
 
-/// What is kept of a text; none: it is empty.
-fn kept(text: &[u8], limit: usize) -> Option<Vec<u8>> {
+/// The value truncated to `limit` bytes, or `None` if it is empty.
+fn truncated(text: &[u8], limit: usize) -> Option<Vec<u8>> {
     let cut: &[u8] = if text.len() > limit { b"..." } else { b"" };
     (!text.is_empty()).then(|| [&text[..text.len().min(limit)], cut].concat())
 }
 
-/// The text of a line, which has no second end and no byte that steers a terminal.
+/// The text of a line. It must not contain a second line end or control characters for a terminal.
 fn one_line(line: &[u8]) -> &str {
     let text = line.strip_suffix(b"\n").expect("an end of line");
     assert!(text.iter().all(|byte| matches!(byte, b' '..=b'~')));
     std::str::from_utf8(text).expect("ASCII")
 }
 
-/// A value with its escapes read; `end` may not stand in it.
+/// Decodes the escapes in a value. The value must not contain `end`.
 fn unescaped(value: &[u8], end: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = value;
@@ -178,7 +179,7 @@ fn unescaped(value: &[u8], end: u8) -> Vec<u8> {
     bytes
 }
 
-/// A word between spaces or a text in quotes, and what follows the blank behind it.
+/// The first word or quoted string of `text`, whether it is quoted, and the text after the space that follows it.
 fn word(text: &str) -> (Vec<u8>, bool, &str) {
     if let Some(text) = text.strip_prefix('"') {
         let (value, rest) = text.split_once('"').expect("a closing quote");
@@ -192,23 +193,23 @@ fn word(text: &str) -> (Vec<u8>, bool, &str) {
     (unescaped(value.as_bytes(), b' '), false, rest)
 }
 
-/// A missing value is a hyphen.
-fn shown(text: Option<Vec<u8>>) -> Vec<u8> {
+/// The text, or a hyphen if it is missing.
+fn or_hyphen(text: Option<Vec<u8>>) -> Vec<u8> {
     text.unwrap_or_else(|| b"-".to_vec())
 }
 
-fn check_combined(said: &Said<'_>, record: &AccessRecord) {
+fn check_combined(values: &UntrustedValues<'_>, record: &AccessRecord) {
     let line = written(record, Format::Combined, LogReceiver::File);
     let rest = one_line(&line).strip_prefix("192.0.2.7 - ");
     let (user, _, rest) = word(rest.expect("the address"));
-    assert_eq!(user, shown(said.user()));
+    assert_eq!(user, or_hyphen(values.user()));
     let rest = rest.strip_prefix("[21/Nov/2026:13:22:05 +0000] \"");
     let (request, rest) = rest.and_then(|rest| rest.split_once("\" ")).expect("time");
-    check_request(said, request);
+    check_request(values, request);
     let (status, _, rest) = word(rest);
     assert_eq!(
         status,
-        if said.status.is_some() {
+        if values.status.is_some() {
             &b"200"[..]
         } else {
             b"-"
@@ -217,10 +218,10 @@ fn check_combined(said: &Said<'_>, record: &AccessRecord) {
     let (_, _, rest) = word(rest);
     let (referer, quoted, rest) = word(rest);
     assert!(quoted);
-    assert_eq!(referer, shown(said.field("referer")));
+    assert_eq!(referer, or_hyphen(values.field("referer")));
     let (agent, quoted, mut rest) = word(rest);
     assert!(quoted);
-    assert_eq!(agent, shown(said.field("user_agent")));
+    assert_eq!(agent, or_hyphen(values.field("user_agent")));
     let mut fields = HashMap::new();
     while !rest.is_empty() {
         let (key, after) = rest.split_once('=').expect("a field");
@@ -233,34 +234,34 @@ fn check_combined(said: &Said<'_>, record: &AccessRecord) {
         rest = after;
     }
     for key in ["id", "host", "certname", "sni", "cause"] {
-        assert_eq!(fields[key], shown(said.field(key)), "{key}");
+        assert_eq!(fields[key], or_hyphen(values.field(key)), "{key}");
     }
 }
 
-fn check_request(said: &Said<'_>, request: &str) {
-    let (method, target) = (said.field("method"), said.field("target"));
+fn check_request(values: &UntrustedValues<'_>, request: &str) {
+    let (method, target) = (values.field("method"), values.field("target"));
     if method.is_none() && target.is_none() {
         return assert_eq!(request, "-");
     }
     let words: Vec<_> = request.split(' ').collect();
     assert_eq!(words.len(), 3, "{request}");
-    assert_eq!(unescaped(words[0].as_bytes(), b'"'), shown(method));
-    assert_eq!(unescaped(words[1].as_bytes(), b'"'), shown(target));
+    assert_eq!(unescaped(words[0].as_bytes(), b'"'), or_hyphen(method));
+    assert_eq!(unescaped(words[1].as_bytes(), b'"'), or_hyphen(target));
     assert_eq!(words[2], "HTTP/1.1");
 }
 
-fn check_json(said: &Said<'_>, record: &AccessRecord) {
+fn check_json(values: &UntrustedValues<'_>, record: &AccessRecord) {
     let line = written(record, Format::Json, LogReceiver::File);
     let text = one_line(&line);
     let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
     let object = value.as_object().expect("an object");
-    // A name that stands twice would be read once. No string has a quote in it.
+    // The parser would hide a repeated key, so count the keys in the text. Strings contain no quotation marks.
     let between: Vec<_> = text.split('"').step_by(2).collect();
     let names = between.iter().filter(|text| text.starts_with(':'));
     assert_eq!(names.count(), object.len());
     assert_eq!(object["client"], "192.0.2.7");
     assert_eq!(object["time"], "2026-11-21T13:22:05.000123Z");
-    for (key, text) in said.fields() {
+    for (key, text) in values.fields() {
         let read = object[key].as_str();
         assert_eq!(
             read.map(|read| unescaped(read.as_bytes(), b'"')),
@@ -270,16 +271,16 @@ fn check_json(said: &Said<'_>, record: &AccessRecord) {
     }
 }
 
-fn check_apache(said: &Said<'_>, record: &AccessRecord) {
+fn check_apache(values: &UntrustedValues<'_>, record: &AccessRecord) {
     let parts = [
-        ("%u", said.user()),
-        ("%m", said.field("method")),
-        ("\"%{Referer}i\"", said.field("referer")),
-        ("\"%{User-Agent}i\"", said.field("user_agent")),
-        ("%{Host}i", said.field("host")),
-        ("%{X-Request-Id}o", said.field("id")),
-        ("%{SSL_TLS_SNI}x", said.field("sni")),
-        ("%{SSL_CLIENT_S_DN_CN}x", said.field("certname")),
+        ("%u", values.user()),
+        ("%m", values.field("method")),
+        ("\"%{Referer}i\"", values.field("referer")),
+        ("\"%{User-Agent}i\"", values.field("user_agent")),
+        ("%{Host}i", values.field("host")),
+        ("%{X-Request-Id}o", values.field("id")),
+        ("%{SSL_TLS_SNI}x", values.field("sni")),
+        ("%{SSL_CLIENT_S_DN_CN}x", values.field("certname")),
     ];
     let format = parts.iter().map(|(directive, _)| *directive);
     let format: Vec<_> = format.chain(["%U", "\"%r\""]).collect();
@@ -288,21 +289,24 @@ fn check_apache(said: &Said<'_>, record: &AccessRecord) {
     let mut rest = one_line(&line);
     for (directive, expected) in parts {
         let (value, _, after) = word(rest);
-        assert_eq!(value, shown(expected), "{directive}");
+        assert_eq!(value, or_hyphen(expected), "{directive}");
         rest = after;
     }
     let (path, _, rest) = word(rest);
-    let target = said.field("target").unwrap_or_default();
+    let target = values.field("target").unwrap_or_default();
     let end = target.iter().position(|byte| *byte == b'?');
     let expected = target[..end.unwrap_or(target.len())].to_vec();
-    assert_eq!(path, shown(Some(expected).filter(|path| !path.is_empty())));
+    assert_eq!(
+        path,
+        or_hyphen(Some(expected).filter(|path| !path.is_empty()))
+    );
     let request = rest
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'));
-    check_request(said, request.expect("quotes"));
+    check_request(values, request.expect("quotes"));
 }
 
-/// One datagram that begins with its priority, and may be cut.
+/// The datagram begins with its priority and contains the line, which may be truncated.
 fn check_syslog(datagram: &[u8], line: &[u8]) {
     assert!(datagram.len() <= 8 << 10);
     let text = datagram.strip_prefix(b"<30>proscenium[1]: ");
@@ -312,7 +316,7 @@ fn check_syslog(datagram: &[u8], line: &[u8]) {
     assert!(whole || cut.is_some_and(|cut| line.starts_with(cut)));
 }
 
-/// Fields of an entry in the journal's native protocol; each has its name once.
+/// The fields of an entry in the journal's native protocol. A field name must not be repeated.
 fn journal_fields(mut entry: &[u8]) -> HashMap<String, Vec<u8>> {
     let mut fields = HashMap::new();
     while !entry.is_empty() {

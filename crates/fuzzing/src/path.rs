@@ -1,6 +1,7 @@
-//! The path rule beside the rule's own words, and what passes beside a Puppet server's reading of it.
+//! Compares the path rule with a literal implementation of its text, and the class of each accepted path with the
+//! endpoint that a Puppet server would serve.
 //!
-//! Input: a method in one byte, then a request target.
+//! Input: one byte that selects the method, then a request target.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -49,7 +50,7 @@ pub(crate) fn check(input: &[u8]) {
     assert_eq!(whole, broken.is_empty() && query_passes, "{target:?}");
 }
 
-/// Every rule that a path breaks, rule by rule.
+/// The names of all rules that a path breaks.
 fn broken_rules(path: &str) -> Vec<&'static str> {
     static BAD_ESCAPE: LazyLock<Regex> =
         LazyLock::new(|| pattern("%(?:[^0-9a-fA-F]|.[^0-9a-fA-F]|.?$)"));
@@ -99,11 +100,12 @@ fn check_reading(method: &Method, path: &CanonicalPath<'_>) {
         let looks_cas = path.as_str().split('/').nth(1) == Some("puppet-ca");
         assert_eq!(is_cas, looks_cas, "{path:?} is read as {read}");
         match ours.class {
-            // What anyone may ask, or what a configuration may open to anyone, is that for the server, too.
+            // Endpoints that are open to every client, or that a configuration can open to every client: the server
+            // must read the same class.
             Class::Unknown | Class::Enrolment | Class::Status | Class::OwnDocuments => {
                 assert_eq!(theirs, ours.class, "{method} {path:?} is read as {read}");
             }
-            // What every agent may ask.
+            // Endpoints that are open to every agent: the server must read the same first segments.
             Class::Files | Class::Filebucket => {
                 let below = |text: &str| {
                     text.split('/')
@@ -125,8 +127,8 @@ fn check_reading(method: &Method, path: &CanonicalPath<'_>) {
     }
 }
 
-/// What `legacy_routes` changes: closed paths have the class of a row, and a path of no Puppet server may be closed.
-/// Whatever a row opens, a server reads as the same request.
+/// Checks what `legacy_routes` changes. A guarded path may change its class, and a path of unknown class may become
+/// guarded. Other paths keep their class. If a legacy route opens a path, a server must read the same request from it.
 fn check_legacy(method: &Method, path: &CanonicalPath<'_>) {
     let without = classify(method, path, Layouts::Modern);
     let with = classify(method, path, Layouts::ModernAndLegacy);
@@ -153,14 +155,15 @@ fn check_legacy(method: &Method, path: &CanonicalPath<'_>) {
     }
 }
 
-/// When a server takes `;parameters` off: Jetty did before it decodes, trapperkeeper does after.
+/// When a server removes `;parameters`. Jetty removed them before percent-decoding, trapperkeeper removes them after.
 #[derive(Clone, Copy, Debug)]
 enum Parameters {
     CutFirst,
     CutLast,
 }
 
-/// trapperkeeper's `normalize-uri-path`: decode, cut parameters, refuse dot segments, compact slashes.
+/// trapperkeeper's `normalize-uri-path`: percent-decodes the path, removes parameters, rejects dot segments and merges
+/// slashes.
 fn as_a_server_reads(path: &str, parameters: Parameters) -> Option<String> {
     static SLASHES: LazyLock<Regex> = LazyLock::new(|| pattern("/{2,}"));
     let segment = |segment: &str| {
@@ -176,7 +179,8 @@ fn as_a_server_reads(path: &str, parameters: Parameters) -> Option<String> {
     Some(SLASHES.replace_all(&segments?.join("/"), "/").into_owned())
 }
 
-/// The class of what a server would serve, and whose, by patterns like those of its `auth.conf`.
+/// The class of the endpoint that a server would serve, and the certname in the path. The patterns resemble those in
+/// the server's `auth.conf`.
 fn served_as<'p>(method: &Method, path: &'p str) -> (Class, Option<&'p str>) {
     type Rule = (Class, Regex);
     static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
@@ -206,7 +210,7 @@ fn pattern(text: &str) -> Regex {
     Regex::new(text).expect("a pattern")
 }
 
-/// First match; docs of Puppet Server, modern endpoints before the layout of Puppet 3.
+/// The first match applies. From the documentation of Puppet Server; the modern endpoints come before those of Puppet 3.
 const RULES_BY_CLASS: &[(Class, &str)] = &[
     (Class::Enrolment, "/puppet-ca/v1/certificate/[^/]+"),
     (Class::Enrolment, "/puppet-ca/v1/certificate_request/[^/]+"),

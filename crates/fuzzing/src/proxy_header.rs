@@ -1,4 +1,4 @@
-//! The reading of PROXY headers beside an expression for version 1 and a slice pattern for version 2.
+//! Compares the PROXY protocol parser with a regular expression for version 1 and a slice pattern for version 2.
 //!
 //! Input: the first bytes of a connection.
 
@@ -13,13 +13,14 @@ pub(crate) fn check(input: &[u8]) {
     assert_eq!(read.ok(), independent(input), "{input:?}");
     match read {
         Ok(Some(header)) => check_header(input, header),
-        // What is wrong stays wrong, whatever follows.
+        // A malformed header stays malformed when more bytes follow.
         Err(_) => assert!(parse(&[input, b"\r\n"].concat()).is_err(), "{input:?}"),
         Ok(None) => assert!(input.len() < HEADER_BYTES_MAX),
     }
 }
 
-/// The header ends where it says, needs every byte of it, and is read the same after it is written again.
+/// The header has the length that the parser reports, a truncated header is incomplete, and the client's address
+/// survives writing and parsing.
 fn check_header(input: &[u8], header: Header) {
     let (own, _) = input.split_at(header.length);
     assert_eq!(parse(own), Ok(Some(header)));
@@ -39,7 +40,8 @@ fn check_header(input: &[u8], header: Header) {
     }
 }
 
-/// What the specification says, read another way. `None`: no header, whatever follows; `Some(None)`: not yet.
+/// A second implementation of the specification. `None` means that the input is not a valid header; `Some(None)` means
+/// that more bytes are needed.
 fn independent(input: &[u8]) -> Option<Option<Header>> {
     static V1: LazyLock<Regex> = LazyLock::new(|| {
         let port = "(0|[1-9][0-9]{0,4})";
@@ -63,7 +65,7 @@ fn independent(input: &[u8]) -> Option<Option<Header>> {
             let bytes = found.get(index).map(|part| part.as_bytes());
             bytes.and_then(|bytes| std::str::from_utf8(bytes).ok())
         };
-        // The rest of an UNKNOWN line is text as well.
+        // The rest of an UNKNOWN line must also be UTF-8.
         std::str::from_utf8(found[0].as_ref()).ok()?;
         let client = match text(1) {
             None => None,

@@ -1,18 +1,19 @@
-//! Names read from text by the grammars themselves: RFC 4514 §3 without its leniencies, and OpenSSL's one line.
+//! Parses distinguished names strictly by their grammars: RFC 4514 §3 without the optional leniencies, and OpenSSL's
+//! one-line format.
 
-/// A type and its value, as the text has them.
+/// An attribute type and its value, as written in the text.
 pub(crate) type Pair = (String, Value);
 
-/// What a value says.
+/// An attribute value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// The bytes of its characters.
+    /// The bytes of a string.
     Text(Vec<u8>),
-    /// The bytes of its encoding.
+    /// The bytes of a DER encoding, written as `#` and hexadecimal digits.
     Encoded(Vec<u8>),
 }
 
-/// The RDNs of a name in the order of the text. None: the text is not a valid name, or it is ambiguous.
+/// The RDNs of a name, in the order of the text. `None` if the text is not a valid name or is ambiguous.
 pub(crate) fn rfc4514(text: &str) -> Option<Vec<Vec<Pair>>> {
     let mut rest = text.as_bytes();
     let mut rdns = vec![Vec::new()];
@@ -39,7 +40,7 @@ fn pair(bytes: &[u8]) -> Option<(Pair, &[u8])> {
         Some(rest) => {
             let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit());
             let (digits, rest) = rest.split_at(digits.count());
-            Some(((kind, Value::Encoded(bytes_of(digits)?)), rest))
+            Some(((kind, Value::Encoded(decode_hex(digits)?)), rest))
         }
         None => {
             let (value, rest) = string(rest)?;
@@ -71,7 +72,7 @@ fn string(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
                     (rest, false)
                 }
                 [high, low, rest @ ..] => {
-                    value.extend(bytes_of(&[*high, *low])?);
+                    value.extend(decode_hex(&[*high, *low])?);
                     (rest, false)
                 }
                 _ => return None,
@@ -85,7 +86,7 @@ fn string(mut bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     (!last_is_blank).then_some((value, bytes))
 }
 
-/// The attributes of `X509_NAME_oneline`; none where the text may be read in two ways.
+/// The attributes in a text from `X509_NAME_oneline`. `None` if the text is malformed or ambiguous.
 pub(crate) fn one_line(text: &str) -> Option<Vec<Pair>> {
     let attributes = text.strip_prefix('/')?.split('/');
     attributes
@@ -93,19 +94,19 @@ pub(crate) fn one_line(text: &str) -> Option<Vec<Pair>> {
             let (kind, value) = attribute.split_once('=')?;
             let kind = kind_of(kind.as_bytes())?;
             let value = match value.strip_prefix('#') {
-                Some(digits) => Value::Encoded(bytes_of(digits.as_bytes())?),
-                None => Value::Text(undone(value)?),
+                Some(digits) => Value::Encoded(decode_hex(digits.as_bytes())?),
+                None => Value::Text(unescaped(value)?),
             };
             Some((kind, value))
         })
         .collect()
 }
 
-fn undone(value: &str) -> Option<Vec<u8>> {
+fn unescaped(value: &str) -> Option<Vec<u8>> {
     let mut parts = value.split("\\x");
     let mut out = parts.next()?.as_bytes().to_vec();
     for part in parts {
-        out.extend(bytes_of(part.as_bytes().get(..2)?)?);
+        out.extend(decode_hex(part.as_bytes().get(..2)?)?);
         out.extend_from_slice(&part.as_bytes()[2..]);
     }
     let raw = value.replace("\\x", "");
@@ -113,7 +114,7 @@ fn undone(value: &str) -> Option<Vec<u8>> {
     raw.chars().all(plain).then_some(out)
 }
 
-fn bytes_of(digits: &[u8]) -> Option<Vec<u8>> {
+fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(digits).ok()?;
     let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
     (0..text.len()).step_by(2).map(pair).collect()

@@ -1,7 +1,8 @@
-//! A client's request head on its way to a member, through hyper, the watch and the proxy's own rules: what the member gets is
-//! one request, with the proxy's identity fields once and nothing of the client's under those names.
+//! Sends a client's request head through hyper, the request watch and the proxy's own rules. The member must receive
+//! exactly one request. It contains each of the proxy's identity headers once, and no client header with such a name.
 //!
-//! Input: a byte that chooses who the client is and in which form that is sent, then the bytes of the head.
+//! Input: one byte that selects the client's identity and the form of the identity headers, then the bytes of the
+//! request head.
 
 use std::{
     cell::RefCell,
@@ -33,8 +34,8 @@ pub(crate) fn check(input: &[u8]) {
     let Some((&how, bytes)) = input.split_first() else {
         return;
     };
-    // Bytes behind the head are a matter of `watch`.
-    let Some((head, framing)) = by_hyper(bytes) else {
+    // The target `watch` checks the bytes after the head.
+    let Some((head, framing)) = read_with_hyper(bytes) else {
         return;
     };
     let faults = watch::watched(&[bytes]).faults;
@@ -42,7 +43,7 @@ pub(crate) fn check(input: &[u8]) {
     let fault = fault.map(|(_, fault)| *fault);
     let target = head.uri.path_and_query().map(ToString::to_string);
     let method = head.method.clone();
-    let known = &*KNOWN;
+    let known = &*FIXTURES;
     let (identity, form) = (
         &known.identities[usize::from(how & 1)],
         &known.forms[usize::from(how >> 1) % known.forms.len()],
@@ -59,15 +60,19 @@ pub(crate) fn check(input: &[u8]) {
     };
     assert_eq!(fault, None);
     let line = strict_line(bytes).expect("a request line that reads one way");
-    let sent = Sent::read(&sent);
+    let sent = ParsedRequest::read(&sent);
     assert_eq!(sent.method, method.as_str());
     assert_eq!(Some(&sent.target), target.as_ref());
     assert!(line.ends_with(&sent.target) || sent.target == "/", "{line}");
     check_fields(&sent, framing, (identity, form));
 }
 
-/// Each of the proxy's fields is there once, and no field is read as one of them.
-fn check_fields(sent: &Sent, framing: Framing, (identity, form): (&IdentityHeaders, &HeaderForm)) {
+/// Each of the proxy's header fields is present once, and no other field can be mistaken for one of them.
+fn check_fields(
+    sent: &ParsedRequest,
+    framing: Framing,
+    (identity, form): (&IdentityHeaders, &HeaderForm),
+) {
     let mut ours = http::HeaderMap::new();
     identity.stamp(form, &mut ours, true);
     for (name, value) in &ours {
@@ -97,7 +102,10 @@ fn check_fields(sent: &Sent, framing: Framing, (identity, form): (&IdentityHeade
     ];
     for (name, _) in &sent.fields {
         let is_ours = ours.contains_key(name.as_str()) || forwarded.contains(&name.as_str());
-        let seems = KNOWN.own.iter().any(|own| seems_identity(name, Some(own)));
+        let seems = FIXTURES
+            .own
+            .iter()
+            .any(|own| seems_identity(name, Some(own)));
         assert!(is_ours || !seems, "{name}");
         assert!(is_ours || !name.contains('_'), "{name}");
         for hop in [
@@ -114,15 +122,15 @@ fn check_fields(sent: &Sent, framing: Framing, (identity, form): (&IdentityHeade
     }
 }
 
-/// A request as a strict server reads it.
-struct Sent {
+/// A request as a strict server parses it.
+struct ParsedRequest {
     method: String,
     target: String,
     fields: Vec<(String, Vec<u8>)>,
 }
 
-impl Sent {
-    /// By httparse, and then by lines.
+impl ParsedRequest {
+    /// Parses the bytes with httparse, then compares the result with the lines of the request.
     fn read(bytes: &[u8]) -> Self {
         let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut request = httparse::Request::new(&mut fields);
@@ -143,7 +151,7 @@ impl Sent {
                 .map(|field| (field.name.to_owned(), field.value.to_vec()))
                 .collect(),
         };
-        // httparse allows more than the grammar: nothing here may use that.
+        // httparse is more lenient than the grammar. The request must not depend on that.
         let end = bytes.len() - 4;
         assert!(bytes.ends_with(b"\r\n\r\n"));
         let is_line_end = |at: usize| bytes[at..].starts_with(b"\r\n");
@@ -168,7 +176,7 @@ impl Sent {
         );
         for (line, (name, value)) in lines[1..].iter().zip(&read.fields) {
             let sent = [name.as_bytes(), b": ", value].concat();
-            // Blanks at the end are none of a value.
+            // Trailing whitespace is not part of the value.
             assert_eq!(line.trim_ascii_end(), sent.trim_ascii_end());
         }
         read
@@ -181,7 +189,7 @@ impl Sent {
     }
 }
 
-/// The target in a request line of three words, one space between two.
+/// The target of a request line that consists of three words separated by single spaces.
 fn strict_line(bytes: &[u8]) -> Option<String> {
     let blank = bytes
         .iter()
@@ -195,8 +203,8 @@ fn strict_line(bytes: &[u8]) -> Option<String> {
     whole.then(|| target.to_owned())
 }
 
-/// The first request that hyper reads from these bytes, and how the end of its body is sent to a member.
-fn by_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
+/// The first request that hyper parses from these bytes, and how its body is framed for the member.
+fn read_with_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let made = Rc::new(RefCell::new(None));
@@ -209,7 +217,7 @@ fn by_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
                 None => Framing::Chunked,
             };
             found.borrow_mut().get_or_insert((head, framing));
-            // One is enough.
+            // Never respond, so that hyper does not read a second request.
             std::future::pending::<Result<Response<Empty<bytes::Bytes>>, Infallible>>()
         });
         let transport = tokio::io::join(bytes, tokio::io::sink());
@@ -227,15 +235,15 @@ fn by_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
     })
 }
 
-/// Clients and forms that are made once.
-struct Known {
+/// Client identities and header forms, built once.
+struct Fixtures {
     identities: [IdentityHeaders; 2],
     forms: Vec<HeaderForm>,
     own: Vec<IdentityName>,
     own_names: OwnNames,
 }
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+static FIXTURES: LazyLock<Fixtures> = LazyLock::new(|| {
     let leaf = dn::leaf_of("web01");
     let agent = Agent::from_leaf(
         &leaf,
@@ -261,7 +269,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
             ..HeaderForm::default()
         },
     ];
-    Known {
+    Fixtures {
         identities: [
             IdentityHeaders::new(&agent, Some(&leaf)),
             IdentityHeaders::new(&ClientIdentity::Anonymous, None),

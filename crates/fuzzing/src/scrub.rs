@@ -1,6 +1,7 @@
-//! Removing and stamping of identity headers: what goes, what stays, and whom the servers read afterwards.
+//! Checks the removal and stamping of identity headers: which headers are removed, which remain, and which client the
+//! servers identify afterwards.
 //!
-//! Input, a line each: a name that the configuration gives to the subject's header, then names of a request's headers.
+//! Input, one name per line: first the configured name of the subject header, then the names of the request's headers.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,12 +21,12 @@ use crate::dn;
 pub(crate) fn check(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let own = lines.next().and_then(|line| std::str::from_utf8(line).ok());
-    // A name that tells something else wherever it is known is refused by the configuration.
-    let tells_subject =
+    // The configuration rejects a well-known name that has a meaning other than the subject.
+    let may_name_subject =
         |name: &IdentityName| name.known_role().is_none_or(|role| role == HeaderRole::Dn);
     let own = own
         .and_then(|name| IdentityName::parse(name).ok())
-        .filter(tells_subject);
+        .filter(may_name_subject);
     let form = HeaderForm {
         dn: own
             .iter()
@@ -69,11 +70,11 @@ pub(crate) fn check(input: &[u8]) {
     }
     check_stamped(&form, &headers, kept.len());
     check_sent((&form, &names), &headers);
-    check_others(&headers, kept.len());
+    check_rfc_9440_and_envoy(&headers, kept.len());
 }
 
-/// RFC 9440's and Envoy's headers are sent once each for a verified client, and for no other client.
-fn check_others(scrubbed: &HeaderMap, kept: usize) {
+/// The headers of RFC 9440 and of Envoy are each sent once for a verified client, and not for other clients.
+fn check_rfc_9440_and_envoy(scrubbed: &HeaderMap, kept: usize) {
     let form = HeaderForm {
         sets: vec![
             HeaderSet::ClientCert,
@@ -98,7 +99,7 @@ fn check_others(scrubbed: &HeaderMap, kept: usize) {
     }
 }
 
-/// What a member is sent is one request with the stamped fields, each as often as it stands in the map, and nothing else.
+/// The member receives one request with exactly the expected header fields, each as often as in the expected map.
 fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
     for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
         let leaf = identity.agent().map(|agent| agent.leaf().to_vec());
@@ -134,7 +135,7 @@ fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
     }
 }
 
-/// The fields of the one request that these bytes are.
+/// Parses the bytes as exactly one request and returns its header fields.
 fn read_request(bytes: &[u8]) -> HeaderMap {
     let text = std::str::from_utf8(bytes).expect("ASCII");
     let fields = text.strip_suffix("\r\n\r\n").expect("an end");
@@ -172,7 +173,7 @@ fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
             .names()
             .flat_map(|(name, _)| headers.get_all(name.as_str()));
         assert_eq!(said.count(), if leaf.is_some() { 3 } else { 1 });
-        // The usual readers know the usual name alone.
+        // The server readers know only the default name of the subject header.
         let lines = dn::lines(&headers);
         for (server, read) in readers::all(&lines) {
             let read = read.expect("no server is broken by what is left");
@@ -187,8 +188,8 @@ fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
     }
 }
 
-/// The families of docs/threats.md, T1 and T2, as a reader sees them that folds every sign to a hyphen and may take
-/// the prefix of a CGI variable off.
+/// Whether the name belongs to a header family in docs/threats.md, T1 and T2. Like the most lenient server, this folds
+/// every character except letters and digits to a hyphen and removes the `HTTP_` prefix of a CGI variable.
 pub(crate) fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
     static FAMILIES: LazyLock<Regex> = LazyLock::new(|| {
         let families = "x-client-.*|x-ssl-.*|ssl-client-.*|client-cert.*|x-forwarded-.*";

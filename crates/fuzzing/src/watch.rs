@@ -1,6 +1,8 @@
-//! The bytes of a client's requests as the proxy watches them, beside a slow reading of all of them at once, and beside hyper.
+//! Compares the proxy's request watch, which reads a client's bytes as they arrive, with a slow parser that has all
+//! bytes at once, and with hyper.
 //!
-//! Input: a byte that decides the pieces, then all that the client sends on its connection.
+//! Input: one byte that selects how the rest is split into pieces, then everything that the client sends on its
+//! connection.
 
 use std::{
     cell::RefCell,
@@ -17,14 +19,14 @@ use hyper::{body::Incoming, server::conn::http1::Builder, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What is seen of a connection.
+/// What a parser finds on a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    /// Faults, each with the number of its request.
+pub(crate) struct Observed {
+    /// Faults in request heads, each with the number of its request.
     pub(crate) faults: Vec<(u64, HeadFault)>,
-    /// Whole heads.
+    /// Number of complete heads.
     heads: u64,
-    /// Where a body is malformed.
+    /// Offset at which a body is malformed.
     malformed: Option<usize>,
 }
 
@@ -32,7 +34,7 @@ pub(crate) fn check(input: &[u8]) {
     let Some((&how, bytes)) = input.split_first() else {
         return;
     };
-    let (slow, lines) = slowly(bytes);
+    let (slow, lines) = read_slowly(bytes);
     let whole = watched(&[bytes]);
     assert_eq!(whole, slow, "{:?}", bytes.escape_ascii().to_string());
     let piece = usize::from(how) % 24 + 1;
@@ -56,10 +58,10 @@ fn growing(mut bytes: &[u8], first: usize) -> Vec<&[u8]> {
     pieces
 }
 
-/// As the proxy watches it.
-pub(crate) fn watched(pieces: &[&[u8]]) -> Seen {
+/// Parses the pieces with the proxy's request watch.
+pub(crate) fn watched(pieces: &[&[u8]]) -> Observed {
     let mut watch = RequestWatch::new(HEAD_BYTES_MAX, 0);
-    let mut seen = Seen::default();
+    let mut seen = Observed::default();
     let mut before = 0;
     for piece in pieces {
         let passed = watch.pass(piece, |head, fault| seen.faults.push((head, fault)));
@@ -73,15 +75,15 @@ pub(crate) fn watched(pieces: &[&[u8]]) -> Seen {
     seen
 }
 
-/// As a reader that has all bytes reads them, one line after the other; and the request line of each head.
-fn slowly(bytes: &[u8]) -> (Seen, Vec<&[u8]>) {
+/// Parses all bytes line by line. Also returns the request line of each head.
+fn read_slowly(bytes: &[u8]) -> (Observed, Vec<&[u8]>) {
     let mut request_lines = Vec::new();
     let seen = slow_requests(bytes, &mut request_lines);
     (seen, request_lines)
 }
 
-fn slow_requests<'a>(bytes: &'a [u8], request_lines: &mut Vec<&'a [u8]>) -> Seen {
-    let mut seen = Seen::default();
+fn slow_requests<'a>(bytes: &'a [u8], request_lines: &mut Vec<&'a [u8]>) -> Observed {
+    let mut seen = Observed::default();
     let mut at = 0;
     loop {
         while matches!(bytes.get(at), Some(b'\r' | b'\n')) {
@@ -136,7 +138,7 @@ fn slow_requests<'a>(bytes: &'a [u8], request_lines: &mut Vec<&'a [u8]>) -> Seen
     }
 }
 
-/// The lines of the head that begins here, each without its LF, and the head's length.
+/// The lines of the head at the start of `bytes`, without their LF, and the length of the head.
 fn lines_of_head(bytes: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -163,11 +165,11 @@ fn values<'a>(lines: &[&'a [u8]], name: &str) -> Vec<&'a str> {
 enum Chunks {
     Whole(usize),
     Part,
-    /// Behind so many good bytes.
+    /// Malformed after this many valid bytes.
     Malformed(usize),
 }
 
-/// By the grammar of RFC 9112, 7.1, on one line after the other.
+/// Parses a chunked body line by line, following the grammar of RFC 9112, section 7.1.
 fn slow_chunks(bytes: &[u8]) -> Chunks {
     let mut at = 0;
     loop {
@@ -213,19 +215,19 @@ fn slow_chunks(bytes: &[u8]) -> Chunks {
 enum Line {
     Good,
     Part,
-    /// Behind so many good bytes.
+    /// Malformed after this many valid bytes.
     Bad(usize),
 }
 
-/// The bytes up to CR, LF or the end, and what follows there.
+/// Splits the bytes from `at` on at the first CR or LF, or at the end.
 fn line_at(bytes: &[u8], at: usize) -> (&[u8], &[u8]) {
     let rest = bytes.get(at..).unwrap_or_default();
     let end = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
     rest.split_at(end.unwrap_or(rest.len()))
 }
 
-/// What follows a good line that could end here.
-fn ended(line: &[u8], end: &[u8]) -> Line {
+/// Checks the line end after a line that is valid and complete.
+fn line_end(line: &[u8], end: &[u8]) -> Line {
     match end {
         [] | [b'\r'] => Line::Part,
         [b'\r', b'\n', ..] => Line::Good,
@@ -255,7 +257,7 @@ fn size_line(line: &[u8], end: &[u8]) -> Line {
         at += 1;
         let name = tokens(&line[at..]);
         if name == 0 {
-            return cut(at, line, end);
+            return incomplete(at, line, end);
         }
         at += name;
         if line.get(at) != Some(&b'=') {
@@ -266,9 +268,9 @@ fn size_line(line: &[u8], end: &[u8]) -> Line {
             at += 1;
             loop {
                 match line.get(at..).unwrap_or_default() {
-                    [] => return cut(at, line, end),
+                    [] => return incomplete(at, line, end),
                     [b'"', ..] => break,
-                    [b'\\'] => return cut(at + 1, line, end),
+                    [b'\\'] => return incomplete(at + 1, line, end),
                     [b'\\', escaped, ..] if is_text(*escaped) => at += 2,
                     [b'\\', ..] => return Line::Bad(at + 1),
                     [byte, ..] if is_text(*byte) => at += 1,
@@ -279,35 +281,35 @@ fn size_line(line: &[u8], end: &[u8]) -> Line {
         } else {
             let value = tokens(&line[at..]);
             if value == 0 {
-                return cut(at, line, end);
+                return incomplete(at, line, end);
             }
             at += value;
         }
     }
-    ended(line, end)
+    line_end(line, end)
 }
 
-/// Something has to follow here: more bytes that have not come, or it is malformed.
-fn cut(at: usize, line: &[u8], end: &[u8]) -> Line {
+/// The line is incomplete at `at`. It is malformed unless the missing bytes have not arrived yet.
+fn incomplete(at: usize, line: &[u8], end: &[u8]) -> Line {
     match at == line.len() && end.is_empty() {
         true => Line::Part,
         false => Line::Bad(at),
     }
 }
 
-/// `token ":" *text`, or nothing.
+/// `token ":" *text`, or an empty line.
 fn trailer_line(line: &[u8], end: &[u8]) -> Line {
     if line.is_empty() {
-        return ended(line, end);
+        return line_end(line, end);
     }
     let name = tokens(line);
     if name == 0 || line.get(name) != Some(&b':') {
-        return cut(name, line, end);
+        return incomplete(name, line, end);
     }
     let value = &line[name + 1..];
     match value.iter().position(|byte| !is_text(*byte)) {
         Some(odd) => Line::Bad(name + 1 + odd),
-        None => ended(line, end),
+        None => line_end(line, end),
     }
 }
 
@@ -321,10 +323,11 @@ fn is_text(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }
 
-/// Each request that hyper makes of these pieces is the one of the same number, and its body is read to the same end; hyper
-/// may refuse more, and may stop earlier.
-fn check_hyper(pieces: &[&[u8]], slow: &Seen, lines: &[&[u8]]) {
-    let served = by_hyper(pieces);
+/// Each request that hyper parses must have the request line and the fault that the slow parser finds for the request
+/// with the same number. This also shows that both agree on where each body ends. hyper may reject more requests, and
+/// may stop earlier.
+fn check_hyper(pieces: &[&[u8]], slow: &Observed, lines: &[&[u8]]) {
+    let served = serve_with_hyper(pieces);
     assert!(served.targets.len() <= lines.len(), "{:?}", served.targets);
     for ((method, target), line) in served.targets.iter().zip(lines) {
         let (word, rest) = line.split_at(method.len());
@@ -345,14 +348,14 @@ fn check_hyper(pieces: &[&[u8]], slow: &Seen, lines: &[&[u8]]) {
 }
 
 struct Served {
-    /// Method and target of each request that hyper made.
+    /// Method and target of each request that hyper parsed.
     targets: Vec<(String, String)>,
-    /// Faults of requests that hyper made.
+    /// Faults that the watch found in the requests that hyper parsed.
     faults: Vec<(u64, HeadFault)>,
 }
 
-/// hyper's server on a transport that is watched.
-fn by_hyper(pieces: &[&[u8]]) -> Served {
+/// Parses the pieces with hyper's server, through a transport with a request watch.
+fn serve_with_hyper(pieces: &[&[u8]]) -> Served {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(async {
         let state = Rc::new(RefCell::new(Served {
@@ -360,7 +363,7 @@ fn by_hyper(pieces: &[&[u8]]) -> Served {
             faults: Vec::new(),
         }));
         let found = Rc::new(RefCell::new(Vec::new()));
-        let transport = Watched {
+        let transport = WatchedTransport {
             pieces: pieces.iter().map(|piece| piece.to_vec()).collect(),
             watch: RequestWatch::new(HEAD_BYTES_MAX, 0),
             found: Rc::clone(&found),
@@ -372,7 +375,7 @@ fn by_hyper(pieces: &[&[u8]]) -> Served {
             async move {
                 let number = state_seen.borrow().targets.len() as u64;
                 let target = request.uri().path_and_query().map(ToString::to_string);
-                // The path of an absolute URL may be left out.
+                // An absolute URL may omit the path; hyper then reports "/".
                 let target = target.filter(|target| target != "/").unwrap_or_default();
                 let method = request.method().to_string();
                 state_seen.borrow_mut().targets.push((method, target));
@@ -382,7 +385,7 @@ fn by_hyper(pieces: &[&[u8]]) -> Served {
                     .find(|(head, _): &&(u64, HeadFault)| *head == number)
                     .copied();
                 state_seen.borrow_mut().faults.extend(fault);
-                // Read to its end: what hyper does with an unread body is another matter.
+                // Read the whole body. How hyper handles an unread body is not tested here.
                 let _ = request.into_body().collect().await;
                 Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
             }
@@ -397,15 +400,15 @@ fn by_hyper(pieces: &[&[u8]]) -> Served {
     })
 }
 
-/// Brings one piece with each read, and takes all that is written.
-struct Watched {
+/// Returns one piece per read, and accepts everything that is written.
+struct WatchedTransport {
     pieces: std::collections::VecDeque<Vec<u8>>,
     watch: RequestWatch,
     found: Rc<RefCell<Vec<(u64, HeadFault)>>>,
     malformed: bool,
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedTransport {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -438,7 +441,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -456,7 +459,7 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// Little, so that heads of this size are found.
+/// A small limit, so that fuzz input reaches it.
 const HEAD_BYTES_MAX: usize = 512;
 
 pub(crate) const WORDS: &[&[u8]] = &[

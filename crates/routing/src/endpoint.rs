@@ -1,7 +1,7 @@
 //! Which Puppet endpoint a request is for.
 //!
-//! Whole segments, case-sensitive, as a Puppet server compares them. What a server could read as a guarded endpoint
-//! must never come out as [`Class::Unknown`], because a route with `client = "any"` opens that class.
+//! Whole path segments are compared case-sensitively, as a Puppet server compares them. If a server could read a path as
+//! a guarded endpoint, its class must never be [`Class::Unknown`], because a route with `client = "any"` opens that class.
 
 use balancing::{Task, Work};
 use http::Method;
@@ -12,45 +12,45 @@ pub(crate) mod legacy;
 
 pub use legacy::{Layout, Layouts};
 
-/// What is known of the endpoint of one request.
+/// Properties of the endpoint that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'a> {
-    /// Its class: decides who may ask.
+    /// Its class, which determines which clients may send the request.
     pub class: Class,
     /// The URL layout of its path.
     pub layout: Layout,
-    /// The certname in the path, where the endpoint has one.
+    /// The certname in the path, if the endpoint has one.
     pub certname: Option<&'a str>,
-    /// What it is for a Puppet server: its kind of work, and whether it holds a JRuby.
+    /// The work for a Puppet server: its kind, and whether it occupies a JRuby.
     pub task: Task,
-    /// Methods that the endpoint knows.
+    /// Methods that the endpoint supports.
     pub methods: Methods,
-    /// Whether this request may be sent again after something of it may have been acted on.
+    /// Whether this request may be sent again after a server may have acted on it.
     pub retry: RetryClass,
-    /// The checksum of a filebucket request: the same one goes to the same member.
+    /// The checksum of a filebucket request. Requests with the same checksum go to the same member.
     pub bucket_key: Option<&'a str>,
-    /// Whether the path ends where the endpoint's does. Not so where more segments follow than it has, which no server
-    /// should take for the endpoint.
+    /// Whether the path has no segments beyond those of the endpoint. A server should not treat a longer path as this
+    /// endpoint.
     pub exact: bool,
-    /// Whether the request may change the CA: one member, never twice.
+    /// Whether the request may change the state of the CA. It is sent to one member and never repeated.
     pub ca_write: bool,
-    /// The document of the CA's own that it reads, one that everybody may have.
+    /// The public CA document that the request reads.
     pub document: Option<Document>,
-    /// Whose certificate request its body is, on every path where a CA takes one.
+    /// The certname of the certificate request in its body. It is set for every path on which a CA accepts one.
     pub certificate_request: Option<&'a str>,
 }
 
-/// What a CA has for everybody.
+/// A public document of a CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// Its own certificate, and those of the CAs above it.
+    /// The CA's own certificate and those of the CAs above it.
     Ca,
-    /// Their revocation lists.
+    /// The CRLs of these CAs.
     Crl,
 }
 
 impl Document {
-    /// Both.
+    /// Both documents.
     pub const ALL: [Self; 2] = [Self::Ca, Self::Crl];
 
     /// The name in metrics.
@@ -61,7 +61,7 @@ impl Document {
         }
     }
 
-    /// Which one an indirection has under the key `ca`.
+    /// The document that an indirection serves under the key `ca`.
     fn read(method: &Method, indirection: &str, key: &str) -> Option<Self> {
         match indirection {
             _ if key != "ca" || !is_safe(method) => None,
@@ -77,7 +77,7 @@ impl Document {
 pub enum RetryClass {
     /// A GET or HEAD of an endpoint marked safe.
     Safe,
-    /// Never, unless nothing of it has been sent.
+    /// Never, except if none of it has been sent.
     Never,
 }
 
@@ -86,10 +86,10 @@ pub enum RetryClass {
 pub struct Methods(Option<&'static str>);
 
 impl Methods {
-    /// Any method: the endpoint is not known well enough to say.
+    /// Any method, because the methods of the endpoint are not known.
     pub const ANY: Self = Self(None);
 
-    /// Whether the endpoint knows `method`.
+    /// Whether the endpoint supports `method`.
     pub fn allows(self, method: &Method) -> bool {
         self.0.is_none_or(|list| {
             list.split(',')
@@ -97,7 +97,7 @@ impl Methods {
         })
     }
 
-    /// The value of `Allow`, unless any method will do.
+    /// The value of the `Allow` header. `None` if every method is allowed.
     pub const fn allow(self) -> Option<&'static str> {
         self.0
     }
@@ -111,7 +111,7 @@ const CATALOG: Methods = Methods(Some("GET, POST"));
 const POST: Methods = Methods(Some("POST"));
 const PUT: Methods = Methods(Some("PUT"));
 
-/// What `method` on `path` asks for, where these layouts are served.
+/// The endpoint that a request with `method` and `path` addresses, if these layouts are served.
 pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts) -> Endpoint<'a> {
     let segments = Segments::of(path.as_str());
     let legacy = || legacy::endpoint(method, &segments, layouts);
@@ -122,7 +122,7 @@ pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts)
         "puppet" if segments.are(&["puppet", "v4", "catalog"]) => {
             Endpoint::of(Class::Services, POST).of_work(Work::Catalog)
         }
-        // Other versions, and what legacy routes make of an environment called "puppet".
+        // Other versions, and legacy paths with an environment called "puppet".
         "puppet" => legacy().unwrap_or(Endpoint::of(Class::Services, Methods::ANY)),
         "status" => status(&segments),
         "metrics" | "puppet-admin-api" | "file-sync" | "file-sync-git" => {
@@ -133,7 +133,7 @@ pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts)
     }
 }
 
-/// `/puppet-ca/…`: what is not exactly an enrolment request is CA administration.
+/// `/puppet-ca/…`: everything except the exact enrolment requests is CA administration.
 fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
     let [_, version, indirection, name, _] = segments.head;
     let named = segments.count == 4 && !name.is_empty();
@@ -145,7 +145,7 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         "certificate" if named => Endpoint::of(Class::Enrolment, GET)
             .of_name(certname)
             .safe_to_repeat(method),
-        // DELETE is the one administrator's verb beside the agents' own.
+        // Agents use the other methods of this endpoint. Only DELETE is for administrators.
         "certificate_request" if named && method == Method::DELETE => {
             administration(GET_PUT_DELETE).of_name(Some(name))
         }
@@ -158,7 +158,7 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         "certificate_revocation_list" if exact => administration(PUT),
         "certificate_status" if named => administration(GET_PUT_DELETE).of_name(Some(name)),
         "certificate_statuses" if segments.count == 4 => administration(GET).safe_to_repeat(method),
-        // Whatever follows: a server that forgave a trailing slash would still renew.
+        // Whatever segments follow, because a server that ignores a trailing slash would still renew the certificate.
         "certificate_renewal" => Endpoint {
             exact,
             ..Endpoint::of(Class::Renewal, POST)
@@ -168,18 +168,19 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         "sign" if exact || (named && name == "all") => administration(POST),
         _ => administration(Methods::ANY),
     };
-    let requested = indirection == "certificate_request" && brings_request(method);
+    let requested = indirection == "certificate_request" && may_carry_certificate_request(method);
     let document = Document::read(method, indirection, name).filter(|_| named && version == "v1");
     Endpoint {
         ca_write: !is_safe(method),
         document,
         certificate_request: requested.then(|| segments.from(3)),
-        // The CA of Puppet Server runs in the JVM itself.
+        // Puppet Server's CA runs directly in the JVM, not in a JRuby.
         ..endpoint.without_jruby()
     }
 }
 
-/// `/puppet/v3/…`: what is not known is a service, so that no new endpoint of a server is open by being new.
+/// `/puppet/v3/…`: unknown endpoints get the class for services, so that endpoints that a future server adds are not
+/// open by default.
 fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
     let [_, _, indirection, fourth, fifth] = segments.head;
     let exact = segments.count == 3;
@@ -198,7 +199,7 @@ fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
         "static_file_content" if below => files(GET).of_work(Work::File).without_jruby(),
         "environments" if exact => files(GET),
         "tasks" => files(GET),
-        // Not marked safe: the next member's bucket would answer 404 for a file that is there.
+        // A retry is not safe: another member would return 404, because it does not have the first member's bucket.
         "file_bucket_file" if !fourth.is_empty() && !fifth.is_empty() => Endpoint {
             bucket_key: Some(fifth),
             task: Task::of(Work::File),
@@ -213,7 +214,7 @@ fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
     }
 }
 
-/// `/status/…`: the simple status is ours to answer, the rest tells too much.
+/// `/status/…`: the proxy answers the simple status itself. All other status endpoints disclose too much.
 fn status<'a>(segments: &Segments<'a>) -> Endpoint<'a> {
     let simple = segments.are(&["status", "v1", "simple"])
         || segments.are(&["status", "v1", "simple", "server"])
@@ -242,7 +243,8 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The same where the documents of the CA are answered here, in the layout of Puppet 0.25 to 3 too.
+    /// The endpoint when the proxy serves the CA documents itself. Clients may then also read them in the layout of Puppet
+    /// 0.25 to 3.
     pub(crate) fn with_documents(self, method: &Method) -> Self {
         match self.document {
             Some(_) if self.class == Class::CaAdministration => Self {
@@ -261,7 +263,7 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// Puppet Server answers it outside its JRubies.
+    /// Marks an endpoint that Puppet Server serves without a JRuby.
     const fn without_jruby(self) -> Self {
         Self {
             task: Task {
@@ -276,7 +278,7 @@ impl<'a> Endpoint<'a> {
         Self { certname, ..self }
     }
 
-    /// Marked safe in the table of endpoints; that holds for GET and HEAD only.
+    /// Marks an endpoint that is safe to repeat in the table of endpoints. This applies to GET and HEAD only.
     fn safe_to_repeat(self, method: &Method) -> Self {
         let retry = if is_safe(method) {
             RetryClass::Safe
@@ -291,23 +293,23 @@ fn is_safe(method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD
 }
 
-/// Methods with a body that a CA could read as a certificate request. The rest of the path is its name for every
-/// server. A name that is not valid there matches no request.
-fn brings_request(method: &Method) -> bool {
+/// Whether a request with this method can have a body that a CA could read as a certificate request. Every server takes
+/// the rest of the path as the certname. An invalid certname there does not match any certificate request.
+fn may_carry_certificate_request(method: &Method) -> bool {
     !is_safe(method) && method != Method::DELETE
 }
 
-/// The verbs with which an administrator changes what an agent may only read.
+/// Whether administrators use this method to change what agents may only read.
 fn is_write(method: &Method) -> bool {
     method == Method::PUT || method == Method::DELETE
 }
 
-/// The first segments of a path and their number; a segment that is not there is empty.
+/// The first five segments of a path and their number. Missing segments are empty.
 struct Segments<'a> {
     head: [&'a str; 5],
     count: usize,
     path: &'a str,
-    /// How many of them the path itself has not.
+    /// How many of the segments are not in the path itself.
     added: usize,
 }
 
@@ -321,13 +323,13 @@ impl<'a> Segments<'a> {
         };
         let mut rest = path.strip_prefix('/').unwrap_or(path);
         loop {
-            // As bytes: searching short texts costs more than looking at them.
+            // Search bytes: for strings this short, a string search costs more.
             let end = rest.bytes().position(|byte| byte == b'/');
             let (segment, after) = rest.split_at(end.unwrap_or(rest.len()));
             if let Some(place) = segments.head.get_mut(segments.count) {
                 *place = segment;
             } else {
-                break; // more than five is all that anyone asks
+                break; // the caller only needs to know that there are more than five
             }
             segments.count += 1;
             if after.is_empty() {
@@ -338,7 +340,7 @@ impl<'a> Segments<'a> {
         segments
     }
 
-    /// The segments after the first one, below these two.
+    /// Replaces the first segment with these two.
     fn below(&self, first: &'a str, second: &'a str) -> Self {
         let [_, third, fourth, fifth, _] = self.head;
         Self {
@@ -349,7 +351,7 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// The path from the segment of this number on, whatever follows.
+    /// The rest of the path, starting with the segment of this index.
     fn from(&self, number: usize) -> &'a str {
         let number = number - self.added;
         let path = self.path.strip_prefix('/').unwrap_or(self.path);

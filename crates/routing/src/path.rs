@@ -1,26 +1,26 @@
-//! The path rule: the bytes that are matched are the bytes that are sent, and what two readers could read two ways
-//! is refused.
+//! The path rule: the proxy sends exactly the bytes that it matches, and rejects a path that two servers could interpret
+//! differently.
 //!
-//! A Puppet server percent-decodes, cuts `;parameters` and compacts `//` before it looks for the endpoint; the first
-//! segments, which decide the class here, may therefore hold none of these.
+//! A Puppet server percent-decodes the path, removes `;parameters` and merges `//` before it selects the endpoint. The
+//! proxy selects the class by the first segments, so these must not contain escapes, parameters or empty segments.
 
-/// The path of a request that the rule lets pass, exactly as it came.
+/// A request path that complies with the rule, exactly as received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CanonicalPath<'a>(&'a str);
 
-/// What the path rule refuses; displayed as the sentence that the client gets.
+/// A violation of the path rule. The client receives its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathProblem {
-    /// Asterisk, authority or empty.
+    /// The target is an asterisk or an authority, or it is empty.
     #[error("The path does not begin with a slash.")]
     NotAbsolute,
-    /// A byte that no path may hold as it is.
+    /// A byte that is not allowed unescaped in a path.
     #[error("The path contains the byte 0x{0:02x}, which is not allowed in a path.")]
     Byte(u8),
-    /// A byte that no query may hold as it is.
+    /// A byte that is not allowed unescaped in a query.
     #[error("The query contains the byte 0x{0:02x}, which is not allowed in a request target.")]
     QueryByte(u8),
-    /// `.` or `..`, raw or encoded, with parameters or without.
+    /// `.` or `..`, raw or escaped, with or without parameters.
     #[error("The path contains a dot segment (\".\" or \"..\").")]
     DotSegment,
     /// `%` without two hexadecimal digits.
@@ -29,16 +29,16 @@ pub enum PathProblem {
     /// `%2f`, `%5c` or `%00`.
     #[error("The path contains an escaped slash, backslash or NUL (%{0:02x}).")]
     ForbiddenEscape(u8),
-    /// Escapes that decode to no text.
+    /// Escapes that do not decode to UTF-8.
     #[error("The escapes in the path do not decode to UTF-8.")]
     NotUtf8,
-    /// `%` where the endpoint or a certname is named.
+    /// `%` in a segment that names the endpoint or a certname.
     #[error("The first three segments of a path and a certname must not be percent-escaped.")]
     EscapedName,
-    /// `;` where the endpoint or a certname is named.
+    /// `;` in a segment that names the endpoint or a certname.
     #[error("The first three segments of a path and a certname must not have parameters (\";\").")]
     Parameters,
-    /// `//` where the endpoint or a certname is named.
+    /// `//` where a segment must name the endpoint or a certname.
     #[error(
         "The path has an empty segment (\"//\") in its first three segments or where a certname belongs."
     )]
@@ -67,31 +67,31 @@ impl<'a> CanonicalPath<'a> {
     /// Checks a request target: its path, then its query.
     ///
     /// # Errors
-    /// Says which part of the rule it breaks; the answer is 400.
+    /// Returns the part of the rule that the target violates. The proxy responds with 400.
     pub fn of_target(path: &'a str, query: Option<&str>) -> Result<Self, PathProblem> {
         let path = Self::check(path)?;
         query.map_or(Ok(()), check_query)?;
         Ok(path)
     }
 
-    /// Checks a path as it stands in the request line, without the query.
+    /// Checks a path as written in the request line, without the query.
     ///
     /// # Errors
-    /// Says which part of the rule the path breaks; the answer is 400.
+    /// Returns the part of the rule that the path violates. The proxy responds with 400.
     pub fn check(raw: &'a str) -> Result<Self, PathProblem> {
         if is_plain(raw.as_bytes()) {
             return Ok(Self(raw));
         }
-        Self::check_with_care(raw)
+        Self::check_thoroughly(raw)
     }
 
-    /// The rule itself.
-    fn check_with_care(raw: &'a str) -> Result<Self, PathProblem> {
+    /// Applies the complete rule.
+    fn check_thoroughly(raw: &'a str) -> Result<Self, PathProblem> {
         let segments = raw.strip_prefix('/').ok_or(PathProblem::NotAbsolute)?;
         if let Some(byte) = raw.bytes().find(|byte| !is_path_byte(*byte)) {
             return Err(PathProblem::Byte(byte));
         }
-        // As bytes from here on: searching short texts costs more than looking at them.
+        // Search bytes from here on: for strings this short, a string search costs more.
         let segments = segments.as_bytes();
         let names = certname_index(segments);
         let mut parts = segments.split(is_slash).enumerate().peekable();
@@ -104,20 +104,20 @@ impl<'a> CanonicalPath<'a> {
         Ok(Self(raw))
     }
 
-    /// The path, byte for byte as it came.
+    /// The path, byte for byte as received.
     pub const fn as_str(&self) -> &'a str {
         self.0
     }
 }
 
-/// Checks a query, without its question mark: it names no endpoint, so only what may not stand in a request target at
-/// all is refused.
+/// Checks a query, without its question mark. The query does not name an endpoint, so this only rejects bytes that are
+/// not allowed anywhere in a request target.
 ///
 /// # Errors
-/// [`PathProblem::QueryByte`] for a control byte, a blank, `#`, or a byte over 0x7e.
+/// [`PathProblem::QueryByte`] for a control byte, a space, `#`, or a byte above 0x7e.
 pub fn check_query(raw: &str) -> Result<(), PathProblem> {
     let is_good = |byte: &u8| matches!(byte, 0x21..=0x7e) && *byte != b'#';
-    // Without an end in the middle, so that the compiler can look at many at once: nearly all queries are good.
+    // Check all bytes without an early exit, so that the compiler can vectorize the loop. Almost all queries are valid.
     let is_bad = raw.bytes().fold(false, |bad, byte| bad | !is_good(&byte));
     if !is_bad {
         return Ok(());
@@ -126,8 +126,8 @@ pub fn check_query(raw: &str) -> Result<(), PathProblem> {
     bad.map_or(Ok(()), |byte| Err(PathProblem::QueryByte(byte)))
 }
 
-/// Where a certname stands beyond the segments that are checked anyway: the fourth, below the CA and for an agent's
-/// own documents.
+/// The index of a segment that contains a certname, if it is not among the naming segments. It is the fourth segment in
+/// paths of the CA and of an agent's own documents.
 fn certname_index(segments: &[u8]) -> Option<usize> {
     let mut segments = segments.split(is_slash);
     match [segments.next()?, segments.next()?, segments.next()?] {
@@ -145,7 +145,7 @@ const fn is_slash(byte: &u8) -> bool {
     *byte == b'/'
 }
 
-/// A segment that names an endpoint or an agent.
+/// Checks a segment that names an endpoint or an agent.
 fn check_naming(segment: &[u8], last: bool) -> Result<(), PathProblem> {
     if segment.is_empty() && !last {
         return Err(PathProblem::EmptySegment);
@@ -169,7 +169,8 @@ fn check_segment(segment: &[u8]) -> Result<(), PathProblem> {
     }
 }
 
-/// Every escape is one, none hides a byte that ends or splits a path, and together they are UTF-8.
+/// Checks that every escape is well-formed, that none hides a byte that ends or splits a path, and that the decoded
+/// bytes are UTF-8.
 fn check_escapes(mut bytes: &[u8]) -> Result<(), PathProblem> {
     while let Some(at) = bytes.iter().position(|byte| *byte == b'%') {
         bytes = &bytes[at..];
@@ -177,7 +178,7 @@ fn check_escapes(mut bytes: &[u8]) -> Result<(), PathProblem> {
         if matches!(first, b'/' | b'\\' | 0) {
             return Err(PathProblem::ForbiddenEscape(first));
         }
-        // Raw bytes are ASCII, so a character of several bytes is that many escapes in a row.
+        // Raw bytes are ASCII, so a multi-byte character consists of consecutive escapes.
         let length = utf8_length(first).ok_or(PathProblem::NotUtf8)?;
         let mut character = [0; 4];
         for place in &mut character[..length] {
@@ -194,7 +195,7 @@ fn check_escapes(mut bytes: &[u8]) -> Result<(), PathProblem> {
     Ok(())
 }
 
-/// The byte that the escape at the beginning of `bytes` stands for.
+/// Decodes the escape at the start of `bytes`.
 fn escape(bytes: &[u8]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     match bytes {
@@ -203,7 +204,7 @@ fn escape(bytes: &[u8]) -> Option<u8> {
     }
 }
 
-/// Bytes of the UTF-8 character that begins with `first`.
+/// The length in bytes of the UTF-8 character that starts with `first`.
 fn utf8_length(first: u8) -> Option<usize> {
     match first {
         0x00..=0x7f => Some(1),
@@ -214,7 +215,8 @@ fn utf8_length(first: u8) -> Option<usize> {
     }
 }
 
-/// `.` or `..` once escapes are decoded and parameters are cut, in the order in which a server does it.
+/// Whether the segment is `.` or `..` after escapes are decoded and then parameters removed, in the same order as in a
+/// server.
 fn is_dot_segment(mut bytes: &[u8]) -> bool {
     let mut dots = 0;
     while let Some(first) = bytes.first() {
@@ -232,13 +234,13 @@ fn is_dot_segment(mut bytes: &[u8]) -> bool {
     dots > 0
 }
 
-/// Whether nothing of what the rule is about stands in a path, as in nearly all: no escape, no parameters, no empty
-/// segment, none that begins with a dot. It may say no where the rule says yes, never the other way round.
+/// A fast check that almost all paths pass: no escapes, no parameters, no empty segments, and no segments that start with
+/// a dot. A path that fails it may still comply with the rule. A path that passes it always complies.
 fn is_plain(path: &[u8]) -> bool {
     let [b'/', rest @ ..] = path else {
         return false;
     };
-    // Every byte is looked at, without a branch: the compiler takes sixteen together.
+    // Check all bytes without a branch, so that the compiler processes sixteen at a time.
     let odd = path.iter().fold(false, |odd, byte| {
         odd | !is_path_byte(*byte) | (*byte == b'%') | (*byte == b';')
     });
@@ -248,7 +250,7 @@ fn is_plain(path: &[u8]) -> bool {
     !odd && !begins
 }
 
-/// Visible ASCII without the backslash, and without what ends a path.
+/// Whether the byte is visible ASCII, except the backslash and the characters that end a path.
 const fn is_path_byte(byte: u8) -> bool {
     matches!(byte, 0x21..=0x7e) & (byte != b'\\') & (byte != b'#') & (byte != b'?')
 }

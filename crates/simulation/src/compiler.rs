@@ -4,32 +4,32 @@ use std::collections::VecDeque;
 
 use crate::time::{Micros, SECOND, seconds};
 
-/// What a compiler is made of.
+/// Settings of a simulated compiler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompilerSettings {
     /// `max-active-instances`.
     pub jrubies: u32,
-    /// `max-queued-requests`: requests that wait for a JRuby before the next gets 503. 0: no limit.
+    /// `max-queued-requests`: how many requests may wait for a JRuby. Further requests get 503. 0 means no limit.
     pub queue_max: u32,
-    /// `max-retry-delay`: upper bound of `Retry-After` on that 503.
+    /// `max-retry-delay`: maximum of the `Retry-After` on that 503, in seconds.
     pub retry_delay_max: f64,
-    /// `borrow-timeout`: how long a request may wait for a JRuby.
+    /// `borrow-timeout`: how long a request may wait for a JRuby, in seconds.
     pub borrow_timeout: f64,
-    /// Jetty's threads. Every request holds one, and so does a probe.
+    /// Number of Jetty's threads. Every request and every probe occupies one.
     pub threads: u32,
-    /// How many times slower a JVM is at its first request.
+    /// Factor by which a JVM is slower at its first request.
     pub cold: f64,
-    /// Requests for each JRuby until it is warm.
+    /// Requests per JRuby until the JVM is warm.
     pub warm_after: u32,
-    /// Seconds that the first catalog of an environment takes longer in a JRuby.
+    /// Additional seconds for the first catalog of an environment in a JRuby.
     pub environment_load: f64,
-    /// Environments whose code a JRuby keeps; beyond that the one that was used longest ago goes.
+    /// Maximum number of environments whose code a JRuby caches. It evicts the least recently used one.
     pub environments_max: u16,
 }
 
 impl CompilerSettings {
-    /// A compiler with so many JRubies, tuned as the support's advice has it: a queue of 12 for each JRuby, agents sent away
-    /// for up to 10 minutes.
+    /// A compiler with this many JRubies, tuned as Puppet's support recommends: a queue of 12 requests per JRuby, and a
+    /// `Retry-After` of up to 10 minutes.
     pub fn new(jrubies: u32) -> Self {
         Self {
             jrubies,
@@ -48,18 +48,18 @@ impl CompilerSettings {
 /// One request as a compiler sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Job {
-    /// Which request, for the caller.
+    /// Identifies the request to the caller.
     pub ticket: u64,
-    /// Seconds of a warm JRuby.
+    /// Seconds that a warm JRuby needs.
     pub work: f64,
-    /// The environment whose code it needs; none: not a catalog.
+    /// The environment whose code the request needs. `None` unless it is for a catalog.
     pub environment: Option<u16>,
 }
 
-/// What becomes of a request.
+/// How a compiler handles a new request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum JobAdmission {
-    /// It runs in a JRuby until then; [`Compiler::finish`] is to be called at that time.
+    /// It runs in a JRuby. The caller must call [`Compiler::finish`] at the time in [`Finish`].
     Runs(Finish),
     /// It waits for a JRuby or a thread.
     Waits,
@@ -71,25 +71,25 @@ pub enum JobAdmission {
     Refused,
 }
 
-/// When a JRuby is done with a request.
+/// When and where a JRuby finishes a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finish {
-    /// When.
+    /// The time.
     pub at: Micros,
-    /// Which JRuby.
+    /// The index of the JRuby.
     pub jruby: u32,
-    /// Which start of the server: what a stopped one would have finished is void.
+    /// Counts the starts of the server. A `Finish` from before a restart is ignored.
     pub incarnation: u32,
 }
 
-/// Requests whose fate was decided by another's end.
+/// What happens to waiting requests when another request finishes.
 #[derive(Debug, Default)]
 pub struct Decided {
-    /// Those that run now.
+    /// Requests that start to run.
     pub started: Vec<Finish>,
-    /// Those that get 503 because the queue is full.
+    /// Requests that get 503 because the queue is full.
     pub refused: Vec<u64>,
-    /// Those whose wait for a JRuby was too long.
+    /// Requests that waited too long for a JRuby.
     pub timed_out: Vec<u64>,
 }
 
@@ -104,30 +104,30 @@ enum Phase {
 #[derive(Debug)]
 pub struct Compiler {
     settings: CompilerSettings,
-    /// How many times slower it is than the others.
+    /// Factor by which this compiler is slower than the other ones.
     pub slowness: f64,
     phase: Phase,
     incarnation: u32,
     served: u32,
     jrubies: Vec<JRuby>,
-    /// Free JRubies; the one that was returned last is borrowed first, as Puppet Server does.
+    /// Free JRubies. As in Puppet Server, the one that was returned last is borrowed first.
     free: Vec<u32>,
     borrowers: VecDeque<(Job, Micros)>,
-    /// Requests that wait for a thread of Jetty.
+    /// Requests that wait for a Jetty thread.
     outside: VecDeque<Job>,
-    /// Requests that hold a thread.
+    /// Number of requests that occupy a thread.
     inside: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct JRuby {
     job: Option<Job>,
-    /// Environments whose code is loaded, the last one that was used last.
+    /// Environments whose code is loaded, in order of last use. The most recently used one is last.
     environments: Vec<u16>,
 }
 
 impl Compiler {
-    /// A compiler that has been at work for long: warm, with the first environments loaded.
+    /// A compiler that has run for a long time: it is warm, and the first environments are loaded.
     pub fn warm(settings: CompilerSettings) -> Self {
         let mut compiler = Self {
             slowness: 1.0,
@@ -149,17 +149,17 @@ impl Compiler {
         compiler
     }
 
-    /// Its JRubies.
+    /// The number of JRubies.
     pub fn jrubies(&self) -> u32 {
         self.settings.jrubies
     }
 
-    /// Its settings.
+    /// The settings.
     pub fn settings(&self) -> &CompilerSettings {
         &self.settings
     }
 
-    /// Takes a request.
+    /// Accepts or refuses a request.
     pub fn accept(&mut self, job: Job, now: Micros) -> JobAdmission {
         match self.phase {
             Phase::Down => return JobAdmission::Refused,
@@ -173,7 +173,8 @@ impl Compiler {
         self.borrow(job, now)
     }
 
-    /// Ends the request of a JRuby. Returns it, and what that decided for others; none: that server was stopped.
+    /// Finishes the request of a JRuby. Returns its ticket, and what happens to waiting requests. Returns `None` if the
+    /// server was killed after the request started.
     pub fn finish(&mut self, finish: &Finish, now: Micros) -> Option<(u64, Decided)> {
         if finish.incarnation != self.incarnation || self.phase == Phase::Down {
             return None;
@@ -205,27 +206,27 @@ impl Compiler {
         Some((job.ticket, decided))
     }
 
-    /// Whether a probe is answered: the server runs, and a thread is free for it.
+    /// Whether the server responds to a probe: it runs, and a thread is free.
     pub fn answers_probe(&self) -> bool {
         self.phase == Phase::Running && self.inside < self.settings.threads
     }
 
-    /// Whether its port is open.
+    /// Whether the server's port is open.
     pub fn is_open(&self) -> bool {
         self.phase != Phase::Down
     }
 
-    /// Requests that wait for a JRuby or a thread.
+    /// Number of requests that wait for a JRuby or a thread.
     pub fn waiting(&self) -> usize {
         self.borrowers.len() + self.outside.len()
     }
 
-    /// The whole server stops taking requests; what runs may end until [`kill`](Self::kill).
+    /// The server stops accepting requests. Running requests continue until [`kill`](Self::kill).
     pub fn stop(&mut self) {
         self.phase = Phase::Stopping;
     }
 
-    /// The process is gone. Returns the requests that it had.
+    /// The process ends. Returns the tickets of the requests that it loses.
     pub fn kill(&mut self) -> Vec<u64> {
         self.phase = Phase::Down;
         let running = self.jrubies.iter().filter_map(|jruby| jruby.job);
@@ -234,7 +235,7 @@ impl Compiler {
         lost.map(|job| job.ticket).collect()
     }
 
-    /// The port opens again, cold and with empty caches.
+    /// The server starts: its port opens, the JVM is cold and the caches are empty.
     pub fn start(&mut self) {
         self.phase = Phase::Running;
         self.incarnation += 1;
@@ -246,7 +247,7 @@ impl Compiler {
         self.outside.clear();
     }
 
-    /// A deploy: every JRuby loads the environments' code again when it next needs it.
+    /// Simulates a code deployment: every JRuby loads an environment's code again when it next needs it.
     pub fn empty_caches(&mut self) {
         self.jrubies
             .iter_mut()
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_beyond_the_jrubies_wait_and_those_beyond_the_queue_get_503() {
+    fn requests_wait_for_a_jruby_and_get_503_when_the_queue_is_full() {
         let settings = CompilerSettings {
             queue_max: 1,
             ..CompilerSettings::new(1)
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_go_unanswered_while_all_threads_are_taken() {
+    fn probes_get_no_response_while_all_threads_are_busy() {
         let settings = CompilerSettings {
             threads: 2,
             queue_max: 0,
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_started_is_cold_and_loads_each_environment_once_a_jruby() {
+    fn a_restarted_server_is_cold_and_each_jruby_loads_an_environment_once() {
         let mut compiler = Compiler::warm(CompilerSettings {
             warm_after: 2,
             ..CompilerSettings::new(1)
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_server_had_is_lost_and_never_ends() {
+    fn a_killed_server_loses_its_requests_and_never_finishes_them() {
         let mut compiler = Compiler::warm(CompilerSettings::new(1));
         let first = runs(compiler.accept(job(1, 1.0), 0));
         compiler.accept(job(2, 1.0), 0);

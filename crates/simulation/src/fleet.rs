@@ -1,49 +1,51 @@
-//! Agents: what each asks for, how long that takes a JRuby, and what it does when it is sent away.
+//! Agents: which requests each sends, how long a JRuby needs for them, and how the agent reacts to a 503.
 
 use balancing::Work;
 
 use crate::random::Random;
 
-/// What a fleet is made of. The numbers are those of published installations.
+/// Settings of a fleet. The defaults come from published installations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetSettings {
-    /// How many agents.
+    /// Number of agents.
     pub agents: u32,
-    /// Seconds between the runs of an agent.
+    /// Seconds from the start of an agent's run to the start of its next run.
     pub interval: f64,
-    /// Median seconds of a catalog, log-normal between `catalog_min` and `catalog_max`.
+    /// Median compile time of a catalog in seconds. The distribution is log-normal, limited to `catalog_min` and
+    /// `catalog_max`.
     pub catalog_median: f64,
-    /// Spread of that distribution.
+    /// The sigma of that distribution.
     pub catalog_sigma: f64,
-    /// The quickest catalog.
+    /// Minimum compile time in seconds.
     pub catalog_min: f64,
-    /// The slowest catalog.
+    /// Maximum compile time in seconds.
     pub catalog_max: f64,
-    /// Share of agents whose code uses recursive file sources: 128 requests a run and not 6.
+    /// Share of agents whose code uses recursive file sources. They send 128 requests per run instead of 6.
     pub with_files: f64,
-    /// Share of agents that honour `Retry-After`: 5.3.1 to 6.13, 7.26 and later, 8.2 and later.
+    /// Share of agents that honour `Retry-After`: versions 5.3.1 to 6.13, 7.26 and later, 8.2 and later.
     pub honour_retry_after: f64,
-    /// Environments.
+    /// Number of environments.
     pub environments: u16,
-    /// Share of agents that are in the first environment; the others are spread evenly over all.
+    /// Share of agents assigned to the first environment. All other agents are spread evenly over all environments.
     pub in_first_environment: f64,
-    /// What a run consists of.
+    /// Which requests a run consists of.
     pub requests: Requests,
 }
 
-/// What a run consists of.
+/// Which requests a run consists of.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Requests {
-    /// What a Puppet agent asks for.
+    /// The requests of a Puppet agent.
     Puppet,
-    /// One catalog of exponential length with this mean, to compare the simulation with queueing theory.
+    /// One catalog whose compile time is exponentially distributed with this mean. Used to compare the simulation with
+    /// queueing theory.
     Exponential(f64),
-    /// One catalog of this length, for the same purpose.
+    /// One catalog with this compile time. Used for the same purpose.
     Fixed(f64),
 }
 
 impl FleetSettings {
-    /// A fleet of so many agents at the default interval.
+    /// A fleet of this many agents with the default interval.
     pub fn new(agents: u32) -> Self {
         Self {
             agents,
@@ -60,7 +62,7 @@ impl FleetSettings {
         }
     }
 
-    /// The agent of this number.
+    /// The agent with this number.
     pub fn agent(&self, seed: u64, number: u32) -> SimulatedAgent {
         let mut random = Random::keyed(&[seed, AGENT, number.into()]);
         let catalog = random.log_normal(self.catalog_median, self.catalog_sigma);
@@ -82,35 +84,35 @@ impl FleetSettings {
 /// One agent.
 #[derive(Clone, Copy, Debug)]
 pub struct SimulatedAgent {
-    /// Seconds that its catalog takes.
+    /// Compile time of its catalog in seconds.
     pub catalog: f32,
     /// Its environment.
     pub environment: u16,
-    /// Whether it asks for many files.
+    /// Whether it requests many files.
     pub files: bool,
-    /// Whether it comes back after a 503 with `Retry-After`; others fail their run.
+    /// Whether it retries after a 503 with `Retry-After`. Otherwise, its run fails.
     pub honours_retry_after: bool,
-    /// When in the interval it runs.
+    /// When its run starts within the interval, in seconds.
     pub phase: f32,
-    /// What its runs consist of.
+    /// Which requests its runs consist of.
     pub requests: Requests,
 }
 
 /// One request of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunRequest {
-    /// Kind of work, as a proxy reads it off the path.
+    /// Kind of work, as a proxy derives it from the path.
     pub work: Work,
-    /// Whether it is a GET of an endpoint that may be asked twice.
+    /// Whether it is a GET request to an endpoint where a retry is safe.
     pub safe: bool,
-    /// Seconds of a warm JRuby.
+    /// Seconds that a warm JRuby needs.
     pub jruby: f64,
-    /// Seconds of the agent's own work before it.
+    /// Seconds that the agent works before it sends the request.
     pub before: f64,
 }
 
 impl SimulatedAgent {
-    /// How many requests a run has: node, three file_metadatas, catalog, files, report.
+    /// Number of requests in a run: one for the node, three for file_metadatas, the catalog, files, and the report.
     pub fn steps(&self) -> u16 {
         match (self.requests, self.files) {
             (Requests::Puppet, true) => 128,
@@ -119,7 +121,7 @@ impl SimulatedAgent {
         }
     }
 
-    /// A request of a run. The same in every column, for the same `key`.
+    /// A request of a run. It depends only on `key`, so every balancer that is compared gets the same requests.
     pub fn step(&self, step: u16, key: &[u64]) -> RunRequest {
         let mut random = Random::keyed(key);
         let get = |work, jruby, before| RunRequest {
@@ -165,7 +167,7 @@ impl SimulatedAgent {
     }
 }
 
-/// Which step gets the catalog.
+/// The step that requests the catalog.
 pub const CATALOG: u16 = 4;
 const AGENT: u64 = 1;
 
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_have_the_requests_that_were_recorded() {
+    fn runs_consist_of_the_requests_recorded_from_real_agents() {
         let agent = SimulatedAgent {
             catalog: 3.0,
             environment: 0,

@@ -1,4 +1,4 @@
-//! The other columns: HAProxy's balancing with the settings of a file, which is read as HAProxy would.
+//! The balancers to compare with: HAProxy's algorithms, configured by an HAProxy configuration file.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,13 +18,13 @@ use crate::{
 pub enum Balance {
     /// `roundrobin`: smooth rotation by weight.
     RoundRobin,
-    /// `leastconn`: fewest requests by weight, those that tie in turn.
+    /// `leastconn`: the server with the fewest requests relative to its weight. Servers with the same load take turns.
     LeastConn,
-    /// `random(2)`: the less loaded of two.
+    /// `random(2)`: the less loaded of two random servers.
     Random,
 }
 
-/// What is read from a file.
+/// Settings from an HAProxy configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HaproxySettings {
     /// `balance`.
@@ -41,22 +41,22 @@ pub struct HaproxySettings {
     pub fall: u32,
     /// `slowstart`.
     pub slow_start: Duration,
-    /// `error-limit`: connects that fail until `on-error mark-down`.
+    /// `error-limit`: consecutive failed connects until `on-error mark-down` applies.
     pub error_limit: u32,
     /// Whether `http-request set-priority-class` puts nodes and files ahead of catalogs and reports.
     pub files_first: bool,
 }
 
-/// What is wrong with a file.
+/// An error in the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HaproxyConfigError {
-    /// A directive that the simulation needs is not there.
+    /// A directive that the simulation needs is missing.
     #[error("the configuration has no `{0}`")]
     Missing(&'static str),
-    /// A value that is not understood.
+    /// A value is not supported.
     #[error("`{directive} {value}` is not understood")]
     Value {
-        /// Which directive.
+        /// The directive.
         directive: &'static str,
         /// Its value.
         value: String,
@@ -64,10 +64,10 @@ pub enum HaproxyConfigError {
 }
 
 impl HaproxySettings {
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// Says which directive is missing or not understood.
+    /// Returns the directive that is missing or has an unsupported value.
     pub fn read(text: &str) -> Result<Self, HaproxyConfigError> {
         let lines = text
             .lines()
@@ -75,7 +75,7 @@ impl HaproxySettings {
         let words: Vec<Vec<&str>> = lines
             .map(|line| line.split_whitespace().collect())
             .collect();
-        // The value behind a word, or behind two.
+        // The value after a directive of one or two words.
         let after = |names: &[&str]| {
             words.iter().find_map(|line| {
                 let at = line
@@ -141,11 +141,11 @@ fn unclear(directive: &'static str, value: &str) -> HaproxyConfigError {
     }
 }
 
-/// A backend of HAProxy.
+/// A simulated HAProxy backend.
 pub struct Haproxy {
     settings: HaproxySettings,
     servers: Vec<Server>,
-    /// Requests by class and in the order of their coming; those that left are skipped.
+    /// One queue per priority class, in order of arrival. Entries of requests that are no longer waiting are skipped.
     queues: [VecDeque<(RequestId, u32)>; 2],
     waiting: usize,
     requests: Vec<Request>,
@@ -157,22 +157,22 @@ struct Server {
     jrubies: u32,
     up: bool,
     drained: bool,
-    /// Probes in a row that speak against the present state.
+    /// Consecutive probes whose result contradicts the current state.
     streak: u32,
     errors: u32,
     served: u32,
-    /// When it came up, if not from the beginning.
+    /// When it came up. `None` if it has been up since the start.
     up_since: Option<Micros>,
-    /// Credit of the smooth rotation.
+    /// Credit in the smooth weighted rotation.
     credit: f64,
-    /// Turn of its last request.
+    /// The turn in which it was chosen last.
     turn: u64,
 }
 
 #[derive(Clone, Default)]
 struct Request {
     ask: Option<SimulatedRequest>,
-    /// Changes with each wait, so that an old place in the queue is void.
+    /// Incremented with each wait, so that an old queue entry is recognized.
     wait: u32,
     waits: bool,
     at: Option<usize>,
@@ -181,7 +181,7 @@ struct Request {
 }
 
 impl Haproxy {
-    /// A backend of servers with so many JRubies each.
+    /// A backend with one server for each element of `jrubies`, the server's number of JRubies.
     pub fn new(settings: HaproxySettings, jrubies: &[u32], seed: u64) -> Self {
         let server = |jrubies: &u32| Server {
             jrubies: *jrubies,
@@ -213,7 +213,7 @@ impl Haproxy {
         &mut self.requests[index]
     }
 
-    /// The part of weight and `maxconn` that a server has so long after it came up.
+    /// The fraction of its weight and `maxconn` that a server has reached during slow start.
     fn ramp(&self, server: &Server, now: Micros) -> f64 {
         let whole = self.settings.slow_start.as_secs_f64();
         match server.up_since {
@@ -311,7 +311,7 @@ impl Haproxy {
             self.end(id);
             return BalancerDecision::Refuse(None);
         }
-        // Newcomers do not overtake those that wait.
+        // New requests do not overtake waiting ones.
         let chosen = match self.waiting {
             0 => self.choose(avoided, now),
             _ => None,
@@ -385,7 +385,7 @@ impl Balancer for Haproxy {
         }
         let retries = self.settings.retries;
         let request = self.request(id);
-        // `retry-on 503`, with `disable-l7-retry` for what is not a GET.
+        // `retry-on 503`, with `disable-l7-retry` for all methods except GET.
         let safe = request.ask.is_some_and(|ask| ask.safe);
         if reply != MemberReply::Served && safe && request.attempts <= retries {
             request.tried = server;

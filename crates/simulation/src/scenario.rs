@@ -1,4 +1,4 @@
-//! What happens to an estate while it is watched.
+//! Scenarios: an estate of agents and compilers, and what happens to it during the simulation.
 
 use crate::{compiler::CompilerSettings, fleet::FleetSettings};
 
@@ -7,84 +7,84 @@ use crate::{compiler::CompilerSettings, fleet::FleetSettings};
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What happens, in a few words.
+    /// A short description.
     pub what: &'static str,
     /// The agents.
     pub fleet: FleetSettings,
     /// The compilers.
     pub compilers: Vec<CompilerSettings>,
-    /// What goes on beside the agents' runs.
+    /// The event that the scenario simulates in addition to the agents' runs.
     pub event: ScenarioEvent,
-    /// Runs that begin from here on are measured, in seconds.
+    /// Time from which new runs are measured, in seconds.
     pub from: f64,
-    /// Runs that begin from here on are not.
+    /// Time from which new runs are no longer measured, in seconds.
     pub until: f64,
-    /// Whether the compilers' status services show their JRubies.
+    /// Whether the proxy can read the number of JRubies from the compilers' status services.
     pub counts: bool,
-    /// What is wanted of our column.
+    /// The goals for Proscenium's column.
     pub goals: Goals,
 }
 
-/// What goes on beside the agents' runs. Times are seconds since the beginning.
+/// An event in addition to the agents' runs. Times are in seconds since the start of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ScenarioEvent {
-    /// Nothing.
+    /// No event.
     Nothing,
-    /// So many agents share one phase of the interval.
+    /// Many agents run at the same time.
     Herd {
-        /// When they run.
+        /// When the first runs start.
         at: f64,
-        /// Within so many seconds.
+        /// Seconds over which the starts are spread.
         within: f64,
-        /// How many.
+        /// Number of agents.
         agents: u32,
     },
-    /// The first compiler is so many times slower.
+    /// The first compiler is slower than the other ones.
     Slow {
-        /// How many times.
+        /// Factor by which it is slower.
         times: f64,
     },
-    /// The first compiler is killed and comes back cold.
+    /// The first compiler is killed and returns cold.
     Death {
-        /// When.
+        /// When it is killed.
         at: f64,
     },
-    /// One compiler after the other is drained, restarted and made ready again.
+    /// The compilers are drained, restarted and made ready again, one after the other.
     RollingRestart {
-        /// When the first is drained.
+        /// When the first compiler is drained.
         at: f64,
     },
-    /// All environment caches are emptied.
+    /// A code deployment empties all environment caches.
     Deploy {
-        /// When.
+        /// When the caches are emptied.
         at: f64,
     },
-    /// One certname asks for catalogs in a loop, so many at once.
+    /// One certname requests catalogs in a loop, over several streams at once.
     Loop {
-        /// From when.
+        /// When the loop starts.
         at: f64,
-        /// How many at once.
+        /// Number of concurrent streams.
         streams: u32,
     },
 }
 
-/// What is wanted of our column.
+/// The goals for Proscenium's column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Goals {
-    /// No run fails, where the queued work fits into the agents' patience.
+    /// No run may fail, provided that the queued work can be finished before the agents time out.
     pub no_failed_runs: bool,
-    /// How the 99th percentile of the time to the catalog compares with that of the best other column.
+    /// How the 99th percentile of the time to the catalog must compare with that of the best other column.
     pub p99: P99,
 }
 
-/// What is wanted of the 99th percentile of the time to the catalog.
+/// The goal for the 99th percentile of the time to the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum P99 {
-    /// Better than every other column.
+    /// It must be better than in every other column.
     Better,
-    /// Worse than the best other column by at most so many percent.
+    /// It may exceed that of the best other column by at most this many percent.
     Within(u32),
-    /// Nothing.
+    /// No goal; the value is only shown.
     Shown,
 }
 
@@ -103,14 +103,14 @@ impl Goals {
     };
 }
 
-/// How long an agent waits for an answer.
+/// How long an agent waits for a response, in seconds.
 pub const READ_TIMEOUT: f64 = 600.0;
-/// Seconds from SIGTERM until a compiler has ended.
+/// Seconds from SIGTERM until a compiler exits.
 pub const STOP: f64 = 5.0;
-/// Seconds until a compiler that was started takes requests.
+/// Seconds from the start of a compiler until it accepts requests.
 pub const START: f64 = 19.0;
 
-/// All scenarios, with so many agents where the scenario does not say how many.
+/// All scenarios.
 pub fn all() -> Vec<Scenario> {
     let estate = |name, what, compilers: Vec<u32>, event| Scenario {
         name,
@@ -215,7 +215,8 @@ pub fn all() -> Vec<Scenario> {
                 ScenarioEvent::RollingRestart { at: 180.0 },
             )
         },
-        // With room to spare all columns are alike: a free JRuby is as good as another.
+        // The compilers have hardly any spare capacity. With more, every balancer finds a free JRuby, and all columns
+        // look the same.
         estate(
             "unequal",
             "compilers with 3, 7 and 15 JRubies and hardly room to spare",
@@ -237,7 +238,7 @@ pub fn all() -> Vec<Scenario> {
                 streams: 200,
             },
         ),
-        // To one compiler come 500 agents of nearly as many environments.
+        // Each of the 20 compilers serves 500 agents, and almost every agent has its own environment.
         Scenario {
             fleet: FleetSettings {
                 environments: 2_500,
@@ -267,7 +268,7 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
-/// A small estate in the same trouble, for tests: two compilers with two JRubies each.
+/// A small version of a scenario for tests: two compilers with two JRubies each.
 pub fn small(scenario: &Scenario) -> Scenario {
     let compilers = vec![CompilerSettings::new(2); 2];
     let part = 4.0 / f64::from(scenario.jrubies());
@@ -298,17 +299,18 @@ pub fn small(scenario: &Scenario) -> Scenario {
 }
 
 impl Scenario {
-    /// JRubies of all compilers.
+    /// Number of JRubies of all compilers.
     pub fn jrubies(&self) -> u32 {
         self.compilers.iter().map(|compiler| compiler.jrubies).sum()
     }
 
-    /// The part of the JRubies that is at work on average.
+    /// The share of the JRubies that is busy on average.
     pub fn load(&self) -> f64 {
         self.work_of(self.fleet.agents) / self.fleet.interval / f64::from(self.jrubies())
     }
 
-    /// Seconds that the last of what is queued waits when all JRubies work; none: nothing queues up by itself.
+    /// Seconds that the last queued request waits if all JRubies are used. `None` if the event itself does not build up a
+    /// queue.
     pub fn longest_wait(&self) -> Option<f64> {
         let jrubies = f64::from(self.jrubies());
         match self.event {
@@ -326,7 +328,7 @@ impl Scenario {
         }
     }
 
-    /// Seconds of a JRuby that the runs of so many agents take.
+    /// JRuby seconds that one run of each of this many agents takes.
     fn work_of(&self, agents: u32) -> f64 {
         let sample = agents.min(2_000);
         let of_sample: f64 = (0..sample)

@@ -1,4 +1,5 @@
-//! The simulation: agents ask, a column decides, compilers work, and time goes from event to event.
+//! The simulation: agents send requests, a balancer (one column of the report) distributes them, and compilers serve
+//! them. Time advances from event to event.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use crate::{
     time::{Agenda, Micros, SECOND, as_seconds, seconds},
 };
 
-/// Runs a scenario against one column.
+/// Runs a scenario with one balancer.
 pub fn simulate<B: Balancer>(scenario: &Scenario, balancer: B, seed: u64) -> SimulationOutcome {
     let mut world = World::new(scenario, balancer, seed);
     world.schedule();
@@ -24,34 +25,34 @@ pub fn simulate<B: Balancer>(scenario: &Scenario, balancer: B, seed: u64) -> Sim
     world.outcome
 }
 
-/// Something that happens at a moment.
+/// A scheduled event.
 #[derive(Debug)]
 pub(crate) enum Happening {
-    /// An agent begins its run.
+    /// An agent starts its run.
     Begin(u32),
     /// An agent sends the next request of its run.
     Send(RequestId, u32),
-    /// A request's wait may be too long.
+    /// The queue timeout of a request expires.
     QueueTimeout(RequestId, u32),
-    /// A JRuby is done.
+    /// A JRuby finishes a request.
     Finish(usize, Finish),
     /// A probe is sent.
     Probe(usize),
-    /// A probe was not answered in time.
+    /// A probe times out.
     ProbeLate(usize),
     /// A compiler gets SIGTERM.
     Stop(usize),
-    /// A compiler's process ends.
+    /// A compiler's process exits.
     Kill(usize),
     /// A compiler's port opens.
     Start(usize),
-    /// The operator looks at the rolling restart.
+    /// The operator's script checks the progress of the rolling restart.
     Look,
-    /// Caches are emptied.
+    /// A code deployment empties all environment caches.
     Deploy,
-    /// Streams of the certname in the loop open.
+    /// The certname that requests catalogs in a loop opens its streams.
     Loop(u32),
-    /// The queues are looked at.
+    /// The lengths of the queues are sampled.
     Sample,
 }
 
@@ -61,7 +62,7 @@ struct World<'a, B> {
     now: Micros,
     agenda: Agenda<Happening>,
     fleet: Vec<SimulatedAgent>,
-    /// Agents by phase, and who is next in which interval.
+    /// Agents sorted by phase. `next_phase` and `cycle` identify the next agent to start and the current interval.
     phases: Vec<(Micros, u32)>,
     next_phase: usize,
     cycle: u64,
@@ -69,7 +70,8 @@ struct World<'a, B> {
     balancer: B,
     runs: Vec<Run>,
     free: Vec<RequestId>,
-    /// Answers that agents wait for, and until when; in the order of time, because all wait equally long.
+    /// Requests that wait for a response, and when each times out. They are sorted by time, because all have the same
+    /// timeout.
     read_timeouts: VecDeque<(Micros, RequestId, u32)>,
     queue_timeouts: VecDeque<(Micros, RequestId, u32)>,
     rolling: Option<Rolling>,
@@ -85,9 +87,9 @@ struct Run {
     kind: RunKind,
     began: Micros,
     step: u16,
-    /// Counts the requests of this place, so that a timer of an earlier one is void.
+    /// Counts the requests of this slot, so that timers of earlier requests can be ignored.
     request: u32,
-    /// Counts attempts and waits of this place in the same way.
+    /// Counts the attempts and waits of this slot for the same purpose.
     token: u32,
     state: State,
     work: Work,
@@ -104,18 +106,18 @@ enum RunKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The agent works by itself.
+    /// No request is outstanding.
     Idle,
-    /// In the proxy's queue.
+    /// The request is in the proxy's queue.
     Waiting,
-    /// At a member.
+    /// A pool member has the request.
     Sent,
 }
 
-/// How a request ended for the agent.
+/// The result of a request for the agent.
 enum Reply {
     Served,
-    /// 503 or 429, with the seconds of `Retry-After`.
+    /// 503 or 429, with the value of `Retry-After` in seconds.
     Refused(Option<f64>),
     /// 502.
     Broken,
@@ -186,7 +188,7 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    /// Goes on to the next event. False: all runs that are measured have ended.
+    /// Handles the next event. Returns false when all measured runs have finished.
     fn step(&mut self) -> bool {
         let until = seconds(self.scenario.until);
         if self.now >= until && self.measured_open == 0 {
@@ -308,7 +310,7 @@ impl<'a, B: Balancer> World<'a, B> {
         id
     }
 
-    /// What a run asks for next.
+    /// The next request of a run, and the environment if it is for a catalog.
     fn step_of(&self, run: &Run) -> (RunRequest, Option<u16>) {
         if run.kind == RunKind::Looping {
             let step = RunRequest {
@@ -352,7 +354,7 @@ impl<'a, B: Balancer> World<'a, B> {
         self.follow(id, answer);
     }
 
-    /// Does what the column has decided, and what follows from that at once.
+    /// Carries out the balancer's decision, and any further decision that results from it.
     fn follow(&mut self, id: RequestId, mut answer: BalancerDecision) {
         loop {
             let run = &mut self.runs[id as usize];
@@ -361,7 +363,8 @@ impl<'a, B: Balancer> World<'a, B> {
                 BalancerDecision::Wait => {
                     run.state = State::Waiting;
                     let timeout = (self.now + self.balancer.patience(id), id, run.token);
-                    // Those that have waited before are out of order.
+                    // A request that has waited before times out earlier than the last entry, which would break the
+                    // order of the queue.
                     match self.queue_timeouts.back() {
                         Some(last) if timeout.0 < last.0 => {
                             let over = Happening::QueueTimeout(id, run.token);
@@ -429,7 +432,7 @@ impl<'a, B: Balancer> World<'a, B> {
         again
     }
 
-    /// A compiler that is gone had this request.
+    /// Handles a request that was lost because its compiler was killed.
     fn lose(&mut self, ticket: u64) {
         if let Some(id) = self.current(ticket)
             && let Some(answer) = self.fail(id, AttemptStage::ReceiveHead)
@@ -472,14 +475,14 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    /// The request of a ticket, if its agent still waits for that attempt.
+    /// The request of a ticket, if the agent is still waiting for that attempt.
     fn current(&self, ticket: u64) -> Option<RequestId> {
         let id = (ticket >> 32) as RequestId;
         let run = &self.runs[id as usize];
         (run.state == State::Sent && run.token == ticket as u32).then_some(id)
     }
 
-    /// The agent has its answer.
+    /// The agent receives its response.
     fn reply(&mut self, id: RequestId, reply: Reply) {
         let run = &mut self.runs[id as usize];
         run.state = State::Idle;
@@ -556,7 +559,7 @@ impl<'a, B: Balancer> World<'a, B> {
         self.free.push(id);
     }
 
-    /// An agent waits no longer for its answer. A compiler that has the request goes on with it.
+    /// The agent stops waiting for its response. A compiler that has the request continues to process it.
     fn read_timeout(&mut self) {
         let (_, id, request) = self.read_timeouts.pop_front().expect("it was looked at");
         let run = &self.runs[id as usize];
@@ -596,7 +599,7 @@ impl<'a, B: Balancer> World<'a, B> {
         self.agenda.at(at, Happening::Probe(member));
     }
 
-    /// The operator's script of a rolling restart.
+    /// Runs one step of the operator's script for a rolling restart.
     fn look(&mut self) {
         let Some(rolling) = &mut self.rolling else {
             return;
@@ -610,7 +613,7 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    /// Sends off requests whose wait has ended.
+    /// Carries out the balancer's decisions on queued requests.
     fn settle(&mut self) {
         loop {
             let mut decided = std::mem::take(&mut self.decided);
@@ -655,7 +658,7 @@ impl Run {
     }
 }
 
-/// Agents that run by themselves, by phase: those of a herd run with it.
+/// The agents that run on their own schedule, sorted by phase. Agents of a herd are not included.
 fn phases(scenario: &Scenario, fleet: &[SimulatedAgent]) -> Vec<(Micros, u32)> {
     let herd = match scenario.event {
         ScenarioEvent::Herd { agents, .. } => agents,
@@ -675,9 +678,9 @@ fn ticket(id: RequestId, token: u32) -> u64 {
 
 const WORLD: u64 = 4;
 const PROBE_TIMEOUT: f64 = 3.0;
-/// `runtimeout`.
+/// Puppet's `runtimeout`, in seconds.
 const RUN_TIMEOUT: f64 = 3600.0;
-/// Seconds that a catalog of the certname in the loop takes.
+/// Compile time of the catalogs that are requested in a loop, in seconds.
 const LOOP_CATALOG: f64 = 3.0;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Rules of access: each condition, first match, what a rule lifts and what none does, rules that only observe.
+//! Access rules: every condition, the first match, which restrictions a rule can lift and which it cannot, and rules in
+//! observe mode.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,38 +22,38 @@ const STATUS: &str = "GET /status/v1/simple";
 const OWN_OID: &str = "1.3.6.1.4.1.99999.7";
 
 #[derive(Clone)]
-struct Who {
+struct TestClient {
     identity: ClientIdentity,
     source: Option<IpAddr>,
 }
 
-fn agent(name: &str) -> Who {
+fn agent(name: &str) -> TestClient {
     agent_with(name, &[])
 }
 
-/// An agent with extensions by Puppet's name or by OID; one that is named twice cannot be read.
-fn agent_with(name: &str, extensions: &[(&str, &str)]) -> Who {
+/// An agent with extensions, each given by its Puppet name or OID. An extension that is given twice is unreadable.
+fn agent_with(name: &str, extensions: &[(&str, &str)]) -> TestClient {
     let extensions = extensions.iter().map(|(name, value)| {
         let oid = extension_oid(name).unwrap_or_else(|| (*name).to_owned());
         (oid, (*value).to_owned())
     });
     let certname = Certname::parse(name).expect("a certname");
     let agent = Agent::assumed(certname).assuming(Some("CN=Puppet CA: a"), extensions.collect());
-    Who {
+    TestClient {
         identity: ClientIdentity::Verified(Arc::new(agent)),
         source: Some([192, 0, 2, 7].into()),
     }
 }
 
-fn anonymous() -> Who {
-    Who {
+fn anonymous() -> TestClient {
+    TestClient {
         identity: ClientIdentity::Anonymous,
         ..agent("x")
     }
 }
 
-fn refused() -> Who {
-    Who {
+fn refused() -> TestClient {
+    TestClient {
         identity: ClientIdentity::Refused(Refusal {
             reason: Reason::Revoked,
             certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
@@ -93,9 +94,9 @@ fn build(settings: &RoutingSettings) -> Result<RouteTable, Vec<String>> {
         .map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
-/// "passes", "passes, observed by RULE", or the reason with the rule that refuses.
+/// `expected` is "passes", "passes, observed by RULE", or the refusal reason followed by the rule that refuses.
 #[track_caller]
-fn check(settings: &RoutingSettings, request: &str, who: &Who, expected: &str) {
+fn check(settings: &RoutingSettings, request: &str, client: &TestClient, expected: &str) {
     let table = build(settings).expect("a table");
     let (method, path) = request.split_once(' ').expect("method and path");
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
@@ -105,9 +106,9 @@ fn check(settings: &RoutingSettings, request: &str, who: &Who, expected: &str) {
         query: None,
         host: None,
         headers: &HeaderMap::new(),
-        source: who.source,
+        source: client.source,
         sni: None,
-        identity: &who.identity,
+        identity: &client.identity,
         failed_is_forwarded: false,
     };
     let passes = |observed: Option<&crate::AccessRule>| match observed {
@@ -132,8 +133,8 @@ fn check(settings: &RoutingSettings, request: &str, who: &Who, expected: &str) {
 }
 
 #[test]
-fn without_rules_everything_is_as_the_classes_say() {
-    for (request, who, expected) in [
+fn without_rules_the_class_decides() {
+    for (request, client, expected) in [
         (CATALOG, agent("web01"), "passes"),
         (CATALOG, agent("web02"), "not-own"),
         (SIGN, agent("web01"), "class-closed"),
@@ -141,12 +142,12 @@ fn without_rules_everything_is_as_the_classes_say() {
         (ENROL, anonymous(), "passes"),
         (ENROL, refused(), "refused-certificate"),
     ] {
-        check(&settings(Vec::new()), request, &who, expected);
+        check(&settings(Vec::new()), request, &client, expected);
     }
 }
 
 #[test]
-fn a_rule_is_about_those_for_whom_all_its_conditions_hold() {
+fn a_rule_matches_only_if_all_its_conditions_match() {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     let rule = settings(vec![AccessRuleSettings {
         certname: texts(&["db*"]),
@@ -159,7 +160,7 @@ fn a_rule_is_about_those_for_whom_all_its_conditions_hold() {
     }]);
     let db = agent_with("DB01", &[("pp_role", "database")]);
     check(&rule, FILE, &db, "access-rule no-db");
-    let elsewhere = Who {
+    let elsewhere = TestClient {
         source: Some([198, 51, 100, 1].into()),
         ..db.clone()
     };
@@ -182,7 +183,7 @@ fn a_rule_is_about_those_for_whom_all_its_conditions_hold() {
 }
 
 #[test]
-fn the_first_rule_whose_conditions_hold_decides() {
+fn the_first_matching_rule_decides() {
     let some = |name: &str| AccessRuleSettings {
         extension: vec![("pp_environment".to_owned(), "production".to_owned())],
         ..allow(name)
@@ -202,7 +203,7 @@ fn the_first_rule_whose_conditions_hold_decides() {
 }
 
 #[test]
-fn own_names_and_dotted_oids_are_conditions_too() {
+fn conditions_may_use_configured_extension_names_and_dotted_oids() {
     for name in ["site", OWN_OID] {
         let rules = settings(vec![AccessRuleSettings {
             extension: vec![(name.to_owned(), "north".to_owned())],
@@ -215,7 +216,7 @@ fn own_names_and_dotted_oids_are_conditions_too() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_allows_nothing_and_refuses_all() {
+fn an_unreadable_extension_matches_refuse_rules_but_not_allow_rules() {
     let unreadable = agent_with("web01", &[("pp_role", "a"), ("pp_role", "a")]);
     let condition = || vec![("pp_role".to_owned(), "b".to_owned())];
     let refusing = settings(vec![AccessRuleSettings {
@@ -232,7 +233,7 @@ fn a_value_that_cannot_be_read_allows_nothing_and_refuses_all() {
         refuse("rest"),
     ]);
     check(&allowing, FILE, &unreadable, "access-rule rest");
-    // Two conditions: that one of them cannot be read makes the other no less of one.
+    // With two conditions, an unreadable value in one does not satisfy the other.
     let both = settings(vec![AccessRuleSettings {
         extension: [condition(), vec![("pp_zone".to_owned(), "x".to_owned())]].concat(),
         ..refuse("both")
@@ -241,7 +242,7 @@ fn a_value_that_cannot_be_read_allows_nothing_and_refuses_all() {
 }
 
 #[test]
-fn only_what_a_verified_chain_says_meets_a_condition_on_a_certificate() {
+fn conditions_on_the_certificate_match_only_verified_clients() {
     let texts = |text: &str| vec![text.to_owned()];
     for rule in [
         AccessRuleSettings {
@@ -262,20 +263,20 @@ fn only_what_a_verified_chain_says_meets_a_condition_on_a_certificate() {
     let anyone = settings(vec![refuse("r")]);
     check(&anyone, ENROL, &anonymous(), "access-rule r");
     check(&anyone, STATUS, &anonymous(), "access-rule r");
-    // What they are refused for is said in the words that help.
+    // The client gets the more helpful reason, not the access rule.
     check(&anyone, FILE, &anonymous(), "no-certificate");
     check(&anyone, FILE, &refused(), "refused-certificate");
 }
 
 #[test]
-fn a_rule_opens_the_classes_that_it_names_to_those_it_is_about_and_no_others() {
+fn an_allow_rule_opens_its_classes_only_to_the_clients_it_matches() {
     let rules = settings(vec![AccessRuleSettings {
         class: vec![Class::CaAdministration, Class::OwnDocuments],
         extension: vec![("pp_cli_auth".to_owned(), "true".to_owned())],
         ..allow("admins")
     }]);
     let admin = agent_with("ops", &[("pp_cli_auth", "true")]);
-    for (request, who, expected) in [
+    for (request, client, expected) in [
         (SIGN, &admin, "passes"),
         (CATALOG, &admin, "passes"),
         (COMPILE, &admin, "class-closed"),
@@ -285,12 +286,12 @@ fn a_rule_opens_the_classes_that_it_names_to_those_it_is_about_and_no_others() {
         (CATALOG, &anonymous(), "no-certificate"),
         (SIGN, &refused(), "refused-certificate"),
     ] {
-        check(&rules, request, who, expected);
+        check(&rules, request, client, expected);
     }
 }
 
 #[test]
-fn no_rule_opens_what_is_never_passed_on_nor_renewal_nor_anything_to_a_stranger() {
+fn no_rule_opens_the_never_class_or_renewal_or_admits_unverified_clients() {
     let all = || AccessRuleSettings {
         class: Class::ALL.to_vec(),
         certname: vec!["*".to_owned()],
@@ -301,7 +302,7 @@ fn no_rule_opens_what_is_never_passed_on_nor_renewal_nor_anything_to_a_stranger(
         ..refuse("observing")
     };
     for rules in [settings(vec![all()]), settings(vec![observing, all()])] {
-        for (request, who, expected) in [
+        for (request, client, expected) in [
             ("GET /puppet-admin-api/v1/jruby-pool", agent("ops"), "never"),
             ("GET /metrics/v2", agent("ops"), "never"),
             (
@@ -314,13 +315,13 @@ fn no_rule_opens_what_is_never_passed_on_nor_renewal_nor_anything_to_a_stranger(
             (FILE, anonymous(), "no-certificate"),
             (FILE, refused(), "refused-certificate"),
         ] {
-            check(&rules, request, &who, expected);
+            check(&rules, request, &client, expected);
         }
     }
 }
 
 #[test]
-fn what_a_route_demands_holds_beside_a_rule_that_allows() {
+fn conditions_of_a_route_apply_in_addition_to_an_allow_rule() {
     let mut rules = settings(vec![AccessRuleSettings {
         class: vec![Class::OwnDocuments, Class::Services],
         certname: vec!["ops".to_owned(), "boss".to_owned()],
@@ -334,19 +335,19 @@ fn what_a_route_demands_holds_beside_a_rule_that_allows() {
         allow: vec!["ops".to_owned(), "web01".to_owned()],
         ..RouteSettings::default()
     }];
-    for (request, who, expected) in [
+    for (request, client, expected) in [
         (CATALOG, "ops", "passes"),
         (COMPILE, "ops", "passes"),
         (CATALOG, "boss", "not-allowed"),
         (COMPILE, "boss", "not-allowed"),
         (COMPILE, "web01", "class-closed"),
     ] {
-        check(&rules, request, &agent(who), expected);
+        check(&rules, request, &agent(client), expected);
     }
 }
 
 #[test]
-fn t16_a_documents_name_is_the_clients_own_however_the_path_is_written() {
+fn t16_agents_get_only_their_own_documents_whatever_the_spelling_of_the_path() {
     let rules = settings(vec![AccessRuleSettings {
         class: vec![Class::OwnDocuments],
         certname: vec!["deploy".to_owned()],
@@ -363,7 +364,7 @@ fn t16_a_documents_name_is_the_clients_own_however_the_path_is_written() {
                 format!("{method} /puppet/v3/{document}/{name}")
             };
             check(&rules, &request("web01"), &agent("web01"), "passes");
-            // A server stores the documents of another spelling as those of another node.
+            // A server stores documents under a different spelling as those of a different node.
             check(&rules, &request("WEB01"), &agent("web01"), "not-own");
             check(&rules, &request("Web01"), &agent("web01"), "not-own");
             check(&rules, &request("web02"), &agent("web01"), "not-own");
@@ -374,10 +375,10 @@ fn t16_a_documents_name_is_the_clients_own_however_the_path_is_written() {
                 &agent("web01"),
                 "not-own",
             );
-            // More segments than one name, or none: not the document of an agent.
+            // A path with more segments than one name, or without a name, is not a document of an agent.
             check(&rules, &request("web01/x"), &agent("web01"), "class-closed");
             check(&rules, &request(""), &agent("web01"), "class-closed");
-            // The layout of Puppet 3, which a server still reads.
+            // The layout of Puppet 3, which a server may still accept.
             let legacy = format!("GET /production/{document}/web01");
             check(&rules, &legacy, &agent("web01"), "class-closed");
             let legacy = format!("GET /puppet/{document}/web01");
@@ -399,7 +400,7 @@ fn t16_a_documents_name_is_the_clients_own_however_the_path_is_written() {
 }
 
 #[test]
-fn a_rule_that_observes_changes_nothing_and_tells_what_it_would_refuse() {
+fn an_observing_rule_changes_no_decision_and_reports_what_it_would_refuse() {
     let observing = |name: &str| AccessRuleSettings {
         observe: true,
         ..refuse(name)
@@ -412,19 +413,19 @@ fn a_rule_that_observes_changes_nothing_and_tells_what_it_would_refuse() {
     let rules = settings(vec![observing("one"), observing("two"), exceptions()]);
     check(&rules, FILE, &agent("web01"), "passes, observed by one");
     check(&rules, STATUS, &anonymous(), "passes, observed by one");
-    // Rules after it decide as they would without it, and guards hold.
+    // Later rules decide as if the observing rule did not exist, and the guards of the classes still apply.
     check(&rules, CATALOG, &agent("ops"), "passes, observed by one");
     check(&rules, CATALOG, &agent("web02"), "not-own");
     check(&rules, SIGN, &agent("web01"), "class-closed");
     let rules = settings(vec![observing("one"), refuse("two")]);
     check(&rules, FILE, &agent("web01"), "access-rule two");
-    // A rule that allows comes first: nothing would be refused.
+    // An earlier rule allows the request, so the observing rule would not refuse it.
     let rules = settings(vec![exceptions(), observing("one")]);
     check(&rules, CATALOG, &agent("ops"), "passes");
 }
 
 #[test]
-fn all_rules_observe_where_the_whole_does() {
+fn access_observe_puts_all_rules_into_observe_mode() {
     let rules = RoutingSettings {
         access_observe: true,
         ..settings(vec![

@@ -1,40 +1,40 @@
 //! The URL layout of Puppet 0.25 to 3: `/{environment}/{indirection}/{key}`, `/v2.0/environments`, and XML-RPC.
 //!
-//! With [`Layouts::ModernAndLegacy`] a path has the class of its modern equivalent, by the same functions. Without, the
-//! paths are guarded: a Puppet Server of version 2 to 6 serves them too.
+//! With [`Layouts::ModernAndLegacy`], a legacy path has the class of its modern equivalent; the same functions classify
+//! both. With [`Layouts::Modern`], legacy paths are guarded, because Puppet Server 2 to 6 serves them too.
 
 use http::Method;
 
-use super::{Document, Endpoint, Methods, Segments, brings_request, is_safe};
+use super::{Document, Endpoint, Methods, Segments, is_safe, may_carry_certificate_request};
 use crate::{CanonicalPath, Class};
 
 /// Which URL layouts are served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layouts {
-    /// That of Puppet 4 and later.
+    /// The layout of Puppet 4 and later.
     #[default]
     Modern,
-    /// That of Puppet 0.25 to 3 as well.
+    /// Also the layout of Puppet 0.25 to 3.
     ModernAndLegacy,
 }
 
 /// The URL layout of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// That of Puppet 4 and later, or of no Puppet server.
+    /// The layout of Puppet 4 and later, or a path that does not belong to a Puppet server.
     Modern,
-    /// That of Puppet 0.25 to 3.
+    /// The layout of Puppet 0.25 to 3.
     Legacy,
 }
 
-/// The modern path and query that ask for the same as a legacy path.
+/// The modern path and query that are equivalent to a legacy path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Equivalent {
     pub(crate) path: String,
     pub(crate) query: Option<String>,
 }
 
-/// The endpoint of a legacy path; none if the path is in no legacy layout.
+/// The endpoint of a legacy path. `None` if the path does not have a legacy layout.
 pub(super) fn endpoint<'a>(
     method: &Method,
     segments: &Segments<'a>,
@@ -48,7 +48,8 @@ pub(super) fn endpoint<'a>(
                 &segments.below("puppet-ca", "v1"),
             )),
             Some(Target::Compiler) => Some(super::compile(method, &segments.below("puppet", "v3"))),
-            // Like an unknown endpoint of `/puppet/v3`: an indirection is not open because a module added it.
+            // Treat it like an unknown endpoint of `/puppet/v3`. An indirection that a module adds must not be open by
+            // default.
             Some(Target::NoRow) => Some(Endpoint::of(Class::Services, Methods::ANY)),
             None => guarded(method, segments),
         },
@@ -59,7 +60,7 @@ pub(super) fn endpoint<'a>(
     })
 }
 
-/// Where a legacy path belongs.
+/// The part of the modern layout to which a legacy path corresponds.
 enum Target {
     Ca,
     Compiler,
@@ -86,16 +87,16 @@ fn target(segments: &Segments<'_>) -> Option<Target> {
     })
 }
 
-/// Without routes for them, legacy paths are guarded, nothing more. The environment may be any segment: Puppet Server
-/// requires only that it has no slash.
+/// Guards legacy paths that have no routes, and does not classify them further. The environment may be any segment,
+/// because Puppet Server only requires that it does not contain a slash.
 fn guarded<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> {
     let [first, indirection, key, ..] = segments.head;
     let keyed = segments.count >= 3;
-    // The body of an XML-RPC call names the service, `puppetca.getcert` among them.
+    // The body of an XML-RPC call names the service, for example `puppetca.getcert`.
     if first == XML_RPC || (keyed && is_named(indirection, CA)) {
         let requested = keyed
             && matches!(indirection, "certificate_request" | "certificate_requests")
-            && brings_request(method);
+            && may_carry_certificate_request(method);
         let exact = segments.count == 3 && is_environment(first);
         return Some(Endpoint {
             ca_write: !is_safe(method),
@@ -129,12 +130,12 @@ pub(crate) fn equivalent(path: &CanonicalPath<'_>, query: Option<&str>) -> Optio
     Some(Equivalent { path, query })
 }
 
-/// Whether no server reads another environment from the query of a legacy path than from the path itself. Rack and
-/// Mongrel split a query at `;` too, so both separators count here.
+/// Whether every server reads the same environment from the query of a legacy path as from the path itself. Rack and
+/// Mongrel also split a query at `;`, so this treats both `&` and `;` as separators.
 pub(crate) fn environment_agrees(path: &CanonicalPath<'_>, query: Option<&str>) -> bool {
     let environment = Segments::of(path.as_str()).head[0];
     let agrees = |pair: &str| match pair.split_once('=') {
-        // An array or a hash of Rack has no such value.
+        // In Rack, a name with brackets is an array or a hash, not a plain value.
         Some((name, value)) => value == environment && !name.contains(['[', '%']),
         None => false,
     };
@@ -149,8 +150,8 @@ fn pairs(query: Option<&str>) -> impl Iterator<Item = &str> {
     pairs.filter(|pair| !pair.is_empty())
 }
 
-/// Whether a server could take the pair for the parameter `environment`: however its name is escaped, and as the array or
-/// hash that Rack makes of `environment[]` and `environment[x]`.
+/// Whether a server could read the pair as the parameter `environment`. The name may be escaped, and it may be
+/// `environment[]` or `environment[x]`, from which Rack makes an array or a hash.
 fn names_environment(pair: &str) -> bool {
     let name = pair.split_once('=').map_or(pair, |(name, _)| name);
     let decoded = crate::parameters::decoded(name);
@@ -158,7 +159,7 @@ fn names_environment(pair: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"["))
 }
 
-/// What Puppet 0.25 to 3 take for an environment.
+/// Whether Puppet 0.25 to 3 read the segment as the name of an environment.
 fn is_environment(segment: &str) -> bool {
     is_word(segment) && segment != XML_RPC
 }
@@ -168,21 +169,21 @@ fn is_word(segment: &str) -> bool {
     !segment.is_empty() && segment.bytes().all(is_word)
 }
 
-/// Whether a segment is one of these names, or what Puppet 0.25 to 3 take for the plural of one: they cut `_search`, `es`
-/// or `s` off.
+/// Whether a segment is one of these names or its plural. To get the singular, Puppet 0.25 to 3 remove `_search`, `es`
+/// or `s` from the end.
 fn is_named(segment: &str, names: &[&str]) -> bool {
     let singular = |suffix| segment.strip_suffix(suffix);
     let cut = PLURALS.iter().filter_map(singular);
     cut.chain([segment]).any(|name| names.contains(&name))
 }
 
-/// The path of XML-RPC, of Puppet before 0.25: the body names the service, so it stays closed.
+/// The path of XML-RPC in Puppet before 0.25. It stays closed, because the service is named in the body.
 const XML_RPC: &str = "RPC2";
 
 const PLURALS: [&str; 3] = ["_search", "es", "s"];
 
-/// First segments that other services have in the modern layout; no environment can have such a name. `puppet-ca`,
-/// `puppet/v3`, `status` and the like have their classes before a legacy path is considered.
+/// First segments that belong to other services in the modern layout. They are not treated as environments. `puppet-ca`,
+/// `puppet/v3`, `status` and similar paths are classified before legacy paths are considered.
 const RESERVED: &[&str] = &["packages", "pcp", "pcp2"];
 
 const CA: &[&str] = &[
@@ -193,7 +194,7 @@ const CA: &[&str] = &[
     "key",
 ];
 
-/// Those with a row in the table of legacy routes.
+/// Indirections with a row in the table of legacy routes.
 const COMPILER_ROWS: &[&str] = &[
     "catalog",
     "node",
