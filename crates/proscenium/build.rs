@@ -1,5 +1,5 @@
-//! Records what the program is built from: the commit, the compiler and the TLS library. Neither the time nor the
-//! machine is recorded, so that the same sources give the same program.
+//! Records what the program is built from: the commit, the compiler and the TLS library. It records neither the time
+//! nor the machine, so that the same sources give the same program.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -8,7 +8,7 @@
 
 use std::{env, fs, path::Path, process::Command};
 
-/// What the program is built from, by its path from the root. A change that is not committed marks the commit.
+/// The sources of the program, by their path from the root. An uncommitted change in them marks the commit as dirty.
 const SOURCES: &[&str] = &[
     "Cargo.toml",
     "Cargo.lock",
@@ -26,7 +26,7 @@ fn main() {
     println!("cargo::rerun-if-changed={}", lock.display());
     println!("cargo::rerun-if-env-changed=PROSCENIUM_COMMIT");
     let commit = env::var("PROSCENIUM_COMMIT").ok().or_else(|| {
-        // Only a release asks git: each commit would build the program and its tests again.
+        // Only a release build asks git. Otherwise every commit would rebuild the program and its tests.
         let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
         is_release.then(|| watched_commit(root)).flatten()
     });
@@ -42,21 +42,21 @@ fn record(name: &str, value: Option<String>) {
     println!("cargo::rustc-env={name}={value}");
 }
 
-/// The commit, which cargo looks up again after a change of the sources or of what is checked out.
+/// The commit. Cargo runs this script again after a change of the sources or of the checked-out commit.
 fn watched_commit(root: &Path) -> Option<String> {
     let sources = SOURCES.iter().map(|source| root.join(source));
     let head = ["HEAD", "logs/HEAD"].map(|name| git(root, &["rev-parse", "--git-path", name]));
     let head = head.into_iter().flatten().map(|path| root.join(path));
-    // A watched file that does not exist counts as changed at every build.
+    // Cargo treats a watched file that does not exist as changed in every build.
     for path in sources.chain(head).filter(|path| path.exists()) {
         println!("cargo::rerun-if-changed={}", path.display());
     }
     commit(root)
 }
 
-/// The commit of the sources, marked if they differ from it; none outside a repository of their own.
+/// The commit of the sources, marked if they differ from it; `None` outside a repository of this project.
 fn commit(root: &Path) -> Option<String> {
-    // Sources unpacked inside another repository are not of its commit.
+    // Sources that are unpacked inside another repository do not belong to its commit.
     if !git(root, &["rev-parse", "--show-cdup"])?.is_empty() {
         return None;
     }
@@ -73,13 +73,13 @@ fn git(root: &Path, arguments: &[&str]) -> Option<String> {
     output(git.arg("-C").arg(root).args(arguments))
 }
 
-/// As `1.95.0 (59807616e 2026-04-14)`.
+/// The version of the compiler, for example `1.95.0 (59807616e 2026-04-14)`.
 fn rustc() -> Option<String> {
     let version = output(Command::new(env::var_os("RUSTC")?).arg("--version"))?;
     Some(version.trim_start_matches("rustc ").to_owned())
 }
 
-/// The library that terminates TLS and the one that it computes with, as `Cargo.lock` holds them.
+/// The TLS library and its cryptography library, in the versions of `Cargo.lock`.
 fn tls(lock: &str) -> Option<String> {
     let locked = |name: &str| {
         let (_, rest) = lock.split_once(&format!("name = \"{name}\"\nversion = \""))?;

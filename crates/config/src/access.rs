@@ -13,7 +13,7 @@ use crate::{
     section::{Section, repeated_names},
 };
 
-/// The rules with their tables; what only a look at the file can tell has been reported.
+/// Builds the rules of `[[access]]`, and reports their problems. The schema check has already reported invalid values.
 pub(crate) fn build<'d>(
     root: &Section<'d>,
     config: &Config,
@@ -40,7 +40,7 @@ pub(crate) fn build<'d>(
             Some((section, rule))
         })
         .unzip();
-    // A condition with an error in it is missing here, and its rule would look as if it matched every client.
+    // A condition with an error is missing from the rule, so the rule would seem to match every client.
     if !has_errors(problems) {
         never_asked(config, &sections, &rules, problems);
     }
@@ -52,8 +52,8 @@ pub(crate) fn has_errors(problems: &[Problem]) -> bool {
     problems.any(|problem| problem.severity == ProblemSeverity::Error)
 }
 
-/// The first rule that holds decides: one behind another that holds whenever it would is a slip, and a rule that refuses
-/// and never does is taken for a guard.
+/// The first rule that matches decides. A rule that no request can reach is a mistake, and if it refuses, operators
+/// take it for protection.
 fn never_asked(
     config: &Config,
     sections: &[Section<'_>],
@@ -78,13 +78,15 @@ fn never_asked(
     }
 }
 
-/// Whether `earlier` holds for every request for which `later` does. Networks and names within others are not looked for.
+/// Whether `earlier` matches every request that `later` matches. Networks, and names covered by other names, are not
+/// compared.
 fn holds_wherever(
     earlier: &AccessRuleSettings,
     later: &AccessRuleSettings,
     own: &[(String, String)],
 ) -> bool {
-    // What cannot be read for certain meets a rule that refuses, and none that allows.
+    // If the proxy cannot read an extension with certainty, a rule that refuses matches and a rule that allows does
+    // not.
     let reads_alike = earlier.extension.is_empty()
         || earlier.action == RuleAction::Refuse
         || later.action == RuleAction::Allow;
@@ -105,18 +107,18 @@ fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {
     is_complete.then_some(rule)
 }
 
-/// Whether `earlier` matches whatever `later` matches. An empty list has no condition and matches everything.
+/// Whether `earlier` matches every value that `later` matches. An empty list has no condition and matches everything.
 pub(crate) fn within<T: PartialEq>(later: &[T], earlier: &[T]) -> bool {
     earlier.is_empty() || (!later.is_empty() && later.iter().all(|one| earlier.contains(one)))
 }
 
-/// The same of certnames, where `*` is everybody who has one.
+/// The same for certnames, where `*` matches every client that has a certname.
 pub(crate) fn names_within(later: &[String], earlier: &[String]) -> bool {
     let any_name = earlier.iter().any(|name| name == "*") && !later.is_empty();
     any_name || within(later, earlier)
 }
 
-/// Whether the extensions of `earlier` match wherever those of `later` do.
+/// Whether the extensions of `earlier` match every client that those of `later` match.
 pub(crate) fn extensions_within(
     later: &[(String, String)],
     earlier: &[(String, String)],
@@ -130,7 +132,7 @@ pub(crate) fn extensions_within(
     })
 }
 
-/// A list or a table without an element would hold for every client.
+/// An empty list or table would match every client.
 fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
     for key in [
         Access::certname,

@@ -9,7 +9,7 @@ use crate::{
     values::word,
 };
 
-/// Access logs at once: each has a thread, and a record is formatted for each.
+/// Maximum number of access logs. Each log has a thread, and each record is formatted once per log.
 const LOGS_MAX: usize = 8;
 
 pub(crate) fn read(root: &Section<'_>, config: &mut Config, problems: &mut Vec<Problem>) {
@@ -58,7 +58,7 @@ fn access_log(section: &Section<'_>) -> AccessLog {
     log
 }
 
-/// Sets the facility that the file names, of a daemon that has one.
+/// Sets the syslog facility from the file. The journal has no facility.
 pub(crate) fn set_facility(
     daemon: &mut telemetry::DaemonSettings,
     written: Option<telemetry::Facility>,

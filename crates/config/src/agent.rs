@@ -11,21 +11,21 @@ use crate::{
     section::Section,
 };
 
-/// The agent's files, as far as they are known.
+/// The agent's files that were found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agent {
     pub(crate) ssldir: Option<PathBuf>,
     pub(crate) certname: Option<String>,
     /// Whether `ssldir` is a directory.
     exists: bool,
-    /// Names that have a certificate and a key there.
+    /// Names that have a certificate and a key in `ssldir`.
     candidates: Vec<String>,
-    /// The account that has to read the key.
+    /// The account that must be able to read the key.
     user: String,
 }
 
 impl Agent {
-    /// Command line before file before machine.
+    /// The command line overrides the file, and the file overrides what is found on the machine.
     pub(crate) fn find(
         root: &Section<'_>,
         overrides: &Overrides,
@@ -80,7 +80,7 @@ impl Agent {
         Some(self.ssldir.as_ref()?.join("crl.pem"))
     }
 
-    /// What to say when something should come from an agent and there is none.
+    /// The problem to report if a setting defaults to the agent's files and there is no agent.
     pub(crate) fn missing(&self) -> Problem {
         match self.ssldir {
             None => Problem::error("ssldir", "this machine has no Puppet agent's ssldir")
@@ -92,7 +92,7 @@ impl Agent {
         }
     }
 
-    /// What to say when the agent has no certificate of that name.
+    /// The problem to report if the agent has no certificate of that name.
     pub(crate) fn without_certificate(&self, credential: &CredentialFiles) -> Problem {
         let certname = self.certname.as_deref().unwrap_or_default();
         if let Some(ssldir) = self.ssldir.as_ref().filter(|_| !self.exists) {
@@ -137,7 +137,7 @@ impl Agent {
         &self.user
     }
 
-    /// How to restore files that the agent fetches by itself.
+    /// How to restore files that the agent fetches itself.
     pub(crate) fn fetch_again(&self) -> String {
         format!(
             "an agent fetches it again if it is missing: run `{}`",

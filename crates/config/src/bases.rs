@@ -1,4 +1,4 @@
-//! The value of every field that a file may leave out: each crate's own defaults, in one configuration.
+//! The default of every field that a file may leave out, from each crate's own defaults.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::{
     environment::Environment,
 };
 
-/// A configuration of nothing but defaults; listeners, pools and materials are missing.
+/// A configuration that has only defaults. Listeners, pools and materials are missing.
 impl Base for Config {
     fn base() -> Self {
         Self {
             ssldir: None,
             certname: None,
-            // As many as there are cores, which the machine says.
+            // The default is the number of cores, which the machine provides.
             workers: 0,
             drain_grace: Duration::from_secs(60),
             listeners: Vec::new(),
@@ -100,7 +100,7 @@ impl Base for PoolConfig {
 }
 
 impl PoolConfig {
-    /// A pool that says nothing itself.
+    /// A pool that overrides no setting.
     pub(crate) fn new(name: &str, above: &Config) -> Self {
         Self {
             pool: balancing::settings::PoolSettings::new(name),

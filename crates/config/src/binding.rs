@@ -23,16 +23,16 @@ pub(crate) trait Base {
     fn base() -> Self;
 }
 
-/// For tables whose keys are read by code of their own.
+/// For tables whose keys are read by hand-written code.
 impl Base for () {
     fn base() -> Self {}
 }
 
-/// Declares tables: each key with its documentation, its kind, the field that it sets, and what applies without it.
+/// Declares tables: each key with its documentation, its kind, the field that it sets, and its default.
 ///
-/// `key: kind => field;` binds a key to a field; the default is the field's value in [`Base::base`]. `, required` says
-/// that the table is incomplete without the key, `, else "words"` describes a default that depends on something else,
-/// `, default value` gives the default of a key that no field is bound to. A key without a field is read by code.
+/// `key: kind => field;` binds a key to a field; the default is the field's value in [`Base::base`]. `, required` marks
+/// a key that the table must have. `, else "words"` describes a default that depends on another setting. `, default
+/// value` gives the default of a key that is not bound to a field; hand-written code reads such a key.
 macro_rules! settings {
     ($(
         $(#[doc = $table_doc:literal])*

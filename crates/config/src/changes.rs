@@ -15,27 +15,27 @@ use crate::{
 /// A setting that differs, as the report of a reload names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SettingChange {
-    /// The key path, as `upstream.keepalive`; of a list of tables the path of the list; of a named table that was added
-    /// or removed the path of the table.
+    /// The key path, for example `upstream.keepalive`. For a list of tables, the path of the list. For a named table
+    /// that was added or removed, the path of the table.
     pub key: String,
     /// What happened to it.
     pub kind: ChangeKind,
 }
 
-/// What happened to a setting.
+/// How a setting changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
-    /// It has another value.
+    /// The value changed.
     Changed,
-    /// It has another value, which applies after a restart of the process.
+    /// The value changed, and the new value applies after a restart of the process.
     NeedsRestart,
-    /// A listener or a pool that was not there before.
+    /// A listener or a pool was added.
     Added,
-    /// A listener or a pool that is not there any more.
+    /// A listener or a pool was removed.
     Removed,
 }
 
-/// Keys that a running process does not apply.
+/// Keys that a running process cannot apply.
 const NEED_RESTART: [(&Table, &Key); 4] = [
     (Root::TABLE, Root::workers),
     (AccessLog::TABLE, AccessLog::queue_max),
@@ -44,7 +44,7 @@ const NEED_RESTART: [(&Table, &Key); 4] = [
 ];
 
 impl Config {
-    /// The settings that have another value in `new`, by key path. Pools name only what they set themselves.
+    /// The settings whose values differ in `new`, by key path. Pools name only the settings that they set themselves.
     ///
     /// Both configurations are compared as `config show --defaults` prints them, so that no setting can be forgotten.
     #[must_use]
@@ -115,7 +115,8 @@ fn named_tables(config: &Config) -> BTreeSet<String> {
         .collect()
 }
 
-/// A list of tables is named as a whole: its elements have no names, and one that is inserted moves the others.
+/// A change in a list of tables is reported for the whole list: the elements have no names, and inserting one renumbers
+/// the others.
 fn changed(path: &str, key: &'static str) -> SettingChange {
     if let Some((list, _)) = path.split_once('[') {
         return SettingChange {

@@ -1,6 +1,6 @@
-//! "Did you mean": the known word that a mistaken one is closest to.
+//! "Did you mean": the known word closest to a misspelled one.
 
-/// The closest of the known words, if one is close at all.
+/// The closest of the known words, if one is close enough.
 pub(crate) fn closest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let plain = |word: &str| word.to_lowercase().replace('_', "-");
     let word = plain(word);

@@ -1,13 +1,14 @@
-//! The validated whole: every crate's settings, and the names of the materials they need.
+//! The validated configuration: every crate's settings, and the names of the materials that they need.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use crate::schema::join;
 
-/// A configuration that has no errors. Equal values serve alike: a reload to an equal one changes nothing.
+/// A configuration without errors. Equal values behave the same: a reload to an equal configuration changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The Puppet agent's ssldir that unnamed materials come from; none where every material is named.
+    /// The Puppet agent's ssldir, from which materials that the file does not name are loaded; `None` if the file names
+    /// every material.
     pub ssldir: Option<PathBuf>,
     /// The certname whose certificate in `ssldir` is used.
     pub certname: Option<String>,
@@ -17,21 +18,21 @@ pub struct Config {
     pub drain_grace: Duration,
     /// Listeners, in the order of the file; at least one.
     pub listeners: Vec<listener::settings::ListenerSettings>,
-    /// Credentials shown to clients, at least one.
+    /// Credentials that clients see, at least one.
     pub certificates: Vec<CredentialFiles>,
-    /// Those of listeners that have their own, by the listener's name.
+    /// Credentials of listeners that have their own, by the listener's name.
     pub listener_certificates: BTreeMap<String, Vec<CredentialFiles>>,
     /// How long after its full handshake a client may resume a session.
     pub session_lifetime: Duration,
-    /// Whose certificates are believed.
+    /// The CAs, CRLs and policies by which clients are verified.
     pub trust: Trust,
     /// How changes of materials on disk are noticed.
     pub materials: MaterialWatching,
     /// How a subject becomes an identity.
     pub identity: identity::settings::IdentitySettings,
-    /// What `[identity]` says of the trusted headers; each pool holds its own result.
+    /// The header format in `[identity]`; each pool has its own result.
     pub form: identity::HeaderForm,
-    /// What `[upstream]` says; each pool holds its own result.
+    /// The settings in `[upstream]`; each pool has its own result.
     pub upstream: upstream::settings::UpstreamSettings,
     /// How names of members are resolved.
     pub dns: discovery::settings::DnsSettings,
@@ -43,24 +44,24 @@ pub struct Config {
     pub routes: routing::settings::RoutingSettings,
     /// Which certificate requests are passed on.
     pub csr: pki::CsrSettings,
-    /// What of the CA is for clients without a verified certificate.
+    /// The CA requests that are allowed without a verified certificate.
     pub ca: proxy::CaSettings,
     /// Limits of an exchange.
     pub exchange: proxy::settings::ProxySettings,
-    /// Where records go, and in which form.
+    /// Where access records are written, and in which format.
     pub access_log: AccessLog,
-    /// The other access logs, where there are several.
+    /// The other access logs, if there are several.
     pub other_access_logs: Vec<AccessLog>,
-    /// Where events go.
+    /// Where events are written.
     pub events: EventOutput,
     /// The control plane's socket.
     pub admin: admin::settings::AdminSettings,
-    /// Directory of what outlasts a restart.
+    /// Directory of the state that survives a restart.
     pub state_directory: PathBuf,
 }
 
 impl Config {
-    /// The credentials of a listener with the key path of each: its own, else those of `[tls]`.
+    /// The credentials of a listener, with the key path of each: its own, or those of `[tls]`.
     pub fn certificates_of(
         &self,
         listener: &str,
@@ -101,49 +102,49 @@ pub struct CredentialFiles {
 /// `[trust]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// Policy.
+    /// Verification policy.
     pub settings: pki::settings::TrustSettings,
     /// CA bundles: files or directories.
     pub ca: Vec<PathBuf>,
-    /// Revocation lists: files or directories; empty only where `unchecked` says so.
+    /// CRLs: files or directories; empty only if `unchecked` allows it.
     pub crl: Vec<PathBuf>,
-    /// Whether a list is the agent's own copy, which nothing refreshes while no agent runs.
+    /// Whether a CRL is the agent's copy, which is not refreshed while no agent runs.
     pub crl_is_agents_copy: bool,
-    /// Most connections of revoked clients closed in one second after a change of trust.
+    /// Maximum number of connections of revoked clients that are closed in one second after a change of trust.
     pub revoked_close_rate: u32,
-    /// How lists are fetched from the CA; none: they are not.
+    /// How CRLs are fetched from the CA; `None` if they are not fetched.
     pub fetch: Option<Fetch>,
 }
 
 /// `[trust.fetch]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Longest time between two fetches.
+    /// Maximum time between two fetches.
     pub interval: Duration,
-    /// Most time by which it is cut short at random, and never by more than half.
+    /// Maximum random reduction of the interval; never more than half of it.
     pub jitter: Duration,
     /// Time for one fetch from one member.
     pub timeout: Duration,
-    /// Time after which a list is asked for whole although nothing seems to have changed.
+    /// Time after which a CRL is fetched in full even if it seems unchanged.
     pub full_interval: Duration,
-    /// Most bytes of an answer.
+    /// Maximum size of a response, in bytes.
     pub body_bytes_max: u64,
 }
 
 /// `[materials]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaterialWatching {
-    /// Who notices.
+    /// How changes are detected.
     pub watch: ChangeDetection,
-    /// Time between two looks.
+    /// Time between two periodic checks.
     pub interval: Duration,
-    /// Time that changed files have to stand still before they are read.
+    /// How long changed files must stay unchanged before they are read.
     pub settle: Duration,
-    /// Most time that a change is waited for.
+    /// Maximum time to wait until changed files stay unchanged.
     pub settle_max: Duration,
 }
 
-/// Who notices that a material has changed.
+/// How a change of a material is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeDetection {
     /// The kernel notifies the proxy, and a periodic check finds changes that the kernel cannot report.
@@ -154,18 +155,18 @@ pub enum ChangeDetection {
     Off,
 }
 
-/// `[pools.NAME]`, each part for the crate that obeys it.
+/// `[pools.NAME]`, with each part in the type of the crate that uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Name, members, algorithm, check.
+    /// Name, members, algorithm and health check.
     pub pool: balancing::settings::PoolSettings,
-    /// Connections to members; `[upstream]` where the pool says nothing.
+    /// Connections to members; from `[upstream]` if the pool does not override it.
     pub upstream: upstream::settings::UpstreamSettings,
-    /// What a request looks like.
+    /// How requests to this pool are handled.
     pub rules: proxy::settings::PoolRules,
-    /// Materials for TLS to members; none for `scheme = "http"`.
+    /// Materials for TLS to members; `None` for `scheme = "http"`.
     pub tls: Option<MemberTls>,
-    /// Names that targets of SRV records may have.
+    /// Host names that targets of SRV records may have.
     pub server_names: Vec<String>,
 }
 
@@ -176,18 +177,18 @@ pub struct MemberTls {
     pub credential: CredentialFiles,
     /// CA bundles that members' certificates are verified against.
     pub ca: Vec<PathBuf>,
-    /// Revocation lists for members' certificates.
+    /// CRLs that members' certificates are verified against.
     pub crl: Vec<PathBuf>,
-    /// Whether a certificate without any subjectAltName is good for its CN.
+    /// Whether a certificate without a subjectAltName is valid for the name in its CN.
     pub name_from_cn: bool,
 }
 
 /// `[access_log]`, or one of several `[[access_log]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
-    /// Where lines go.
+    /// Where records are written.
     pub output: AccessLogOutput,
-    /// Form and queue.
+    /// Format and queue.
     pub settings: telemetry::settings::AccessLogSettings,
 }
 
@@ -200,12 +201,12 @@ pub enum EventOutput {
     Daemon(telemetry::DaemonSettings),
 }
 
-/// Where lines go.
+/// Where access records are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogOutput {
     /// Standard output.
     Stdout,
-    /// A file, opened for appending and again on each reload.
+    /// A file, opened for appending and reopened on each reload.
     File(PathBuf),
     /// A log daemon of this machine.
     Daemon(telemetry::DaemonSettings),

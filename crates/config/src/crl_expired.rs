@@ -7,7 +7,7 @@ use pki::settings::CrlExpired;
 use crate::quantity::{duration, show_duration};
 
 const GRACE_MIN: Duration = Duration::from_secs(1);
-/// Puppet's CRLs are valid for five years; a grace as long as that is a mistake of the unit.
+/// Puppet's CRLs are valid for five years. A grace period longer than a year is probably a mistake in the unit.
 const GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 pub(crate) fn parse(text: &str) -> Option<CrlExpired> {

@@ -1,4 +1,4 @@
-//! A configuration whose text is parsed and checked, and whose materials are not read yet.
+//! A configuration that is parsed and checked, and whose materials are not read yet.
 
 use std::{path::PathBuf, time::SystemTime};
 
@@ -22,7 +22,7 @@ use crate::{
     values::word,
 };
 
-/// A configuration whose text is parsed and checked.
+/// A configuration that is parsed and checked. Its materials are not read yet.
 #[derive(Clone, Debug)]
 pub struct Draft {
     pub(crate) source: ConfigSource,
@@ -31,12 +31,12 @@ pub struct Draft {
     pub(crate) credentials: Vec<Named>,
     pub(crate) agent: Agent,
     pub(crate) now: Option<SystemTime>,
-    /// Complete only if there is no error.
+    /// Complete only if the report has no error.
     pub(crate) config: Option<Config>,
 }
 
 impl Draft {
-    /// Parses a text, checks it against the schema, and then checks that its parts agree.
+    /// Parses a file, checks it against the schema, and then checks that its settings are consistent.
     #[must_use]
     pub fn read(
         source: &ConfigSource,
@@ -70,23 +70,23 @@ impl Draft {
         draft
     }
 
-    /// The materials that the text names, each path once.
+    /// The materials that the file names, each path once.
     #[must_use]
     pub fn wanted(&self) -> &[MaterialName] {
         &self.wanted
     }
 
-    /// Reads the materials that the text names and validates them.
+    /// Reads the materials that the file names and validates them.
     ///
     /// # Errors
-    /// Everything wrong with text and materials.
+    /// The report of all problems of the file and its materials.
     pub fn load(self, files: &dyn MaterialReader) -> Result<LoadedConfig, ConfigReport> {
         let read = |wanted: &MaterialName| (wanted.path.clone(), files.read(wanted));
         let materials = self.wanted.iter().map(read).collect();
         self.finish(materials)
     }
 
-    /// The same text at another time.
+    /// The same draft with another time.
     #[must_use]
     pub fn at(&self, now: SystemTime) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Draft {
     /// Validates the materials.
     ///
     /// # Errors
-    /// Everything wrong with text and materials.
+    /// The report of all problems of the file and its materials.
     pub fn finish(mut self, materials: Materials) -> Result<LoadedConfig, ConfigReport> {
         self.validate(&materials);
         let config = self.config.take();
@@ -116,13 +116,13 @@ impl Draft {
         }
     }
 
-    /// The problems of the text alone.
+    /// The problems found without reading materials.
     #[must_use]
     pub fn into_report(self) -> ConfigReport {
         ConfigReport::new(&self.source, self.problems)
     }
 
-    /// Builds the settings of every crate. Parts with errors are left out: with an error, the configuration is not used.
+    /// Builds the settings of every crate. Settings with errors are left out: a configuration with errors is not used.
     fn build(&mut self, root: &Section<'_>, environment: &Environment) {
         let mut problems = std::mem::take(&mut self.problems);
         let mut naming = Naming {
@@ -236,7 +236,7 @@ fn trust_problems(
     problems
 }
 
-/// Key path of the setting that a problem of `[trust]`'s materials is about.
+/// Key path of the `[trust]` setting that a problem belongs to.
 #[must_use]
 pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
     match problem.is_about_crls() {
@@ -245,7 +245,7 @@ pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
     }
 }
 
-/// Reads the tables of the top level into `config`, each by the keys that it declares.
+/// Reads the top-level tables into `config`, each by the keys that it declares.
 fn read_tables(root: &Section<'_>, config: &mut Config) {
     Root::read(root, config);
     keys::Tls::read(&root.table(Root::tls), config);

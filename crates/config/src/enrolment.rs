@@ -1,4 +1,4 @@
-//! `[csr]` and `[ca]`: what agents, and clients without a verified certificate, may ask of the CA.
+//! `[csr]` and `[ca]`: which CA requests are allowed, from agents and from clients without a verified certificate.
 
 use pki::{CsrAllow, CsrRule, CsrSettings};
 use routing::Class;
@@ -12,7 +12,7 @@ use crate::{
     section::Section,
 };
 
-/// The rules of `[csr]` that are lifted, and what is wrong with that table.
+/// The rules of `[csr]` that are lifted. Reports problems of that table.
 pub(crate) fn lifted_rules(
     root: &Section<'_>,
     csr: &CsrSettings,
@@ -31,7 +31,7 @@ pub(crate) fn lifted_rules(
     tables.iter().map(|allow| lifted(allow, problems)).collect()
 }
 
-/// What is answered with has to come from somewhere.
+/// The proxy can answer CA requests from its copies only if it fetches them.
 pub(crate) fn check_edge(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
     let section = root.table(Root::ca);
     if !config.ca.edge_answers {
@@ -48,7 +48,7 @@ pub(crate) fn check_edge(root: &Section<'_>, config: &Config, problems: &mut Vec
     }
 }
 
-/// What has to hold of every pool that renewals go to.
+/// Checks every pool that receives certificate renewals.
 pub(crate) fn check_renewal(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
     if !config.ca.renewal {
         return;
@@ -65,7 +65,7 @@ pub(crate) fn check_renewal(root: &Section<'_>, config: &Config, problems: &mut 
     }
 }
 
-/// Whether renewals go to a pool of this name.
+/// Whether this pool receives certificate renewals.
 fn renews(config: &Config, pool: &str) -> bool {
     let opens = |route: &routing::RouteSettings| {
         route.pool == pool && route.classes.contains(&Class::Renewal) && !route.unguarded

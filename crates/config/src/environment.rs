@@ -1,8 +1,8 @@
-//! What the command line and the machine provide beside the file.
+//! Settings from the command line and facts about the machine.
 
 use std::{path::PathBuf, time::SystemTime};
 
-/// What the command line says over the file.
+/// Settings on the command line, which override the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `--ssldir`.
@@ -11,27 +11,27 @@ pub struct Overrides {
     pub certname: Option<String>,
 }
 
-/// What the machine says where file and command line are silent.
+/// Facts about the machine, used for settings that the file and the command line leave out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// Those of [`Environment::SSLDIRS`] that exist, in that order.
+    /// The directories of [`Environment::SSLDIRS`] that exist, in that order.
     pub ssldirs: Vec<PathBuf>,
-    /// The machine's full name.
+    /// The fully qualified name of the machine.
     pub hostname: Option<String>,
-    /// Cores this process may use: the default of `workers`.
+    /// Number of cores that this process may use: the default of `workers`.
     pub cores: usize,
-    /// The account this process runs as, for the commands in reports.
+    /// The account of this process, for the commands in reports.
     pub user: String,
-    /// The directory that a service manager has made for what outlasts a restart.
+    /// The state directory that the service manager created.
     pub state_directory: Option<PathBuf>,
-    /// The time, for the age of the agent's own CRL.
+    /// The current time, for the age of the agent's CRL.
     pub now: Option<SystemTime>,
 }
 
 impl Environment {
-    /// Where a Puppet agent keeps its certificates: Puppet's own packages, then Debian's.
+    /// Where a Puppet agent stores its certificates: with Puppet's own packages, then with Debian's.
     pub const SSLDIRS: [&str; 2] = ["/etc/puppetlabs/puppet/ssl", "/var/lib/puppet/ssl"];
-    /// Where what outlasts a restart is stored by default.
+    /// Default directory of the state that survives a restart.
     pub const STATE_DIRECTORY: &str = "/var/lib/proscenium";
 }
 

@@ -1,4 +1,4 @@
-//! The examination of a parsed file against the schema: unknown keys, wrong shapes, values out of range; all of them.
+//! Checks a parsed file against the schema and reports every unknown key, wrong type and value out of range.
 
 use std::ops::Range;
 
@@ -16,11 +16,11 @@ use crate::{
     values::integer,
 };
 
-/// What could be read of a text, and every fault of its syntax.
+/// The readable part of a file, and every syntax error.
 pub(crate) struct Parsed<'t> {
     pub(crate) table: Spanned<DeTable<'t>>,
     pub(crate) faults: Vec<Problem>,
-    /// Whether a list without an end has swallowed the rest of the text.
+    /// Whether an unclosed list has swallowed the rest of the file.
     list_is_open: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Parsed<'_> {
         .map(|error| fault_of_syntax(text, error))
         .collect();
     faults.sort_by_key(|problem| problem.place.as_ref().map(|place| place.span.start));
-    // After its first fault a line reads as nonsense; more about it would only mislead.
+    // After the first syntax error in a line, further errors in that line are usually misleading.
     faults.dedup_by_key(|problem| problem.place.as_ref().map(|place| place.line));
     let swallowed = faults
         .iter()
@@ -66,7 +66,7 @@ fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
         .and_then(|rest| rest.lines().next())
         .unwrap_or_default();
     let (message, expected) = match error.message().split_once(", expected ") {
-        // The parser takes what is not there for a text without its quotes.
+        // The parser reports a missing value as a string without quotes.
         Some(("string values must be quoted", _)) if rest_of_line.trim().is_empty() => {
             ("no value", None)
         }
@@ -74,7 +74,7 @@ fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
             "a string without quotes",
             Some("a value: a string needs quotes"),
         ),
-        // A name, an address or a duration without its quotes.
+        // A name, an address or a duration without quotes.
         Some((message, _)) if message.starts_with("invalid") => {
             (message, Some("a value: a string needs quotes"))
         }
@@ -86,10 +86,10 @@ fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
     problem.at(text, span)
 }
 
-/// Holds a parsed file against the schema.
+/// Checks a parsed file against the schema.
 pub(crate) struct Examination<'t> {
     text: &'t str,
-    /// Whether the syntax had faults: then nothing is said about what is missing.
+    /// Whether the file has syntax errors. If so, missing keys are not reported.
     broken: bool,
     problems: Vec<Problem>,
 }
@@ -258,8 +258,9 @@ impl<'t> Examination<'t> {
     }
 }
 
-/// Whether a value is valid for its shape; of a list or table, whether it is one: invalid elements are left out. A string
-/// in place of a list has been reported, and reads as a list of one, so that nothing is said to be missing.
+/// Whether a value is valid for its shape. A list or table only needs the right type: invalid elements are left out. A
+/// string in place of a list is already reported as an error. It is read as a list of one, so that the setting is not
+/// also reported as missing.
 pub(crate) fn fits(value: &DeValue<'_>, shape: &Shape) -> bool {
     match (shape, value) {
         (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => {
@@ -272,7 +273,7 @@ pub(crate) fn fits(value: &DeValue<'_>, shape: &Shape) -> bool {
     }
 }
 
-/// What is wrong with a value that has no parts.
+/// Checks a value that is neither a list nor a table.
 fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
     let wrong = |message: String| Some(Problem::error(path, message).expected(shape.expected()));
     let wrong_type = || wrong(format!("{} is the wrong type", with_article(value)));
@@ -343,7 +344,7 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
     }
 }
 
-/// Lines of which nothing is believed: from a fault of the syntax to the next table.
+/// Line ranges that the parser may have misread: from each syntax error to the next table header.
 fn obscured(text: &str, parsed: &Parsed<'_>) -> Vec<Range<usize>> {
     let numbered = text.lines().enumerate();
     let headers: Vec<_> = numbered

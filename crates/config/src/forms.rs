@@ -1,18 +1,18 @@
-//! Forms of text: what a string of a certain setting must look like, and what to say when it does not.
+//! String formats: what the string of a setting must look like, and the error if it does not.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::{closest::closest, crl_expired};
 
-/// A form of text.
+/// The format of a string.
 pub(crate) struct Form {
-    /// What it is, to be read after "expected".
+    /// A description of the format, shown after "expected".
     pub(crate) what: &'static str,
     /// Checks a string.
     pub(crate) check: fn(&str) -> Result<(), Fault>,
 }
 
-/// What is wrong with a text.
+/// Why a string does not match its format.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) message: String,
@@ -61,7 +61,7 @@ pub(crate) static EVENT_OUTPUT: Form = Form {
 pub(crate) static SOCKET: Form = Form {
     what: "an absolute path of at most 107 bytes",
     check: |text| match text.len() {
-        // sun_path holds 108 bytes with its final NUL.
+        // sun_path holds 108 bytes, including the terminating NUL.
         0..=107 => absolute_path(text),
         length => Err(Fault::new(format!(
             "path of {length} bytes is too long for a Unix socket"
@@ -88,7 +88,7 @@ pub(crate) static GROUP: Form = Form {
 };
 pub(crate) static INTERFACE: Form = Form {
     what: "the name of a network interface, as \"eth1\"",
-    // IFNAMSIZ, 16 bytes, with its final NUL.
+    // IFNAMSIZ is 16 bytes, including the terminating NUL.
     check: |text| match matches!(text.len(), 1..=15)
         && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
     {
@@ -318,7 +318,7 @@ pub(crate) static CA: Form = Form {
     check: distinguished_name,
 };
 
-/// The kind of a log daemon and its socket, if the text names one.
+/// The kind of a log daemon and its socket, if the string names one.
 pub(crate) fn log_daemon(text: &str) -> Option<(&str, Option<&str>)> {
     let (kind, socket) = match text.split_once(':') {
         Some((kind, socket)) => (kind, Some(socket)),
@@ -327,11 +327,11 @@ pub(crate) fn log_daemon(text: &str) -> Option<(&str, Option<&str>)> {
     matches!(kind, "syslog" | "journal").then_some((kind, socket))
 }
 
-/// A member's address, taken apart.
+/// A parsed address of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix,
-    /// Members that SRV records name.
+    /// Members that SRV records list.
     Service,
     Ip(IpAddr),
     Name(String),
@@ -371,11 +371,12 @@ impl Address {
         }
     }
 
-    /// Whether plain HTTP to it stays on this machine. A name other than `localhost` does not count: what it stands
-    /// for can change without a change of the file. The rule is held again, by address, at each dial.
+    /// Whether plain HTTP to this address stays on this machine. Names other than `localhost` do not count, because
+    /// their address can change without a change of the file. The proxy checks the resolved address again on every
+    /// connect.
     pub(crate) fn is_local(&self) -> bool {
         match self {
-            // Each address that DNS names is checked when it is used.
+            // The proxy checks each resolved address of a service when it connects.
             Self::Unix | Self::Service => true,
             Self::Ip(address) => address.to_canonical().is_loopback(),
             Self::Name(name) => name.eq_ignore_ascii_case("localhost"),
@@ -457,7 +458,7 @@ fn https_origin(text: &str) -> Result<(), Fault> {
     is_valid.then_some(()).ok_or_else(fault)
 }
 
-/// A host as it is written in a URL: an IPv6 address has brackets there.
+/// A host as written in a URL, where an IPv6 address has brackets.
 fn is_url_host(host: &str) -> bool {
     match host
         .strip_prefix('[')
@@ -496,7 +497,7 @@ fn certname(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// Upper case may stand in it: `[identity] subject = "single-cn"` admits such names.
+/// Upper case is allowed: `[identity] subject = "single-cn"` accepts such names.
 fn certname_pattern(text: &str) -> Result<(), Fault> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b",/+\"\\".contains(&byte);
     match text.len() {
@@ -505,7 +506,7 @@ fn certname_pattern(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// Puppet's settings name a header as CGI does.
+/// Puppet's settings name a header in the CGI form, for example `HTTP_X_CLIENT_DN`.
 fn identity_header(text: &str) -> Result<(), Fault> {
     let Err(error) = identity::IdentityName::parse(text) else {
         return Ok(());
@@ -548,7 +549,7 @@ fn method(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// Paths that the path rule refuses would make a route that never matches.
+/// The path rule refuses some paths. A route on such a path would never match.
 fn path_condition(text: &str) -> Result<(), Fault> {
     if !text.starts_with('/') {
         return Err(Fault::new(format!("\"{text}\" does not start with `/`")));
@@ -579,14 +580,14 @@ fn regular_expression(text: &str) -> Result<(), Fault> {
     let Err(error) = regex::Regex::new(text) else {
         return Ok(());
     };
-    // The library draws the expression with a caret of its own; its last line is the sentence.
+    // The regex library prints the expression and a caret first. Its last line is the message.
     let error = error.to_string();
     let sentence = error.lines().last().unwrap_or_default();
     let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
     Err(Fault::new(format!("no regular expression: {sentence}")))
 }
 
-/// Attribute type, `=`, value; separated by commas or plus signs that no backslash precedes (RFC 2253 §2).
+/// Attribute type, `=` and value, separated by commas or plus signs that are not escaped (RFC 2253 §2).
 fn distinguished_name(text: &str) -> Result<(), Fault> {
     let no_name = || Fault::new(format!("\"{text}\" is not a distinguished name (RFC 2253)"));
     if text.starts_with('/') {
@@ -602,7 +603,7 @@ fn distinguished_name(text: &str) -> Result<(), Fault> {
     }
 }
 
-/// Cuts a name at separators that are neither escaped nor quoted; nothing for an escape or quote without an end.
+/// Splits a name at separators that are neither escaped nor quoted; `None` if an escape or a quotation is incomplete.
 fn attributes(text: &str) -> Option<Vec<String>> {
     let mut parts = vec![String::new()];
     let (mut escaped, mut quoted) = (false, false);
@@ -636,7 +637,7 @@ fn is_attribute(text: &str) -> bool {
     (keyword || dotted) && !value.is_empty()
 }
 
-/// OpenSSL's old form `/O=x/CN=y` turned around: RFC 2253 begins with the last RDN.
+/// Converts OpenSSL's old form `/O=x/CN=y`. RFC 2253 starts with the last RDN.
 fn rfc2253_of_slashes(text: &str) -> String {
     let parts: Vec<_> = text.trim_start_matches('/').rsplit('/').collect();
     format!("write \"{}\"", parts.join(","))

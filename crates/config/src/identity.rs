@@ -17,12 +17,12 @@ use crate::{
     section::Section,
 };
 
-/// The form of the trusted headers where a pool says nothing.
+/// Completes the header format of `[identity]`, which applies to pools that do not override it.
 pub(crate) fn complete(root: &Section<'_>, form: &mut HeaderForm) {
     follow_format(form, &[&root.table(Root::identity)]);
 }
 
-/// The form of a pool: what it does not say is said by `[identity]`.
+/// The header format of a pool; `[identity]` provides the settings that the pool leaves out.
 pub(crate) fn pool_form(root: &Section<'_>, pool: &Section<'_>, above: &HeaderForm) -> HeaderForm {
     let section = pool.table(Pool::identity);
     let mut form = above.clone();
@@ -31,7 +31,7 @@ pub(crate) fn pool_form(root: &Section<'_>, pool: &Section<'_>, above: &HeaderFo
     form
 }
 
-/// The certificate's header has the name where Puppet reads its format, if no table names it.
+/// If no table names the certificate's header, it gets the name that Puppet expects for its format.
 fn follow_format(form: &mut HeaderForm, sections: &[&Section<'_>]) {
     if form.sets.is_empty() {
         form.sets = HeaderForm::default().sets;
@@ -45,7 +45,7 @@ fn follow_format(form: &mut HeaderForm, sections: &[&Section<'_>]) {
     }
 }
 
-/// Reports names that would tell two things, and pairs that no server reads; notes the formats of the subject.
+/// Reports header names with two meanings, and header sets that no server can use. Stores the formats of the subject.
 pub(crate) fn check(root: &Section<'_>, config: &mut Config, problems: &mut Vec<Problem>) {
     let pools = config.pools.iter().map(|pool| &pool.rules.form);
     let forms: Vec<_> = std::iter::once(&config.form)
@@ -77,7 +77,7 @@ pub(crate) fn check(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
     conditions(root, &OwnNames::of(&forms), problems);
 }
 
-/// `[identity]`, then that of each pool, in the order of `Config::pools`.
+/// The section `[identity]`, then that of each pool, in the order of `Config::pools`.
 fn sections<'d>(root: &Section<'d>) -> Vec<Section<'d>> {
     let pools = root.named(Root::pools).into_iter();
     std::iter::once(root.table(Root::identity))
@@ -85,7 +85,7 @@ fn sections<'d>(root: &Section<'d>) -> Vec<Section<'d>> {
         .collect()
 }
 
-/// Names that the file gives, right ones only: the others have been reported.
+/// The valid names in the file. Invalid names are already reported.
 fn names_of(
     section: &Section<'_>,
     key: &Key,
@@ -135,7 +135,7 @@ fn names_of_the_subject(section: &Section<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Puppet reads each encoding under one name, and takes the other for a broken certificate.
+/// Puppet reads each encoding from a header of its own, and rejects the other encoding as an invalid certificate.
 fn certificate(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Problem>) {
     let Some(key) = [Identity::cert_header, Identity::cert_format]
         .into_iter()
@@ -155,7 +155,7 @@ fn certificate(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Prob
     }
 }
 
-/// Sets of headers that say nothing, or less than they seem to.
+/// Reports sets of headers that are empty or incomplete.
 fn sets(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Problem>) {
     let key = Identity::headers;
     if section.is_empty_list(key) {

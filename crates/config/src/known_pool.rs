@@ -1,8 +1,8 @@
-//! Names of pools in listeners and routes: a pool that the file does not have is an error with a suggestion.
+//! Checks the pool names in listeners and routes. An unknown pool is an error with a suggestion.
 
 use crate::{closest::closest, report::Problem, schema::Key, section::Section};
 
-/// Reports a pool that the file does not have.
+/// Reports a pool that is not in the file.
 pub(crate) fn check(
     section: &Section<'_>,
     key: &Key,

@@ -1,4 +1,4 @@
-//! TOML text to a validated `Config`, every problem at once; opens no file and reads no clock.
+//! Turns TOML into a validated `Config` and reports all problems at once. This crate opens no file and reads no clock.
 //!
 //! A configuration is loaded in these steps. [`Draft::read`] parses the text, checks it against the schema (`schema`,
 //! `keys`) and checks that its parts agree. [`Draft::wanted`] names the materials, and the caller reads them.
@@ -58,10 +58,10 @@ pub use crate::{
     socket::admin_socket,
 };
 
-/// Loads a configuration from text and materials, in the same way for start, reload and `check`.
+/// Loads a configuration and its materials, in the same way for start, reload and `check`.
 ///
 /// # Errors
-/// The report of everything that is wrong with text and materials, warnings included.
+/// The report of all problems of the file and its materials, including warnings.
 pub fn load(
     source: &ConfigSource,
     overrides: &Overrides,
@@ -71,8 +71,8 @@ pub fn load(
     Draft::read(source, overrides, environment, files).load(files)
 }
 
-/// Checks a text alone, without its materials, on a machine that has an agent's certificate: for examples in
-/// documents and for tests.
+/// Checks a file without its materials, as on a machine that has an agent's certificate. Used for examples in documents
+/// and for tests.
 #[must_use]
 pub fn check_text(name: &str, text: &str) -> ConfigReport {
     let source = ConfigSource {

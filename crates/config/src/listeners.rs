@@ -77,7 +77,7 @@ fn settings(name: &str, section: &Section<'_>) -> Option<ListenerSettings> {
     Some(settings)
 }
 
-/// Keys that are about the other kind of socket.
+/// Reports keys that do not apply to the listener's kind of socket.
 fn without_effect(section: &Section<'_>, settings: &ListenerSettings, problems: &mut Vec<Problem>) {
     let is_unix = |address: &ListenAddress| address.path().is_some();
     let (any, all) = (
@@ -119,7 +119,7 @@ fn load_balancers(section: &Section<'_>, settings: &ListenerSettings, problems: 
     }
 }
 
-/// No connection may belong to two addresses. Port 0 is a different port each time.
+/// Two listeners must not accept the same connection. Port 0 stands for a different port each time.
 fn shared_addresses(listeners: &[(ListenerSettings, &Section<'_>)], problems: &mut Vec<Problem>) {
     let mut taken: Vec<(ListenEndpoint, &ListenerSettings)> = Vec::new();
     for (settings, section) in listeners {

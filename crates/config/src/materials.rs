@@ -1,4 +1,4 @@
-//! Materials: the files that a configuration names, as bytes handed in by the one crate that opens files.
+//! Materials: the files that a configuration names. The `server` crate reads them and passes their bytes to this crate.
 
 use std::{
     collections::BTreeMap,
@@ -13,45 +13,45 @@ use crate::{config::Config, report::ConfigReport};
 /// What a material is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MaterialKind {
-    /// PEM certificates: leaf, then intermediates. A file.
+    /// A file of PEM certificates: the leaf, then the intermediates.
     Chain,
-    /// PEM private key. A file that others may not read.
+    /// A file with a PEM private key. Other accounts must not be able to read it.
     Key,
-    /// PEM CA certificates. A file, or a directory of which every file counts.
+    /// PEM CA certificates: a file, or a directory of which every file is read.
     Ca,
-    /// PEM revocation lists. A file, or a directory of which every file counts.
+    /// PEM CRLs: a file, or a directory of which every file is read.
     Crl,
 }
 
-/// The name of a material, and who asked for it.
+/// The name of a material, and the setting that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaterialName {
     /// Absolute path.
     pub path: PathBuf,
     /// What it is read for.
     pub kind: MaterialKind,
-    /// Key path of the setting that names it; of the setting that would, where it is the agent's own.
+    /// Key path of the setting that names it. For the agent's own files, of the setting that could name it.
     pub key_path: String,
     /// Whether it comes from the agent's ssldir by default.
     pub from_agent: bool,
-    /// Whether the configuration holds without it.
+    /// Whether the configuration is valid without it.
     pub optional: bool,
-    /// Where the file names it.
+    /// Position of the name in the file.
     pub(crate) span: Option<Range<usize>>,
 }
 
 /// One material: the bytes of a file, or of each file in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedMaterial {
-    /// Contents by name, sorted by name where they come from a directory.
+    /// Contents by name; the files of a directory are sorted by name.
     pub blobs: Vec<Blob>,
     /// Permission bits of the file or directory.
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Time of the last change, the newest one of a directory's files.
+    /// Modification time; for a directory, that of its newest file.
     pub modified: Option<SystemTime>,
 }
 
@@ -67,29 +67,30 @@ pub struct Blob {
 /// Why a material could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaterialReadError {
-    /// Which kind of failure: absent and denied have commands that help.
+    /// Kind of the failure. For a missing or unreadable file, the report has a command that helps.
     pub kind: io::ErrorKind,
-    /// The system's words.
+    /// The error message of the system.
     pub message: String,
 }
 
 /// All materials of a configuration by path.
 pub type Materials = BTreeMap<PathBuf, Result<LoadedMaterial, MaterialReadError>>;
 
-/// Reads files: implemented by `server`, and by a table in tests.
+/// Reads files. The `server` crate implements it for the disk, and tests implement it in memory.
 pub trait MaterialReader {
-    /// Certnames that have a certificate, and as far as can be seen a key, in an agent's ssldir; `ca` is none.
+    /// Certnames in an agent's ssldir that have a certificate and, as far as this process can see, a key. The name `ca`
+    /// is left out.
     fn certnames(&self, ssldir: &Path) -> Vec<String>;
 
-    /// Whether a directory is at `path`, as far as can be seen.
+    /// Whether `path` is a directory, as far as this process can see.
     fn is_directory(&self, _path: &Path) -> bool {
         true
     }
 
-    /// Reads a material whole.
+    /// Reads a material completely.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn read(&self, wanted: &MaterialName) -> Result<LoadedMaterial, MaterialReadError>;
 }
 
@@ -98,9 +99,9 @@ pub trait MaterialReader {
 pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
-    /// The bytes of every material it names.
+    /// The contents of every material that it names.
     pub materials: Materials,
-    /// Warnings; no errors.
+    /// The report, which has warnings only.
     pub report: ConfigReport,
 }
 
@@ -113,7 +114,7 @@ impl From<&io::Error> for MaterialReadError {
     }
 }
 
-/// For texts that are checked without their materials.
+/// A reader without files, for configurations that are checked without their materials.
 pub(crate) struct NoFiles;
 
 impl MaterialReader for NoFiles {

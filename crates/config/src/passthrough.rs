@@ -1,4 +1,5 @@
-//! Connections that are passed through: by which listeners, to which pools, and what keeps other pools guarded.
+//! TLS passthrough: which listeners pass connections through to which pools, and how other pools are protected from
+//! them.
 
 use std::time::Duration;
 
@@ -20,10 +21,10 @@ use crate::{
     section::Section,
 };
 
-/// Clients of a message broker send something every 15 minutes at most.
+/// Clients of a message broker send data at least every 15 minutes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A connection that is passed through holds one to a member for as long as it lives.
+/// Each connection that is passed through needs a connection to a member for its whole lifetime.
 const CONNECTIONS_MAX: u32 = 100_000;
 
 /// `[[listeners.NAME.sni_passthrough]]`.
@@ -37,7 +38,7 @@ pub(crate) fn by_name(listener: &Section<'_>) -> Vec<SniPassthrough> {
     entries.collect()
 }
 
-/// Keys that are about TLS or HTTP, which a listener that does not terminate TLS knows nothing of.
+/// Keys about TLS or HTTP. They have no effect on a listener that does not terminate TLS.
 const WITHOUT_EFFECT: [&Key; 16] = [
     Listener::client_cert,
     Listener::on_invalid,
@@ -57,7 +58,7 @@ const WITHOUT_EFFECT: [&Key; 16] = [
     Listener::sni_passthrough,
 ];
 
-/// What is wrong with the ways that a listener passes through.
+/// Reports problems in the passthrough settings of a listener.
 pub(crate) fn check_listener(
     root: &Section<'_>,
     settings: &ListenerSettings,
@@ -106,7 +107,7 @@ pub(crate) fn check_listener(
     }
 }
 
-/// Completes a pool that gets no requests: its checks decide whether the proxy speaks TLS there.
+/// Completes a pool that receives connections and no requests. Its health check decides whether the proxy uses TLS.
 pub(crate) fn complete(section: &Section<'_>, pool: &mut PoolConfig) {
     let check = section.table(Pool::check);
     let settings = &mut pool.pool.check;
@@ -123,7 +124,7 @@ pub(crate) fn complete(section: &Section<'_>, pool: &mut PoolConfig) {
             false => Scheme::Http,
         };
     }
-    // What goes in plain text is a check without an identity; the rest is the client's own.
+    // The proxy itself sends only health checks, which carry no identity, in plain text.
     pool.upstream.plaintext = Plaintext::TrustedNetwork;
     if !section.is_set(Pool::tunnel_idle_timeout) {
         pool.upstream.tunnel_idle_timeout = IDLE_TIMEOUT;
@@ -133,7 +134,7 @@ pub(crate) fn complete(section: &Section<'_>, pool: &mut PoolConfig) {
     }
 }
 
-/// What is wrong with pools that connections are passed through to.
+/// Reports problems of pools that receive passed-through connections.
 pub(crate) fn check_pools(
     sections: &[(String, Section<'_>)],
     pools: &[PoolConfig],
@@ -166,8 +167,8 @@ fn algorithm(pool: &PoolConfig, section: &Section<'_>, problems: &mut Vec<Proble
     }
 }
 
-/// A member with trusted headers believes every client that can write to it. Names that stand for the same address are
-/// found when they are resolved.
+/// A member that reads trusted headers believes every client that can connect to it. The proxy detects names with the
+/// same address when it resolves them.
 fn guarded_hosts(
     pool: &PoolConfig,
     section: &Section<'_>,
@@ -207,7 +208,7 @@ fn guarded_hosts(
     }
 }
 
-/// A pool gets requests or connections, not both: only for requests does the proxy know the client.
+/// A pool receives either requests or passed-through connections: the proxy knows the client only of a request.
 pub(crate) fn check_routes(sections: &[Section<'_>], config: &Config, problems: &mut Vec<Problem>) {
     let is_passed = |name: &str| {
         let mut pools = config.pools.iter();

@@ -1,4 +1,4 @@
-//! What `[trust]` and `[[trust.issuers]]` say of revocation: policies, and what an operator should know of the lax ones.
+//! The revocation policies of `[trust]` and `[[trust.issuers]]`, with warnings about the permissive ones.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
     section::Section,
 };
 
-/// The policies of issuers, and what is wrong with those of `[trust]`.
+/// The policies of issuers. Reports problems in those of `[trust]`.
 pub(crate) fn trust(
     section: &Section<'_>,
     settings: &mut TrustSettings,

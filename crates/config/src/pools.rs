@@ -22,7 +22,7 @@ use crate::{
     trust::Naming,
 };
 
-/// A member with where it stands in the file.
+/// A member and its position in the file.
 struct Placed<'d> {
     settings: MemberSettings,
     /// The pool's section, or the member's own.
@@ -31,10 +31,10 @@ struct Placed<'d> {
     span: Option<std::ops::Range<usize>>,
 }
 
-/// Jetty, in a Puppet server, closes a connection that is idle for so long.
+/// Jetty, the HTTP server of Puppet Server, closes a connection after this idle time.
 const JETTY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is wrong with `[upstream]`.
+/// Reports problems in `[upstream]`.
 pub(crate) fn upstream(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
     long_keepalive(
         &root.table(Root::upstream),
@@ -97,7 +97,7 @@ fn fill(
     services(&members, section, problems);
     match pool.upstream.scheme {
         Scheme::Https => names_for_tls(&members, section, &pool.server_names, problems),
-        // Nothing of ours is said to them but a check.
+        // The proxy itself sends only health checks to these members.
         Scheme::Http if pool.rules.passthrough.is_used => {}
         Scheme::Http => plain_members(&members, section, pool.upstream.plaintext, problems),
     }
@@ -214,7 +214,7 @@ fn long_keepalive(section: &Section<'_>, kept: Duration, problems: &mut Vec<Prob
     }
 }
 
-/// A certificate is held against a name, and a Unix socket has none.
+/// A certificate is verified against a name, and a Unix socket has none.
 fn names_for_tls(
     members: &[Placed<'_>],
     pool: &Section<'_>,
@@ -251,7 +251,7 @@ fn names_for_tls(
     }
 }
 
-/// What SRV records say themselves.
+/// Reports settings that SRV records override.
 fn services(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
     let is_service = |entry: &&Placed<'_>| entry.settings.service().is_some();
     if pool.is_set(Pool::server_names) && !members.iter().any(|entry| is_service(&entry)) {
@@ -259,7 +259,7 @@ fn services(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Probl
         problems.push(pool.warning(Pool::server_names, message));
     }
     for entry in members.iter().filter(is_service) {
-        // What is not the default stands in a table of the member's own.
+        // A setting other than the default can only be in the member's own table.
         if entry.settings.weight != 1 {
             let message = "no effect: SRV records have a weight";
             problems.push(entry.section.warning(Member::weight, message));
@@ -303,7 +303,8 @@ fn plain_members(
     }
 }
 
-/// The built-in routes lead to `ca` and to `compilers`: without either they are a 404 that agents read as "not yet".
+/// The built-in routes use the pools `ca` and `compilers`. Without such a pool, these requests get a 404, and agents
+/// then assume that they only have to wait.
 fn builtin_pools(
     root: &Section<'_>,
     config: &Config,

@@ -1,8 +1,8 @@
-//! Durations, sizes and shares as text: a whole number and a unit, so that no key needs one.
+//! Durations, sizes and percentages as strings: an integer and a unit, so that key names need no unit.
 
 use std::time::Duration;
 
-/// Reads `"60s"`: milliseconds, seconds, minutes, hours or days. None for anything else.
+/// Parses a duration, for example `"60s"`: milliseconds, seconds, minutes, hours or days. `None` if it is invalid.
 pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     let milliseconds = match unit {
@@ -16,7 +16,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     number.checked_mul(milliseconds).map(Duration::from_millis)
 }
 
-/// Reads `"8KiB"`: bytes, or powers of 1024 of them.
+/// Parses a size, for example `"8KiB"`: bytes, or a power of 1024 bytes.
 pub(crate) fn size(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let bytes = match unit {
@@ -29,7 +29,7 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     number.checked_mul(bytes)
 }
 
-/// Reads `"25%"`.
+/// Parses a percentage, for example `"25%"`.
 pub(crate) fn percent(text: &str) -> Option<u64> {
     match split(text)? {
         (number, "%") => Some(number),
@@ -37,17 +37,17 @@ pub(crate) fn percent(text: &str) -> Option<u64> {
     }
 }
 
-/// Writes a share in percent.
+/// Formats a percentage.
 pub(crate) fn show_percent(percent: u64) -> String {
     format!("{percent}%")
 }
 
-/// Writes a duration in the largest unit that holds it whole; one minute as `60s`.
+/// Formats a duration in the largest unit that gives an integer; one minute is `60s`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     match milliseconds {
         0 => "0s".into(),
-        // As operators write it.
+        // Operators usually write `60s`.
         60_000 => "60s".into(),
         hours if hours.is_multiple_of(3_600_000) => format!("{}h", hours / 3_600_000),
         minutes if minutes.is_multiple_of(60_000) => format!("{}m", minutes / 60_000),
@@ -56,7 +56,7 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     }
 }
 
-/// Writes a size in the largest unit that holds it whole.
+/// Formats a size in the largest unit that gives an integer.
 pub(crate) fn show_size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units

@@ -8,17 +8,17 @@ use crate::{
     schema::{Absent, Key, Table},
 };
 
-/// A table of the file with its settings, for pages about them. Texts are Markdown.
+/// A table of the file with its settings, for documentation pages. Strings are Markdown.
 pub struct SettingsTable {
-    /// As a file spells it, `[trust]`; none for the top level.
+    /// The header as written in a file, for example `[trust]`; `None` for the top level.
     pub header: Option<String>,
     /// What the table is for.
     pub docs: String,
-    /// Its settings in the order of their declaration; tables below it that need words of their own are among them.
+    /// Its settings, in the order of their declaration, including nested tables that have their own documentation.
     pub settings: Vec<Setting>,
 }
 
-/// A setting, for pages about it. Texts are Markdown.
+/// A setting, for documentation pages. Strings are Markdown.
 pub struct Setting {
     /// The key.
     pub name: &'static str,
@@ -26,11 +26,11 @@ pub struct Setting {
     pub docs: String,
     /// What a valid value is.
     pub value: String,
-    /// What applies without it.
+    /// The value that applies if the file leaves the key out.
     pub default: String,
 }
 
-/// How a file is written, for every page about settings.
+/// How values are written, for every page about settings.
 pub const NOTATION: &str = "A duration is a string of an integer and one of the units `ms`, `s`, `m`, `h`, `d`, as `\"60s\"`. \
     A size has one of the units `B`, `KiB`, `MiB`, `GiB`, as `\"64KiB\"`. A share is a string of an integer and `%`, as `\"25%\"`.\n\
     Paths are absolute.\n\
@@ -46,7 +46,7 @@ pub fn settings() -> Vec<SettingsTable> {
     tables
 }
 
-/// The reference page, docs/configuration.md. `cargo xtask reference` writes it; a test holds it fresh.
+/// The reference page, docs/configuration.md. `cargo xtask reference` writes it; a test checks that it is up to date.
 #[must_use]
 pub fn reference() -> String {
     let mut page = String::from(
@@ -74,7 +74,8 @@ pub fn reference() -> String {
     page
 }
 
-/// Every setting with its default, as a file in which all is commented out: `config show --defaults` without a file.
+/// Every setting with its default, as a file in which every line is commented out. `config show --defaults` prints it
+/// if there is no file.
 #[must_use]
 pub fn defaults() -> String {
     let mut file = String::new();
@@ -95,7 +96,7 @@ fn collect(tables: &mut Vec<SettingsTable>, schema: &Table) {
             .collect(),
     });
     for below in schema.keys.iter().filter_map(|key| key.shape.table()) {
-        // `[pools.NAME.tls]` is `[upstream.tls]` over again.
+        // `[pools.NAME.tls]` has the same keys as `[upstream.tls]`.
         if !(schema.path == "pools.NAME" && below.path == MemberTls::TABLE.path) {
             collect(tables, below);
         }
@@ -146,7 +147,7 @@ fn commented(path: &str) -> String {
     header(path).replace('`', "")
 }
 
-/// Doc lines as Markdown, one sentence a line.
+/// Converts doc lines to Markdown, one sentence per line.
 fn paragraph(docs: &[&str]) -> String {
     let words: Vec<_> = docs.iter().map(|line| line.trim()).collect();
     words.join(" ").replace(". ", ".\n")

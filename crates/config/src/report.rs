@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: all of it, each with its place, what was expected, and what to do.
+//! The report of all problems of a configuration, each with its position, the expected value and the remedy.
 
 use std::{fmt, ops::Range};
 
@@ -12,38 +12,38 @@ use toml::{
 /// The text of a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigSource {
-    /// The file's path, as shown to people.
+    /// The path of the file, as shown to operators.
     pub name: String,
     /// Its contents.
     pub text: String,
 }
 
-/// Everything found in one reading of a configuration.
+/// All problems found in one reading of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigReport {
-    /// The file that was read, as shown to people.
+    /// The path of the file, as shown to operators.
     pub file: String,
-    /// What was found, in the order of the file; what has no place in it comes last.
+    /// The problems in the order of the file. Problems without a position come last.
     pub problems: Vec<Problem>,
-    /// The text, for the lines under which carets stand.
+    /// The text of the file, for the lines that the report quotes.
     #[serde(skip)]
     text: String,
 }
 
-/// One diagnosis.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Whether it stops the configuration from being used.
+    /// Whether the problem prevents the use of the configuration.
     pub severity: ProblemSeverity,
-    /// Key path, as `pools.compilers.members[1].weight`; empty where no key is concerned.
+    /// Key path, for example `pools.compilers.members[1].weight`; empty if the problem is not about a key.
     pub key: String,
     /// What is wrong.
     pub message: String,
-    /// What stands there in a right file.
+    /// What a valid file has in this place.
     pub expected: Option<String>,
-    /// What to do: a correction, or the command to run.
+    /// How to fix it: a correction, or a command to run.
     pub help: Vec<String>,
-    /// Where; none for what the file does not mention.
+    /// The position in the file; `None` if the file does not mention the key.
     pub place: Option<TextPosition>,
 }
 
@@ -53,11 +53,11 @@ pub struct Problem {
 pub enum ProblemSeverity {
     /// The configuration is refused.
     Error,
-    /// The configuration is used, and the operator should know of the problem.
+    /// The configuration is used, but the operator should know about the problem.
     Warning,
 }
 
-/// A place in the text.
+/// A position in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TextPosition {
     /// Line, from 1.
@@ -90,7 +90,7 @@ impl ConfigReport {
         }
     }
 
-    /// A configuration file that cannot be read at all.
+    /// The report of a configuration file that cannot be read.
     #[must_use]
     pub fn unreadable(file: &str, error: &std::io::Error) -> Self {
         let source = ConfigSource {
@@ -113,8 +113,8 @@ impl ConfigReport {
         report
     }
 
-    /// Adds an error that was found while building what the configuration describes: an address that cannot be bound, a
-    /// bundle of which no trust store can be made. It gets the place of its key, or of the table above it.
+    /// Adds an error that was found while applying the configuration, for example an address that cannot be bound, or a
+    /// CA bundle that makes no trust store. The error gets the position of its key, or of the table above it.
     pub fn fail(&mut self, key: &str, message: &dyn fmt::Display, help: &[String]) {
         self.add(Problem {
             help: help.to_vec(),
@@ -122,7 +122,7 @@ impl ConfigReport {
         });
     }
 
-    /// Adds a warning that was found while building what the configuration describes.
+    /// Adds a warning that was found while applying the configuration.
     pub fn warn(&mut self, key: &str, message: &dyn fmt::Display) {
         self.add(Problem::warning(key, message.to_string()));
     }
@@ -134,7 +134,7 @@ impl ConfigReport {
         sort(&mut self.problems);
     }
 
-    /// Whether anything stops the configuration from being used.
+    /// Whether a problem prevents the use of the configuration.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.count(ProblemSeverity::Error) > 0
@@ -149,7 +149,7 @@ impl ConfigReport {
             .count()
     }
 
-    /// The report for people: each problem with its lines and carets, then a count.
+    /// The report for operators: each problem with the lines that it is about, then a count.
     #[must_use]
     pub fn render(&self, colour: Colour) -> String {
         let renderer = match colour {
@@ -200,7 +200,7 @@ impl ConfigReport {
     }
 }
 
-/// The report for people, without colours.
+/// The report for operators, without colours.
 impl fmt::Display for ConfigReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.render(Colour::Never))
@@ -265,7 +265,7 @@ impl TextPosition {
     }
 }
 
-/// In the order of the file; what has no place in it comes last.
+/// Sorts by position in the file. Problems without a position come last.
 fn sort(problems: &mut [Problem]) {
     problems.sort_by_key(|problem| match &problem.place {
         Some(place) => (0, place.span.start),
@@ -273,7 +273,7 @@ fn sort(problems: &mut [Problem]) {
     });
 }
 
-/// Where the value of a key path stands, or of the longest part of it that the text has.
+/// The position of the value of a key path, or of the longest part of the path that is in the file.
 fn lookup(text: &str, key_path: &str) -> Option<Range<usize>> {
     let (table, _faults) = DeTable::parse_recoverable(text);
     let steps = key_path
@@ -298,7 +298,7 @@ fn lookup(text: &str, key_path: &str) -> Option<Range<usize>> {
     found.map(Spanned::span)
 }
 
-/// The nearest character boundary at or below an index, so that no span can make the rendering panic.
+/// The nearest character boundary at or before an index. A span inside a character would make the rendering panic.
 fn floor_boundary(text: &str, index: usize) -> usize {
     let index = index.min(text.len());
     (0..=index)

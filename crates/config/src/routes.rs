@@ -1,4 +1,4 @@
-//! `[[routes]]`, and the table that is made of them with `[[access]]`.
+//! `[[routes]]`, and the route table that is built from them and from `[[access]]`.
 
 use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
@@ -48,7 +48,7 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
     table(root, config, &sections, &pools, problems);
 }
 
-/// Completes the settings, and tries the table that is made of them: what it refuses and nothing above has said yet.
+/// Completes the settings and builds the route table once, to report problems that the earlier checks did not find.
 fn table(
     root: &Section<'_>,
     config: &mut Config,
@@ -86,7 +86,7 @@ fn table(
             (None, None) => None,
         };
         let Some(section) = section else {
-            // Pools of the built-in routes, and names of extensions: reported already.
+            // Unknown pools of the built-in routes and unknown extension names are already reported.
             continue;
         };
         let Some(key) = section.key(refused.key) else {
@@ -102,7 +102,8 @@ fn table(
     }
 }
 
-/// The first route whose conditions hold takes the request: what one behind it would open, or guard by `allow`, it does not.
+/// The first route whose conditions match handles the request. An earlier route that matches the same requests hides a
+/// later one, including its `allow` list.
 fn never_taken(
     sections: &[&Section<'_>],
     routes: &[RouteSettings],
@@ -122,8 +123,8 @@ fn never_taken(
     }
 }
 
-/// The cookie is valid for the whole host: with one name for two pools, each pool's cookie replaces the other's, and clients
-/// of both stay nowhere.
+/// The cookie is valid for the whole host. If two pools use the same cookie name, each pool's cookie replaces the
+/// other's, and clients of both pools lose their member.
 fn shared_cookies(
     sections: &[&Section<'_>],
     routes: &[RouteSettings],
@@ -149,8 +150,8 @@ fn shared_cookies(
     }
 }
 
-/// Whether `earlier` takes every request that `later` would. Networks, names and expressions within others are not looked
-/// for.
+/// Whether `earlier` matches every request that `later` matches. Networks, names and regular expressions that cover
+/// others are not compared.
 fn takes_whatever(
     earlier: &RouteSettings,
     later: &RouteSettings,
@@ -183,13 +184,13 @@ fn is_below(later: Option<&PathPattern>, earlier: Option<&PathPattern>) -> bool 
         Some(PathPattern::Prefix(path) | PathPattern::Exact(path)) => path
             .strip_prefix(prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-        // Every path begins with a slash.
+        // Every path starts with a slash.
         Some(PathPattern::Regex(_)) | None => prefix.is_empty(),
     }
 }
 
-/// A client that administers the CA can get every right. The proxy does not know whether requests are reviewed before
-/// they are signed.
+/// A client that can administer the CA can gain every right. The proxy does not know whether certificate requests are
+/// reviewed before they are signed.
 fn ca_by_choice(section: &Section<'_>, chosen: &AgentControlledAccess) -> Option<Problem> {
     if !chosen.classes.contains(&Class::CaAdministration) {
         return None;
@@ -239,7 +240,7 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
     known_pool::check(section, Route::pool, pools, problems);
 }
 
-/// What a route leaves unguarded, or says without an effect.
+/// Warns about routes that bypass Puppet's rules, and about settings without an effect.
 fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
     if section.value(Route::unguarded, &switch()) == Some(true) {
         let problem = section.warning(
@@ -271,7 +272,7 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Conditions without a word in them: they would hold for every request.
+/// Reports empty condition tables, which would match every request.
 fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
     for key in [Route::header, Route::query, Route::cookie, Route::extension] {
         if section.is_empty_table(key) {
@@ -282,7 +283,7 @@ fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-/// A pool that no route leads to is a slip more often than a plan.
+/// A pool that no route uses is probably a mistake.
 fn idle_pools(
     root: &Section<'_>,
     sections: &[Section<'_>],
@@ -314,7 +315,7 @@ fn idle_pools(
     }
 }
 
-/// Members whose names a route is to replace, and that have none that a text can have: the proxy replaces names with a dot.
+/// Reports members without a host name in a route that rewrites member names. The proxy rewrites only names with a dot.
 fn nameless_members(sections: &[Section<'_>], config: &Config, problems: &mut Vec<Problem>) {
     let is_name = |host: &str| host.contains('.') && host.parse::<IpAddr>().is_err();
     let is_nameless = |member: &MemberSettings| {

@@ -1,7 +1,7 @@
-//! What a configuration may contain: tables, keys, the shape of their values and their defaults, as data.
+//! What a configuration may contain, as data: tables, keys, the type of each value and its default.
 //!
-//! `keys` declares them. One declaration serves the examination of a file, "did you mean", reading, `config show` and
-//! the reference page, so these cannot contradict one another.
+//! `keys` declares them. The same declaration is used to check a file, to suggest names, to read values, for `config
+//! show` and for the reference page, so these always agree.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::{
 
 /// A table of the file.
 pub(crate) struct Table {
-    /// Its path, as `pools.NAME.check`; empty for the top level.
+    /// Its path, for example `pools.NAME.check`; empty for the top level.
     pub(crate) path: &'static str,
     pub(crate) docs: &'static [&'static str],
     pub(crate) keys: &'static [&'static Key],
 }
 
-/// One setting. `keys` declares each as a constant, so that a misspelt key does not compile.
+/// One setting. `keys` declares each as a constant, so that a misspelled key does not compile.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) docs: &'static [&'static str],
@@ -26,18 +26,18 @@ pub(crate) struct Key {
     pub(crate) absent: Absent,
 }
 
-/// What applies when the file leaves a key out.
+/// What applies if the file leaves a key out.
 #[derive(Clone, Copy)]
 pub(crate) enum Absent {
-    /// The table is incomplete.
+    /// The table is invalid without the key.
     Required,
     /// The default of the field that the key sets, as TOML.
     Default(fn() -> Option<String>),
-    /// A value that depends on something else; the words describe it.
+    /// A value that depends on another setting, described in words.
     Means(&'static str),
 }
 
-/// The shape of a value.
+/// The type and limits of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Shape {
     Text(&'static Form),
@@ -74,7 +74,7 @@ pub(crate) enum Shape {
     TableOrTables(&'static Table),
     /// A list whose elements are strings or tables of this kind.
     TextsOrTables(&'static Form, &'static Table),
-    /// A table of names and strings that the file chooses: the form of a name, then that of a string.
+    /// A table of names and strings that the file chooses: the format of a name, then that of a string.
     Pairs(&'static Form, &'static Form),
 }
 
@@ -96,7 +96,7 @@ impl Key {
 }
 
 impl Shape {
-    /// The table that the value is, or that its elements are.
+    /// The table that the value or its elements have.
     pub(crate) const fn table(&self) -> Option<&'static Table> {
         match self {
             Self::Table(table) | Self::Named(table) | Self::Tables(table) => Some(table),
@@ -107,7 +107,7 @@ impl Shape {
         }
     }
 
-    /// What a valid value is, for a report and for the reference page.
+    /// A description of valid values, for a report and for the reference page.
     pub(crate) fn expected(&self) -> String {
         match self {
             Self::Text(form) => form.what.into(),
@@ -153,7 +153,7 @@ impl Shape {
     }
 }
 
-/// A key below a path; quoted if it is not a bare key.
+/// The path of a key in a table; the key is quoted if it is not a bare key.
 pub(crate) fn join(path: &str, key: &str) -> String {
     let bare = !key.is_empty()
         && key

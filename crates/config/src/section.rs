@@ -1,7 +1,7 @@
-//! One table of the file with its declaration: values by key.
+//! One table of the file with its declaration, to read values by key.
 //!
-//! It is lenient where the examination was strict: an invalid value has been reported, and reads as if it were absent,
-//! so that the checks that follow can find more.
+//! An invalid value is already reported by `examination`. It is read as if it were absent, so that the later checks can
+//! find more problems.
 
 use std::{collections::HashMap, ops::Range, path::PathBuf};
 
@@ -17,7 +17,7 @@ use crate::{
     values::{Reads, pairs_of},
 };
 
-/// An element of a list of strings and tables.
+/// An element of a list that may contain strings and tables.
 pub(crate) enum Entry<'d> {
     Text {
         text: String,
@@ -52,25 +52,25 @@ impl<'d> Section<'d> {
         self.raw(key).is_some()
     }
 
-    /// Whether a key that should hold tables holds something else, which the examination has reported.
+    /// Whether a key that must have a table has another value. `examination` has already reported it.
     pub(crate) fn is_not_a_table(&self, key: &Key) -> bool {
         self.raw(key)
             .is_some_and(|value| !value.get_ref().is_table())
     }
 
-    /// Whether the file gives a list without elements.
+    /// Whether the file has an empty list for a key.
     pub(crate) fn is_empty_list(&self, key: &Key) -> bool {
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
         array.is_some_and(|array| array.is_empty())
     }
 
-    /// Whether the file gives a table without keys.
+    /// Whether the file has an empty table for a key.
     pub(crate) fn is_empty_table(&self, key: &Key) -> bool {
         let table = self.raw(key).and_then(|value| value.get_ref().as_table());
         table.is_some_and(|table| table.is_empty())
     }
 
-    /// The declaration of a key by its name, for names that another crate reports.
+    /// Looks up the declaration of a key by name, for names in problems that another crate reports.
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
         self.schema.key(name)
     }
@@ -80,14 +80,14 @@ impl<'d> Section<'d> {
         join(&self.path, key.name)
     }
 
-    /// Where a key's value stands, else the table.
+    /// The position of a key's value, or else of the table.
     pub(crate) fn span(&self, key: &Key) -> Option<Range<usize>> {
         self.raw(key)
             .map(Spanned::span)
             .or_else(|| self.span.clone())
     }
 
-    /// Where the table stands.
+    /// The position of the table.
     pub(crate) fn own_span(&self) -> Option<Range<usize>> {
         self.span.clone()
     }
@@ -110,7 +110,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// A valid value of a key, by the type of what it sets.
+    /// A valid value of a key, in the type of the field that it sets.
     pub(crate) fn value<V>(&self, key: &Key, kind: &impl Reads<V>) -> Option<V> {
         let written = self.raw(key)?.get_ref();
         fits(written, &key.shape)
@@ -128,7 +128,7 @@ impl<'d> Section<'d> {
         self.text(key).map(PathBuf::from)
     }
 
-    /// The strings of a list, or the one string in its place, each with where it stands.
+    /// The strings of a list, or a single string in its place, each with its position.
     pub(crate) fn spanned_texts(&self, key: &Key) -> Vec<(String, Range<usize>)> {
         let Some(value) = self.raw(key) else {
             return Vec::new();
@@ -139,7 +139,7 @@ impl<'d> Section<'d> {
         array.iter().filter_map(text_of).collect()
     }
 
-    /// The table under a key, an absent one where there is none.
+    /// The table under a key, or an absent table.
     pub(crate) fn table(&self, key: &Key) -> Self {
         let schema = self.declared_table(key);
         let value = self.raw(key);
@@ -152,7 +152,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Tables that the file names, in its order.
+    /// The tables that the file gives names, in the order of the file.
     pub(crate) fn named(&self, key: &Key) -> Vec<(String, Self)> {
         let schema = self.declared_table(key);
         let tables = self.raw(key).and_then(|value| value.get_ref().as_table());
@@ -168,7 +168,7 @@ impl<'d> Section<'d> {
         named
     }
 
-    /// Tables of a list, in order.
+    /// The tables of a list, in order.
     pub(crate) fn tables(&self, key: &Key) -> Vec<Self> {
         let schema = self.declared_table(key);
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
@@ -180,7 +180,8 @@ impl<'d> Section<'d> {
             .collect()
     }
 
-    /// The tables of a list, or the one table in its place, an absent one where there is none. The first, then the others.
+    /// The tables of a list, or a single table in its place: the first, then the others. The first is absent if there
+    /// is none.
     pub(crate) fn one_or_more(&self, key: &Key) -> (Self, Vec<Self>) {
         let mut tables = self.tables(key).into_iter();
         match tables.next() {
@@ -189,7 +190,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Elements of a list of texts and tables, in order.
+    /// The elements of a list of strings and tables, in order.
     pub(crate) fn entries(&self, key: &Key) -> Vec<Entry<'d>> {
         let schema = self.declared_table(key);
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
@@ -205,7 +206,7 @@ impl<'d> Section<'d> {
             .collect()
     }
 
-    /// Names and strings that the file chooses, in its order.
+    /// Names and strings that the file chooses, in the order of the file.
     pub(crate) fn pairs(&self, key: &Key) -> Vec<(String, String)> {
         self.raw(key)
             .and_then(|value| pairs_of(value.get_ref()))
@@ -227,10 +228,10 @@ impl<'d> Section<'d> {
         })
     }
 
-    /// The declaration of a key that holds tables.
+    /// The declaration of the table under a key.
     ///
     /// # Panics
-    /// If it holds none: code that asks for them cannot have been run once.
+    /// If the key has no table. This is a programming error that shows at the first call.
     fn declared_table(&self, key: &Key) -> &'static Table {
         key.shape
             .table()
@@ -247,7 +248,7 @@ fn text_of(value: &Spanned<DeValue<'_>>) -> Option<(String, Range<usize>)> {
     Some((value.get_ref().as_str()?.to_owned(), value.span()))
 }
 
-/// Reports tables of a list that have the name of an earlier one.
+/// Reports tables of a list whose name an earlier one already has.
 pub(crate) fn repeated_names(
     list: &str,
     key: &Key,

@@ -1,4 +1,4 @@
-//! A configuration as TOML again: the active settings, every default filled in or left out.
+//! Prints a configuration as TOML: the active settings, with or without the defaults.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -18,30 +18,30 @@ use crate::{
     values::{Reads as _, quoted, switch, text_or_texts, texts, word},
 };
 
-/// A key with its value as TOML; none if the value is expressed by leaving the key out.
+/// A key with its value as TOML; `None` if a file expresses the value by leaving the key out.
 type Value = (&'static Key, Option<String>);
 
-/// A configuration on its way to TOML.
+/// Collects the settings of a configuration as TOML.
 struct Printer {
     settings: Vec<Setting>,
-    /// Whether keys whose value is the default are written.
+    /// Whether settings with their default value are printed.
     defaults: bool,
 }
 
 /// One setting as it is printed.
 pub(crate) struct Setting {
-    /// As `[[routes]]`; empty for the top level.
+    /// For example `[[routes]]`; empty for the top level.
     header: String,
-    /// As `routes[1]`; empty for the top level.
+    /// For example `routes[1]`; empty for the top level.
     pub(crate) path: String,
     pub(crate) key: &'static str,
-    /// As TOML.
+    /// The value as TOML.
     pub(crate) value: String,
 }
 
 impl Config {
-    /// The active settings as TOML that reads back as the same: what differs from the defaults, or with `defaults`
-    /// every setting. Materials are named, never shown.
+    /// The active settings as TOML. Loading it gives the same configuration. It has the settings that differ from the
+    /// defaults, or with `defaults` every setting. It has the paths of materials and never their contents.
     #[must_use]
     pub fn show(&self, defaults: bool) -> String {
         let settings = self.printed(defaults);
@@ -67,8 +67,8 @@ impl Config {
         text
     }
 
-    /// Every setting in the order of `show`. With `defaults` equal configurations print the same and others do not, which
-    /// the report of a reload and the fingerprint of a configuration rely on.
+    /// Every setting, in the order of `show`. With `defaults`, two configurations print the same if and only if they
+    /// are equal. The report of a reload and the fingerprint of a configuration rely on that.
     pub(crate) fn printed(&self, defaults: bool) -> Vec<Setting> {
         self.every_field_is_printed();
         let mut printer = Printer {
@@ -118,21 +118,21 @@ impl Config {
         printer.settings
     }
 
-    /// A new field does not compile until it is listed here: give it a key, or print its table in `printed`.
+    /// A new field does not compile until it is listed here. Add a key for it, or print its table in `printed`.
     fn every_field_is_printed(&self) {
         let Self {
-            // Set by keys of the top level.
+            // These are set by top-level keys.
             ssldir: _,
             certname: _,
             workers: _,
             drain_grace: _,
-            // Lists of tables, and tables under names.
+            // These are lists of tables and named tables.
             listeners: _,
             certificates: _,
             listener_certificates: _,
             pools: _,
             routes: _,
-            // Set by keys of one table each.
+            // Each of these is set by the keys of one table.
             session_lifetime: _,
             trust: _,
             materials: _,
@@ -167,7 +167,7 @@ impl Config {
             let base = pki::settings::IssuerSettings::base();
             printer.table::<keys::TrustIssuer>("[[trust.issuers]]", &path, (own, &base), []);
         }
-        // CRLs are named above, and a file that names some has to say that they are fetched too.
+        // The CRLs are printed above. A file that names CRLs must also enable fetching explicitly.
         let enabled = (self.trust.fetch.is_some() || printer.defaults)
             .then(|| switch().show(&self.trust.fetch.is_some()))
             .flatten();
@@ -181,7 +181,7 @@ impl Config {
         }
     }
 
-    /// The usual name of the certificate's header follows the format, and so does one that stands for it.
+    /// The default name of the certificate's header depends on the format, so the base for the comparison does too.
     fn print_identity(&self, printer: &mut Printer) {
         let mut base = Self::base();
         base.form.cert = self.form.cert_format.usual_name();
@@ -230,7 +230,7 @@ impl Config {
         } else {
             let logs = std::iter::once(&self.access_log).chain(&self.other_access_logs);
             for (index, log) in logs.enumerate() {
-                // A table of a list must not be lost, so its path is written even if it is the default.
+                // Each table of the list must be printed, so its path is printed even if it is the default.
                 let base = AccessLog {
                     output: AccessLogOutput::File(Default::default()),
                     ..AccessLog::base()
@@ -262,7 +262,7 @@ fn print_access_log(
     printer.table::<keys::AccessLog>(header, path, (log, base), facility);
 }
 
-/// Of a pool what differs from `[upstream]` and `[identity]`, or everything.
+/// Prints a pool: the settings that differ from `[upstream]` and `[identity]`, or every setting.
 fn print_pool(pool: &PoolConfig, whole: &Config, printer: &mut Printer) {
     let path = join("pools", &pool.pool.name);
     let members: Vec<_> = pool.pool.members.iter().map(member).collect();
@@ -305,7 +305,7 @@ fn print_pool(pool: &PoolConfig, whole: &Config, printer: &mut Printer) {
     printer.table::<keys::PoolIdentity>(&format!("[{identity}]"), &identity, forms, []);
 }
 
-/// What differs from what is used towards clients.
+/// Prints the TLS materials for members that differ from those for clients.
 fn print_member_tls(tls: &MemberTls, whole: &Config, path: &str, printer: &mut Printer) {
     let all = printer.defaults;
     let credential =
@@ -333,8 +333,8 @@ fn print_member_tls(tls: &MemberTls, whole: &Config, path: &str, printer: &mut P
 }
 
 impl Printer {
-    /// A table by the keys that it binds, and by `named`, which are written if they have a value. A key that is bound is
-    /// written if its value is not that of `base`, or if the table is incomplete without it.
+    /// Prints a table from its bound keys and from `named`. A bound key is printed if its value differs from `base`, or
+    /// if the table requires it. A value in `named` is printed if it is not `None` and not the default.
     fn table<T: Bound>(
         &mut self,
         header: &str,
@@ -355,7 +355,7 @@ impl Printer {
         self.lines::<T>(header, path, values);
     }
 
-    /// In the order of the declaration.
+    /// Adds settings in the order of the declaration.
     fn lines<T: Bound>(&mut self, header: &str, path: &str, mut values: Vec<Value>) {
         let position = |key: &Key| {
             T::TABLE
@@ -376,7 +376,7 @@ impl Printer {
     }
 }
 
-/// A member as a string, or as an inline table where it says more than its address.
+/// A member as a string, or as an inline table if it has more than an address.
 fn member(settings: &MemberSettings) -> String {
     let base = keys::Member::values(&MemberSettings::base());
     let values = keys::Member::values(settings).into_iter().zip(base);

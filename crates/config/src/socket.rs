@@ -1,13 +1,13 @@
-//! The admin socket that a text names, whatever else is wrong with it.
+//! Finds the admin socket in a file, even if the file has errors.
 
 use std::path::PathBuf;
 
 use toml::de::{DeTable, DeValue};
 
-/// Where a proxy that runs with this text has its admin socket.
+/// The admin socket of a proxy that runs with this file.
 ///
-/// Nothing else in the text is checked: the verbs that query a running proxy must reach it while its file is broken.
-/// If the text does not set the socket, or cannot be parsed, the default is returned.
+/// Other settings are not checked: the commands that query a running proxy must be able to reach it while its file has
+/// errors. If the file does not set the socket or cannot be parsed, the default is returned.
 #[must_use]
 pub fn admin_socket(text: &str) -> PathBuf {
     let (table, _errors) = DeTable::parse_recoverable(text);

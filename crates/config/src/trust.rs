@@ -1,4 +1,4 @@
-//! Materials by name: `[tls]`, `[trust]`, `[upstream.tls]` and `[pools.NAME.tls]`, with the agent's own as defaults.
+//! The files that `[tls]`, `[trust]`, `[upstream.tls]` and `[pools.NAME.tls]` name. The agent's files are the defaults.
 
 use std::{ops::Range, path::PathBuf};
 
@@ -17,7 +17,7 @@ use crate::{
     values::switch,
 };
 
-/// What the configuration names, and what is wrong with the naming.
+/// Collects the materials that the configuration names, and the problems of these settings.
 pub(crate) struct Naming<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) problems: Vec<Problem>,
@@ -25,17 +25,17 @@ pub(crate) struct Naming<'a> {
     pub(crate) credentials: Vec<Named>,
 }
 
-/// A credential and who names it.
+/// A credential and the settings that name it.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) credential: CredentialFiles,
     pub(crate) chain: Mention,
     pub(crate) key: Mention,
-    /// Whether a pool shows it to its members.
+    /// Whether a pool presents it to its members.
     pub(crate) seen_by_members: bool,
 }
 
-/// Where a name stands in the file.
+/// The position of a setting in the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mention {
     pub(crate) key_path: String,
@@ -44,13 +44,13 @@ pub(crate) struct Mention {
 }
 
 impl Naming<'_> {
-    /// `[tls] certificates`, else the agent's.
+    /// The credentials in `[tls] certificates`, or else the agent's credential.
     pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<CredentialFiles> {
         self.written_credentials(&root.table(Root::tls), keys::Tls::certificates)
             .unwrap_or_else(|| self.agents_credential().into_iter().collect())
     }
 
-    /// `certificates` of a table, if it has any.
+    /// The credentials in a table's `certificates`, if the key is set.
     pub(crate) fn written_credentials(
         &mut self,
         table: &Section<'_>,
@@ -71,7 +71,7 @@ impl Naming<'_> {
         Some(credentials.collect())
     }
 
-    /// `[trust]`, with the agent's bundle and list as defaults.
+    /// Reads `[trust]`, with the agent's CA bundle and CRL as defaults.
     pub(crate) fn trust(&mut self, root: &Section<'_>, trust: &mut Trust) {
         let section = root.table(Root::trust);
         policies::trust(&section, &mut trust.settings, &mut self.problems);
@@ -84,7 +84,7 @@ impl Naming<'_> {
         trust.fetch = self.fetch(root, &section);
     }
 
-    /// `[trust.fetch]`: without lists by name, the CA is asked for its own.
+    /// Reads `[trust.fetch]`. If the file does not name CRLs, they are fetched from the CA.
     fn fetch(&mut self, root: &Section<'_>, trust: &Section<'_>) -> Option<Fetch> {
         let section = trust.table(keys::Trust::fetch);
         let written: Option<bool> = section.value(keys::Fetch::enabled, &switch());
@@ -106,7 +106,7 @@ impl Naming<'_> {
         })
     }
 
-    /// `[upstream.tls]` or `[pools.NAME.tls]`, the rest from what stands above it.
+    /// Reads `[upstream.tls]` or `[pools.NAME.tls]`. Settings that the table leaves out come from `above`.
     pub(crate) fn member_tls(&mut self, section: &Section<'_>, above: &MemberTls) -> MemberTls {
         let (chain, key) = (keys::MemberTls::chain, keys::MemberTls::key);
         let credential = match (section.is_set(chain), section.is_set(key)) {
@@ -138,7 +138,7 @@ impl Naming<'_> {
         tls
     }
 
-    /// Notes that a pool shows a credential to its members.
+    /// Notes that a pool presents a credential to its members.
     pub(crate) fn seen_by_members(&mut self, credential: &CredentialFiles) {
         let shown = self
             .credentials
@@ -147,7 +147,7 @@ impl Naming<'_> {
         shown.for_each(|named| named.seen_by_members = true);
     }
 
-    /// The lists in `[trust]`, else the agent's where the bundle is the agent's too: a list belongs to its CA.
+    /// The CRLs in `[trust]`. If the file names neither CRLs nor a CA bundle, the agent's CRL: a CRL belongs to its CA.
     fn lists(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
         let unchecked = settings.leaves_unchecked();
         if let Some(crl) = self.bundle(section, keys::Trust::crl, MaterialKind::Crl, false) {
@@ -284,8 +284,8 @@ impl Naming<'_> {
         }
     }
 
-    /// Adds each path once. A file that one setting requires is required, even if another setting makes it optional. A
-    /// file that also holds a key is validated as a key.
+    /// Adds each path once. A file that one setting requires is required, even if it is optional for another setting. A
+    /// file that also contains a key is validated as a key.
     fn want(&mut self, path: PathBuf, kind: MaterialKind, optional: bool, mention: Mention) {
         if let Some(known) = self.wanted.iter_mut().find(|wanted| wanted.path == path) {
             known.optional &= optional;
@@ -320,5 +320,5 @@ fn without_lists(problem: Problem) -> Problem {
         .help("to accept revoked certificates too, set unchecked = [\"*\"]")
 }
 
-/// The pool of the CA server, by the name that the built-in routes know it by.
+/// The name under which the built-in routes know the pool of the CA server.
 const CA_POOL: &str = routing::pool_names::CA;

@@ -72,7 +72,7 @@ impl Draft {
         )
     }
 
-    /// Reports an agent that has no certificate once, not once for each of its files.
+    /// Reports once that an agent has no certificate, not once for each of its files.
     fn unreadable(
         &self,
         wanted: &MaterialName,
@@ -219,7 +219,7 @@ impl Draft {
         }
     }
 
-    /// Warns about the agent's copy of the CRL: if no agent runs, it is not refreshed, and nothing reports that.
+    /// Warns about the agent's copy of the CRL: if no agent runs, the copy is not refreshed, and nothing reports that.
     fn agents_copy(&self, materials: &Materials) -> Option<Problem> {
         let copy = self.agent.crl()?;
         let trust = &self.config.as_ref()?.trust;
@@ -247,7 +247,7 @@ impl Draft {
     }
 }
 
-/// Whether a key file holds only a certificate. Its mode may then be that of a certificate.
+/// Whether a key file contains only a certificate. Its mode may then be that of a certificate.
 fn holds_certificate_alone(material: &LoadedMaterial) -> bool {
     let Some(blob) = material.blobs.first() else {
         return false;

@@ -1,8 +1,8 @@
-//! Kinds of values: how each is read from TOML and written as TOML again, by the type of the field that it sets.
+//! Kinds of values: how each is read from TOML and printed as TOML, for the type of the field that it sets.
 //!
-//! A declaration in `keys` names a kind, as `duration(seconds(1)..=DAY)`. The kind gives the shape that a file is held
-//! against; `Reads<V>` connects it with the types of fields that it can set, so that a setting of another type does not
-//! compile.
+//! A declaration in `keys` names a kind, for example `duration(seconds(1)..=DAY)`. The kind gives the shape that a
+//! value is checked against. `Reads<V>` connects it with the types of fields that it can set, so that a field of
+//! another type does not compile.
 
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
 
 /// A kind of value that can set a field of type `V`.
 pub(crate) trait Reads<V> {
-    /// Reads a value that has the right shape.
+    /// Reads a value that has the right type.
     fn read(&self, value: &DeValue<'_>) -> Option<V>;
-    /// The value as TOML; none if it is expressed by leaving the key out.
+    /// The value as TOML; `None` if a file expresses it by leaving the key out.
     fn show(&self, value: &V) -> Option<String>;
 }
 
-/// An optional field is set by what its value is set by.
+/// A kind that can set a field can also set an optional field of that type.
 impl<K: Reads<V>, V> Reads<Option<V>> for K {
     fn read(&self, value: &DeValue<'_>) -> Option<Option<V>> {
         Reads::<V>::read(self, value).map(Some)
@@ -34,7 +34,7 @@ impl<K: Reads<V>, V> Reads<Option<V>> for K {
     }
 }
 
-/// A type that a string is read as.
+/// A type that is read from a string.
 pub(crate) trait Text: Sized {
     fn parse(text: &str) -> Option<Self>;
     fn text(&self) -> String;
@@ -43,11 +43,11 @@ pub(crate) trait Text: Sized {
 /// An integer type of a field.
 pub(crate) trait Number: Copy + TryFrom<u64> + TryInto<u64> {}
 
-/// A type whose values are words in a file.
+/// An enum whose values are words in a file.
 pub(crate) trait Word: Copy + PartialEq + 'static {
     /// Each word with its value, in the order of the reference page.
     const VALUES: &'static [(&'static str, Self)];
-    /// The words alone.
+    /// The words without their values.
     const WORDS: &'static [&'static str];
 
     fn of(word: &str) -> Option<Self> {
@@ -111,13 +111,13 @@ kinds! {
     OneText(form: &'static Form) = text -> Shape::Text(form);
     /// A list of strings.
     Texts(form: &'static Form) = texts -> Shape::Texts(form);
-    /// A list of strings; one without elements is expressed by leaving the key out.
+    /// A list of strings. An empty list is expressed by leaving the key out.
     Conditions(form: &'static Form) = conditions -> Shape::Texts(form);
     /// A string, or a list of strings.
     TextOrTexts(form: &'static Form) = text_or_texts -> Shape::TextOrTexts(form);
-    /// A table of names and strings; an empty one is expressed by leaving the key out.
+    /// A table of names and strings. An empty table is expressed by leaving the key out.
     Pairs(name: &'static Form, text: &'static Form) = pairs -> Shape::Pairs(name, text);
-    /// A table, read by its own keys.
+    /// A table.
     OneTable(table: &'static Table) = table -> Shape::Table(table);
     /// A table with exactly one of its keys.
     OneOf(table: &'static Table) = one_of -> Shape::OneOf(table);
@@ -136,9 +136,9 @@ pub(crate) struct OneWord<W>(PhantomData<W>);
 
 /// A list of words of an enum.
 pub(crate) struct Words<W> {
-    /// Those that may be written.
+    /// The words that the list may contain.
     words: &'static [&'static str],
-    /// Whether a list without elements is expressed by leaving the key out.
+    /// Whether an empty list is expressed by leaving the key out.
     is_condition: bool,
     marker: PhantomData<W>,
 }
@@ -155,7 +155,7 @@ pub(crate) const fn words<W: Text>(words: &'static [&'static str]) -> Words<W> {
     }
 }
 
-/// Words of a condition: one without elements is expressed by leaving the key out.
+/// A condition that is a list of words. An empty list is expressed by leaving the key out.
 pub(crate) const fn condition_words<W: Text>(words: &'static [&'static str]) -> Words<W> {
     Words {
         words,
@@ -311,7 +311,7 @@ impl Number for u32 {}
 impl Number for u64 {}
 impl Number for usize {}
 
-/// Types that `parse` and `to_string` convert.
+/// Types that are converted with `parse` and `to_string`.
 macro_rules! texts {
     ($($type:ty),*) => {
         $(
@@ -408,13 +408,13 @@ impl Text for pki::CsrRule {
     }
 }
 
-/// The number of an integer, if it is one that fits.
+/// An integer as `u64`, if it fits.
 pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
-/// Names and strings of a table, in the order of the file.
+/// The names and strings of a table, in the order of the file.
 pub(crate) fn pairs_of(value: &DeValue<'_>) -> Option<Vec<(String, String)>> {
     let mut pairs: Vec<_> = value
         .as_table()?
@@ -428,7 +428,7 @@ pub(crate) fn pairs_of(value: &DeValue<'_>) -> Option<Vec<(String, String)>> {
     Some(pairs.into_iter().map(|(_, pair)| pair).collect())
 }
 
-/// A TOML basic string.
+/// Formats a TOML basic string.
 pub(crate) fn quoted(value: &str) -> String {
     let mut quoted = String::from("\"");
     for character in value.chars() {
@@ -444,7 +444,7 @@ pub(crate) fn quoted(value: &str) -> String {
     quoted
 }
 
-/// The valid elements of a list, or the one string in its place.
+/// The valid elements of a list, or a single string in its place.
 fn list<T: Text>(value: &DeValue<'_>) -> Option<Vec<T>> {
     if let Some(text) = value.as_str() {
         return Some(vec![T::parse(text)?]);

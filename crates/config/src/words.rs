@@ -1,4 +1,4 @@
-//! The words of enums in a file, and the strings of types that other crates own.
+//! The words for enums in a file, and the string forms of types from other crates.
 
 use balancing::settings::{AddressExpansion, Algorithm, CheckKind};
 use identity::{CertFormat, DnFormat, HeaderSet, settings::SubjectRule};
@@ -180,7 +180,7 @@ impl Text for EventOutput {
     }
 }
 
-/// The log daemon that a string names, with the default facility.
+/// Parses the name of a log daemon, with the default facility.
 fn daemon(text: &str) -> Option<DaemonSettings> {
     let (kind, socket) = log_daemon(text)?;
     let protocol = match kind {
@@ -193,7 +193,7 @@ fn daemon(text: &str) -> Option<DaemonSettings> {
     })
 }
 
-/// `syslog`, or with another socket than the usual one `syslog:/path`.
+/// Formats a log daemon: `syslog`, or `syslog:/path` if its socket is not the default.
 fn daemon_text(daemon: &DaemonSettings) -> String {
     let kind = match daemon.protocol {
         LogProtocol::Syslog(_) => "syslog",

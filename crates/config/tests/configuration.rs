@@ -1,4 +1,4 @@
-//! What becomes of a right configuration: defaults, the examples in `conf/`, showing it again, the reference page.
+//! Tests of valid configurations: defaults, the examples in `conf/`, printing and reloading, the reference page.
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,7 +21,7 @@ members = ["ca.example.com:8140"]
 members = ["c1.example.com:8140", "c2.example.com:8140"]
 "#;
 
-/// Every key of every table, none at its default.
+/// Every key of every table, each with a value other than its default.
 const EVERYTHING: &str = include_str!("everything.toml");
 
 fn load(text: &str) -> LoadedConfig {
@@ -292,7 +292,7 @@ fn every_key_of_the_reference_is_in_everything() {
         let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ") else {
             continue;
         };
-        // `exact` and `regex` stand in inline tables.
+        // `exact` and `regex` are in inline tables.
         assert!(
             EVERYTHING.contains(&format!("{key} = ")),
             "{key} is not in everything.toml"
@@ -379,7 +379,7 @@ fn the_readme_shows_the_six_lines() {
     assert!(readme.contains(&format!("```toml{SIX_LINES}```")));
 }
 
-/// Each block marked as TOML is a whole configuration, which a reader may copy.
+/// Readers may copy each block marked as TOML, so each must be a complete configuration.
 #[test]
 fn each_configuration_in_the_documents_is_right() {
     let blocks: Vec<_> = documents().iter().flat_map(toml_blocks).collect();
@@ -391,7 +391,7 @@ fn each_configuration_in_the_documents_is_right() {
     }
 }
 
-/// What is commented out in the installed file is right too, and says what the defaults are.
+/// The commented lines in the installed file are valid, and their values are the defaults.
 #[test]
 fn the_installed_file_names_every_default() {
     let text = filled_in();
@@ -426,7 +426,8 @@ fn the_reference_page_is_fresh() {
     );
 }
 
-/// A reader can start at modules that import no other, and a change of one reaches those that import it, and no more.
+/// Modules without imports must exist, so that a reader can start there. Without cycles, a change affects only the
+/// modules that import the changed one.
 #[test]
 fn the_modules_of_this_crate_import_each_other_in_one_direction() {
     let sources = files("crates/config/src", "rs");
@@ -522,7 +523,7 @@ fn changes_are_named_by_the_keys_of_the_settings() {
     assert!(changes(EVERYTHING, EVERYTHING).is_empty());
 }
 
-/// Two configurations that serve differently differ in a setting that the report of a reload names.
+/// If two configurations behave differently, the report of a reload names at least one setting.
 #[test]
 fn no_setting_is_left_out_of_the_changes() {
     let machine = Machine::with_agent();
@@ -589,7 +590,7 @@ fn what_is_found_later_gets_the_place_of_its_key() {
     assert!(report.has_errors());
 }
 
-/// A text that is cut off or damaged at any place is reported, and nothing panics.
+/// A file that is truncated or damaged anywhere gives a report and no panic.
 #[test]
 fn damaged_texts_are_reported_with_places_in_the_text() {
     for at in (0..EVERYTHING.len()).step_by(5) {
@@ -613,7 +614,7 @@ fn damaged_texts_are_reported_with_places_in_the_text() {
     }
 }
 
-/// Rendering is slow enough to be tried at fewer places.
+/// Rendering is slow, so this test damages the file in fewer places.
 #[test]
 fn reports_of_damaged_texts_can_be_rendered() {
     for at in (0..EVERYTHING.len()).step_by(37) {
@@ -639,7 +640,7 @@ fn documents() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Files of a folder of the project by their extension, each with its text.
+/// The files with this extension in a folder of the project, each with its contents.
 fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     let mut paths: Vec<_> = fs::read_dir(project(folder))
         .expect("a folder of the project")
@@ -656,7 +657,7 @@ fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Each with the file and the line it begins after.
+/// The TOML blocks of a page, each with the file and the line before it.
 fn toml_blocks((name, text): &(String, String)) -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().enumerate();

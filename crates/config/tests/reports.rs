@@ -1,6 +1,6 @@
-//! Reports, held against files: each `reports/NAME.toml` is a configuration, `NAME.txt` what is said about it.
+//! Compares reports with files: `reports/NAME.toml` is a configuration, and `NAME.txt` is its expected report.
 //!
-//! A case more is a file more; `UPDATE=1 cargo test -p config --test reports` writes what is said now.
+//! To add a case, add a file. `UPDATE=1 cargo test -p config --test reports` writes the expected reports.
 
 #![allow(
     clippy::disallowed_methods,

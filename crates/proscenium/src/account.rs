@@ -1,4 +1,4 @@
-//! `--user`: the same command again, with the rights of another account.
+//! `--user`: runs the same command again with the rights of another account.
 
 use std::{
     env, io,
@@ -13,8 +13,8 @@ use rustix::{
 
 use crate::failure::Failure;
 
-/// Continues this command as the account `name`: nothing but the process's rights changes. Must be called before the
-/// process has a second thread. Returns only if this is that account already.
+/// Continues this command as the account `name`; only the rights of the process change. Must be called before the
+/// process has a second thread. Returns only if the process already runs as that account.
 pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
     let account = Account::find(name)?;
     let us = rustix::process::geteuid();
@@ -29,7 +29,7 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
     account.adopt().map_err(|error| {
         Failure::because(format!("cannot switch to the account {name}: {error}"))
     })?;
-    // A new start of the program: what the system derives from an account (dumpable, capabilities) is right again.
+    // Executing the program again makes the kernel compute the dumpable flag and the capabilities for the new account.
     let mut command = Command::new("/proc/self/exe");
     let error = command.args(env::args_os().skip(1)).exec();
     Err(Failure::because(format!(
@@ -44,7 +44,7 @@ struct Account {
 }
 
 impl Account {
-    /// Asks `id`, which knows accounts of directories (LDAP, SSSD) too.
+    /// Uses `id`, which also finds accounts in directory services (LDAP, SSSD).
     fn find(name: &str) -> Result<Self, Failure> {
         let ids = |option| id(option, name);
         let unknown = || {
@@ -69,7 +69,7 @@ impl Account {
     }
 }
 
-/// The numbers that `id` prints; none where it knows no such account.
+/// The numbers that `id` prints; empty if the account does not exist.
 fn id(option: &str, name: &str) -> Result<Vec<u32>, Failure> {
     let output = Command::new("id")
         .args([option, "--", name])

@@ -408,7 +408,7 @@ pub(crate) struct Withdrawal {
     pub(crate) force: bool,
 }
 
-/// clap would show the pool as required.
+/// The usage line, because clap would show the optional pool as required.
 fn usage(verb: &str) -> String {
     format!(
         "proscenium {verb} [OPTIONS] [POOL] <MEMBER>\n       proscenium {verb} [OPTIONS] --host <HOST>"

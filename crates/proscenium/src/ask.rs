@@ -1,4 +1,4 @@
-//! The verbs that query a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`.
+//! The commands that query a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`.
 
 use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{
     status::table,
 };
 
-/// Reloads, waits, and exits by the outcome.
+/// Reloads the configuration, waits for the result, and sets the exit code.
 pub(crate) fn reload(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
     let outcome = wait(client.reload())?;
@@ -78,7 +78,7 @@ fn said(report: &str, last: &str) -> Result<(), Failure> {
     output::say(last)
 }
 
-/// Waits for an answer. One request needs only one thread.
+/// Waits for a response. One request needs only one thread.
 pub(crate) fn wait<T>(
     answer: impl Future<Output = Result<T, AdminClientError>>,
 ) -> Result<T, Failure> {
@@ -89,12 +89,12 @@ pub(crate) fn wait<T>(
     Ok(runtime.block_on(answer).map_err(anyhow::Error::from)?)
 }
 
-/// A client of the running proxy's socket.
+/// A client of the running proxy's admin socket.
 pub(crate) fn client(arguments: &Arguments, socket: &Socket) -> Result<AdminClient, Failure> {
     Ok(AdminClient::new(self::socket(arguments, socket)?))
 }
 
-/// The running proxy's socket.
+/// The path of the running proxy's admin socket.
 pub(crate) fn socket(arguments: &Arguments, socket: &Socket) -> Result<PathBuf, Failure> {
     match &socket.socket {
         Some(path) => Ok(path.clone()),
@@ -102,12 +102,12 @@ pub(crate) fn socket(arguments: &Arguments, socket: &Socket) -> Result<PathBuf, 
     }
 }
 
-/// The socket that the configuration file names, whatever else is wrong with the file: a running proxy must be in
-/// reach of `reload` and `drain` while its file is half edited.
+/// The admin socket in the configuration file, even if the file has errors: `reload` and `drain` must be able to reach
+/// a running proxy while its file is being edited.
 fn configured_socket(arguments: &Arguments) -> Result<PathBuf, Failure> {
     match fs::read_to_string(&arguments.config) {
         Ok(text) => Ok(config::admin_socket(&text)),
-        // No file: the proxy may run from another one with the default socket.
+        // The file does not exist. The proxy may use another file and the default socket.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(config::admin_socket("")),
         Err(error) => {
             let place = arguments.config.display();

@@ -1,4 +1,4 @@
-//! The verbs `block`, `unblock` and `blocks`: certificates that the proxy refuses even if no CRL revokes them.
+//! The commands `block`, `unblock` and `blocks`: certificates that the proxy refuses even if no CRL revokes them.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::{
     output,
 };
 
-/// Blocks a certificate or a name.
+/// Blocks a certificate or a certname.
 pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure> {
     let request = BlockRequest {
         blocked: blocked(&block.whom),
@@ -28,7 +28,7 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
     }
 }
 
-/// What a block by name does to the agent.
+/// The effect of a block by certname on the agent.
 fn effect(name: &str, outcome: &BlockOutcome) -> String {
     let Some(agent) = &outcome.agent else {
         return match &outcome.refusal {
@@ -52,7 +52,7 @@ fn effect(name: &str, outcome: &BlockOutcome) -> String {
     )
 }
 
-/// Lifts a block.
+/// Removes a block.
 pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Failure> {
     let client = client(arguments, &unblock.socket)?;
     let outcome = wait(client.unblock(&blocked(&unblock.whom)))?;
@@ -85,7 +85,7 @@ fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A block in one line.
+/// Formats a block as one line.
 pub(crate) fn line(block: &BlockStatus) -> String {
     let until = match &block.until {
         Some(until) => format!("until {until}"),
@@ -127,15 +127,15 @@ fn blocked(whom: &Whom) -> BlockSubject {
     }
 }
 
-/// A time, a date, or how long from now.
+/// Parses a time, a date, or a duration from now.
 ///
 /// # Errors
-/// It is neither a time nor a duration of up to a century.
+/// The string is neither a time nor a duration of at most a century.
 pub(crate) fn until(text: &str) -> Result<Timestamp, Failure> {
     if let Some(instant) = Timestamp::parse(text) {
         return Ok(instant);
     }
-    // No time after the year 9999 can be written.
+    // Timestamps end with the year 9999.
     let length = config::duration(text).filter(|length| *length <= UNTIL_MAX);
     let end = length.and_then(|length| SystemTime::now().checked_add(length));
     end.map(Timestamp::from).ok_or_else(|| {
@@ -145,5 +145,5 @@ pub(crate) fn until(text: &str) -> Result<Timestamp, Failure> {
     })
 }
 
-/// Longest duration of `--until`: a century.
+/// Maximum duration of `--until`: a century.
 const UNTIL_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

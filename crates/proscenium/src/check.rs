@@ -1,4 +1,4 @@
-//! The verb `check`: what a start would do, as text or JSON, and an exit code that says so.
+//! The command `check`: tests what a start would do, prints the result as text or JSON, and sets the exit code.
 
 use anyhow::Context;
 use config::{ConfigReport, ProblemSeverity};
@@ -14,7 +14,7 @@ use crate::{
     verbs::options,
 };
 
-/// Does what a start does, without listening, and prints what it found.
+/// Runs the steps of a start without listening, and prints the result.
 pub(crate) fn check(arguments: &Arguments, check: &Check) -> Result<(), Failure> {
     if let Some(user) = &check.user {
         account::become_user(user)?;
@@ -42,7 +42,7 @@ pub(crate) fn check(arguments: &Arguments, check: &Check) -> Result<(), Failure>
     }
 }
 
-/// The answer in one word.
+/// The result in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Answer {
@@ -73,10 +73,10 @@ struct Json<'a> {
 #[derive(Serialize)]
 struct ProblemJson<'a> {
     severity: ProblemSeverity,
-    /// Empty where no key is concerned.
+    /// Empty if the problem is not about a key.
     key: &'a str,
     file: &'a str,
-    /// From 1; null for what the file does not mention.
+    /// Counted from 1; null if the file does not mention the key.
     line: Option<usize>,
     column: Option<usize>,
     message: &'a str,

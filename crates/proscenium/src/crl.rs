@@ -1,4 +1,4 @@
-//! The verb `crl`: the active CRLs, their sources, and the CRLs that were refused.
+//! The command `crl`: the active CRLs, their sources, and the CRLs that were refused.
 
 use admin::{CrlAcceptRequest, CrlFetchResult};
 use anyhow::Context;
@@ -30,7 +30,7 @@ fn show(arguments: &Arguments, status: &Status) -> Result<(), Failure> {
     output::say(crl_table(&trust).trim_end())
 }
 
-/// Fetches, waits, and exits by the outcome.
+/// Fetches the CRLs, waits for the result, and sets the exit code.
 fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
     let outcome = wait(client.fetch_crls())?;

@@ -1,4 +1,4 @@
-//! The verb `doctor`: a report with a remedy for each finding, and an exit code by the gravest.
+//! The command `doctor`: prints each finding with a remedy, and sets the exit code by the most severe one.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         agent,
         plain_ports: doctor.plain_port.clone(),
         tls_ports: doctor.tls_port.clone(),
-        // The report covers a file that cannot be read.
+        // If the configuration file cannot be read, the report shows that, so the default socket is enough here.
         socket: ask::socket(arguments, &doctor.socket).unwrap_or_else(|_| config::admin_socket("")),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

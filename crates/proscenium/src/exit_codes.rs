@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-/// What each code means.
+/// Exit codes with their meanings.
 pub type ExitCodes = &'static [(u8, &'static str)];
 
-/// The verb was tried and did not work.
+/// The command was executed and failed.
 pub(crate) const FAILED: u8 = 1;
 /// EX_USAGE.
 pub(crate) const USAGE: u8 = 64;
@@ -15,11 +15,11 @@ pub(crate) const UNAVAILABLE: u8 = 75;
 pub(crate) const CONFIGURATION: u8 = 78;
 /// `explain`: the request would be refused.
 pub(crate) const REFUSED: u8 = 1;
-/// `doctor`: the gravest finding, as monitoring plug-ins have it.
+/// `doctor`: the most severe finding is a warning. Monitoring plug-ins use the same exit code.
 pub(crate) const WARNINGS: u8 = 1;
 pub(crate) const FAILURES: u8 = 2;
 
-/// `drain --wait`: requests are left on the members at the end of the timeout.
+/// `drain --wait`: members still have requests when the timeout expires.
 pub(crate) const STILL_RUNNING: u8 = 3;
 
 const UNAVAILABLE_MEANS: &str =
@@ -27,7 +27,7 @@ const UNAVAILABLE_MEANS: &str =
 const CONFIGURATION_MEANS: &str = "The configuration or the host must be changed.";
 const USAGE_MEANS: &str = "The command line is invalid.";
 
-/// Those of verbs without a row of their own in `OF_VERBS`.
+/// The exit codes of commands that have no row in `OF_VERBS`.
 const OF_ALL: ExitCodes = &[
     (0, "Success."),
     (FAILED, "Failure; standard error shows the reason."),
@@ -35,7 +35,7 @@ const OF_ALL: ExitCodes = &[
     (CONFIGURATION, CONFIGURATION_MEANS),
 ];
 
-/// Those of `drain` and `maintenance`.
+/// The exit codes of `drain` and `maintenance`.
 const OF_WITHDRAWAL: ExitCodes = &[
     (
         0,
@@ -109,19 +109,19 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
     ("maintenance", OF_WITHDRAWAL),
 ];
 
-/// The exit codes of a verb.
+/// The exit codes of a command.
 #[must_use]
 pub fn exit_codes(verb: &str) -> ExitCodes {
     let own = OF_VERBS.iter().find(|(name, _)| *name == verb);
     own.map_or(OF_ALL, |(_, codes)| codes)
 }
 
-/// The verbs with exit codes of their own.
+/// The commands that have their own exit codes.
 pub fn verbs_with_exit_codes() -> impl Iterator<Item = &'static str> {
     OF_VERBS.iter().map(|(verb, _)| *verb)
 }
 
-/// The end of a help text.
+/// The section about exit codes at the end of a help text.
 pub(crate) fn help(verb: &str) -> String {
     let mut help = String::from("Exit codes:");
     for (code, meaning) in exit_codes(verb) {

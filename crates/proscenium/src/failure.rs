@@ -1,4 +1,4 @@
-//! The failures of a verb and their exit codes.
+//! The failures of a command and their exit codes.
 
 use std::{fmt, process::ExitCode};
 
@@ -7,31 +7,31 @@ use crate::{
     output,
 };
 
-/// Why the process ends with anything but 0; the numbers are those of sysexits.h.
+/// Why a command ends early or fails. The exit codes are those of sysexits.h.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nothing failed: help or version is printed, and nothing is left to do.
+    /// Not a failure: help or the version is printed, and the command has nothing else to do.
     Printed,
-    /// The verb printed what it found; the exit code is its severity.
+    /// The command printed its findings. The exit code is their severity.
     Found(u8),
-    /// It was tried and did not work: 1.
+    /// The command was executed and failed: exit code 1.
     Failed(anyhow::Error),
-    /// The command line makes no sense: 64.
+    /// The command line is invalid: exit code 64.
     Usage(String),
-    /// The host lacks something now, and may have it later: 75. The text is the report.
+    /// The host currently lacks something, and a later attempt may work: exit code 75. The string is the report.
     Unavailable(String),
-    /// The configuration or its materials are refused: 78. The text is the report.
+    /// The configuration or its materials are invalid: exit code 78. The string is the report.
     Configuration(String),
 }
 
 impl Failure {
-    /// Says why on standard error, and gives the exit code.
+    /// Prints the reason on standard error and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Printed => ExitCode::SUCCESS,
             Self::Found(code) => ExitCode::from(*code),
             Self::Failed(error) => {
-                // `{:#}` prints the causes too, each after a colon.
+                // `{:#}` also prints the causes, each after a colon.
                 output::complain_of_failure(&format!("error: {error:#}"));
                 ExitCode::from(FAILED)
             }
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// It was tried, and this is why it did not work.
+    /// A command that was executed and failed, with the reason.
     pub(crate) fn because(reason: impl fmt::Display + fmt::Debug + Send + Sync + 'static) -> Self {
         Self::Failed(anyhow::Error::msg(reason))
     }

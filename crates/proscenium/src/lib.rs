@@ -1,8 +1,8 @@
-//! The program: command line in, exit code out. Each verb is one function.
+//! The command line program. Each command is one function.
 //!
 //! It is a library so that `cargo xtask reference` can read the declarations of the command line.
 
-// Files, the environment and the command line are this crate's business, and that of no crate below `server`.
+// This crate and `server` may use files, the environment and the command line; the crates below `server` may not.
 #![allow(clippy::disallowed_methods)]
 
 mod account;
@@ -31,7 +31,7 @@ use crate::{
     failure::Failure,
 };
 
-/// Does what the command line of this process says.
+/// Executes the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
     match Arguments::read().and_then(|arguments| perform(&arguments)) {
@@ -40,7 +40,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line as declared, for manual pages and completions.
+/// The declaration of the command line, for manual pages and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     <Arguments as clap::CommandFactory>::command()

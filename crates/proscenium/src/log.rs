@@ -1,4 +1,5 @@
-//! Where events go: standard error, as the journal or a person at a terminal likes them, or the machine's log daemon.
+//! Where events are logged: standard error, in a format for the journal or for a terminal, or the log daemon of the
+//! machine.
 
 use std::{env, fmt, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
@@ -21,9 +22,9 @@ use tracing_subscriber::{
 
 use crate::{failure::Failure, output};
 
-/// Starts writing events to standard error; what is returned sends them elsewhere.
+/// Starts logging events to standard error. The returned value can redirect them to a log daemon.
 ///
-/// `level` is a level or a list of `part=level`; what it says nothing of is at `error`.
+/// `level` is a level or a list of `component=level`. Components that the list leaves out log errors only.
 pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
     let filter = filter(level).map_err(|error| Failure::Usage(format!("error: --log {error}")))?;
     let (filter, handle) = reload::Layer::new(filter);
@@ -45,14 +46,14 @@ pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
     Ok(events)
 }
 
-/// The filter of a level or a list of `part=level`.
+/// Parses a level or a list of `component=level` into a filter.
 fn filter(level: &str) -> Result<EnvFilter, String> {
     let wrong = |why: &str| {
         format!(
             "{level:?}: {why}; write error, warn, info, debug, trace, or levels by component, as in info,proxy=debug"
         )
     };
-    // A word alone that is not a level would be read as the name of a part, at the level trace.
+    // The filter library would read an unknown level as the name of a component that logs at level trace.
     for part in level.split(',').filter(|part| !part.contains('=')) {
         if part.is_empty() || part.parse::<LevelFilter>().is_err() {
             return Err(wrong(&format!("{part:?} is not a level")));
@@ -72,7 +73,7 @@ impl server::LevelFilter for Filter {
     }
 }
 
-/// Tells each event to the daemon, or where there is none to standard error. The program has no spans.
+/// Sends each event to the log daemon, or to standard error if no daemon is configured. The program has no spans.
 struct Teller<L> {
     events: Arc<Events>,
     stderr: L,
@@ -99,9 +100,10 @@ fn tell(events: &Events, event: &tracing::Event<'_>) -> EventDelivery {
     Said::of(event).with(event, |event| events.tell(event))
 }
 
-/// Writes each event on standard error as one line, whatever its message and its values hold.
+/// Writes each event to standard error as one line, even if its message or a value contains line breaks.
 struct OneLine {
-    /// The journal reads standard error: it has its own clock, and takes the priority from `<N>` (sd-daemon(3)).
+    /// Whether the journal reads standard error. The journal adds the time, and reads the priority from `<N>`
+    /// (sd-daemon(3)).
     for_journal: bool,
 }
 
@@ -151,7 +153,7 @@ fn severity(level: Level) -> Severity {
     }
 }
 
-/// What an event says.
+/// The message and fields of an event.
 #[derive(Default)]
 struct Said {
     message: String,
@@ -196,8 +198,8 @@ impl Said {
     }
 }
 
-/// Whether standard error is the journal's: it names its socket in `JOURNAL_STREAM`, which children of a service
-/// inherit even where their standard error goes elsewhere (systemd.exec(5)).
+/// Whether the journal reads standard error. `JOURNAL_STREAM` identifies the journal's socket. Child processes of a
+/// service inherit the variable even if their standard error is redirected (systemd.exec(5)), so it is compared.
 pub(crate) fn journal_reads_stderr() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else {
         return false;

@@ -1,4 +1,4 @@
-//! The process; the library of this package is the program.
+//! The executable. The library of this package contains the program.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The verbs `ready`, `drain` and `maintenance`: the administrative state of members, and the wait for their last request.
+//! The commands `ready`, `drain` and `maintenance`: the administrative state of members, and waiting until they are
+//! idle.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::{
     status::{in_flight, write_guards},
 };
 
-/// How often a wait reads what is left.
+/// Time between two requests for the state of a member that `--wait` waits for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Puts members back into service.
@@ -28,7 +29,7 @@ pub(crate) fn ready(arguments: &Arguments, members: &Members) -> Result<(), Fail
     set(&client, members, change).map(drop)
 }
 
-/// Takes members out of service, and waits for their last request where that is wanted.
+/// Takes members out of service, and waits until they are idle if `--wait` is set.
 pub(crate) fn withdraw(
     arguments: &Arguments,
     wanted: &Withdrawal,
@@ -64,7 +65,7 @@ fn set(
     };
     let outcome = wait(client.set_member_states(&request))?;
     outcome.members.iter().try_for_each(say_state)?;
-    // The operator would believe that a member gets requests which its agent check or an ejection keeps from it.
+    // A member that is ready may still get no requests because of its agent check or an ejection, so these are shown.
     for PoolMemberStatus { member, .. } in &outcome.members {
         let mut left = String::new();
         if member.administrative_state == AdministrativeState::Ready
@@ -91,7 +92,7 @@ fn say_state(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> Result<(),
     ))
 }
 
-/// Waits until no request is left, and prints each change of what is.
+/// Waits until no request is left, and prints each change of the number of requests.
 fn wait_until_idle(
     client: &AdminClient,
     mut members: Vec<PoolMemberStatus>,
@@ -141,7 +142,7 @@ fn still_running(members: &[PoolMemberStatus], timeout: Duration) -> Failure {
     Failure::Found(STILL_RUNNING)
 }
 
-/// What is left on a member.
+/// Describes the requests and tunnels that are left on a member.
 fn left(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> String {
     let named = member.oldest_tunnels.iter();
     let named: Vec<_> = named

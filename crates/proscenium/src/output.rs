@@ -1,4 +1,4 @@
-//! Output of the verbs: answers on standard output, everything else on standard error.
+//! Output of the commands: results on standard output, everything else on standard error.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 use crate::{failure::Failure, log};
 
-/// Prints an answer and a line end. A closed pipe (`| head`) is not a failure.
+/// Prints a result and a newline. A closed pipe (`| head`) is not an error.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -17,12 +17,12 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints an error and a line end. A failure to print it cannot be reported and is ignored.
+/// Prints a message on standard error and a newline. A failure to print it cannot be reported and is ignored.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints why the program ends. The journal reads the priority at the beginning of each line (sd-daemon(3)).
+/// Prints why the command failed. The journal reads the priority at the start of each line (sd-daemon(3)).
 pub(crate) fn complain_of_failure(text: &str) {
     match log::journal_reads_stderr() {
         true => complain(&with_priority(text)),
@@ -30,7 +30,7 @@ pub(crate) fn complain_of_failure(text: &str) {
     }
 }
 
-/// Each line with the priority `err`.
+/// Adds the priority `err` to each line.
 fn with_priority(text: &str) -> String {
     let priority = server::Severity::Error as u8;
     let lines: Vec<_> = text
@@ -40,7 +40,7 @@ fn with_priority(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Whether standard error takes colours.
+/// Whether messages on standard error are coloured.
 pub(crate) fn colour() -> config::Colour {
     let wanted = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if wanted && io::stderr().is_terminal() {

@@ -1,4 +1,4 @@
-//! The verb `refusals`: clients that the running proxy refused recently.
+//! The command `refusals`: clients that the running proxy refused recently.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::{
     who::said,
 };
 
-/// Lists refused clients, the latest refusal first.
+/// Lists refused clients, the most recent refusal first.
 pub(crate) fn refusals(arguments: &Arguments, wanted: &Refusals) -> Result<(), Failure> {
     let client = client(arguments, &wanted.socket)?;
     let mut answer = wait(client.refusals())?;
@@ -23,7 +23,7 @@ pub(crate) fn refusals(arguments: &Arguments, wanted: &Refusals) -> Result<(), F
     said(wanted.json, &answer, |answer| text(answer, wanted.since))
 }
 
-/// Whether the latest of these refusals is at most so long ago. Times in answers have whole seconds.
+/// Whether the most recent refusal is no older than `length`. Times in responses have whole seconds.
 fn is_within(refusal: &RefusalStatus, length: Duration, now: SystemTime) -> bool {
     let at = refusal.last_at.unix_seconds();
     let at = at.and_then(|seconds| u64::try_from(seconds).ok());
@@ -50,7 +50,7 @@ fn text(answer: &RefusalsStatus, since: Option<Duration>) -> String {
     lines.join("\n")
 }
 
-/// A refused client in one line.
+/// Formats a refused client as one line.
 pub(crate) fn line(refusal: &RefusalStatus) -> String {
     let name = match (&refusal.certname, refusal.verified) {
         (Some(name), true) => name.clone(),
@@ -89,7 +89,7 @@ mod tests {
             let now = at + Duration::from_secs(age);
             assert_eq!(is_within(&refusal, minute, now), expected, "{age} s");
         }
-        // The clock was set back since.
+        // The clock was set back after the refusal.
         assert!(is_within(&refusal, minute, at - minute));
         let expected = "1970-01-01T00:16:40Z  10.0.0.1  web01 (unverified)  on listener agents: \
                         revoked, 2 times since 1970-01-01T00:00:00Z";

@@ -1,4 +1,4 @@
-//! A status as a person reads it.
+//! Prints a status for operators.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -8,7 +8,7 @@ use admin::{
 };
 use server::CLOCK_OFFSET_MAX;
 
-/// Everything an operator looks for first, in lines.
+/// What operators look for first, as lines.
 pub(crate) fn table(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -86,7 +86,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     write_materials(text, &status.materials)
 }
 
-/// The CRLs alone.
+/// Only the CRLs.
 pub(crate) fn crl_table(trust: &ActiveTrust) -> String {
     let mut text = String::new();
     let _ = write_crls(&mut text, trust);
@@ -118,7 +118,7 @@ fn write_crls(text: &mut String, trust: &ActiveTrust) -> std::fmt::Result {
     Ok(())
 }
 
-/// Names that members come from.
+/// The DNS names that members are resolved from.
 fn write_names(text: &mut String, names: &[NameStatus]) -> std::fmt::Result {
     if names.is_empty() {
         return Ok(());
@@ -176,7 +176,7 @@ fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     }
 }
 
-/// What keeps requests from a member beside its check.
+/// What keeps requests from a member that passes its health check.
 pub(crate) fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     let address = &member.address;
     if let Some(seconds) = member.ejected_seconds {
@@ -225,7 +225,7 @@ pub(crate) fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt
     }
 }
 
-/// How busy the JRubies of members are, and why that is unknown. The same problem of several members is shown once.
+/// How busy the JRubies of members are, or why that is unknown. The same problem of several members is shown once.
 fn write_jrubies(text: &mut String, members: &[MemberStatus]) -> std::fmt::Result {
     let mut problems: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in members {
@@ -275,7 +275,7 @@ fn write_administrative(text: &mut String, member: &MemberStatus) -> std::fmt::R
     }
 }
 
-/// A member's clock, where it differs.
+/// The clock of a member, if it differs from the proxy's clock.
 fn write_clock(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     match member.clock_offset_seconds {
         Some(seconds) if seconds.unsigned_abs() > CLOCK_OFFSET_MAX => writeln!(
@@ -328,7 +328,7 @@ fn member(member: &MemberStatus) -> Vec<String> {
     cells
 }
 
-/// Requests in flight, by kind of work where that is known.
+/// Requests in flight, by kind of work if that is known.
 pub(crate) fn in_flight(member: &MemberStatus) -> String {
     let by_work = member.in_flight_by_work.iter();
     let by_work: Vec<String> = by_work
@@ -362,7 +362,7 @@ fn crl(crl: &ActiveCrl) -> Vec<String> {
     cells
 }
 
-/// The largest unit that gives at least two: what matters is hours or months.
+/// An age in the largest unit that gives at least two.
 fn age(seconds: u64) -> String {
     match seconds {
         ..120 => format!("{seconds} s"),
@@ -372,7 +372,7 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// Lines of cells, aligned by column and indented.
+/// Rows of cells, aligned by column and indented.
 fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
     if rows.is_empty() {
         return writeln!(text, "  none");

@@ -1,4 +1,4 @@
-//! The verbs that read the configuration themselves: `run`, `explain`, `config show`.
+//! The commands that read the configuration themselves: `run`, `explain`, `config show`.
 
 use server::{ExplainAs, ExplainRequest, Options, StartError};
 
@@ -10,7 +10,7 @@ use crate::{
     version::BUILD,
 };
 
-/// Serves until a signal stops the process.
+/// Runs the proxy until a signal stops it.
 pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
     let events = log::start(&run.log)?;
     match server::run(&options(arguments, &run.agent), &events) {
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
     }
 }
 
-/// Says where a request would go, by the request path's own functions.
+/// Shows how the proxy would handle a request, with the functions that handle real requests.
 pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
     let explainer = server::prepare_for_explain(&Options {
         config: arguments.config.clone(),

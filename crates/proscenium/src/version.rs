@@ -1,4 +1,5 @@
-//! What this program is built from: the verb `version`, the option, and the metric `proscenium_build_info` show it.
+//! What this program is built from. The command `version`, the option `--version` and the metric
+//! `proscenium_build_info` show it.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,7 @@ pub(crate) const BUILD: BuildStatus = BuildStatus {
     tls: Cow::Borrowed(env!("PROSCENIUM_TLS")),
 };
 
-/// Everything of `BUILD`, one a line; clap puts the name of the program before it.
+/// The values of `BUILD`, one per line. clap prints the name of the program before it.
 pub(crate) const LINES: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",

@@ -1,4 +1,4 @@
-//! The verb `who`: one agent or certificate, or the inventory of those seen.
+//! The command `who`: one agent or certificate, or the list of agents that the proxy has seen.
 
 use std::{fs, path::Path};
 
@@ -43,7 +43,7 @@ fn request(who: &Who) -> Result<Option<WhoRequest>, Failure> {
         ..WhoRequest::default()
     };
     match &who.whom {
-        // A certname has no slash and is rarely the name of a file here.
+        // A certname contains no slash, and rarely matches the name of a file in the working directory.
         Some(name) if name.contains('/') || Path::new(name).is_file() => {
             let text = fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
             request.certificate = Some(text);
@@ -108,7 +108,7 @@ fn one(who: &WhoStatus) -> String {
     lines.join("\n")
 }
 
-/// Printed if the verdict on a certificate is not known.
+/// Printed if the verdict on a certificate is unknown.
 const UNKNOWN: &str = "unknown until the agent connects again, because its certificate chain is not cached; to verify it now, run `proscenium who FILE` with its certificate";
 
 fn list(list: &RevocationStatus) -> String {

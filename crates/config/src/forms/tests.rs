@@ -1,4 +1,4 @@
-//! Tables of texts for each form.
+//! Tests of each string format, as tables of valid and invalid strings.
 
 use super::*;
 

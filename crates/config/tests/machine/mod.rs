@@ -1,4 +1,4 @@
-//! A machine made up for tests: files whose names say what is the matter with them.
+//! A simulated machine for tests. The name of a file determines what is wrong with it.
 
 use std::{
     io::ErrorKind,
@@ -14,8 +14,8 @@ use config::{
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Every file is there and right, but for those whose path holds one of these words: `missing`, `denied`,
-/// `world-readable`, `other` (another key than that of the certificates), `garbage`, `empty-directory`.
+/// Every file exists and is valid, except files whose path contains one of these words: `missing`, `denied`,
+/// `world-readable`, `other` (a key that does not match the certificates), `garbage`, `empty-directory`.
 pub(crate) struct Machine {
     /// Certificates in the ssldir.
     pub(crate) certnames: Vec<String>,
@@ -149,7 +149,7 @@ fn pair() -> &'static Pair {
     })
 }
 
-/// A CA and its list, both good.
+/// A CA and its CRL, both valid.
 fn authority() -> (String, String) {
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();

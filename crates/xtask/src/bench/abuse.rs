@@ -22,7 +22,7 @@ use testkit::{
 use super::cores::Cores;
 use crate::workspace;
 
-/// How much of it.
+/// The size of the run.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Rounds, each of which measures once without an attack and once under each
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     attackers: usize,
 }
 
-/// Runs the rounds and prints the table; a victim's request that the member did not answer is an error.
+/// Runs the rounds and prints the table. Fails if the member did not answer one of the victim's requests.
 pub(super) fn run(options: &Options) -> Result<()> {
     if cfg!(debug_assertions) {
         return workspace::run_optimised();
@@ -51,7 +51,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(true)?;
     let cores = Cores::here()?;
     cores.keep_us_off_the_last()?;
-    // The stand-ins and the raw client panic where a test would fail; what they say is on the terminal then.
+    // The stand-in servers and the raw client panic on an error, as in a test. The panic message is then on the
+    // terminal.
     let series = catch_unwind(AssertUnwindSafe(|| measure_all(&binary, &cores, options)))
         .unwrap_or_else(|_| Err(anyhow!("a measurement broke off")))?;
     print_table(&series);
@@ -62,11 +63,11 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One way to attack.
+/// A kind of attack.
 struct Attack {
     name: &'static str,
     protocol: Protocol,
-    /// Whether it holds connections to the member: the whole share of its client.
+    /// Whether the attack occupies the connections to the member that one client may use.
     holds_share: bool,
     connections: fn(&Options) -> usize,
     begin: fn(&Client, &Options) -> Result<Attacker, ClientError>,
@@ -163,7 +164,7 @@ fn without_window(client: &Client, options: &Options) -> Result<Attacker, Client
     Attacker::without_window(client, LARGE, streams)
 }
 
-/// What was measured under one attack, in all rounds.
+/// The measurements under one attack, in all rounds.
 struct Series {
     name: &'static str,
     latencies: Vec<Duration>,
@@ -191,7 +192,7 @@ fn measure_all(binary: &Path, cores: &Cores, options: &Options) -> Result<Vec<Se
             held: 0.0,
         })
         .collect();
-    // Connections to the member and the code of all threads are warm before the first measurement.
+    // Warm up the connections to the member and the code of all threads before the first measurement.
     estate.measure(
         &mut Series {
             name: "warm-up",
@@ -221,7 +222,7 @@ fn measure_all(binary: &Path, cores: &Cores, options: &Options) -> Result<Vec<Se
     Ok(series)
 }
 
-/// The proxy in front of one compiler.
+/// The proxy in front of one stand-in compiler.
 struct AttackedEstate(Estate);
 
 impl AttackedEstate {
@@ -274,14 +275,14 @@ impl AttackedEstate {
         })?;
         series.held = self.in_flight();
         drop(attackers);
-        // The next attack begins with an empty share.
+        // Wait until the attacker's connections to the member are free again.
         wait_until(PATIENCE, || (self.in_flight() == 0.0).then_some(()))
             .with_context(|| format!("{}: connections to the member stay open", attack.name))?;
         self.0.compilers[0].forget();
         Ok(())
     }
 
-    /// Sends the victim's requests, one after the other on each of its connections.
+    /// Sends the victim's requests, one after the other on each connection.
     fn measure(&self, series: &mut Series, options: &Options) -> Result<()> {
         let client = self
             .0
@@ -304,14 +305,14 @@ impl AttackedEstate {
         Ok(())
     }
 
-    /// Requests that are at a member.
+    /// Number of requests in flight to the member.
     fn in_flight(&self) -> f64 {
         let metrics = self.0.proxy.metrics();
         metrics.sum("proscenium_member_in_flight", &[])
     }
 }
 
-/// Sends one more byte. An attacker whose connection the proxy has closed connects again.
+/// Sends one more byte. If the proxy has closed the attacker's connection, the attacker connects again.
 fn go_on(attacker: &mut Attacker, begin: impl Fn() -> Result<Attacker, ClientError>) {
     if attacker.step().is_err()
         && let Ok(next) = begin()
@@ -320,7 +321,8 @@ fn go_on(attacker: &mut Attacker, begin: impl Fn() -> Result<Attacker, ClientErr
     }
 }
 
-/// The latency of each request, and how many were not answered by the member. A connection that fails is replaced.
+/// The latency of each request, and the number of requests that the member did not answer. A connection that fails is
+/// replaced.
 fn request_all(client: &Client, requests: usize) -> (Vec<Duration>, usize) {
     let (mut latencies, mut unanswered) = (Vec::with_capacity(requests), 0);
     let mut connection = client.connect().ok();
@@ -363,15 +365,15 @@ fn print_table(series: &[Series]) {
 const SMALL: &str = "/puppet/v3/file_metadata/modules/ntp/ntp.conf";
 const LARGE: &str = "/puppet/v3/file_content/modules/m/large";
 const REPORT: &str = "/puppet/v3/report/attacker.example.com?environment=production";
-/// What the member answers to the victim, and the proxy never says.
+/// The member's response to the victim. The proxy itself never sends it.
 const ANSWER: &str = "{\"path\":\"/etc/puppetlabs/code/modules/ntp/files/ntp.conf\",\"owner\":0,\"group\":0,\"mode\":420}";
-/// `body_buffer_max` here. It is below HTTP/2's window of a stream, so that an attacker can send a byte more whatever the
-/// proxy does, and all attackers' bodies fit their part of `body_buffers_max`.
+/// `body_buffer_max` in this benchmark. It is smaller than HTTP/2's stream window, so that an attacker can always send
+/// one more byte. The bodies of all attackers fit in their part of `body_buffers_max`.
 const BODY_BUFFER_BYTES: usize = 16 << 10;
 /// The default share of one client: a quarter of the 128 connections to the member.
 const CLIENT_SHARE: f64 = 32.0;
-/// Connections whose streams have no window; one connection may have no more than `streams_max`.
+/// Number of connections whose streams have no window: one connection has at most `streams_max` streams.
 const WINDOWLESS_CONNECTIONS: usize = 2;
-/// How often each slow connection sends a byte.
+/// Time between two bytes of a slow connection.
 const STEP: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(60);

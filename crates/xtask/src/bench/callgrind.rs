@@ -1,20 +1,20 @@
-//! The sums of a file that callgrind writes.
+//! Sums the costs in a file that callgrind writes.
 
 use std::collections::HashMap;
 
-/// User instructions.
+/// Numbers of user instructions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// Of all code.
+    /// Instructions of all code.
     pub(super) total: u64,
-    /// Without the C library and the cryptography of TLS.
+    /// Instructions outside the C library and the cryptography of TLS.
     pub(super) own: u64,
 }
 
 impl Sum {
-    /// Adds the figures of one file. Its format: `ob=` and `fn=` name what the following lines of costs belong to, `calls=`
-    /// makes the next line the cost of a call, which is counted where it is spent. A name is written once, `(7) name`, and
-    /// is `(7)` from then on.
+    /// Adds the costs of one file. In its format, `ob=` and `fn=` name the object and function of the cost lines that
+    /// follow. The line after `calls=` is the cost of a call; it is skipped, because the called function has it too. A
+    /// name is written in full once, as `(7) name`, and as `(7)` afterwards.
     pub(super) fn read(&mut self, text: &str) {
         let (mut objects, mut functions) = (HashMap::new(), HashMap::new());
         let (mut object_is_ours, mut function_is_ours) = (true, true);
@@ -46,7 +46,7 @@ impl Sum {
     }
 }
 
-/// What is known of a name, `(7) name` or `(7)`.
+/// Looks up a name, which is written as `(7) name` or `(7)`.
 fn known(names: &mut HashMap<String, bool>, name: &str, is_ours: fn(&str) -> bool) -> bool {
     match name.split_once(' ') {
         Some((number, name)) => {

@@ -1,4 +1,4 @@
-//! Who runs on which core.
+//! Assigns processes to cores.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use super::shape::Division;
 use crate::workspace;
 
-/// The cores: the last is the proxy's.
+/// The cores of this machine. The last one is for the proxy.
 pub(super) struct Cores {
     pub(super) last: usize,
 }
@@ -23,12 +23,12 @@ impl Cores {
         Ok(Self { last: count - 1 })
     }
 
-    /// Moves this process, all threads, to the other cores.
+    /// Moves all threads of this process to the other cores.
     pub(super) fn keep_us_off_the_last(&self) -> Result<()> {
         move_to(&format!("0-{}", self.last - 1), std::process::id())
     }
 
-    /// Makes room for a proxy: moves this process, and returns the proxy's cores as `taskset` takes them.
+    /// Reserves cores for a proxy: moves this process, and returns the proxy's cores in the syntax of `taskset`.
     pub(super) fn divide(&self, division: Division) -> Result<String> {
         match division {
             Division::Apart => {
@@ -42,7 +42,7 @@ impl Cores {
         }
     }
 
-    /// Moves a process, all threads, to the last core.
+    /// Moves all threads of a process to the last core.
     pub(super) fn move_to_the_last(&self, process: u32) -> Result<()> {
         move_to(&self.last.to_string(), process)
     }

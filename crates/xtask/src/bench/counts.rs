@@ -1,9 +1,9 @@
-//! `cargo xtask bench instructions` and `bench syscalls`: what a request of W1 costs in counts, which no other work on the
-//! machine moves.
+//! `cargo xtask bench instructions` and `bench syscalls`: the instructions and system calls of one request of W1. Other
+//! work on the machine does not change these counts.
 //!
-//! Each proxy is run twice, the second time with three times the requests: the difference is free of start and handshakes.
-//! Instructions outside the C library and the cryptography of TLS, which choose their code by the processor, are held to a
-//! baseline of the same kind of processor.
+//! Each proxy runs twice, the second time with three times as many requests. The difference excludes the start and the
+//! handshakes. The C library and the cryptography of TLS choose their code by the processor. The instructions outside
+//! them are compared with a baseline for the same kind of processor.
 
 use std::{
     fs::{self, Permissions},
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::workspace;
 
-/// How many requests, and what is done with the figure.
+/// The number of requests, and what to do with the result.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Requests of the first run; the second has three times as many
@@ -40,13 +40,13 @@ pub(crate) struct Options {
     keep: Option<PathBuf>,
 }
 
-/// A figure may be so much above its baseline: 3 %.
+/// A figure may exceed its baseline by at most 3 %.
 const EXCESS_MAX: f64 = 0.03;
 
-/// The baseline of each kind of processor.
+/// The file with a baseline for each kind of processor.
 const BASELINE: &str = "bench/baseline.tsv";
 
-/// Two runs of each proxy under `valgrind --tool=callgrind`.
+/// Runs each proxy twice under `valgrind --tool=callgrind`.
 pub(super) fn instructions(options: &Options) -> Result<()> {
     need("valgrind")?;
     let ours = compare(options, |peer, setting| {
@@ -60,7 +60,7 @@ pub(super) fn instructions(options: &Options) -> Result<()> {
     check(options, "instructions", ours)
 }
 
-/// Two runs of each proxy under `strace -c -f`.
+/// Runs each proxy twice under `strace -c -f`.
 pub(super) fn syscalls(options: &Options) -> Result<()> {
     need("strace")?;
     let ours = compare(options, |peer, setting| {
@@ -71,7 +71,7 @@ pub(super) fn syscalls(options: &Options) -> Result<()> {
     check(options, "syscalls", ours)
 }
 
-/// User instructions a request: all, and those that are neither cryptography nor the C library's.
+/// User instructions per request: in total, and outside cryptography and the C library.
 pub(super) fn instructions_of(setting: &Setting<'_>, peer: &Peer) -> Result<(f64, f64)> {
     let few = callgrind_run(peer, setting, setting.requests)?;
     let many = callgrind_run(peer, setting, 3 * setting.requests)?;
@@ -79,7 +79,7 @@ pub(super) fn instructions_of(setting: &Setting<'_>, peer: &Peer) -> Result<(f64
     Ok((each(few.total, many.total), each(few.own, many.own)))
 }
 
-/// System calls a request.
+/// System calls per request.
 pub(super) fn syscalls_of(setting: &Setting<'_>, peer: &Peer) -> Result<f64> {
     let few = strace_run(peer, setting, setting.requests)?;
     let many = strace_run(peer, setting, 3 * setting.requests)?;
@@ -93,7 +93,7 @@ fn need(tool: &str) -> Result<()> {
     bail!("{tool} is not installed: apt install {tool}")
 }
 
-/// What the runs of one command have in common.
+/// The settings that the runs of one command share.
 pub(super) struct Setting<'a> {
     pub(super) folder: &'a Path,
     pub(super) pki: &'a Pki,
@@ -101,23 +101,23 @@ pub(super) struct Setting<'a> {
     /// Requests of the first run; the second has three times as many.
     pub(super) requests: u64,
     pub(super) connections: usize,
-    /// Where the files of callgrind are kept.
+    /// Folder to keep callgrind's files in.
     pub(super) keep: Option<&'a Path>,
 }
 
 impl Setting<'_> {
-    /// Requests that the second run has more than the first.
+    /// How many more requests the second run has than the first.
     fn extra(&self) -> f64 {
         (self.each(3 * self.requests) - self.each(self.requests)) as f64
     }
 
-    /// Requests that are sent where so many are wanted: the same number on each connection.
+    /// The number of requests that are sent for a requested number: the same on each connection.
     fn each(&self, requests: u64) -> u64 {
         let connections = self.connections as u64;
         requests / connections * connections
     }
 
-    /// Runs the load on a proxy that has been started.
+    /// Runs the load on a started proxy.
     fn load(&self, peer: &Peer, requests: u64) -> Result<()> {
         let agents = &self.pki.agents;
         let mut load = Load::connect(peer.address(), self.pki, agents, self.connections)?;
@@ -126,7 +126,7 @@ impl Setting<'_> {
     }
 }
 
-/// Measures ours and, where asked for, nginx; the figure of ours.
+/// Measures Proscenium and, if requested, nginx. Returns the figure of Proscenium.
 fn compare(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result<f64>) -> Result<f64> {
     let folder = tempfile::tempdir().context("no folder to work in")?;
     let pki = Pki::make(folder.path())?;
@@ -154,7 +154,7 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
     let folder = setting.folder;
     let out = folder.join("callgrind");
     fs::create_dir_all(&out)?;
-    // nginx's workers are another user, and write there too.
+    // nginx's workers run as another user and must be able to write here.
     fs::set_permissions(folder, Permissions::from_mode(0o711))?;
     fs::set_permissions(&out, Permissions::from_mode(0o777))?;
     let file = format!("--callgrind-out-file={}/%p", out.display());
@@ -166,7 +166,7 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
     ];
     let proxy = peer.start_under(&[&tool[..], &[&file]].concat(), setting.cores)?;
     setting.load(peer, requests)?;
-    // They are written when the processes end.
+    // The files are written when the processes end.
     drop(proxy);
     let mut sum = callgrind::Sum::default();
     for file in fs::read_dir(&out)? {
@@ -200,7 +200,7 @@ fn strace_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<u64> 
     drop(proxy);
     let text = fs::read_to_string(&out).context("strace wrote no figures")?;
     let total = text.lines().rev().find(|line| line.ends_with("total"));
-    // % time, seconds, usecs/call (in newer versions), calls, errors if any.
+    // The columns: % time, seconds, usecs/call (in newer versions), calls, errors if any.
     let calls = total.and_then(|line| {
         line.split_whitespace()
             .find_map(|word| word.parse::<u64>().ok().filter(|calls| *calls >= requests))
@@ -208,7 +208,7 @@ fn strace_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<u64> 
     calls.with_context(|| format!("no total in what strace wrote:\n{text}"))
 }
 
-/// Compares a figure with the baseline of this kind of processor.
+/// Compares a figure with the baseline for this kind of processor.
 fn check(options: &Options, what: &str, figure: f64) -> Result<()> {
     if !options.check {
         return Ok(());
@@ -241,7 +241,7 @@ fn check(options: &Options, what: &str, figure: f64) -> Result<()> {
     Ok(())
 }
 
-/// What the C library and the cryptography choose their code by.
+/// The processor properties by which the C library and the cryptography choose their code.
 fn processor() -> Result<String> {
     let known = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
     let flags = known.lines().find(|line| line.starts_with("flags"));

@@ -1,8 +1,8 @@
-//! CPU time and memory of a process and all it started.
+//! CPU time and memory of a process and its descendants.
 
 use std::{fs, time::Duration};
 
-/// Time run so far by every thread of the process tree. Threads that have ended are not in it.
+/// CPU time of every thread in the process tree. Threads that have ended are not included.
 pub(super) fn run_time(root: u32) -> Duration {
     tree(root).into_iter().map(process_time).sum()
 }

@@ -1,9 +1,10 @@
-//! `cargo xtask bench growth`: user instructions of a small request while what the proxy knows and holds grows.
+//! `cargo xtask bench growth`: user instructions of a small request as the data that the proxy holds grows.
 //!
-//! Each row changes one quantity. Everything that grows is in place before the count starts, and the same ten connections
-//! carry the requests: the other connections are open and idle, the other certnames have been seen once. Keys are P-256, and
-//! valgrind counts nothing until then, so that tens of thousands of handshakes take minutes. Members are not probed, because
-//! probes cost instructions by the clock and not by the request.
+//! Each row changes one quantity. Everything that grows is in place before the count starts, and the same ten
+//! connections send the counted requests. The other connections are open and idle, and the other certnames have
+//! connected once. Keys are P-256, and valgrind does not count before the requests start, so that tens of thousands of
+//! handshakes take only minutes. Members are not probed, because the cost of probes depends on time and not on
+//! requests.
 
 use std::{fmt::Write as _, fs, net::SocketAddr, process::Command};
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::workspace;
 
-/// Which rows, and how many requests.
+/// The rows to measure, and the number of requests.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Rows whose names contain this
@@ -45,7 +46,7 @@ struct Size {
     certnames: usize,
 }
 
-/// What all rows start from.
+/// The starting size of all rows.
 const SMALL: Size = Size {
     connections: BUSY,
     members: 2,
@@ -54,7 +55,7 @@ const SMALL: Size = Size {
     certnames: 1,
 };
 
-/// One quantity and how far it grows.
+/// One quantity and its larger size.
 struct Row {
     name: &'static str,
     quantity: fn(&Size) -> u64,
@@ -104,7 +105,7 @@ const ROWS: [Row; 5] = [
     },
 ];
 
-/// Measures and prints; exits with 1 where a request costs too much more.
+/// Measures and prints the rows. Exits with 1 if the cost of a request grows too much.
 pub(super) fn run(options: &Options) -> Result<()> {
     if cfg!(debug_assertions) {
         return workspace::run_optimised();
@@ -165,7 +166,7 @@ fn is_flat(small: f64, large: f64) -> bool {
     large <= small * (1.0 + GROWTH_MAX)
 }
 
-/// User instructions of a request to a proxy of this size.
+/// User instructions per request for a proxy of this size.
 fn instructions(size: &Size, cores: &Cores, requests: u64) -> Result<f64> {
     let folder = tempfile::tempdir().context("no folder to work in")?;
     let ca = Ca::new();
@@ -199,12 +200,12 @@ fn instructions(size: &Size, cores: &Cores, requests: u64) -> Result<f64> {
     command_valgrind(proxy.id(), &["dump"])?;
     answers.ensure_good(peer.name())?;
     let mut sum = callgrind::Sum::default();
-    // The first dump.
+    // callgrind adds `.1` to the name of the first dump.
     sum.read(&fs::read_to_string(out.with_extension("1"))?);
     Ok(sum.total as f64 / answers.good as f64)
 }
 
-/// Lets so many agents connect once, each for one request; one of them is there already.
+/// Connects this number of agents once, each for one request. One of them has already connected.
 fn introduce(address: SocketAddr, pki: &Pki, ca: &Ca, certnames: usize) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -217,7 +218,7 @@ fn introduce(address: SocketAddr, pki: &Pki, ca: &Ca, certnames: usize) -> Resul
     Ok(())
 }
 
-/// Gives a command to a program that runs under valgrind.
+/// Sends a command to a program that runs under valgrind.
 fn command_valgrind(process: u32, command: &[&str]) -> Result<()> {
     let mut vgdb = Command::new("vgdb");
     vgdb.arg(format!("--pid={process}")).args(command);
@@ -231,7 +232,8 @@ fn command_valgrind(process: u32, command: &[&str]) -> Result<()> {
 }
 
 impl Size {
-    /// The configuration of the other benchmarks with so many members and routes, and with room for the connections.
+    /// The configuration of the other benchmarks, with this number of members and routes and a sufficient connection
+    /// limit.
     fn edit(&self, config: String, compilers: &[SocketAddr]) -> String {
         let members: Vec<_> = compilers.iter().map(ToString::to_string).collect();
         let mut config = config
@@ -242,7 +244,7 @@ impl Size {
                 "idle_timeout = \"24h\"\nconnections_max_per_address = 20000",
             );
         for n in 0..self.routes {
-            // Writing to a string cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(
                 config,
                 "\n[[routes]]\nname = \"route{n}\"\npath = {{ prefix = \"/puppet/v3/route{n}/\" }}\npool = \"compilers\"\n"
@@ -252,14 +254,14 @@ impl Size {
     }
 }
 
-/// Connections that carry the requests which are counted.
+/// Number of connections that send the counted requests.
 const BUSY: usize = 10;
-/// Idle connections that are opened and used at once.
+/// Number of idle connections that are opened and used at the same time.
 const BATCH: usize = 90;
 const WARM_UP: u64 = 1_000;
-/// A request may cost so much more: 10 %.
+/// The cost of a request may grow by at most 10 %.
 const GROWTH_MAX: f64 = 0.10;
-/// Starts callgrind with counting switched off.
+/// Starts callgrind without counting.
 const OFF: &str = "--instr-atstart=no";
 const MEMBERS: &str = "members = [\"127.0.0.1:9002\", \"127.0.0.1:9003\"]";
 

@@ -1,4 +1,4 @@
-//! CPU time of a small request over HTTP/2, sent by h2load, which presents no client certificate.
+//! CPU time of a small request over HTTP/2. The client is h2load, which presents no certificate.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{cores::Cores, cpu, peers::Peer, requests};
 
-/// Microseconds of CPU for each good answer.
+/// Microseconds of CPU per successful response.
 pub(super) fn measure(peer: &Peer, cores: &Cores) -> Result<f64> {
     let proxy = peer.start(cores)?;
     let url = format!("https://{}{}", proxy.address(), requests::anonymous_path());
@@ -17,7 +17,7 @@ pub(super) fn measure(peer: &Peer, cores: &Cores) -> Result<f64> {
     Ok(spent.as_secs_f64() * 1e6 / REQUESTS as f64)
 }
 
-/// Eight connections with 16 streams each.
+/// Runs h2load with eight connections and 16 streams on each.
 fn load(url: &str, requests: u64) -> Result<()> {
     let output = Command::new("h2load")
         .args([
@@ -45,7 +45,7 @@ fn load(url: &str, requests: u64) -> Result<()> {
     Ok(())
 }
 
-/// From the line `status codes: 60000 2xx, 0 3xx, 0 4xx, 0 5xx`.
+/// Parses the line `status codes: 60000 2xx, 0 3xx, 0 4xx, 0 5xx`.
 fn good_answers(text: &str) -> Option<u64> {
     let line = text
         .lines()

@@ -1,19 +1,19 @@
-//! CPU time of requests over kept connections: small ones, large bodies, and a mix of both.
+//! CPU time of requests over persistent connections: small requests, large bodies, and a mix of both.
 
 use anyhow::Result;
 
 use super::{cores::Cores, cpu, load::Load, peers::Peer, pki::Pki, requests::Mix};
 
-/// A workload over kept mutual TLS connections, whose handshakes are not counted.
+/// A workload over persistent mutual TLS connections. Their handshakes are not counted.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
-    /// What the agent of this certname sends.
+    /// The requests of the agent with this certname.
     pub(super) mix: fn(&str) -> Mix,
     pub(super) requests: u64,
     pub(super) connections: usize,
-    /// How many agents share the connections.
+    /// Number of agents that share the connections.
     pub(super) agents: usize,
-    /// Requests a second on a fixed schedule; as fast as they are answered where there is none.
+    /// Requests per second on a fixed schedule; `None` to send each request after the previous response.
     pub(super) rate: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ pub(super) const W3_DOWN: Work = Work {
     ..W1
 };
 
-/// Large reports, which only their own agent may send.
+/// Large reports. An agent may send only its own reports.
 pub(super) const W3_UP: Work = Work {
     mix: Mix::upload,
     requests: 400,
@@ -49,7 +49,7 @@ pub(super) const W3_UP: Work = Work {
     ..W3_DOWN
 };
 
-/// Catalogs among small requests, for the agent that they belong to.
+/// Catalogs and small requests, each from the agent that they belong to.
 pub(super) const W5: Work = Work {
     mix: Mix::run,
     requests: 20_500,
@@ -59,7 +59,7 @@ pub(super) const W5: Work = Work {
 };
 
 impl Work {
-    /// Microseconds of CPU for each good answer.
+    /// Microseconds of CPU per successful response.
     pub(super) fn measure(&self, peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
         let proxy = peer.start(cores)?;
         let agents = &pki.agents[..self.agents];

@@ -1,4 +1,5 @@
-//! Agents' TLS connections: kept ones that send the requests of a mix, and ones that are opened for one errand.
+//! The agents' TLS connections: persistent ones that send the requests of a mix, and ones that are opened for one
+//! request.
 
 use std::{future::poll_fn, net::SocketAddr, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -24,18 +25,18 @@ use super::{
     schedule::{self, Turns},
 };
 
-/// Connections that stand, and the runtime they live on.
+/// Open connections and the runtime that they use.
 pub(super) struct Load {
     runtime: Runtime,
     connections: Vec<TlsStream<TcpStream>>,
 }
 
-/// How requests were answered.
+/// The responses to a series of requests.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) good: u64,
     pub(super) bad: u64,
-    /// From the moment at which a request was due to the last byte of its answer.
+    /// Latency of each request: from the time at which it was due to the last byte of its response.
     pub(super) times: Vec<Duration>,
 }
 
@@ -46,7 +47,7 @@ impl Answers {
         self.times.extend(more.times);
     }
 
-    /// Fails where a proxy skips its work: members answer 403 then.
+    /// Fails if a response is not successful. Members answer 403 if a proxy does not forward the identity.
     pub(super) fn ensure_good(&self, name: &str) -> Result<()> {
         let all = self.good + self.bad;
         ensure!(
@@ -59,7 +60,7 @@ impl Answers {
 }
 
 impl Load {
-    /// Opens the connections, with the agents' certificates in turn.
+    /// Opens the connections. They use the agents' certificates in turn.
     pub(super) fn connect(
         address: SocketAddr,
         pki: &Pki,
@@ -87,14 +88,14 @@ impl Load {
         })
     }
 
-    /// Sends so many requests as fast as they are answered, the same number on each connection.
+    /// Sends this number of requests, the same number on each connection and each after the previous response.
     pub(super) fn run(&mut self, mix: &Mix, requests: u64) -> Result<Answers> {
         let each = requests / self.connections.len() as u64;
         let turns = self.connections.iter().map(|_| Turns::AtOnce(each));
         self.run_by(mix, turns.collect())
     }
 
-    /// Sends so many requests on a fixed schedule, on the connections in turn.
+    /// Sends this number of requests on a fixed schedule, on the connections in turn.
     pub(super) fn run_at(&mut self, rate: u32, mix: &Mix, requests: u64) -> Result<Answers> {
         let turns = schedule::start(rate, requests, self.connections.len());
         self.run_by(mix, turns)
@@ -106,7 +107,7 @@ impl Load {
         let (connections, answers) = self.runtime.block_on(async {
             let mut tasks = JoinSet::new();
             for (n, (connection, turns)) in connections.into_iter().zip(turns).enumerate() {
-                // At any moment the connections are at different requests of the mix.
+                // Each connection starts at a different request of the mix.
                 let first = n * mix.len() / count;
                 tasks.spawn(ask(connection, mix.clone(), first, turns));
             }
@@ -123,7 +124,7 @@ impl Load {
     }
 }
 
-/// One agent, with TLS sessions of its own.
+/// One agent with its own TLS sessions.
 #[derive(Clone)]
 pub(super) struct AgentTls {
     config: Arc<ClientConfig>,
@@ -136,7 +137,7 @@ pub(super) fn client_config(
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<AgentTls> {
     let mut roots = RootCertStore::empty();
-    // The intermediate too: the proxies send only their leaf.
+    // Add the intermediate CA as a trust anchor too, because the proxies send only their leaf certificate.
     for certificate in CertificateDer::pem_slice_iter(pki.bundle.as_bytes()) {
         roots.add(certificate?)?;
     }
@@ -144,7 +145,7 @@ pub(super) fn client_config(
         CertificateDer::pem_slice_iter(agent.cert_pem.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(agent.key_pem.as_bytes())?;
     let mut provider = aws_lc_rs::default_provider();
-    // What agents' OpenSSL 3.0 offers first, and every proxy knows.
+    // The first group that OpenSSL 3.0 of agents offers. Every proxy supports it.
     provider.kx_groups = vec![aws_lc_rs::kx_group::X25519];
     let config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)?
@@ -157,7 +158,7 @@ pub(super) fn client_config(
 }
 
 impl AgentTls {
-    /// The same agent, which makes a full handshake each time.
+    /// The same agent, making a full handshake for each connection.
     pub(super) fn without_resumption(self) -> Self {
         let mut config = Arc::unwrap_or_clone(self.config);
         config.resumption = Resumption::disabled();
@@ -176,7 +177,7 @@ impl AgentTls {
             .context("handshake with the proxy")
     }
 
-    /// A connection for one errand, ended in order; whether it was resumed.
+    /// Opens a connection, uses it, and closes it cleanly. Returns whether the session was resumed.
     pub(super) async fn connect_once(&self, address: SocketAddr, errand: Errand) -> Result<bool> {
         let mut connection = self.connect(address).await?;
         match errand {
@@ -191,22 +192,22 @@ impl AgentTls {
             }
         }
         let kind = connection.get_ref().1.handshake_kind();
-        // The other end may have closed first.
+        // The proxy may have closed the connection first.
         let _ = connection.shutdown().await;
         Ok(kind == Some(HandshakeKind::Resumed))
     }
 }
 
-/// What a client does with a connection.
+/// What a client does on a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Errand {
-    /// Nothing: it takes the ticket that it is given, and goes.
+    /// Nothing: the client waits for a session ticket and closes the connection.
     Connect,
-    /// One small request.
+    /// Sends one small request.
     Ask,
 }
 
-/// Waits for the next session's ticket, which in TLS 1.3 comes after the handshake (RFC 8446, 4.6.1).
+/// Waits for the session ticket. In TLS 1.3 it arrives after the handshake (RFC 8446, 4.6.1).
 async fn take_ticket(connection: &mut TlsStream<TcpStream>) -> Result<()> {
     if connection.get_ref().1.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
         return Ok(());
@@ -222,7 +223,7 @@ async fn take_ticket(connection: &mut TlsStream<TcpStream>) -> Result<()> {
     .await
 }
 
-/// One connection's requests, from one of the mix onwards.
+/// Sends the requests of one connection, starting with one of the mix.
 async fn ask(
     mut connection: TlsStream<TcpStream>,
     mix: Mix,
@@ -244,7 +245,7 @@ async fn ask(
     Ok((connection, answers))
 }
 
-/// Reads one answer of known length and gives its status.
+/// Reads a response of known length and returns its status.
 async fn read_answer(connection: &mut TlsStream<TcpStream>, buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
     let length = loop {
@@ -281,5 +282,5 @@ fn answer_length(bytes: &[u8]) -> Result<Option<usize>> {
     Ok(Some(end + 4 + length.trim().parse::<usize>()?))
 }
 
-/// What a client reads at a time, at most.
+/// Maximum number of bytes that a client reads at once.
 const BUFFER_BYTES: usize = 16 << 10;

@@ -1,5 +1,5 @@
-//! The servers behind the proxies: they answer 403 to a request that brings no identity, so that a proxy which
-//! skips its work is seen.
+//! The servers behind the proxies. They answer 403 to a request without an identity, so that the benchmark fails if a
+//! proxy does not forward it.
 
 use std::{io, net::SocketAddr, sync::LazyLock, thread};
 
@@ -13,7 +13,7 @@ use tokio::{
 
 use super::requests::ANONYMOUS;
 
-/// A CA and some compilers, on a thread of their own until the program ends.
+/// A CA and several compilers, which run on a separate thread until the program ends.
 pub(super) struct Members {
     pub(super) ca: SocketAddr,
     pub(super) compilers: Vec<SocketAddr>,
@@ -59,7 +59,7 @@ async fn serve(listener: TcpListener) {
     }
 }
 
-/// Requests, one after the other, until the proxy closes the connection.
+/// Answers requests one after the other until the proxy closes the connection.
 async fn answer(mut stream: TcpStream) {
     let mut buffer = Vec::with_capacity(HEAD_BYTES_MAX);
     loop {
@@ -81,7 +81,7 @@ async fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Reads a request's body, whose beginning may be in the buffer already.
+/// Reads the body of a request. The buffer may already contain the start of it.
 async fn skip(stream: &mut TcpStream, buffer: &mut Vec<u8>, length: usize) -> io::Result<()> {
     let mut left = length;
     loop {
@@ -110,7 +110,7 @@ fn body_length(head: &str) -> usize {
     length.map_or(0, |length| length.trim().parse().unwrap_or(0))
 }
 
-/// What a request is answered with, by its head in lower case.
+/// The response to a request, by its head in lower case.
 fn answer_to(head: &str) -> &'static [u8] {
     static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| large(FILE_BYTES));
     static CATALOG: LazyLock<Vec<u8>> = LazyLock::new(|| large(CATALOG_BYTES));
@@ -126,7 +126,7 @@ fn answer_to(head: &str) -> &'static [u8] {
     }
 }
 
-/// Whether the proxy says who the client is, or that it has no certificate where none is expected.
+/// Whether the proxy sends the client's identity, or states that an anonymous client has no certificate.
 fn is_identified(head: &str, path: &str) -> bool {
     let verified = "\r\nx-client-verify: success\r\n";
     match path.split('/').any(|segment| segment == ANONYMOUS) {

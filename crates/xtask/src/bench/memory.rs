@@ -1,8 +1,9 @@
-//! `cargo xtask bench memory`: what large bodies add to the proxy's peak memory while their readers are slow.
+//! `cargo xtask bench memory`: the growth of the proxy's peak memory while large bodies go to slow readers.
 //!
-//! Mutual TLS on both sides. Several answers at once to agents that read slowly, then, through a fresh proxy, as many
-//! bodies to a member that reads slowly; after a while all read as fast as they can, so that the whole size passes.
-//! What counts is the growth of `VmHWM` over a proxy that has answered one small request.
+//! TLS is mutual on both sides. First, several responses go to agents that read slowly. Then, through a new proxy, the
+//! same number of request bodies goes to a member that reads slowly. After a while all readers read as fast as
+//! possible, so that the bodies pass completely. The result is the growth of `VmHWM` compared with a proxy that has
+//! answered one small request.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,7 +22,7 @@ use testkit::{Client, ClientError, Estate, EstateBuilder, Proxy, Reply, TestCred
 
 use crate::workspace;
 
-/// How much of it.
+/// The size of the run.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Bodies on their way at once
@@ -38,7 +39,7 @@ pub(crate) struct Options {
     slow_seconds: u64,
 }
 
-/// Measures both directions and prints them; more than the bound is an error.
+/// Measures both directions and prints them. Fails if the growth exceeds the bound.
 pub(super) fn run(options: &Options) -> Result<()> {
     ensure!(
         options.transfers > 0 && options.rate > 0,
@@ -47,7 +48,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let binary = workspace::build_proscenium(true)?;
     let mut growths = Vec::new();
     for direction in [Direction::Down, Direction::Up] {
-        // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.
+        // The stand-in servers and the raw client panic on an error, as in a test. The panic message is then on the
+        // terminal.
         let growth = catch_unwind(AssertUnwindSafe(|| measure(direction, &binary, options)))
             .unwrap_or_else(|_| Err(anyhow!("the transfers broke off")))?;
         growths.push((direction, growth));
@@ -60,7 +62,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Which way the bodies go.
+/// The direction of the bodies.
 #[derive(Clone, Copy)]
 enum Direction {
     /// To agents that read slowly.
@@ -78,7 +80,7 @@ impl Direction {
     }
 }
 
-/// Peak memory before and after, in KiB.
+/// Peak memory before and after the transfers, in KiB.
 struct Growth {
     baseline: u64,
     slow: u64,
@@ -132,19 +134,19 @@ fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Gro
     Ok(Growth {
         baseline,
         slow: seen.slow,
-        // The kernel adds its pages up in batches, so that even a high-water mark may fall a little.
+        // The kernel updates the counters in batches, so even a high-water mark can fall a little.
         peak: seen.peak.max(estate.puppet.proxy.memory_peak_kib()),
     })
 }
 
-/// Peaks that were seen while bodies were on their way.
+/// Peak memory that was read during the transfers.
 #[derive(Default)]
 struct Seen {
     slow: u64,
     peak: u64,
 }
 
-/// Tells how far it is until all are done.
+/// Prints the progress until all transfers are complete.
 fn watch(
     direction: Direction,
     proxy: &Proxy,
@@ -189,12 +191,13 @@ fn download(client: &Client, pace: &Pace, bytes: u64) -> Result<()> {
                 total += n as u64;
                 pace.took(n);
             }
-            // The end without close_notify shows in the count.
+            // The count of bytes shows whether the response was complete, so a connection without close_notify is
+            // accepted.
             Err(ClientError::Closed) => break,
             Err(error) => return Err(error.into()),
         }
     }
-    // The head's read takes the body's first bytes along.
+    // Reading the head may also read the first bytes of the body.
     ensure!(
         (bytes.saturating_sub(PIECE_BYTES as u64)..=bytes).contains(&total),
         "{total} bytes came"
@@ -243,7 +246,7 @@ fn print_table(growths: &[(Direction, Growth)], options: &Options) {
     }
 }
 
-/// The proxy between members over mutual TLS and its clients.
+/// The proxy with members over mutual TLS, and the proxy's clients.
 struct TransferEstate {
     puppet: Estate,
     timeout: Duration,
@@ -268,12 +271,12 @@ impl TransferEstate {
 
     fn client(&self, agent: &TestCredential) -> Client {
         let client = self.puppet.proxy.client(Some(agent)).timeout(self.timeout);
-        // What a kernel keeps for a slow reader is not memory of the proxy, but delays the moment at which it pushes back.
+        // Data that the kernel buffers for a slow reader is not memory of the proxy, but it delays backpressure.
         client.receive_buffer(PIECE_BYTES)
     }
 }
 
-/// The speed of readers that are slow for a while, and how much they have taken.
+/// Limits the speed of readers for a while, and counts the bytes that they read.
 struct Pace {
     rate: u64,
     until: Instant,
@@ -289,7 +292,7 @@ impl Pace {
         }
     }
 
-    /// Counts what one reader took, and keeps it from taking more too soon.
+    /// Counts the bytes that one reader read, and delays its next read while readers are slow.
     fn took(&self, bytes: usize) {
         self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.is_slow() {
@@ -306,7 +309,7 @@ impl Pace {
     }
 }
 
-/// `64MiB`, `1MB/s`: a number with a unit.
+/// Parses a number with a unit, for example `64MiB` or `1MB/s`.
 fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is neither a size such as 256MiB nor a rate such as 1MB/s");
     let size = text.strip_suffix("/s").unwrap_or(text);
@@ -324,16 +327,16 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// Growth of the proxy's peak that one transfer may cause.
+/// Maximum growth of the proxy's peak memory per transfer, in KiB.
 const GROWTH_KIB_MAX: u64 = 2048;
 const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 const LARGE: &str = "/puppet/v3/file_content/modules/motd/large";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
-/// What a reader asks for, a sender sends and a client's kernel keeps at a time.
+/// Size of a read, of a write, and of a client's receive buffer in the kernel.
 const PIECE_BYTES: usize = 64 << 10;
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a client waits for bytes on a loaded machine.
+/// Maximum time that a client waits for bytes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! `cargo xtask bench table`: what we promise to cost, row by row, beside a peer and with the mark of each promise.
+//! `cargo xtask bench table`: the documented costs, row by row, with the figures of another proxy and whether each
+//! bound is met.
 
 use std::{collections::HashMap, fs, path::PathBuf};
 
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::workspace;
 
-/// Which rows, how often, and where to.
+/// The rows to measure, the number of rounds, and the output file.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Rows whose names contain this
@@ -33,7 +34,7 @@ pub(crate) struct Options {
     out: Option<PathBuf>,
 }
 
-/// Measures and prints.
+/// Measures the rows and prints the table.
 pub(super) fn run(options: &Options) -> Result<()> {
     if cfg!(debug_assertions) {
         return workspace::run_optimised();
@@ -112,7 +113,7 @@ impl Bench {
         self.folder.path().join(format!("{certificates:?}"))
     }
 
-    /// The figures of ours and of its rival, in interleaved rounds.
+    /// The figures of Proscenium and of the other proxy, in interleaved rounds.
     fn measure(&self, row: &Row, rounds: usize) -> Result<Vec<Vec<f64>>> {
         let folder = self.folder_of(row.certificates);
         let peers = Peer::pair(&folder, &self.members, &row.shape, row.rival)?;
@@ -162,7 +163,7 @@ impl Row {
     }
 }
 
-/// Median, and least and most where there are several.
+/// The median, with the minimum and maximum if there are several values.
 fn range(costs: &[f64]) -> String {
     let middle = median(costs);
     let decimals = if middle < 1_000.0 { 2 } else { 0 };

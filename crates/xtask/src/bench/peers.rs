@@ -1,4 +1,4 @@
-//! The proxies that are compared: how each is configured and started.
+//! The proxies that are compared: how to configure and start each of them.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::workspace;
 
-/// One proxy, ready to be started.
+/// A proxy that can be started.
 pub(super) struct Peer {
     name: &'static str,
     command: Vec<String>,
@@ -26,7 +26,7 @@ pub(super) struct Peer {
     division: Division,
 }
 
-/// The proxy that ours is compared with, as Debian packages it.
+/// The proxy that Proscenium is compared with, as packaged by Debian.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rival {
     Nginx,
@@ -48,7 +48,7 @@ impl Rival {
         }
     }
 
-    /// Arguments before the configuration's path.
+    /// The arguments before the path of the configuration.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Nginx => &["-c"],
@@ -58,12 +58,12 @@ impl Rival {
 }
 
 impl Peer {
-    /// Ours first, and nginx where it is installed, in their plain shape.
+    /// Proscenium, and nginx if it is installed, in the plain shape.
     pub(super) fn all(folder: &Path, members: &Members) -> Result<Vec<Self>> {
         Self::pair(folder, members, &Shape::PLAIN, Rival::Nginx)
     }
 
-    /// Ours first, and the rival where it is installed.
+    /// Proscenium, and the other proxy if it is installed.
     pub(super) fn pair(
         folder: &Path,
         members: &Members,
@@ -82,7 +82,7 @@ impl Peer {
         Ok(peers)
     }
 
-    /// Ours, with its configuration edited.
+    /// Proscenium with an edited configuration.
     pub(super) fn proscenium(
         folder: &Path,
         members: &Members,
@@ -95,7 +95,7 @@ impl Peer {
         Self::new("proscenium", folder, members, shape, config, &command)
     }
 
-    /// Fills in a configuration and writes it; the command ends with its path.
+    /// Fills in a configuration template and writes it. The path is the last argument of the command.
     fn new(
         name: &'static str,
         folder: &Path,
@@ -133,12 +133,12 @@ impl Peer {
         self.address
     }
 
-    /// Starts it on its cores and waits until its port answers.
+    /// Starts the proxy on its cores and waits until its port answers.
     pub(super) fn start(&self, cores: &Cores) -> Result<Running> {
         self.start_under(&[], cores)
     }
 
-    /// The same, run by a tool that counts.
+    /// Starts the proxy under a tool that counts.
     pub(super) fn start_under(&self, tool: &[&str], cores: &Cores) -> Result<Running> {
         let log = fs::File::create(&self.log)?;
         let mut child = Command::new("taskset")
@@ -162,7 +162,7 @@ impl Peer {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        // The port opens before the first probe has brought the members up.
+        // The port opens before the first probes have marked the members as up.
         std::thread::sleep(SETTLE);
         Ok(Running {
             is_traced: tool.first() == Some(&"strace"),
@@ -172,7 +172,7 @@ impl Peer {
     }
 }
 
-/// A proxy that runs; ended on drop.
+/// A running proxy, which is stopped on drop.
 pub(super) struct Running {
     is_traced: bool,
     child: Child,
@@ -190,9 +190,9 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// SIGTERM first, since nginx's workers outlive a parent that was killed.
+    /// Sends SIGTERM first, because nginx's workers survive a parent that is killed.
     fn drop(&mut self) {
-        // strace that writes to a file heeds no signal, and ends with the process that it runs.
+        // strace ignores signals while it writes to a file. It ends when the process that it runs ends.
         let id = self.child.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
         let children = children.unwrap_or_default();
@@ -217,7 +217,7 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// Under valgrind everything takes fifty times as long.
+/// A start under valgrind takes about fifty times as long.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! What proxies and load have in common: CA, list, the server's certificate and the agents'.
+//! The PKI that proxies and load share: the CA, its CRL, the certificate of the server and those of the agents.
 
 use std::{fs, path::Path};
 
@@ -7,17 +7,17 @@ use testkit::{Ca, TestCredential};
 
 use crate::workspace;
 
-/// One PKI for all: written as files for the proxies, kept as values for the load.
+/// The PKI of a benchmark: files for the proxies, and values for the load.
 pub(super) struct Pki {
     /// CA certificates, PEM.
     pub(super) bundle: String,
     pub(super) agents: Vec<TestCredential>,
-    /// The name by which clients connect.
+    /// The name with which clients connect.
     pub(super) server_name: String,
 }
 
 impl Pki {
-    /// A CA that was set up again, with ECDSA keys.
+    /// A newly created CA with ECDSA keys.
     pub(super) fn make(folder: &Path) -> Result<Self> {
         let ca = Ca::new();
         let server = ca.server("puppet.example.com");
@@ -35,8 +35,8 @@ impl Pki {
         )
     }
 
-    /// That of the Puppet CA which made `ssl-fixtures/`, with certificates as long as those of the field: RSA 4096, but for
-    /// the server's key where another is named.
+    /// The PKI of the Puppet CA that made `ssl-fixtures/`. Its certificates are as long as in production. Keys are RSA
+    /// 4096, except the key of the server if `server` names another one.
     pub(super) fn of_puppet(folder: &Path, server: &str, server_name: &str) -> Result<Self> {
         let text = |file: &str| {
             let path = workspace::root().join("ssl-fixtures").join(file);
@@ -57,7 +57,7 @@ impl Pki {
         )
     }
 
-    /// One that is there already, written to where the proxies look for it.
+    /// An existing PKI, written to where the proxies expect it.
     pub(super) fn of(
         folder: &Path,
         bundle: String,
@@ -70,7 +70,7 @@ impl Pki {
         write_private(&folder.join("crl.pem"), crl)?;
         write_private(&folder.join("puppet.pem"), &server.chain_pem())?;
         write_private(&folder.join("key.pem"), &server.key_pem)?;
-        // HAProxy reads both from one file.
+        // HAProxy reads the certificate and the key from one file.
         let both = server.chain_pem() + &server.key_pem;
         write_private(&folder.join("haproxy.pem"), &both)?;
         Ok(Self {
@@ -81,7 +81,7 @@ impl Pki {
     }
 }
 
-/// A file for the owner only: a key that others may read is refused.
+/// Writes a file that only its owner can read. Proxies refuse a key that other accounts can read.
 fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::{io::Write, os::unix::fs::OpenOptionsExt};
     fs::OpenOptions::new()

@@ -1,4 +1,4 @@
-//! What we promise to cost: the rows of `cargo xtask bench table`, each with its workload and its bounds.
+//! The documented costs: the rows of `cargo xtask bench table`, each with its workload and its bounds.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use super::{
     storm,
 };
 
-/// One promise.
+/// One documented cost.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) unit: &'static str,
@@ -31,12 +31,12 @@ pub(super) struct Row {
     pub(super) varies: bool,
     pub(super) shape: Shape,
     pub(super) certificates: Certificates,
-    /// A program that the measurement needs, with its Debian package.
+    /// A program that the measurement needs, and the Debian package that contains it.
     pub(super) needs: Option<(&'static str, &'static str)>,
     pub(super) measure: fn(&Setting<'_>, &Peer) -> Result<f64>,
 }
 
-/// What must be reached by a plain build and by one with a profile.
+/// The bounds for a plain build and for a build with profile-guided optimization.
 pub(super) struct Bound {
     pub(super) plain: f64,
     pub(super) pgo: f64,
@@ -51,27 +51,28 @@ impl Bound {
     }
 }
 
-/// What the bounds of a row are bounds of.
+/// The value that is compared with the bounds of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ComparedValue {
-    /// Our figure.
+    /// The figure of Proscenium.
     Figure,
-    /// Our figure divided by the rival's.
+    /// The figure of Proscenium divided by that of the other proxy.
     Ratio,
 }
 
-/// The certificates of a row: those of a Puppet CA for handshakes, and for the rest ones that cost the load little.
+/// The certificates of a row. Handshakes use those of a Puppet CA. Other rows use certificates that cost the load
+/// little.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Certificates {
-    /// P-256 throughout.
+    /// P-256 for all keys.
     Quick,
-    /// RSA 4096 throughout.
+    /// RSA 4096 for all keys.
     Puppet,
-    /// RSA 4096, and a P-256 key of the server.
+    /// RSA 4096, except a P-256 key of the server.
     PuppetEc,
 }
 
-/// What a measurement is made with.
+/// The environment of a measurement.
 pub(super) struct Setting<'a> {
     pub(super) folder: PathBuf,
     pub(super) pki: &'a Pki,
@@ -104,7 +105,7 @@ impl Setting<'_> {
     }
 }
 
-/// A ratio of times beside nginx, where a row says nothing else: W1 as it is.
+/// Defaults of a row: W1, as a ratio of CPU times to nginx.
 const ROW: Row = Row {
     name: "w1",
     unit: "us of CPU a request",
@@ -122,7 +123,7 @@ const ROW: Row = Row {
     measure: |setting, peer| setting.work(&kept::W1, peer),
 };
 
-/// The rows; where they come from is in docs/performance.md.
+/// The rows. docs/performance.md explains the bounds.
 pub(super) const ROWS: &[Row] = &[
     Row {
         name: "instructions",
@@ -287,13 +288,13 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// A figure that does not vary.
+/// Defaults of a row whose figure does not vary.
 const COUNT: Row = Row {
     compared: ComparedValue::Figure,
     varies: false,
     ..ROW
 };
-/// A row about handshakes.
+/// Defaults of a row about handshakes.
 const HANDSHAKE: Row = Row {
     certificates: Certificates::Puppet,
     ..ROW
@@ -302,7 +303,7 @@ const FULL: Series = Series::full(&version::TLS13);
 const RESUMED13: Series = Series::resumed("TLS 1.3", &version::TLS13, Errand::Connect);
 const RESUMED12: Series = Series::resumed("TLS 1.2", &version::TLS12, Errand::Connect);
 
-/// How much memory a connection takes that has had one request and is kept.
+/// Memory of an idle connection that has had one request.
 fn idle_memory(setting: &Setting<'_>, peer: &Peer) -> Result<f64> {
     const FEW: usize = 100;
     const MANY: usize = 1_000;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-/// Requests that a connection repeats. Clones share the bytes.
+/// The requests that a connection repeats. Clones share the bytes.
 #[derive(Clone)]
 pub(super) struct Mix(Arc<[Vec<u8>]>);
 
 impl Mix {
-    /// Nine GETs of a file's metadata to one of the CRL, as in a run that changes nothing.
+    /// Nine GETs of a file's metadata and one of the CRL, as in a run without changes.
     pub(super) fn small() -> Self {
         let crl = get("/puppet-ca/v1/certificate_revocation_list/ca", "text/plain");
         Self::of((0..9).map(|_| metadata()).chain([crl]))
@@ -25,7 +25,7 @@ impl Mix {
         Self::of([with_body("PUT", &path, REPORT_BYTES)])
     }
 
-    /// A catalog for facts of 30 KB, then the metadata of 40 files.
+    /// A catalog request with facts of 30 KB, then the metadata of 40 files.
     pub(super) fn run(certname: &str) -> Self {
         let path = format!("/puppet/v3/catalog/{certname}?environment=production");
         let catalog = with_body("POST", &path, FACTS_BYTES);
@@ -52,7 +52,7 @@ pub(super) fn metadata() -> Vec<u8> {
     get(&path, "application/json")
 }
 
-/// The same in an HTTP/2 client's words: members answer it without a client certificate.
+/// The path of the same request for an HTTP/2 client. Members answer it without a client certificate.
 pub(super) fn anonymous_path() -> String {
     format!("/puppet/v3/file_metadata/{ANONYMOUS}/ntp.conf?{METADATA_QUERY}")
 }

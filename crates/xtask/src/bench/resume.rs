@@ -1,10 +1,11 @@
-//! `cargo xtask bench resume`: CPU time of a resumed connection, by itself and with one request, ours and nginx's, in
-//! interleaved rounds of one run, over TLS 1.3 and 1.2.
+//! `cargo xtask bench resume`: CPU time of a resumed connection, alone and with one request, for Proscenium and nginx.
+//! The rounds of one run are interleaved, over TLS 1.3 and 1.2.
 //!
-//! Certificates are those that the Puppet CA of `ssl-fixtures/` made, RSA 4096 throughout. Each client makes one full
-//! handshake, which is not counted; then each of its connections resumes the session of the one before and ends, or asks
-//! for one small thing before. A connection that was not resumed fails the run. Keys are agreed on by X25519, as with agents'
-//! OpenSSL: a hybrid that one proxy knows and the other does not would be another comparison.
+//! The certificates are those of the Puppet CA that made `ssl-fixtures/`, with RSA 4096 keys. Each client makes one
+//! full handshake, which is not counted. Each of its further connections resumes the previous session, and then closes
+//! the connection or sends one small request first. The run fails if a session is not resumed. The key exchange is
+//! X25519, as with the OpenSSL of agents. A hybrid group that only one proxy supports would make the results
+//! incomparable.
 
 use std::net::SocketAddr;
 
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::workspace;
 
-/// How much of it.
+/// The size of the run.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Rounds, each of which measures every proxy once with each version of TLS
@@ -70,7 +71,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds of CPU for each connection of this kind.
+/// Microseconds of CPU per connection of this kind.
 pub(super) fn measure(
     peer: &Peer,
     pki: &Pki,
@@ -88,7 +89,7 @@ pub(super) fn measure(
         let all = connect_all(proxy.address(), &clients, each, errand);
         runtime.block_on(all)
     };
-    // The full handshakes, and enough after them for the members' connections to stand.
+    // Make the full handshakes, and enough requests to open the connections to members.
     connect(1, Errand::Ask)?;
     connect(4, Errand::Ask)?;
     let before = cpu::run_time(proxy.id());
@@ -104,7 +105,7 @@ pub(super) fn measure(
     Ok(spent.as_secs_f64() * 1e6 / connections as f64)
 }
 
-/// The clients, with the agents' certificates in turn.
+/// The clients. They use the agents' certificates in turn.
 pub(super) fn clients(pki: &Pki, count: usize, series: &Series) -> Result<Vec<AgentTls>> {
     let agents = pki.agents.iter().cycle().take(count);
     agents
@@ -118,7 +119,8 @@ pub(super) fn clients(pki: &Pki, count: usize, series: &Series) -> Result<Vec<Ag
         .collect()
 }
 
-/// Each client's connections one after the other, the clients at once; how many were resumed.
+/// Opens the connections of each client one after the other, with all clients at the same time. Returns how many were
+/// resumed.
 async fn connect_all(
     address: SocketAddr,
     clients: &[AgentTls],
@@ -143,7 +145,7 @@ async fn connect_all(
     Ok(resumed)
 }
 
-/// What is measured together.
+/// The settings of one table.
 pub(super) struct Series {
     name: &'static str,
     version: &'static SupportedProtocolVersion,
@@ -165,7 +167,7 @@ impl Series {
         }
     }
 
-    /// Handshakes of clients that resume nothing.
+    /// Full handshakes of clients that do not resume sessions.
     pub(super) const fn full(version: &'static SupportedProtocolVersion) -> Self {
         Self {
             name: "full",

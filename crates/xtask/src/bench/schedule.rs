@@ -1,6 +1,6 @@
-//! Requests on a fixed schedule: each is due at its own moment, however long the one before takes.
+//! Sends requests on a fixed schedule: the time of each request does not depend on the duration of the previous one.
 //!
-//! A thread of its own waits for each moment, because the runtime's timers have a granularity of a millisecond.
+//! A separate thread waits for each time, because the timers of the runtime have a granularity of a millisecond.
 
 use std::{
     thread,
@@ -9,16 +9,16 @@ use std::{
 
 use tokio::sync::mpsc;
 
-/// The moments at which one connection sends.
+/// The times at which one connection sends.
 pub(super) enum Turns {
-    /// As soon as the request before is answered, so many times.
+    /// This number of times, each after the previous response.
     AtOnce(u64),
-    /// On a schedule.
+    /// On a fixed schedule.
     Due(mpsc::Receiver<Instant>),
 }
 
 impl Turns {
-    /// Waits for the next turn and returns the moment at which it was due; `None` after the last.
+    /// Waits for the next turn and returns the time at which it was due; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<Instant> {
         match self {
             Self::AtOnce(0) => None,
@@ -31,7 +31,7 @@ impl Turns {
     }
 }
 
-/// Shares out `count` moments, `rate` a second, to `lanes` in turn.
+/// Distributes `count` times, `rate` per second, to `lanes` in turn.
 pub(super) fn start(rate: u32, count: u64, lanes: usize) -> Vec<Turns> {
     let (senders, turns): (Vec<_>, Vec<_>) = (0..lanes)
         .map(|_| {
@@ -44,21 +44,21 @@ pub(super) fn start(rate: u32, count: u64, lanes: usize) -> Vec<Turns> {
         for (number, sender) in (0..count).zip(senders.iter().cycle()) {
             let due = start + offset(number, rate);
             thread::sleep(due.saturating_duration_since(Instant::now()));
-            // A connection that failed ends the run where it is awaited.
+            // Sending fails if the connection has failed. The task that awaits the connection then ends the run.
             let _ = sender.blocking_send(due);
         }
     });
     turns
 }
 
-/// When a request is due after the first.
+/// The time between the first request and this one.
 fn offset(number: u64, rate: u32) -> Duration {
     Duration::from_secs(number) / rate
 }
 
 /// Time until the first request is due.
 const LEAD: Duration = Duration::from_millis(10);
-/// Turns of one connection that may wait while it is busy.
+/// Maximum number of turns that wait while their connection is busy.
 const WAITING_MAX: usize = 4_096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a workload needs of the proxies' configuration, and how the templates in `bench/` provide it.
+//! What a workload needs in the configuration of the proxies, and how the templates in `bench/` provide it.
 
 /// The differences between the configurations of two workloads.
 #[derive(Clone, Copy)]
@@ -11,17 +11,17 @@ pub(super) struct Shape {
     pub(super) http2: bool,
 }
 
-/// Which cores the proxy uses.
+/// The cores that the proxy uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Division {
-    /// The last core, alone.
+    /// Only the last core, without the load and the members.
     Apart,
-    /// The last two cores, together with load and members.
+    /// The last two cores, shared with the load and the members.
     Shared,
 }
 
 impl Shape {
-    /// One worker on a core of its own, and no certificate for members.
+    /// One worker on its own core, without forwarding certificates to members.
     pub(super) const PLAIN: Self = Self {
         workers: 1,
         cores: Division::Apart,
@@ -29,7 +29,7 @@ impl Shape {
         http2: false,
     };
 
-    /// A template with the lines of this shape: `#TAG ` at the beginning of a line turns it off unless the shape has the tag.
+    /// Fills in a template for this shape. `#TAG ` at the start of a line comments it out unless the shape has the tag.
     pub(super) fn fill(&self, template: &str) -> String {
         let tags = [
             ("#CERT ", self.forward_cert),

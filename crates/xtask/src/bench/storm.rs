@@ -1,5 +1,5 @@
-//! The latency of agents that are connected while others connect: small requests on a fixed schedule beside a storm of
-//! full handshakes.
+//! The latency of connected agents while others connect: small requests on a fixed schedule during many full
+//! handshakes.
 
 use std::{net::SocketAddr, thread};
 
@@ -17,7 +17,7 @@ use super::{
     schedule, table,
 };
 
-/// The 99th percentile, in microseconds, of the established agents' requests.
+/// The 99th percentile of the latency of the connected agents' requests, in microseconds.
 pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
     let proxy = peer.start(cores)?;
     let mix = Mix::small();
@@ -33,7 +33,7 @@ pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
     Ok(table::percentile(&answers.times, 99).as_secs_f64() * 1e6)
 }
 
-/// New connections on a fixed schedule, each with a full handshake and one request.
+/// Opens new connections on a fixed schedule, each with a full handshake and one request.
 fn storm(address: SocketAddr, clients: Vec<AgentTls>) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
@@ -57,13 +57,13 @@ fn storm(address: SocketAddr, clients: Vec<AgentTls>) -> Result<()> {
     })
 }
 
-/// Established agents.
+/// Number of connected agents.
 const CONNECTIONS: usize = 16;
 const WARM_UP: u64 = 1_600;
-/// Their requests a second.
+/// Their requests per second, in total.
 const RATE: u32 = 1_000;
-/// Clients that connect again and again.
+/// Number of clients that connect repeatedly.
 const CLIENTS: usize = 8;
-/// New connections a second, of all of them.
+/// Their new connections per second, in total.
 const HANDSHAKE_RATE: u32 = 100;
 const SECONDS: u64 = 10;

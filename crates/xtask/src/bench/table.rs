@@ -1,10 +1,10 @@
-//! What is printed in the end.
+//! Prints the results.
 
 use std::time::Duration;
 
 use super::peers::Peer;
 
-/// Medians of all rounds, and how many of theirs one of ours costs: the first peer is ours.
+/// Prints the medians of all rounds and their ratios. The first peer is Proscenium.
 pub(super) fn print(what: &str, unit: &str, peers: &[Peer], costs: &[Vec<f64>]) {
     let ours = median(&costs[0]);
     println!("\n{what:<28} {unit:>14} {:>14}", "ours : theirs");
@@ -14,7 +14,7 @@ pub(super) fn print(what: &str, unit: &str, peers: &[Peer], costs: &[Vec<f64>]) 
     }
 }
 
-/// The value that so many of a hundred are not above.
+/// The smallest value that at least this percentage of the values does not exceed.
 pub(super) fn percentile(values: &[Duration], percent: usize) -> Duration {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
@@ -25,7 +25,7 @@ pub(super) fn percentile(values: &[Duration], percent: usize) -> Duration {
         .unwrap_or_default()
 }
 
-/// The middle one.
+/// The median.
 pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

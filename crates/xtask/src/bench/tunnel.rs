@@ -1,7 +1,7 @@
-//! `cargo xtask bench tunnel`: connections that are passed through: bytes for each second of CPU time beside nginx's
-//! stream module and HAProxy where they are installed, in interleaved rounds of one run, and memory of idle ones.
+//! `cargo xtask bench tunnel`: TLS passthrough. It measures bytes per second of CPU time and the memory of idle
+//! connections, and compares with nginx's stream module and HAProxy if they are installed. The rounds are interleaved.
 //!
-//! The proxy has the last core to itself. What is printed is the median over the rounds, and the ratio.
+//! Only the proxy uses the last core. The output is the median over the rounds, and the ratio.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use clap::Args;
 use super::{cores::Cores, cpu};
 use crate::workspace;
 
-/// How much of it.
+/// The size of the run.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Rounds, each of which measures every proxy once
@@ -36,9 +36,9 @@ pub(crate) struct Options {
     debug: bool,
 }
 
-/// Connections that carry bytes at the same time.
+/// Number of connections that transfer bytes at the same time.
 const BUSY: usize = 4;
-/// What each takes of the proxy when it is idle, at most.
+/// Maximum memory of an idle connection in the proxy, in KiB.
 const IDLE_KIB_MAX: f64 = 12.0;
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -85,7 +85,7 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// A member that sends as many MiB as it is asked for in the first eight bytes of a connection.
+/// A member that reads a number of MiB from the first eight bytes of a connection and sends that many.
 fn source() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -110,14 +110,14 @@ fn source() -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// One proxy, ready to be started.
+/// A proxy that can be started.
 struct Peer {
     name: &'static str,
     command: Vec<String>,
     address: SocketAddr,
 }
 
-/// Ours first, and those that are installed.
+/// Proscenium first, then the other proxies that are installed.
 fn peers(folder: &Path, binary: &Path, member: SocketAddr) -> Result<Vec<Peer>> {
     let path = |name: &str| folder.join(name).display().to_string();
     let dir = folder.display();
@@ -191,7 +191,7 @@ fn peers(folder: &Path, binary: &Path, member: SocketAddr) -> Result<Vec<Peer>> 
     Ok(peers)
 }
 
-/// Where packages of nginx put the module.
+/// Where nginx packages install the module.
 const NGINX_MODULES: [&str; 2] = [
     "/usr/lib/nginx/modules/ngx_stream_module.so",
     "/usr/lib64/nginx/modules/ngx_stream_module.so",
@@ -223,7 +223,7 @@ impl Peer {
         Ok(running)
     }
 
-    /// MiB for each second of CPU time.
+    /// MiB per second of CPU time.
     fn measure(&self, cores: &Cores, mib: usize) -> Result<f64> {
         let running = self.start(cores)?;
         let before = cpu::run_time(running.0.id());
@@ -240,7 +240,7 @@ impl Peer {
         Ok((BUSY * mib) as f64 / spent.as_secs_f64())
     }
 
-    /// KiB of resident memory for each of so many idle connections.
+    /// KiB of resident memory per idle connection, for this number of connections.
     fn idle_kib(&self, cores: &Cores, count: usize) -> Result<f64> {
         let running = self.start(cores)?;
         let before = resident_kib(running.0.id())?;
@@ -248,7 +248,8 @@ impl Peer {
             .map(|_| TcpStream::connect(self.address))
             .collect();
         let open = open.context("the limit of open files is too low")?;
-        // Each has its member's connection by now: the last of them carries bytes.
+        // Connections are handled in order. Once this one transfers bytes, each earlier one has its connection to the
+        // member.
         carry(self.address, 1).context(
             "a tunnel takes two of the proxy's open files: raise `ulimit -n`, or ask for fewer with --idle",
         )?;
@@ -258,7 +259,7 @@ impl Peer {
     }
 }
 
-/// Asks the member for so many MiB, and reads them.
+/// Requests this number of MiB from the member and reads them.
 fn carry(proxy: SocketAddr, mib: usize) -> Result<()> {
     let mut stream = TcpStream::connect(proxy)?;
     stream.write_all(&(mib as u64).to_le_bytes())?;
@@ -280,12 +281,13 @@ fn resident_kib(process: u32) -> Result<u64> {
     kib.context("no VmRSS")
 }
 
-/// A proxy that runs; ended on drop.
+/// A running proxy, which is stopped on drop.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // SIGTERM, since nginx's workers outlive a parent that was killed; ours would drain, so it is killed after it.
+        // Send SIGTERM first, because nginx's workers survive a parent that is killed. Proscenium would drain, so kill
+        // it afterwards.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         thread::sleep(Duration::from_millis(300));
         let _ = self.0.kill();

@@ -1,8 +1,8 @@
-//! `cargo xtask bench w1`: CPU time a request, ours and nginx's, in interleaved rounds of one run.
+//! `cargo xtask bench w1`: CPU time per request of Proscenium and nginx, in interleaved rounds of one run.
 //!
-//! Small GETs over 32 kept mutual TLS connections, one CRL-checked certificate each of four. The proxy has the last
-//! core to itself, the load and the stand-in members share the others; handshakes are not counted. What is printed is
-//! the median over the rounds, and the ratio, which alone is worth comparing between machines.
+//! The load is small GETs over 32 persistent mutual TLS connections with the certificates of four agents, checked
+//! against a CRL. Only the proxy uses the last core; the load and the stand-in members share the others. Handshakes are
+//! not counted. The output is the median over the rounds, and the ratio. Compare only the ratio between machines.
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -47,7 +47,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How much of it.
+/// The size of the run.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Rounds, each of which measures every proxy once

@@ -1,4 +1,5 @@
-//! `cargo xtask dist --check`: what becomes of a machine on which each package is installed, run, upgraded and removed.
+//! `cargo xtask dist --check`: installs, runs, upgrades and removes each package on a test machine, and checks what
+//! remains.
 
 mod installed;
 
@@ -17,7 +18,7 @@ use testkit::Servers;
 const CONFIG: &str = "/etc/proscenium/proscenium.toml";
 const DATA: [&str; 2] = ["/var/lib/proscenium", "/var/log/proscenium"];
 
-/// Fails with what is missing for the check.
+/// Fails if a program for the check is missing, and names the package to install.
 pub(super) fn require_programs() -> Result<()> {
     require(&[
         "unshare",
@@ -49,7 +50,7 @@ pub(super) fn run(first: &Packages, second: &Packages) -> Result<()> {
     Ok(())
 }
 
-/// How a package manager is called.
+/// The commands of a package manager.
 struct Manager {
     name: &'static str,
     install: &'static [&'static str],
@@ -57,7 +58,7 @@ struct Manager {
     /// Compares the installed files with the package.
     verify: &'static [&'static str],
     remove: &'static [&'static str],
-    /// Where the administrator's configuration is after that.
+    /// Path of the administrator's configuration after the package is removed.
     configuration_left: &'static str,
     purge: Option<&'static [&'static str]>,
 }
@@ -72,7 +73,7 @@ impl Manager {
         configuration_left: CONFIG,
         purge: Some(&["dpkg", "--purge", "proscenium"]),
     };
-    // Debian's rpm knows none of the libraries that dpkg has installed.
+    // Debian's rpm does not know the libraries that dpkg has installed, so it runs without dependency checks.
     const RPM: Self = Self {
         name: "rpm",
         install: &["rpm", "--force-debian", "--nodeps", "--install"],
@@ -148,7 +149,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// rpm does not know a purge.
+    /// rpm cannot purge a package, so the data must remain.
     fn only_data_is_left(&self) -> Result<()> {
         let left = self.root.changed("proscenium")?;
         let is_data = |path: &&String| {
@@ -169,7 +170,8 @@ impl Check<'_> {
         let inside = self.root.bring(package)?;
         self.call(&[words, &[&inside]].concat())?;
         let changed = self.in_root(self.manager.verify[0], &self.manager.verify[1..]);
-        // Both print a line for the configuration that the administrator has edited, rpm with a failure.
+        // The administrator has edited the configuration. Both package managers print a line for it, and rpm also
+        // fails.
         let unexpected: Vec<_> = match changed {
             Ok(text) => text.lines().map(str::to_owned).collect(),
             Err(error) => format!("{error:#}")
@@ -260,7 +262,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Runs the service and has requests answered; `service` returns the result.
+    /// Runs the service and checks its responses; `service` returns the results.
     fn serves(&self, service: &Service<'_>, what: &str) -> Result<()> {
         self.say(&format!("{what} starts as proscenium"));
         for (claim, found) in service.serve()? {

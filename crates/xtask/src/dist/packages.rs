@@ -1,4 +1,4 @@
-//! The packages of one version, built from the release binary.
+//! Builds the packages of one version from the release binary.
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +16,19 @@ use super::{
 };
 use crate::workspace;
 
-/// The revision of the package that is published.
+/// The revision of the published package.
 pub(super) const FIRST: &str = "1";
-/// That of a package with the same program, for the test of an upgrade.
+/// The revision of a package with the same program, for the upgrade test.
 pub(super) const SECOND: &str = "2";
 
-/// A .deb and an .rpm of one revision.
+/// A .deb and an .rpm package of the same revision.
 pub(super) struct Packages {
     pub(super) deb: PathBuf,
     pub(super) rpm: PathBuf,
 }
 
 impl Packages {
-    /// Builds both; debug information only beside the revision that is published.
+    /// Builds both packages. Only the published revision gets a package with debug information.
     pub(super) fn build(tools: &Tools, revision: &str) -> Result<Self> {
         let is_published = revision == FIRST;
         let folder = match is_published {
@@ -82,7 +82,7 @@ impl Packages {
         Ok(Self { deb, rpm: rpm_path })
     }
 
-    /// Both packages have the same files with the same owners, modes and links.
+    /// Checks that both packages have the same files with the same owners, modes and links.
     pub(super) fn check_content(&self) -> Result<()> {
         let (deb, rpm) = (deb_content(&self.deb)?, rpm_content(&self.rpm)?);
         let only_deb: Vec<_> = deb.iter().filter(|file| !is_in(&rpm, file)).collect();
@@ -96,7 +96,7 @@ impl Packages {
         Ok(())
     }
 
-    /// Lintian finds no errors in the .deb.
+    /// Checks that Lintian finds no errors in the .deb.
     pub(super) fn check_by_lintian(&self) -> Result<()> {
         let mut lintian = Command::new("lintian");
         lintian
@@ -121,7 +121,7 @@ fn generate_rpm(tools: &Tools, revision: &str, folder: &Path, options: &[&str]) 
     )
 }
 
-/// The one file of a folder with this ending.
+/// The only file in a folder with this extension.
 fn only(folder: &Path, ending: &str) -> Result<PathBuf> {
     let mut found: Vec<_> = fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -133,14 +133,15 @@ fn only(folder: &Path, ending: &str) -> Result<PathBuf> {
     }
 }
 
-/// Path to mode and owner of the files, without directories.
+/// The mode and owner of each file, by path. Directories are left out.
 type Content = BTreeMap<String, String>;
 
 fn is_in(content: &Content, (path, rights): &(&String, &String)) -> bool {
     content.get(*path) == Some(*rights)
 }
 
-/// `-rwxr-xr-x 0/0 15133568 2026-11-23 14:02 ./usr/bin/proscenium`. What only Debian asks for is left out.
+/// Parses lines such as `-rwxr-xr-x 0/0 15133568 2026-11-23 14:02 ./usr/bin/proscenium`. Files that only Debian
+/// requires are left out.
 fn deb_content(package: &Path) -> Result<Content> {
     let listed = output(Command::new("dpkg-deb").arg("-c").arg(package))?;
     let files = listed.lines().filter_map(|line| {
@@ -148,7 +149,7 @@ fn deb_content(package: &Path) -> Result<Content> {
         let [mode, owner, .., path] = words.as_slice() else {
             return None;
         };
-        // Debian's zsh reads another directory.
+        // On Debian, zsh reads its completions from another directory.
         let path = path.trim_start_matches('.');
         Some((
             path.replace("/zsh/vendor-completions/", "/zsh/site-functions/"),

@@ -1,4 +1,5 @@
-//! A root file system of its own for a package: this machine's, with every change in memory, and its own processes.
+//! A separate root file system for a package test: a copy-on-write view of this machine with its own processes. Changes
+//! stay in memory.
 
 use std::{
     fs,
@@ -10,13 +11,13 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-/// Changes that this file system keeps in memory: two packages, unpacked twice.
+/// Maximum size of the changes in memory: enough to unpack two packages twice.
 const SIZE_MAX: &str = "1g";
 
-/// Ends with all its processes when it is dropped.
+/// The root file system. All its processes end when it is dropped.
 pub(super) struct Root {
     holder: Child,
-    /// A process in the namespaces, by its number here.
+    /// The process that holds the namespaces, by its process id outside them.
     pid: u32,
     directory: TempDir,
 }
@@ -24,8 +25,9 @@ pub(super) struct Root {
 impl Root {
     pub(super) fn new() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("proscenium-").tempdir()?;
-        // The upper layer is on a file system of its own: it must not be below the lower one. A proxy that was used on
-        // this machine has left files that no package knows.
+        // An overlay's upper layer must not be inside its lower layer, so it is on a separate file system. The
+        // directories are removed, because a proxy that was run on this machine may have left files that do not belong
+        // to a package.
         let script = format!(
             "set -e\n\
              read pid rest </proc/self/stat\n\
@@ -65,7 +67,7 @@ impl Root {
         })
     }
 
-    /// A program in this root.
+    /// Prepares to run a program in this root.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -85,12 +87,12 @@ impl Root {
         command
     }
 
-    /// A file of this root, as seen from outside.
+    /// The path of one of this root's files, as seen from outside.
     pub(super) fn path(&self, path: &str) -> PathBuf {
         self.outside("root").join(path.trim_start_matches('/'))
     }
 
-    /// Copies a file into `/tmp` of this root, and gives its path there.
+    /// Copies a file into `/tmp` of this root, and returns its path there.
     pub(super) fn bring(&self, file: &Path) -> Result<String> {
         let name = file.file_name().context("a file has a name")?;
         let inside = format!("/tmp/{}", name.display());
@@ -98,7 +100,7 @@ impl Root {
         Ok(inside)
     }
 
-    /// What differs from this machine and has these words in its path; what was removed is left out.
+    /// The paths that differ from this machine and contain `words`. Removed files are not listed.
     pub(super) fn changed(&self, words: &str) -> Result<Vec<String>> {
         let found = super::tools::output(
             Command::new("find")
@@ -120,7 +122,7 @@ impl Root {
 
 impl Drop for Root {
     fn drop(&mut self) {
-        // The kernel ends every process of the namespace with its first one.
+        // When the first process of a process id namespace ends, the kernel ends the other processes.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }

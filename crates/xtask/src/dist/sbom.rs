@@ -1,4 +1,4 @@
-//! The list of what the program is built of (SBOM, CycloneDX).
+//! Writes the software bill of materials (SBOM) of the program in the CycloneDX format.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::tools::{Tools, output};
 use crate::workspace;
 
-/// Where cargo-cyclonedx writes, in the folder of each crate.
+/// The name of the file that cargo-cyclonedx writes in the folder of each crate.
 const NAME: &str = "proscenium.cdx";
 
-/// Writes the list for the release binary.
+/// Writes the SBOM of the release binary.
 pub(super) fn write(tools: &Tools, to: &Path) -> Result<()> {
     let made = output(
         tools
@@ -22,7 +22,7 @@ pub(super) fn write(tools: &Tools, to: &Path) -> Result<()> {
     );
     let text = collect();
     made?;
-    // Local paths say nothing elsewhere.
+    // Local paths have no meaning on other machines.
     let root = fs::canonicalize(workspace::root())?;
     let text = text?.replace(&root.display().to_string(), "");
     let mut list: Value = serde_json::from_str(&text).context("cargo-cyclonedx writes JSON")?;
@@ -33,7 +33,7 @@ pub(super) fn write(tools: &Tools, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The program's list; the file of each crate is removed.
+/// The SBOM of the program. The file of each crate is removed.
 fn collect() -> Result<String> {
     let mut text = None;
     for folder in fs::read_dir(workspace::root().join("crates"))? {
@@ -48,7 +48,8 @@ fn collect() -> Result<String> {
         .context("cargo-cyclonedx wrote no list")
 }
 
-/// cargo-cyclonedx lists optional dependencies that no feature turns on; cargo knows what is built.
+/// Removes optional dependencies that are not enabled. cargo-cyclonedx lists them too, so cargo provides the list of
+/// dependencies in use.
 fn leave_out_what_is_not_built(list: &mut Value) -> Result<Vec<String>> {
     let tree = output(workspace::cargo().args([
         "tree",
@@ -97,7 +98,7 @@ fn leave_out_what_is_not_built(list: &mut Value) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// `serde v1.0.2 (proc-macro)`.
+/// Parses a line such as `serde v1.0.2 (proc-macro)`.
 fn name_and_version(line: &str) -> Option<(String, String)> {
     let mut words = line.split_whitespace();
     let name = words.next()?.to_owned();

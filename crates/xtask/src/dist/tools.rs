@@ -1,4 +1,4 @@
-//! Programs that packages are made with: Debian's, and those of cargo, in pinned versions in the cache of `.ci/run`.
+//! The programs that build the packages: Debian's, and cargo tools in pinned versions in the cache of `.ci/run`.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,13 +15,13 @@ const CARGO_TOOLS: [(&str, &str); 3] = [
     ("cargo-cyclonedx", "0.5.9"),
 ];
 
-/// The folder of cargo's tools.
+/// The folder with the cargo tools.
 pub(super) struct Tools {
     folder: PathBuf,
 }
 
 impl Tools {
-    /// A subcommand of cargo, at the root of the workspace.
+    /// A cargo subcommand, to be run at the root of the workspace.
     pub(super) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(self.folder.join(name));
         command.current_dir(workspace::root());
@@ -30,7 +30,7 @@ impl Tools {
     }
 }
 
-/// Builds cargo's tools where the cache does not have these versions.
+/// Builds the cargo tools if the cache does not have these versions.
 pub(super) fn install() -> Result<Tools> {
     let cache = workspace::root().join(".ci/cache");
     let tools = Tools {
@@ -53,13 +53,13 @@ pub(super) fn install() -> Result<Tools> {
     Ok(tools)
 }
 
-/// Whether cargo has noted that it installed this version there.
+/// Whether cargo has recorded this version as installed in the cache.
 fn is_installed(cache: &Path, name: &str, version: &str) -> bool {
     let noted = std::fs::read_to_string(cache.join(".crates.toml")).unwrap_or_default();
     noted.contains(&format!("\"{name} {version} ")) && cache.join("bin").join(name).is_file()
 }
 
-/// Fails with what to install if one of these programs is missing.
+/// Fails if one of these programs is missing, and names the packages to install.
 pub(super) fn require(programs: &[&str]) -> Result<()> {
     let missing: Vec<_> = programs
         .iter()
@@ -75,7 +75,7 @@ pub(super) fn require(programs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Debian's packages with all programs that `dist` and `dist --check` run.
+/// The Debian packages of all programs that `dist` and `dist --check` run.
 const PACKAGES: &str = "dpkg lintian rpm coreutils util-linux systemd logrotate";
 
 /// Standard output of a program that must succeed.

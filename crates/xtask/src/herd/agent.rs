@@ -1,10 +1,10 @@
-//! An agent's run: six requests on one connection, and none may fail.
+//! A simulated agent run: six requests on one connection, none of which may fail.
 
 use std::time::{Duration, Instant};
 
 use testkit::Client;
 
-/// How runs ended.
+/// The results of agent runs.
 #[derive(Default)]
 pub(super) struct Tally {
     to_catalog: Vec<Duration>,
@@ -81,5 +81,5 @@ pub(super) fn run(client: &Client, number: usize) -> Result<Duration, String> {
     Ok(took)
 }
 
-/// Between the runs of one agent.
+/// Time between two runs of one agent.
 pub(super) const PAUSE: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! A stand-in compiler with JRubies, `max-queued-requests` and warm-up.
+//! A stand-in compiler that simulates JRubies, `max-queued-requests` and warm-up.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -14,7 +14,7 @@ pub(super) struct Compiler {
     jrubies: Arc<JRubies>,
 }
 
-/// What a compiler has seen since it was last asked to forget.
+/// Counts since the last reset.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) served: usize,
@@ -32,7 +32,7 @@ struct JRubies {
 struct State {
     busy: usize,
     waiting: usize,
-    /// Requests since the start of the server.
+    /// Number of requests since the start of the server.
     warmth: usize,
     seen: Seen,
 }
@@ -59,7 +59,7 @@ impl Compiler {
         self.stand_in.address()
     }
 
-    /// Ends at once, and takes requests again later, cold.
+    /// Stops the compiler at once. It accepts requests again after a while, without warm-up.
     pub(super) fn restart(&self) {
         self.stand_in.kill();
         thread::sleep(RESTART);
@@ -140,7 +140,7 @@ impl JRubies {
     }
 }
 
-/// A catalog takes 60 to 340 ms, by the agent's name; all else some milliseconds.
+/// A catalog takes 60 to 340 ms, depending on the agent's name. Other requests take some milliseconds.
 fn work(path: &str) -> Duration {
     let Some((_, name)) = path.split_once("/puppet/v3/catalog/") else {
         return Duration::from_millis(4);
@@ -151,9 +151,9 @@ fn work(path: &str) -> Duration {
     Duration::from_millis(60 + number % 8 * 40)
 }
 
-/// `max-queued-requests` for each JRuby.
+/// `max-queued-requests` per JRuby.
 const QUEUE_FACTOR: usize = 12;
-/// Requests for each JRuby until it is warm: a tenth of what a JVM needs.
+/// Requests per JRuby until it is warm. This is a tenth of what a JVM needs.
 const WARM_AFTER: usize = 30;
-/// Stop and start together.
+/// Time from the stop to the next start.
 const RESTART: Duration = Duration::from_millis(1_200);

@@ -1,4 +1,4 @@
-//! The installed program, started as its service would be, in front of stand-in servers.
+//! Runs the installed program as its service would, in front of stand-in servers.
 
 use std::{
     fs,
@@ -20,10 +20,10 @@ use crate::dist::tools::output;
 const SSLDIR: &str = "/srv/ssl";
 const LOG: &str = "/var/log/proscenium/access.log";
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-/// Longer than a start, a stop or a rotation takes.
+/// Maximum time for a start, a stop or a log rotation.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The service and its surroundings.
+/// The service with its files and stand-in servers.
 pub(super) struct Service<'a> {
     root: &'a Root,
     servers: &'a Servers,
@@ -32,7 +32,7 @@ pub(super) struct Service<'a> {
     revoked: TestCredential,
 }
 
-/// What is expected, and what is wrong with it.
+/// What was tested, and what failed.
 type CommandOutcome = (&'static str, Option<String>);
 
 impl<'a> Service<'a> {
@@ -56,7 +56,7 @@ impl<'a> Service<'a> {
         })
     }
 
-    /// Does what the comments of the installed configuration ask for; gives the text.
+    /// Edits the installed configuration as its comments instruct. Returns the edited file.
     pub(super) fn fill_in(&self) -> Result<String> {
         let [first, second] = [0, 1].map(|n| &self.servers.compilers[n]);
         let ca = format!("members = [{:?}]", self.servers.ca_server.address());
@@ -80,7 +80,7 @@ impl<'a> Service<'a> {
         Ok(text)
     }
 
-    /// `proscenium check`, as the guide says.
+    /// Runs `proscenium check`, as the installation guide recommends.
     pub(super) fn check(&self) -> Result<Option<String>> {
         let mut check = self.root.command("proscenium");
         let checked = check.args(["check", "--user", "proscenium"]).output()?;
@@ -88,7 +88,7 @@ impl<'a> Service<'a> {
         Ok((!checked.status.success()).then_some(stderr))
     }
 
-    /// One life of the service, from start to stop.
+    /// Tests the service from start to stop.
     pub(super) fn serve(&self) -> Result<Vec<CommandOutcome>> {
         let name = format!("proscenium-dist-{}", process::id());
         let manager = UnixDatagram::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
@@ -122,7 +122,7 @@ impl<'a> Service<'a> {
         Ok(outcomes)
     }
 
-    /// As systemd would, except for the sandbox.
+    /// Starts the service as systemd would, but without the sandbox.
     fn start(&self, manager: &str) -> Result<Command> {
         let events = fs::File::create(self.root.path("/tmp/events"))?;
         let mut command = self.root.command("sh");
@@ -166,7 +166,7 @@ impl<'a> Service<'a> {
         ]
     }
 
-    /// The installed rule of logrotate renames the log, and the proxy goes on in a new file.
+    /// After logrotate has renamed the log with the installed rule, the proxy must write to a new file.
     fn rotation(&self) -> CommandOutcome {
         let claim = "logrotate rotates the access log, and the proxy writes to a new one (0640)";
         let rotated = self.rotate().err().map(|error| format!("{error:#}"));
