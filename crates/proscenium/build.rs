@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_is_that_of_the_sources_and_marked_if_they_differ() {
+    fn the_commit_is_marked_if_the_sources_differ_from_it() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = directory.path();
         assert_eq!(commit(root), None, "no repository");

@@ -42,7 +42,7 @@ pub(crate) fn build<'d>(
         .unzip();
     // A condition with an error is missing from the rule, so the rule would seem to match every client.
     if !has_errors(problems) {
-        never_asked(config, &sections, &rules, problems);
+        report_unreachable_rules(config, &sections, &rules, problems);
     }
     (sections, rules)
 }
@@ -54,7 +54,7 @@ pub(crate) fn has_errors(problems: &[Problem]) -> bool {
 
 /// The first rule that matches decides. A rule that no request can reach is a mistake, and if it refuses, operators
 /// take it for protection.
-fn never_asked(
+fn report_unreachable_rules(
     config: &Config,
     sections: &[Section<'_>],
     rules: &[AccessRuleSettings],
@@ -66,7 +66,7 @@ fn never_asked(
     };
     for (index, (section, rule)) in sections.iter().zip(rules).enumerate() {
         let mut earlier = rules[..index].iter().filter(|earlier| !observes(earlier));
-        let Some(earlier) = earlier.find(|earlier| holds_wherever(earlier, rule, own)) else {
+        let Some(earlier) = earlier.find(|earlier| covers(earlier, rule, own)) else {
             continue;
         };
         let message = format!(
@@ -80,14 +80,14 @@ fn never_asked(
 
 /// Whether `earlier` matches every request that `later` matches. Networks, and names covered by other names, are not
 /// compared.
-fn holds_wherever(
+fn covers(
     earlier: &AccessRuleSettings,
     later: &AccessRuleSettings,
     own: &[(String, String)],
 ) -> bool {
     // If the proxy cannot read an extension with certainty, a rule that refuses matches and a rule that allows does
     // not.
-    let reads_alike = earlier.extension.is_empty()
+    let is_certain = earlier.extension.is_empty()
         || earlier.action == RuleAction::Refuse
         || later.action == RuleAction::Allow;
     within(&later.class, &earlier.class)
@@ -96,7 +96,7 @@ fn holds_wherever(
         && names_within(&later.certname, &earlier.certname)
         && within(&later.issuer, &earlier.issuer)
         && extensions_within(&later.extension, &earlier.extension, own)
-        && reads_alike
+        && is_certain
 }
 
 fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {

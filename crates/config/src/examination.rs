@@ -31,14 +31,14 @@ pub(crate) fn parse(text: &str) -> Parsed<'_> {
         .any(|error| error.message().starts_with("unclosed array"));
     let mut faults: Vec<_> = errors
         .iter()
-        .map(|error| fault_of_syntax(text, error))
+        .map(|error| syntax_error(text, error))
         .collect();
     faults.sort_by_key(|problem| problem.place.as_ref().map(|place| place.span.start));
     // After the first syntax error in a line, further errors in that line are usually misleading.
     faults.dedup_by_key(|problem| problem.place.as_ref().map(|place| place.line));
     let swallowed = faults
         .iter()
-        .position(is_of_a_list)
+        .position(is_about_a_list)
         .filter(|_| list_is_open);
     if let Some(first) = swallowed {
         faults.truncate(first + 1);
@@ -55,11 +55,11 @@ pub(crate) fn parse(text: &str) -> Parsed<'_> {
     }
 }
 
-fn is_of_a_list(fault: &Problem) -> bool {
+fn is_about_a_list(fault: &Problem) -> bool {
     fault.message.contains("array")
 }
 
-fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
+fn syntax_error(text: &str, error: &toml::de::Error) -> Problem {
     let span = error.span().unwrap_or(text.len()..text.len());
     let rest_of_line = text
         .get(span.start..)
@@ -90,7 +90,7 @@ fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
 pub(crate) struct Examination<'t> {
     text: &'t str,
     /// Whether the file has syntax errors. If so, missing keys are not reported.
-    broken: bool,
+    has_syntax_errors: bool,
     problems: Vec<Problem>,
 }
 
@@ -98,14 +98,14 @@ impl<'t> Examination<'t> {
     pub(crate) fn run(text: &'t str, parsed: &Parsed<'_>, schema: &Table) -> Vec<Problem> {
         let mut examination = Self {
             text,
-            broken: !parsed.faults.is_empty(),
+            has_syntax_errors: !parsed.faults.is_empty(),
             problems: Vec::new(),
         };
         examination.table(parsed.table.get_ref(), schema, "", None);
-        let obscured = obscured(text, parsed);
+        let unreliable_lines = unreliable_lines(text, parsed);
         examination.problems.retain(|problem| {
             let line = problem.place.as_ref().map(|place| place.line);
-            !line.is_some_and(|line| obscured.iter().any(|lines| lines.contains(&line)))
+            !line.is_some_and(|line| unreliable_lines.iter().any(|lines| lines.contains(&line)))
         });
         examination.problems
     }
@@ -146,7 +146,7 @@ impl<'t> Examination<'t> {
     }
 
     fn missing(&mut self, key: &Key, path: &str, span: Option<&Range<usize>>) {
-        if self.broken {
+        if self.has_syntax_errors {
             return;
         }
         let problem = Problem::error(join(path, key.name), "missing").expected(format!(
@@ -211,7 +211,7 @@ impl<'t> Examination<'t> {
                 self.form(text, form, path, value.span());
             }
             (shape, found) => {
-                if let Some(problem) = simple(found, shape, path) {
+                if let Some(problem) = check_scalar(found, shape, path) {
                     self.problems.push(problem.at(self.text, value.span()));
                 }
             }
@@ -269,12 +269,12 @@ pub(crate) fn fits(value: &DeValue<'_>, shape: &Shape) -> bool {
         (Shape::Texts(_) | Shape::TextOrTexts(_) | Shape::Words(_), DeValue::Array(_))
         | (Shape::Texts(_), DeValue::String(_))
         | (Shape::Pairs(..), DeValue::Table(_)) => true,
-        (shape, value) => simple(value, shape, "").is_none(),
+        (shape, value) => check_scalar(value, shape, "").is_none(),
     }
 }
 
 /// Checks a value that is neither a list nor a table.
-fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
+fn check_scalar(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
     let wrong = |message: String| Some(Problem::error(path, message).expected(shape.expected()));
     let wrong_type = || wrong(format!("{} is the wrong type", with_article(value)));
     match (shape, value) {
@@ -345,14 +345,14 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
 }
 
 /// Line ranges that the parser may have misread: from each syntax error to the next table header.
-fn obscured(text: &str, parsed: &Parsed<'_>) -> Vec<Range<usize>> {
+fn unreliable_lines(text: &str, parsed: &Parsed<'_>) -> Vec<Range<usize>> {
     let numbered = text.lines().enumerate();
     let headers: Vec<_> = numbered
         .filter(|(_, line)| line.trim_start().starts_with('['))
         .map(|(index, _)| index + 1)
         .collect();
     let end = |fault: &Problem, line: usize| match headers.iter().find(|header| **header > line) {
-        Some(header) if !(parsed.list_is_open && is_of_a_list(fault)) => *header,
+        Some(header) if !(parsed.list_is_open && is_about_a_list(fault)) => *header,
         _ => usize::MAX,
     };
     let faults = parsed.faults.iter();

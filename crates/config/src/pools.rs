@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A member and its position in the file.
-struct Placed<'d> {
+struct MemberWithPosition<'d> {
     settings: MemberSettings,
     /// The pool's section, or the member's own.
     section: Section<'d>,
@@ -146,14 +146,14 @@ fn check(section: &Section<'_>, pool: &mut PoolConfig, problems: &mut Vec<Proble
     }
 }
 
-fn members<'d>(pool: &Section<'d>) -> Vec<Placed<'d>> {
+fn members<'d>(pool: &Section<'d>) -> Vec<MemberWithPosition<'d>> {
     let entries = pool.entries(Pool::members).into_iter();
     entries.filter_map(|entry| member(pool, entry)).collect()
 }
 
-fn member<'d>(pool: &Section<'d>, entry: Entry<'d>) -> Option<Placed<'d>> {
+fn member<'d>(pool: &Section<'d>, entry: Entry<'d>) -> Option<MemberWithPosition<'d>> {
     match entry {
-        Entry::Text { text, span, path } => Some(Placed {
+        Entry::Text { text, span, path } => Some(MemberWithPosition {
             settings: MemberSettings::new(&text),
             section: pool.clone(),
             key_path: path,
@@ -162,7 +162,7 @@ fn member<'d>(pool: &Section<'d>, entry: Entry<'d>) -> Option<Placed<'d>> {
         Entry::Table(section) => {
             let mut settings = MemberSettings::new(&section.text(Member::address)?);
             Member::read(&section, &mut settings);
-            Some(Placed {
+            Some(MemberWithPosition {
                 settings,
                 key_path: section.key_path(Member::address),
                 span: section.span(Member::address),
@@ -172,7 +172,11 @@ fn member<'d>(pool: &Section<'d>, entry: Entry<'d>) -> Option<Placed<'d>> {
     }
 }
 
-fn count_members(section: &Section<'_>, members: &[Placed<'_>], problems: &mut Vec<Problem>) {
+fn count_members(
+    section: &Section<'_>,
+    members: &[MemberWithPosition<'_>],
+    problems: &mut Vec<Problem>,
+) {
     if section.is_empty_list(Pool::members) {
         problems.push(
             section
@@ -216,12 +220,12 @@ fn long_keepalive(section: &Section<'_>, kept: Duration, problems: &mut Vec<Prob
 
 /// A certificate is verified against a name, and a Unix socket has none.
 fn names_for_tls(
-    members: &[Placed<'_>],
+    members: &[MemberWithPosition<'_>],
     pool: &Section<'_>,
     server_names: &[String],
     problems: &mut Vec<Problem>,
 ) {
-    let nameless = |entry: &&Placed<'_>| {
+    let nameless = |entry: &&MemberWithPosition<'_>| {
         entry.settings.server_name.is_none()
             && matches!(Address::parse(&entry.settings.address), Ok(Address::Unix))
     };
@@ -233,7 +237,7 @@ fn names_for_tls(
         .expected("`server_name`, or scheme = \"http\" for the pool");
         problems.push(entry.section.place(problem, entry.span.clone()));
     }
-    let unbound = |entry: &&Placed<'_>| {
+    let unbound = |entry: &&MemberWithPosition<'_>| {
         let settings = &entry.settings;
         settings.service().is_some() && settings.server_name.is_none() && server_names.is_empty()
     };
@@ -252,8 +256,8 @@ fn names_for_tls(
 }
 
 /// Reports settings that SRV records override.
-fn services(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
-    let is_service = |entry: &&Placed<'_>| entry.settings.service().is_some();
+fn services(members: &[MemberWithPosition<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
+    let is_service = |entry: &&MemberWithPosition<'_>| entry.settings.service().is_some();
     if pool.is_set(Pool::server_names) && !members.iter().any(|entry| is_service(&entry)) {
         let message = "no effect: no member of this pool is `srv:`";
         problems.push(pool.warning(Pool::server_names, message));
@@ -272,7 +276,7 @@ fn services(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Probl
 }
 
 fn plain_members(
-    members: &[Placed<'_>],
+    members: &[MemberWithPosition<'_>],
     pool: &Section<'_>,
     plaintext: Plaintext,
     problems: &mut Vec<Problem>,
@@ -280,7 +284,7 @@ fn plain_members(
     if pool.is_set(Pool::tls) {
         problems.push(pool.warning(Pool::tls, "no effect with scheme = \"http\""));
     }
-    let remote = |entry: &&Placed<'_>| {
+    let remote = |entry: &&MemberWithPosition<'_>| {
         Address::parse(&entry.settings.address).is_ok_and(|address| !address.is_local())
     };
     let remote: Vec<_> = members.iter().filter(remote).collect();

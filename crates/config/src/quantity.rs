@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantity_is_a_whole_number_and_a_unit() {
+    fn a_quantity_is_an_integer_and_a_unit() {
         for (text, milliseconds) in [
             ("60s", 60_000),
             ("500ms", 500),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_reads_back_as_the_same() {
+    fn a_printed_quantity_parses_to_the_same_value() {
         for milliseconds in [
             0, 1, 999, 1_000, 1_500, 60_000, 90_000, 660_000, 3_600_000, 86_400_000,
         ] {

@@ -43,7 +43,7 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
     }
     repeated_names("routes", Route::name, &sections, problems);
     passthrough::check_routes(&sections, config, problems);
-    idle_pools(root, &sections, config, problems);
+    unused_pools(root, &sections, config, problems);
     nameless_members(&sections, config, problems);
     table(root, config, &sections, &pools, problems);
 }
@@ -62,7 +62,7 @@ fn table(
         .unzip();
     if !access::has_errors(problems) {
         let own = &config.routes.extension_names;
-        never_taken(&sections, &routes, own, problems);
+        report_unreachable_routes(&sections, &routes, own, problems);
         shared_cookies(&sections, &routes, problems);
     }
     let (rules, access) = access::build(root, config, problems);
@@ -76,7 +76,7 @@ fn table(
             AccessOpener::Rule(index) => rules.get(index),
             AccessOpener::Route(index) => sections.get(index).copied(),
         };
-        problems.extend(section.and_then(|section| ca_by_choice(section, &chosen)));
+        problems.extend(section.and_then(|section| agent_controlled_ca_access(section, &chosen)));
     }
     let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();
     for refused in RouteTable::new(settings, &names).err().unwrap_or_default() {
@@ -104,7 +104,7 @@ fn table(
 
 /// The first route whose conditions match handles the request. An earlier route that matches the same requests hides a
 /// later one, including its `allow` list.
-fn never_taken(
+fn report_unreachable_routes(
     sections: &[&Section<'_>],
     routes: &[RouteSettings],
     own: &[(String, String)],
@@ -112,7 +112,7 @@ fn never_taken(
 ) {
     for (index, (section, route)) in sections.iter().zip(routes).enumerate() {
         let mut earlier = routes[..index].iter();
-        if let Some(earlier) = earlier.find(|earlier| takes_whatever(earlier, route, own)) {
+        if let Some(earlier) = earlier.find(|earlier| covers(earlier, route, own)) {
             let message = format!(
                 "this route never applies: the earlier route \"{}\" matches every request that it would match",
                 earlier.name
@@ -152,11 +152,7 @@ fn shared_cookies(
 
 /// Whether `earlier` matches every request that `later` matches. Networks, names and regular expressions that cover
 /// others are not compared.
-fn takes_whatever(
-    earlier: &RouteSettings,
-    later: &RouteSettings,
-    own: &[(String, String)],
-) -> bool {
+fn covers(earlier: &RouteSettings, later: &RouteSettings, own: &[(String, String)]) -> bool {
     let all_of = |later: &[(String, String)], earlier: &[(String, String)]| {
         earlier.iter().all(|one| later.contains(one))
     };
@@ -191,7 +187,10 @@ fn is_below(later: Option<&PathPattern>, earlier: Option<&PathPattern>) -> bool 
 
 /// A client that can administer the CA can gain every right. The proxy does not know whether certificate requests are
 /// reviewed before they are signed.
-fn ca_by_choice(section: &Section<'_>, chosen: &AgentControlledAccess) -> Option<Problem> {
+fn agent_controlled_ca_access(
+    section: &Section<'_>,
+    chosen: &AgentControlledAccess,
+) -> Option<Problem> {
     if !chosen.classes.contains(&Class::CaAdministration) {
         return None;
     }
@@ -284,7 +283,7 @@ fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
 }
 
 /// A pool that no route uses is probably a mistake.
-fn idle_pools(
+fn unused_pools(
     root: &Section<'_>,
     sections: &[Section<'_>],
     config: &Config,

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_is_found_in_a_broken_text() {
+    fn the_socket_is_found_in_a_file_with_errors() {
         let default = "/run/proscenium/admin.sock";
         for (text, expected) in [
             ("", default),

@@ -78,7 +78,7 @@ impl Naming<'_> {
         trust.ca = self
             .bundle(&section, keys::Trust::ca, MaterialKind::Ca, false)
             .unwrap_or_else(|| self.agents_file(MaterialKind::Ca, false));
-        trust.crl = self.lists(&section, &trust.settings);
+        trust.crl = self.crls(&section, &trust.settings);
         let agents_copy = self.agent.crl();
         trust.crl_is_agents_copy = agents_copy.is_some_and(|copy| trust.crl.contains(&copy));
         trust.fetch = self.fetch(root, &section);
@@ -148,11 +148,11 @@ impl Naming<'_> {
     }
 
     /// The CRLs in `[trust]`. If the file names neither CRLs nor a CA bundle, the agent's CRL: a CRL belongs to its CA.
-    fn lists(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
+    fn crls(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
         let unchecked = settings.leaves_unchecked();
         if let Some(crl) = self.bundle(section, keys::Trust::crl, MaterialKind::Crl, false) {
             if section.is_empty_list(keys::Trust::crl) && !unchecked {
-                self.problems.push(without_lists(
+                self.problems.push(without_crls(
                     section.error(keys::Trust::crl, "an empty list"),
                 ));
             }
@@ -163,7 +163,7 @@ impl Naming<'_> {
         }
         if !unchecked {
             let problem = section.error(keys::Trust::ca, "no CRL is configured for this bundle");
-            self.problems.push(without_lists(problem).help(
+            self.problems.push(without_crls(problem).help(
                 "to fetch CRLs, the proxy needs a first one: name a copy of the CA server's ca_crl.pem in `crl`, and \
                  set `enabled = true` in [trust.fetch]",
             ));
@@ -314,7 +314,7 @@ impl Naming<'_> {
     }
 }
 
-fn without_lists(problem: Problem) -> Problem {
+fn without_crls(problem: Problem) -> Problem {
     problem
         .expected("`crl`, or `unchecked` to accept certificates without a CRL")
         .help("to accept revoked certificates too, set unchecked = [\"*\"]")

@@ -211,7 +211,7 @@ mod tests {
     use crate::values::Word;
 
     #[test]
-    fn the_words_of_facilities_are_those_of_syslog() {
+    fn facility_names_are_those_of_syslog() {
         assert_eq!(Facility::ALL.map(Facility::as_str), Facility::WORDS);
         for facility in Facility::ALL {
             assert_eq!(facility.word(), Some(facility.as_str()));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_algorithms_are_those_of_the_status() {
+    fn algorithm_names_are_those_of_the_status() {
         for (word, algorithm) in Algorithm::VALUES {
             assert_eq!(*word, algorithm.as_str());
         }

@@ -36,7 +36,7 @@ fn project(path: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn six_lines_get_every_default_from_the_crates_that_obey_them() {
+fn six_lines_get_the_defaults_of_every_crate() {
     let config = load(SIX_LINES).config;
     assert_eq!(config.workers, 2);
     assert_eq!(
@@ -75,7 +75,7 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
 }
 
 #[test]
-fn six_lines_use_the_agents_own_files_on_both_sides() {
+fn six_lines_use_the_agents_files_for_clients_and_members() {
     let config = load(SIX_LINES).config;
     let ssldir = Path::new("/etc/puppetlabs/puppet/ssl");
     let credential = &config.certificates[0];
@@ -129,7 +129,7 @@ fn the_command_line_overrides_the_file_and_the_file_overrides_the_machine() {
 }
 
 #[test]
-fn without_puppets_own_packages_it_is_debians_ssldir() {
+fn the_default_ssldir_is_that_of_puppets_packages_or_else_debians() {
     let source = config::ConfigSource {
         name: "x".into(),
         text: SIX_LINES.into(),
@@ -158,7 +158,7 @@ fn without_puppets_own_packages_it_is_debians_ssldir() {
 }
 
 #[test]
-fn the_machines_name_chooses_among_several_certificates() {
+fn the_host_name_selects_one_of_several_certificates() {
     let machine = Machine {
         certnames: vec!["a".into(), "b".into()],
     };
@@ -170,7 +170,7 @@ fn the_machines_name_chooses_among_several_certificates() {
 }
 
 #[test]
-fn without_a_certificate_for_the_machine_the_other_names_are_listed() {
+fn without_a_certificate_for_the_host_the_report_lists_the_other_names() {
     let machine = Machine {
         certnames: vec!["a.example.com".into(), "b.example.com".into()],
     };
@@ -187,7 +187,7 @@ fn without_a_certificate_for_the_machine_the_other_names_are_listed() {
 }
 
 #[test]
-fn a_certname_of_the_command_line_leads_nowhere_else() {
+fn an_invalid_certname_on_the_command_line_is_refused() {
     let overrides = Overrides {
         certname: Some("../../etc/passwd".into()),
         ..Overrides::default()
@@ -199,7 +199,7 @@ fn a_certname_of_the_command_line_leads_nowhere_else() {
 }
 
 #[test]
-fn no_list_is_needed_where_the_file_says_so() {
+fn a_crl_is_optional_if_unchecked_allows_it() {
     let text = format!("[trust]\nunchecked = [\"*\"]\n{SIX_LINES}");
     let missing = Overrides {
         ssldir: Some("/etc/ssl".into()),
@@ -219,7 +219,7 @@ fn no_list_is_needed_where_the_file_says_so() {
 }
 
 #[test]
-fn what_is_shown_reads_back_as_the_same() {
+fn a_printed_configuration_loads_as_the_same_configuration() {
     for text in [SIX_LINES, EVERYTHING]
         .into_iter()
         .map(ToOwned::to_owned)
@@ -235,7 +235,7 @@ fn what_is_shown_reads_back_as_the_same() {
 }
 
 #[test]
-fn log_daemons_have_their_usual_sockets_and_others() {
+fn log_daemons_have_default_sockets_and_can_use_others() {
     use telemetry::{Facility, LogProtocol};
     let local0 = LogProtocol::Syslog(Facility::parse("local0").expect("one of them"));
     let usual = LogProtocol::Syslog(Facility::default());
@@ -269,7 +269,7 @@ fn log_daemons_have_their_usual_sockets_and_others() {
 }
 
 #[test]
-fn everything_differs_from_its_default_and_is_shown() {
+fn every_setting_that_differs_from_its_default_is_printed() {
     let shown = load(EVERYTHING).config.show(false);
     let keys = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -287,7 +287,7 @@ fn everything_differs_from_its_default_and_is_shown() {
 }
 
 #[test]
-fn every_key_of_the_reference_is_in_everything() {
+fn everything_toml_has_every_key_of_the_reference() {
     for line in config::defaults().lines() {
         let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ") else {
             continue;
@@ -301,7 +301,7 @@ fn every_key_of_the_reference_is_in_everything() {
 }
 
 #[test]
-fn each_example_in_conf_is_right() {
+fn each_example_in_conf_is_valid() {
     let examples = examples();
     assert!(examples.len() >= 3, "the examples are there");
     for (name, text) in examples {
@@ -341,7 +341,7 @@ fn the_installed_file_adds_a_log_file_to_the_six_lines() {
 }
 
 #[test]
-fn the_installed_file_is_refused_with_what_to_fill_in() {
+fn the_report_on_the_installed_file_names_what_to_fill_in() {
     let report = config::check_text("proscenium.toml", &installed());
     let rendered = report.render(config::Colour::Never);
     assert_eq!(
@@ -381,7 +381,7 @@ fn the_readme_shows_the_six_lines() {
 
 /// Readers may copy each block marked as TOML, so each must be a complete configuration.
 #[test]
-fn each_configuration_in_the_documents_is_right() {
+fn each_configuration_in_the_documents_is_valid() {
     let blocks: Vec<_> = documents().iter().flat_map(toml_blocks).collect();
     assert!(blocks.len() >= 4, "the blocks are found: {blocks:?}");
     for (place, text) in blocks {
@@ -393,7 +393,7 @@ fn each_configuration_in_the_documents_is_right() {
 
 /// The commented lines in the installed file are valid, and their values are the defaults.
 #[test]
-fn the_installed_file_names_every_default() {
+fn the_commented_settings_of_the_installed_file_are_the_defaults() {
     let text = filled_in();
     let is_setting = |line: &str| {
         line.starts_with('[')
@@ -414,7 +414,7 @@ fn the_installed_file_names_every_default() {
 }
 
 #[test]
-fn the_reference_page_is_fresh() {
+fn the_reference_page_is_up_to_date() {
     let page = project("docs/configuration.md");
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&page, config::reference()).expect("a writable directory");
@@ -482,7 +482,7 @@ fn the_modules_of_this_crate_import_each_other_in_one_direction() {
 }
 
 #[test]
-fn equal_text_gives_an_equal_configuration() {
+fn equal_files_give_equal_configurations() {
     assert_eq!(load(EVERYTHING).config, load(EVERYTHING).config);
     assert_ne!(load(EVERYTHING).config, load(SIX_LINES).config);
 }
@@ -493,7 +493,7 @@ fn changes(old: &str, new: &str) -> Vec<String> {
 }
 
 #[test]
-fn changes_are_named_by_the_keys_of_the_settings() {
+fn changes_are_listed_by_key_path() {
     for (lines, expected) in [
         ("[csr]\nobserve = true", "csr.observe"),
         ("[ca]\nanonymous_rate = 7", "ca.anonymous_rate"),
@@ -525,7 +525,7 @@ fn changes_are_named_by_the_keys_of_the_settings() {
 
 /// If two configurations behave differently, the report of a reload names at least one setting.
 #[test]
-fn no_setting_is_left_out_of_the_changes() {
+fn every_changed_setting_is_listed() {
     let machine = Machine::with_agent();
     let everything = load(EVERYTHING).config;
     let mut compared = 0;
@@ -550,7 +550,7 @@ fn no_setting_is_left_out_of_the_changes() {
 }
 
 #[test]
-fn a_report_is_json_without_the_text() {
+fn a_report_as_json_leaves_out_the_text_of_the_file() {
     let report = config::check_text("a.toml", "workrs = 4\n");
     let json = serde_json::to_value(&report).expect("plain data");
     assert_eq!(json["file"], "a.toml");
@@ -562,7 +562,7 @@ fn a_report_is_json_without_the_text() {
 }
 
 #[test]
-fn what_is_found_later_gets_the_place_of_its_key() {
+fn a_problem_that_is_added_later_gets_the_position_of_its_key() {
     let mut report = load(EVERYTHING).report;
     for (key, line) in [
         ("listeners.outside.address", "address = \"[::1]:8140\""),
@@ -592,7 +592,7 @@ fn what_is_found_later_gets_the_place_of_its_key() {
 
 /// A file that is truncated or damaged anywhere gives a report and no panic.
 #[test]
-fn damaged_texts_are_reported_with_places_in_the_text() {
+fn problems_of_damaged_files_have_positions_inside_the_file() {
     for at in (0..EVERYTHING.len()).step_by(5) {
         let (before, after) = EVERYTHING.split_at(at);
         for damaged in [
@@ -616,7 +616,7 @@ fn damaged_texts_are_reported_with_places_in_the_text() {
 
 /// Rendering is slow, so this test damages the file in fewer places.
 #[test]
-fn reports_of_damaged_texts_can_be_rendered() {
+fn reports_of_damaged_files_can_be_rendered() {
     for at in (0..EVERYTHING.len()).step_by(37) {
         let damaged = format!("{}\t\u{e4}{{", &EVERYTHING[..at]);
         let report = config::check_text("damaged.toml", &damaged);

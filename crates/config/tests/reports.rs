@@ -15,7 +15,7 @@ use config::{Colour, Overrides};
 use machine::Machine;
 
 #[test]
-fn every_report_says_what_its_file_holds() {
+fn every_report_matches_its_expected_file() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reports");
     let mut names: Vec<_> = fs::read_dir(&directory)
         .expect("the directory of cases")

@@ -422,7 +422,7 @@ impl Arguments {
             Ok(arguments) => Ok(arguments),
             Err(error) => match error.kind() {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                    output::say(error.render().to_string().trim_end())?;
+                    output::print(error.render().to_string().trim_end())?;
                     Err(Failure::Printed)
                 }
                 _ => Err(Failure::Usage(error.render().to_string())),
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn every_argument_and_verb_says_what_it_does() {
+    fn every_command_and_argument_has_a_help_text() {
         fn check(command: &clap::Command) {
             assert!(command.get_about().is_some(), "{}", command.get_name());
             for argument in command.get_arguments() {

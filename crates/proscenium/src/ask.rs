@@ -41,8 +41,8 @@ pub(crate) fn reopen_logs(arguments: &Arguments, socket: &Socket) -> Result<(), 
     let client = client(arguments, socket)?;
     let outcome = wait(client.reopen_logs())?;
     match outcome.reopened.is_empty() {
-        true => output::say("no log file to reopen: the proxy does not log to files"),
-        false => output::say(&format!("reopened: {}", outcome.reopened.join(", "))),
+        true => output::print("no log file to reopen: the proxy does not log to files"),
+        false => output::print(&format!("reopened: {}", outcome.reopened.join(", "))),
     }
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn log_level(arguments: &Arguments, wanted: &LogLevel) -> Result<(), 
         Some(level) => wait(client.set_log_level(level))?,
     };
     match status.previous {
-        None => output::say(&status.level),
-        Some(previous) => output::say(&format!("{} (was {previous})", status.level)),
+        None => output::print(&status.level),
+        Some(previous) => output::print(&format!("{} (was {previous})", status.level)),
     }
 }
 
@@ -65,17 +65,17 @@ pub(crate) fn status(arguments: &Arguments, options: &Status) -> Result<(), Fail
     let status = wait(client.status())?;
     if options.json {
         let text = serde_json::to_string_pretty(&status).context("a status is JSON")?;
-        output::say(&text)
+        output::print(&text)
     } else {
-        output::say(table(&status).trim_end())
+        output::print(table(&status).trim_end())
     }
 }
 
 fn said(report: &str, last: &str) -> Result<(), Failure> {
     if !report.is_empty() {
-        output::say(report)?;
+        output::print(report)?;
     }
-    output::say(last)
+    output::print(last)
 }
 
 /// Waits for a response. One request needs only one thread.

@@ -23,7 +23,7 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
     let outcome = wait(client.block(&request))?;
     print_outcome("blocked", &outcome)?;
     match &block.whom.certname {
-        Some(name) => output::say(&effect(name, &outcome)),
+        Some(name) => output::print(&effect(name, &outcome)),
         None => Ok(()),
     }
 }
@@ -65,20 +65,20 @@ pub(crate) fn blocks(arguments: &Arguments, blocks: &Blocks) -> Result<(), Failu
     let blocks_now = wait(client.blocks())?;
     if blocks.json {
         let text = serde_json::to_string_pretty(&blocks_now).context("a list of blocks is JSON")?;
-        return output::say(&text);
+        return output::print(&text);
     }
     if blocks_now.is_empty() {
-        return output::say("no blocks");
+        return output::print("no blocks");
     }
     blocks_now
         .iter()
-        .try_for_each(|block| output::say(&line(block)))
+        .try_for_each(|block| output::print(&line(block)))
 }
 
 fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
-    output::say(&format!("{what}: {}", line(&outcome.block)))?;
+    output::print(&format!("{what}: {}", line(&outcome.block)))?;
     if let Some(why) = &outcome.not_persisted {
-        output::complain(&format!(
+        output::print_error(&format!(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }

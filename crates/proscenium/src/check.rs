@@ -23,16 +23,16 @@ pub(crate) fn check(arguments: &Arguments, check: &Check) -> Result<(), Failure>
     let result = Answer::of(&checked, check.strict);
     if check.json {
         let json = Json::new(&checked, result);
-        output::say(&serde_json::to_string_pretty(&json).context("an answer is JSON")?)?;
+        output::print(&serde_json::to_string_pretty(&json).context("an answer is JSON")?)?;
     } else {
         if !checked.report.problems.is_empty() {
-            output::complain(checked.report.render(output::colour()).trim_end());
+            output::print_error(checked.report.render(output::colour()).trim_end());
         }
         for fact in &checked.facts {
-            output::say(fact)?;
+            output::print(fact)?;
         }
         if result == Answer::Good {
-            output::say(&format!("{}: good", arguments.config.display()))?;
+            output::print(&format!("{}: good", arguments.config.display()))?;
         }
     }
     match result {

@@ -25,9 +25,9 @@ fn show(arguments: &Arguments, status: &Status) -> Result<(), Failure> {
     let trust = wait(client.status())?.trust;
     if status.json {
         let text = serde_json::to_string_pretty(&trust).context("a status is JSON")?;
-        return output::say(&text);
+        return output::print(&text);
     }
-    output::say(crl_table(&trust).trim_end())
+    output::print(crl_table(&trust).trim_end())
 }
 
 /// Fetches the CRLs, waits for the result, and sets the exit code.
@@ -35,8 +35,8 @@ fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
     let outcome = wait(client.fetch_crls())?;
     match outcome.result {
-        CrlFetchResult::Applied => output::say(&outcome.report),
-        CrlFetchResult::Unchanged => output::say("unchanged: the CA has no newer CRL"),
+        CrlFetchResult::Applied => output::print(&outcome.report),
+        CrlFetchResult::Unchanged => output::print("unchanged: the CA has no newer CRL"),
         CrlFetchResult::Refused | CrlFetchResult::Failed | CrlFetchResult::Off => {
             Err(Failure::because(outcome.report))
         }
@@ -51,13 +51,13 @@ fn accept_refused(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failu
     };
     let outcome = wait(client.accept_crl(&request))?;
     for list in &outcome.accepted {
-        output::say(&format!(
+        output::print(&format!(
             "accepted: {}: number {} with {} entries is active",
             list.issuer, list.number, list.entries
         ))?;
     }
     if let Some(why) = &outcome.not_persisted {
-        output::complain(&format!(
+        output::print_error(&format!(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }

@@ -33,9 +33,9 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
     // Do not wait for name lookups that are still running.
     runtime.shutdown_background();
     if doctor.json {
-        output::say(&serde_json::to_string_pretty(&report).context("findings are JSON")?)?;
+        output::print(&serde_json::to_string_pretty(&report).context("findings are JSON")?)?;
     } else {
-        output::say(&text(&report))?;
+        output::print(&text(&report))?;
     }
     match report.worst() {
         _ if report.configuration_refused => Err(Failure::Found(CONFIGURATION)),

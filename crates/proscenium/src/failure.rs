@@ -32,19 +32,19 @@ impl Failure {
             Self::Found(code) => ExitCode::from(*code),
             Self::Failed(error) => {
                 // `{:#}` also prints the causes, each after a colon.
-                output::complain_of_failure(&format!("error: {error:#}"));
+                output::print_failure(&format!("error: {error:#}"));
                 ExitCode::from(FAILED)
             }
             Self::Usage(text) => {
-                output::complain_of_failure(text.trim_end());
+                output::print_failure(text.trim_end());
                 ExitCode::from(USAGE)
             }
             Self::Unavailable(report) => {
-                output::complain_of_failure(report.trim_end());
+                output::print_failure(report.trim_end());
                 ExitCode::from(UNAVAILABLE)
             }
             Self::Configuration(report) => {
-                output::complain_of_failure(report.trim_end());
+                output::print_failure(report.trim_end());
                 ExitCode::from(CONFIGURATION)
             }
         }

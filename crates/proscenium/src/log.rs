@@ -35,13 +35,13 @@ pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
         .event_format(OneLine { for_journal });
     let level = LogLevel::new(level, Box::new(Filter(handle)));
     let events = Arc::new(Events::new(level));
-    let teller = Teller {
+    let event_layer = EventLayer {
         events: Arc::clone(&events),
         stderr,
     };
     tracing_subscriber::registry()
         .with(filter)
-        .with(teller)
+        .with(event_layer)
         .init();
     Ok(events)
 }
@@ -74,12 +74,12 @@ impl server::LevelFilter for Filter {
 }
 
 /// Sends each event to the log daemon, or to standard error if no daemon is configured. The program has no spans.
-struct Teller<L> {
+struct EventLayer<L> {
     events: Arc<Events>,
     stderr: L,
 }
 
-impl<S, L> Layer<S> for Teller<L>
+impl<S, L> Layer<S> for EventLayer<L>
 where
     S: Subscriber + for<'l> LookupSpan<'l>,
     L: Layer<S>,
@@ -89,7 +89,7 @@ where
             match tell(&self.events, event) {
                 EventDelivery::Daemon => return,
                 EventDelivery::StandardError(None) => {}
-                EventDelivery::StandardError(Some(why)) => output::complain(&why),
+                EventDelivery::StandardError(Some(why)) => output::print_error(&why),
             }
         }
         self.stderr.on_event(event, context);
@@ -97,7 +97,7 @@ where
 }
 
 fn tell(events: &Events, event: &tracing::Event<'_>) -> EventDelivery {
-    Said::of(event).with(event, |event| events.tell(event))
+    EventContent::of(event).with(event, |event| events.tell(event))
 }
 
 /// Writes each event to standard error as one line, even if its message or a value contains line breaks.
@@ -129,7 +129,7 @@ where
             true => write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", colour(level))?,
             false => write!(writer, "{level:>5} ")?,
         }
-        let line = Said::of(event).with(event, |event| event.line());
+        let line = EventContent::of(event).with(event, |event| event.line());
         writeln!(writer, "{}: {line}", event.metadata().target())
     }
 }
@@ -155,12 +155,12 @@ fn severity(level: Level) -> Severity {
 
 /// The message and fields of an event.
 #[derive(Default)]
-struct Said {
+struct EventContent {
     message: String,
     fields: Vec<(&'static str, String)>,
 }
 
-impl tracing::field::Visit for Said {
+impl tracing::field::Visit for EventContent {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.note(field, value.to_owned());
     }
@@ -170,11 +170,11 @@ impl tracing::field::Visit for Said {
     }
 }
 
-impl Said {
+impl EventContent {
     fn of(event: &tracing::Event<'_>) -> Self {
-        let mut said = Self::default();
-        event.record(&mut said);
-        said
+        let mut content = Self::default();
+        event.record(&mut content);
+        content
     }
 
     fn with<R>(

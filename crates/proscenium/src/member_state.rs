@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Time between two requests for the state of a member that `--wait` waits for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Puts members back into service.
 pub(crate) fn ready(arguments: &Arguments, members: &Members) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ fn set(
         change,
     };
     let outcome = wait(client.set_member_states(&request))?;
-    outcome.members.iter().try_for_each(say_state)?;
+    outcome.members.iter().try_for_each(print_state)?;
     // A member that is ready may still get no requests because of its agent check or an ejection, so these are shown.
     for PoolMemberStatus { member, .. } in &outcome.members {
         let mut left = String::new();
@@ -72,19 +72,19 @@ fn set(
             && write_guards(&mut left, member).is_ok()
             && !left.is_empty()
         {
-            output::say(left.trim_end())?;
+            output::print(left.trim_end())?;
         }
     }
     if let Some(why) = &outcome.not_persisted {
-        output::complain(&format!(
+        output::print_error(&format!(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }
     Ok(outcome.members)
 }
 
-fn say_state(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> Result<(), Failure> {
-    output::say(&format!(
+fn print_state(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> Result<(), Failure> {
+    output::print(&format!(
         "{} in {pool}: {}, {}",
         member.address,
         member.administrative_state,
@@ -102,13 +102,13 @@ fn wait_until_idle(
     loop {
         members.retain(|member| member.member.in_flight > 0);
         if members.is_empty() {
-            return output::say("no request is left");
+            return output::print("no request is left");
         }
         if Instant::now() >= end {
             return Err(still_running(&members, timeout));
         }
         for member in &mut members {
-            let now = wait(look(client, member))?;
+            let now = wait(poll(client, member))?;
             let before = std::mem::replace(&mut member.member, now);
             if member.member.administrative_state == AdministrativeState::Ready {
                 return Err(Failure::because(format!(
@@ -117,27 +117,27 @@ fn wait_until_idle(
                 )));
             }
             if member.member.in_flight != before.in_flight {
-                say_state(member)?;
+                print_state(member)?;
             }
         }
     }
 }
 
-async fn look(
+async fn poll(
     client: &AdminClient,
     member: &PoolMemberStatus,
 ) -> Result<MemberStatus, AdminClientError> {
-    sleep(LOOK_INTERVAL).await;
+    sleep(POLL_INTERVAL).await;
     client.member(&member.pool, &member.member.address).await
 }
 
 fn still_running(members: &[PoolMemberStatus], timeout: Duration) -> Failure {
     let seconds = timeout.as_secs();
-    output::complain(&format!(
+    output::print_error(&format!(
         "still running after {seconds} s, and the members stay out of service:"
     ));
     for member in members {
-        output::complain(&format!("  {}", left(member)));
+        output::print_error(&format!("  {}", left(member)));
     }
     Failure::Found(STILL_RUNNING)
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_names_the_clients_of_tunnels() {
+    fn remaining_requests_list_the_clients_of_tunnels() {
         let member: PoolMemberStatus = serde_json::from_value(serde_json::json!({
             "pool": "pcp", "address": "c1:8142", "health": "up", "since": null, "why": null,
             "last_probe": null, "administrative_state": "drain", "in_flight": 3, "tunnels": 1,

@@ -10,7 +10,7 @@ use anyhow::Context;
 use crate::{failure::Failure, log};
 
 /// Prints a result and a newline. A closed pipe (`| head`) is not an error.
-pub(crate) fn say(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written.context("cannot write to standard output")?),
@@ -18,15 +18,15 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
 }
 
 /// Prints a message on standard error and a newline. A failure to print it cannot be reported and is ignored.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Prints why the command failed. The journal reads the priority at the start of each line (sd-daemon(3)).
-pub(crate) fn complain_of_failure(text: &str) {
+pub(crate) fn print_failure(text: &str) {
     match log::journal_reads_stderr() {
-        true => complain(&with_priority(text)),
-        false => complain(text),
+        true => print_error(&with_priority(text)),
+        false => print_error(text),
     }
 }
 

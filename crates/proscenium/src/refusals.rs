@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_counts_from_the_latest_of_the_refusals() {
+    fn a_duration_counts_from_the_most_recent_refusal() {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let refusal = RefusalStatus {
             first_at: SystemTime::UNIX_EPOCH.into(),

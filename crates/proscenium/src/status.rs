@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_reads_as_a_table() {
+    fn a_status_is_printed_as_a_table() {
         let expected = "\
 proscenium 0.1.0: serving, generation 3 since 1970-01-01T00:00:00Z, fingerprint c0ffee
 last reload: refused at 1970-01-01T00:01:00Z

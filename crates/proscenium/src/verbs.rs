@@ -54,7 +54,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
             sni: explain.sni.clone(),
         })
         .map_err(|error| Failure::Usage(format!("error: {error}")))?;
-    output::say(explanation.text.trim_end())?;
+    output::print(explanation.text.trim_end())?;
     match explanation.is_refused {
         true => Err(Failure::Found(REFUSED)),
         false => Ok(()),
@@ -64,7 +64,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
 /// Prints the configuration in effect.
 pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {
     let text = server::effective(&options(arguments, &show.agent), show.defaults)?;
-    output::say(text.trim_end())
+    output::print(text.trim_end())
 }
 
 pub(crate) fn options(arguments: &Arguments, agent: &Agent) -> Options {

@@ -31,7 +31,7 @@ pub(crate) const LINES: &str = concat!(
 
 pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
     if !wanted.json {
-        return output::say(&format!("proscenium {LINES}"));
+        return output::print(&format!("proscenium {LINES}"));
     }
     let BuildStatus {
         version,
@@ -41,5 +41,5 @@ pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
     } = BUILD;
     let profile = env!("PROSCENIUM_PROFILE");
     let json = json!({ "version": version, "commit": commit, "rustc": rustc, "tls": tls, "profile": profile });
-    output::say(&serde_json::to_string_pretty(&json).context("a version is JSON")?)
+    output::print(&serde_json::to_string_pretty(&json).context("a version is JSON")?)
 }

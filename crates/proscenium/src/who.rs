@@ -30,8 +30,8 @@ pub(crate) fn said<T: serde::Serialize>(
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Failure> {
     match json {
-        true => output::say(&serde_json::to_string_pretty(answer).context("an answer is JSON")?),
-        false => output::say(text(answer).trim_end()),
+        true => output::print(&serde_json::to_string_pretty(answer).context("an answer is JSON")?),
+        false => output::print(text(answer).trim_end()),
     }
 }
 

@@ -266,7 +266,7 @@ impl AttackedEstate {
                     thread::sleep(STEP);
                     attackers
                         .iter_mut()
-                        .for_each(|attacker| go_on(attacker, begin));
+                        .for_each(|attacker| send_next_byte(attacker, begin));
                 }
             });
             let measured = self.measure(series, options);
@@ -313,7 +313,7 @@ impl AttackedEstate {
 }
 
 /// Sends one more byte. If the proxy has closed the attacker's connection, the attacker connects again.
-fn go_on(attacker: &mut Attacker, begin: impl Fn() -> Result<Attacker, ClientError>) {
+fn send_next_byte(attacker: &mut Attacker, begin: impl Fn() -> Result<Attacker, ClientError>) {
     if attacker.step().is_err()
         && let Ok(next) = begin()
     {

@@ -21,12 +21,12 @@ impl Sum {
         let mut is_call = false;
         for line in text.lines() {
             match line.split_once('=') {
-                Some(("ob", name)) => object_is_ours = known(&mut objects, name, is_our_object),
-                Some(("cob", name)) => _ = known(&mut objects, name, is_our_object),
+                Some(("ob", name)) => object_is_ours = look_up(&mut objects, name, is_our_object),
+                Some(("cob", name)) => _ = look_up(&mut objects, name, is_our_object),
                 Some(("fn", name)) => {
-                    function_is_ours = known(&mut functions, name, is_our_function)
+                    function_is_ours = look_up(&mut functions, name, is_our_function)
                 }
-                Some(("cfn", name)) => _ = known(&mut functions, name, is_our_function),
+                Some(("cfn", name)) => _ = look_up(&mut functions, name, is_our_function),
                 Some(("calls", _)) => is_call = true,
                 _ if line
                     .starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) =>
@@ -47,7 +47,7 @@ impl Sum {
 }
 
 /// Looks up a name, which is written as `(7) name` or `(7)`.
-fn known(names: &mut HashMap<String, bool>, name: &str, is_ours: fn(&str) -> bool) -> bool {
+fn look_up(names: &mut HashMap<String, bool>, name: &str, is_ours: fn(&str) -> bool) -> bool {
     match name.split_once(' ') {
         Some((number, name)) => {
             let ours = is_ours(name);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_counted_where_they_are_spent() {
+    fn a_cost_counts_for_the_function_that_spends_it() {
         let mut sum = Sum::default();
         sum.read(
             "version: 1\nevents: Ir\nob=(1) /usr/bin/it\nfl=(1) a.rs\nfn=(1) proxy::handle\n10 100\n+2 20\n\

@@ -185,7 +185,7 @@ fn instructions(size: &Size, cores: &Cores, requests: u64) -> Result<f64> {
     let tool = ["valgrind", "--quiet", "--tool=callgrind", OFF, &file];
     let proxy = peer.start_under(&tool, cores)?;
 
-    introduce(proxy.address(), &pki, &ca, size.certnames)?;
+    connect_agents(proxy.address(), &pki, &ca, size.certnames)?;
     let connect = |count| Load::connect(proxy.address(), &pki, &pki.agents, count);
     let mut idle = Vec::new();
     for _ in 0..(size.connections - BUSY).div_ceil(BATCH) {
@@ -206,7 +206,7 @@ fn instructions(size: &Size, cores: &Cores, requests: u64) -> Result<f64> {
 }
 
 /// Connects this number of agents once, each for one request. One of them has already connected.
-fn introduce(address: SocketAddr, pki: &Pki, ca: &Ca, certnames: usize) -> Result<()> {
+fn connect_agents(address: SocketAddr, pki: &Pki, ca: &Ca, certnames: usize) -> Result<()> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_more_is_flat() {
+    fn growth_of_ten_percent_is_accepted() {
         let row = &ROWS[1];
         assert!(row.line(1_000.0, 1_100.0).ends_with("| +10.0 % | flat |"));
         assert!(row.line(1_000.0, 1_101.0).ends_with("| grows |"));

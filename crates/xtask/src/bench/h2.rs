@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_answers_are_those_with_a_status_of_2xx() {
+    fn responses_with_status_2xx_are_counted() {
         let text = "requests: 9 total\nstatus codes: 7 2xx, 0 3xx, 2 4xx, 0 5xx\ntraffic: 1KB\n";
         assert_eq!(good_answers(text), Some(7));
         assert_eq!(good_answers("requests: 9 total\n"), None);

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_refuse_a_request_whose_client_the_proxy_does_not_name() {
+    fn members_refuse_a_request_without_an_identity() {
         let answer = |path: &str, headers: &str| {
             let head = format!("get {path} http/1.1\r\nhost: puppet\r\n{headers}\r\n");
             answer_to(&head).starts_with(b"HTTP/1.1 200")

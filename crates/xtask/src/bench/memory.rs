@@ -111,9 +111,9 @@ fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Gro
         .collect();
     if matches!(direction, Direction::Up) {
         let pace = Arc::clone(&pace);
-        estate.puppet.compilers[0].read_at(move |bytes| pace.took(bytes));
+        estate.puppet.compilers[0].read_at(move |bytes| pace.count_and_delay(bytes));
     }
-    let seen = watch(direction, &estate.puppet.proxy, &pace, options, &transfers);
+    let seen = print_progress(direction, &estate.puppet.proxy, &pace, options, &transfers);
     for transfer in transfers {
         transfer
             .join()
@@ -141,20 +141,20 @@ fn measure(direction: Direction, binary: &Path, options: &Options) -> Result<Gro
 
 /// Peak memory that was read during the transfers.
 #[derive(Default)]
-struct Seen {
+struct ObservedPeaks {
     slow: u64,
     peak: u64,
 }
 
 /// Prints the progress until all transfers are complete.
-fn watch(
+fn print_progress(
     direction: Direction,
     proxy: &Proxy,
     pace: &Pace,
     options: &Options,
     transfers: &[JoinHandle<Result<()>>],
-) -> Seen {
-    let mut seen = Seen::default();
+) -> ObservedPeaks {
+    let mut seen = ObservedPeaks::default();
     let mut shown = Instant::now();
     while !transfers.iter().all(JoinHandle::is_finished) {
         thread::sleep(LOOK_INTERVAL);
@@ -189,7 +189,7 @@ fn download(client: &Client, pace: &Pace, bytes: u64) -> Result<()> {
             Ok(0) => break,
             Ok(n) => {
                 total += n as u64;
-                pace.took(n);
+                pace.count_and_delay(n);
             }
             // The count of bytes shows whether the response was complete, so a connection without close_notify is
             // accepted.
@@ -293,7 +293,7 @@ impl Pace {
     }
 
     /// Counts the bytes that one reader read, and delays its next read while readers are slow.
-    fn took(&self, bytes: usize) {
+    fn count_and_delay(&self, bytes: usize) {
         self.passed.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.is_slow() {
             thread::sleep(Duration::from_secs_f64(bytes as f64 / self.rate as f64));

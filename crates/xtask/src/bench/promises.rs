@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aim_is_not_easier_than_what_must_be_reached() {
+    fn aims_and_bounds_for_a_profile_are_at_least_as_strict_as_the_plain_bounds() {
         for row in ROWS {
             assert!(row.aim <= row.must.plain, "{}", row.name);
             assert!(row.must.pgo <= row.must.plain, "{}", row.name);

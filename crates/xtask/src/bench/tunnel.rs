@@ -214,7 +214,7 @@ impl Peer {
             .spawn()?;
         let running = Running(child);
         let deadline = Instant::now() + START_TIMEOUT;
-        while carry(self.address, 1).is_err() {
+        while transfer(self.address, 1).is_err() {
             if Instant::now() > deadline {
                 bail!("{} did not start", self.name);
             }
@@ -229,7 +229,7 @@ impl Peer {
         let before = cpu::run_time(running.0.id());
         let address = self.address;
         let carried: Vec<_> = (0..BUSY)
-            .map(|_| thread::spawn(move || carry(address, mib)))
+            .map(|_| thread::spawn(move || transfer(address, mib)))
             .collect();
         for carried in carried {
             carried
@@ -250,7 +250,7 @@ impl Peer {
         let open = open.context("the limit of open files is too low")?;
         // Connections are handled in order. Once this one transfers bytes, each earlier one has its connection to the
         // member.
-        carry(self.address, 1).context(
+        transfer(self.address, 1).context(
             "a tunnel takes two of the proxy's open files: raise `ulimit -n`, or ask for fewer with --idle",
         )?;
         let grown = resident_kib(running.0.id())?.saturating_sub(before);
@@ -260,7 +260,7 @@ impl Peer {
 }
 
 /// Requests this number of MiB from the member and reads them.
-fn carry(proxy: SocketAddr, mib: usize) -> Result<()> {
+fn transfer(proxy: SocketAddr, mib: usize) -> Result<()> {
     let mut stream = TcpStream::connect(proxy)?;
     stream.write_all(&(mib as u64).to_le_bytes())?;
     let mut piece = vec![0; 1 << 20];
