@@ -23,7 +23,7 @@ pub(crate) fn refusals(arguments: &Arguments, wanted: &Refusals) -> Result<(), F
     said(wanted.json, &answer, |answer| text(answer, wanted.since))
 }
 
-/// Whether the most recent refusal is no older than `length`. Times in responses have whole seconds.
+/// Whether the most recent refusal happened within the last `length`. Times in responses have whole seconds.
 fn is_within(refusal: &RefusalStatus, length: Duration, now: SystemTime) -> bool {
     let at = refusal.last_at.unix_seconds();
     let at = at.and_then(|seconds| u64::try_from(seconds).ok());

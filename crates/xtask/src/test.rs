@@ -1,6 +1,6 @@
 //! `cargo xtask test`: set-up and all tests in one command.
 
-use std::env;
+use std::{env, thread};
 
 use anyhow::{Result, bail};
 
@@ -21,6 +21,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.all {
         tests.args(["--features", "proscenium/every-module-over-http2"]);
     }
+    if env::var_os("RUST_TEST_THREADS").is_none() {
+        tests.env("RUST_TEST_THREADS", threads().to_string());
+    }
     workspace::run(&mut tests)?;
     match lab::missing() {
         None => lab::run(&[]),
@@ -39,6 +42,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
     }
 }
+
+/// End-to-end tests mostly wait for sockets and child processes. With one thread per core, as is the default, the cores
+/// are idle for half of the time.
+fn threads() -> usize {
+    TEST_THREADS_PER_CORE * thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// With three, the end-to-end tests take half of the time on two cores.
+const TEST_THREADS_PER_CORE: usize = 3;
 
 /// The rules of the tree only: layers, names, imports, words.
 pub(crate) fn tidy() -> Result<()> {
