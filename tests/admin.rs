@@ -157,7 +157,7 @@ fn unknown_api_requests_are_refused_with_a_list_of_the_known_ones() {
     ] {
         let answer = proxy.admin(method, target);
         assert_eq!(answer.status, status, "{method} {target}");
-        let error = answer.json()["error"]
+        let error = answer.json()["detail"]
             .as_str()
             .unwrap_or_default()
             .to_owned();

@@ -6,6 +6,7 @@ mod aborted_exchanges;
 mod access;
 mod access_log;
 mod admin;
+mod admin_api;
 mod advisories;
 mod backups;
 mod balancing;

@@ -52,6 +52,9 @@ mod support;
 // The same decision on the same parsed head; `identity` and `routes` show that the head is the same.
 #[cfg(feature = "every-module-over-http2")]
 mod access;
+// Its promises are about the admin socket, which has HTTP/1.1 only.
+#[cfg(feature = "every-module-over-http2")]
+mod admin_api;
 // As `discovery`.
 #[cfg(feature = "every-module-over-http2")]
 mod ca_by_dns;

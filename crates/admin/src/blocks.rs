@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use crate::{RefusalStatus, Timestamp};
 
 /// The subject of a block: a certname, a fingerprint, or a serial with its issuer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockSubject {
     /// Every certificate of this name.
@@ -24,7 +25,7 @@ pub struct BlockSubject {
 }
 
 /// Body of `POST /v1/blocks`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
     /// The subject.
@@ -37,7 +38,7 @@ pub struct BlockRequest {
 }
 
 /// An active block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockStatus {
     /// The subject.
     pub blocked: BlockSubject,
@@ -52,7 +53,7 @@ pub struct BlockStatus {
 }
 
 /// The result of setting or lifting a block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockOutcome {
     /// The block that is active now, or was until now.
     pub block: BlockStatus,
@@ -66,7 +67,7 @@ pub struct BlockOutcome {
 }
 
 /// The agent that a block by name refuses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockedAgentStatus {
     /// When it last connected or sent a request.
     pub last_seen: Timestamp,

@@ -339,7 +339,7 @@ impl AdminClient {
 
     fn refused(&self, answer: &Response<Bytes>) -> AdminClientError {
         let sentence = serde_json::from_slice::<Problem>(answer.body())
-            .map_or_else(|_| "no reason given".to_owned(), |problem| problem.error);
+            .map_or_else(|_| "no reason given".to_owned(), |problem| problem.detail);
         AdminClientError::Refused {
             status: answer.status(),
             sentence,

@@ -5,12 +5,14 @@ use std::{fmt, pin::Pin};
 use serde::{Deserialize, Serialize};
 use telemetry::Exposition;
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use crate::{
-    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject,
-    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStateError,
-    MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus, Status, WhoError,
-    WhoRequest, WhoStatus,
+    AgentsStatus, AuditEntry, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject,
+    ConfigurationStatus, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    LiveExplainError, LiveExplainRequest, LiveExplanation, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, Permission, RefusalsStatus, RequestsStatus, Status,
+    TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy from the operator's point of view.
@@ -20,6 +22,33 @@ pub trait Control: Send + Sync + 'static {
 
     /// All metrics in this format. Must not block.
     fn metrics(&self, format: Exposition) -> String;
+
+    /// Counts of requests since the start. Must not block.
+    fn traffic(&self) -> TrafficStatus;
+
+    /// Requests in flight, and the slowest. The queues are part of the status and are left empty here. Must not block.
+    fn requests(&self) -> RequestsStatus;
+
+    /// The active configuration, and what a reload would change.
+    fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>>;
+
+    /// What a reload would do. It changes nothing.
+    fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
+
+    /// How a request would be handled now.
+    ///
+    /// # Errors
+    /// The request is invalid.
+    fn explain(
+        &self,
+        request: LiveExplainRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>>;
+
+    /// What an account may do. Looking up its groups can take time, so it must not run on the admin thread.
+    fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>>;
+
+    /// Writes one line to the audit log. A failure is logged and does not undo the change.
+    fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
     /// Reads configuration and materials again and applies them, or returns why not.
     ///
@@ -107,6 +136,8 @@ pub trait Control: Send + Sync + 'static {
 pub struct Caller {
     /// Account of the calling process; none if the kernel does not report it.
     pub uid: Option<u32>,
+    /// Primary group of the calling process; none if the kernel does not report it.
+    pub gid: Option<u32>,
 }
 
 impl fmt::Display for Caller {
@@ -119,7 +150,7 @@ impl fmt::Display for Caller {
 }
 
 /// The result of a reload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReloadOutcome {
     /// Whether it was applied.
     pub result: ReloadResult,
@@ -130,7 +161,7 @@ pub struct ReloadOutcome {
 }
 
 /// Whether a reload was applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReloadResult {
     /// A new generation is active.
@@ -155,14 +186,14 @@ impl fmt::Display for ReloadResult {
 }
 
 /// The log files that were opened again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogsReopened {
     /// Their paths; empty if the proxy writes no log file.
     pub reopened: Vec<String>,
 }
 
 /// Which events are logged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLevelStatus {
     /// `error`, `warn`, `info`, `debug` or `trace`, or a list by part (`info,proxy=debug`).
     pub level: String,

@@ -4,11 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use crate::Timestamp;
 
 /// The state of fetching CRLs from the CA.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrlFetchStatus {
     /// The last attempt.
     pub last_attempt: Option<Timestamp>,
@@ -23,7 +24,7 @@ pub struct CrlFetchStatus {
 }
 
 /// A failing fetch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FailingFetch {
     /// Since when it fails.
     pub since: Timestamp,
@@ -32,7 +33,7 @@ pub struct FailingFetch {
 }
 
 /// A CRL that drops revocations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefusedCrl {
     /// Issuer (RFC 2253); the argument of `accept`.
     pub issuer: String,
@@ -51,7 +52,7 @@ pub struct RefusedCrl {
 }
 
 /// The result of a fetch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrlFetchOutcome {
     /// The result in one word.
     pub result: CrlFetchResult,
@@ -60,7 +61,7 @@ pub struct CrlFetchOutcome {
 }
 
 /// The result of a fetch, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CrlFetchResult {
     /// A CRL became active.
@@ -76,7 +77,7 @@ pub enum CrlFetchResult {
 }
 
 /// Body of `POST /v1/crl/accept`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CrlAcceptRequest {
     /// Issuer (RFC 2253) of the refused CRL.
@@ -86,7 +87,7 @@ pub struct CrlAcceptRequest {
 }
 
 /// The result of accepting a CRL.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrlAccepted {
     /// The CRLs that are active now.
     pub accepted: Vec<RefusedCrl>,

@@ -2,21 +2,50 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
 use crate::{AdministrativeState, MemberStatus, Timestamp};
 
 /// Body of `POST /v1/members/state`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct MemberStateRequest {
     /// Which members.
     pub members: MemberSelection,
     /// Their new state.
-    #[serde(flatten)]
-    pub change: MemberStateChange,
+    pub state: AdministrativeState,
+    /// The reason, for the log and the status. Up to 500 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When the members become ready again; none: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// Whether a pool may lose its last available member.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl MemberStateRequest {
+    /// A change of these members.
+    pub fn new(members: MemberSelection, change: MemberStateChange) -> Self {
+        let MemberStateChange {
+            state,
+            why,
+            until,
+            force,
+        } = change;
+        Self {
+            members,
+            state,
+            why,
+            until,
+            force,
+        }
+    }
 }
 
 /// One member, or all members on one host.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberSelection {
     /// Name of the pool of `member`; none: the only pool that has it.
@@ -31,7 +60,7 @@ pub struct MemberSelection {
 }
 
 /// Body of `POST /v1/pools/{pool}/members/{member}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberStateChange {
     /// The new state.
@@ -60,7 +89,7 @@ impl MemberStateChange {
 }
 
 /// The result of a change of state.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemberStateOutcome {
     /// The members whose state was set.
     pub members: Vec<PoolMemberStatus>,
@@ -69,7 +98,7 @@ pub struct MemberStateOutcome {
 }
 
 /// A member with the name of its pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolMemberStatus {
     /// Name of its pool.
     pub pool: String,
@@ -78,8 +107,21 @@ pub struct PoolMemberStatus {
     pub member: MemberStatus,
 }
 
+/// The administrative state of one member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SetMemberState {
+    /// Name of its pool.
+    pub pool: String,
+    /// Its address.
+    pub member: String,
+    /// The state that the operator set.
+    pub administrative_state: AdministrativeState,
+    /// The account that took it out of service, since when and why; none: it is ready.
+    pub administrative: Option<AdministrativeStatus>,
+}
+
 /// Why an operator took a member out of service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AdministrativeStatus {
     /// When the member got its state.
     pub since: Timestamp,
@@ -92,7 +134,7 @@ pub struct AdministrativeStatus {
 }
 
 /// A tunnel to a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TunnelStatus {
     /// Certname of the client; its address if no certname is verified.
     pub client: String,
@@ -101,7 +143,7 @@ pub struct TunnelStatus {
 }
 
 /// A request that a member did not answer within the first seconds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunningRequestStatus {
     /// Certname of the client; its address if no certname is verified.
     pub client: String,

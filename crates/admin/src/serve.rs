@@ -4,9 +4,8 @@ use std::{
     convert::Infallible, io, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration,
 };
 
-use bytes::Bytes;
+use axum::{body::Body, http::header, response::IntoResponse};
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -36,7 +35,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    let service = limited(control);
+    let service = limited(api::endpoints(control, stop.clone()));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -65,7 +64,7 @@ pub async fn serve(
 /// One caller, one request: `Connection: close` keeps idle callers from holding a slot.
 async fn connection<S>(stream: UnixStream, service: S, mut stop: watch::Receiver<bool>)
 where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = BoxError>
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError>
         + Clone
         + Send
         + 'static,
@@ -73,14 +72,22 @@ where
 {
     let answered = Arc::new(Notify::new());
     let noted = answered.clone();
-    let uid = stream.peer_cred().ok().map(|caller| caller.uid());
+    let credentials = stream.peer_cred().ok();
+    let caller = Caller {
+        uid: credentials.map(|caller| caller.uid()),
+        gid: credentials.map(|caller| caller.gid()),
+    };
     let service = service
         .map_request(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(Caller { uid });
+            request.extensions_mut().insert(caller);
             request
         })
-        .map_response(move |response| {
-            noted.notify_one();
+        .map_response(move |response: Response<Body>| {
+            let content_type = response.headers().get(header::CONTENT_TYPE);
+            // An event stream lasts. It holds one event at most if its client does not read.
+            if content_type.is_none_or(|value| value != "text/event-stream") {
+                noted.notify_one();
+            }
             response
         });
     let connection = http1::Builder::new()
@@ -118,28 +125,33 @@ where
 }
 
 /// The API behind its limits: a maximum of concurrent requests, refusal beyond it, and a maximum of their time.
-fn limited(
-    control: Arc<dyn Control>,
-) -> impl Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = BoxError, Future: Send>
+fn limited<S>(
+    api: S,
+) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = BoxError, Future: Send>
 + Clone
 + Send
-+ 'static {
++ 'static
+where
+    S: Service<axum::extract::Request, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
     ServiceBuilder::new()
-        .map_result(|result: Result<Response<Full<Bytes>>, BoxError>| {
+        .map_result(|result: Result<Response<Body>, BoxError>| {
             Ok::<_, BoxError>(result.unwrap_or_else(|error| refusal(&error)))
         })
         .load_shed()
         .concurrency_limit(REQUESTS_MAX)
         .timeout(ANSWER_TIMEOUT)
-        .service_fn(move |request| {
-            let control = control.clone();
-            async move { Ok::<_, Infallible>(api::answer(&*control, request).await) }
-        })
+        .map_request(|request: Request<Incoming>| request.map(Body::new))
+        .service(api)
 }
 
 /// The only place that maps limit errors to status codes.
-fn refusal(error: &BoxError) -> Response<Full<Bytes>> {
-    if error.is::<load_shed::error::Overloaded>() {
+fn refusal(error: &BoxError) -> Response<Body> {
+    let refused = if error.is::<load_shed::error::Overloaded>() {
         api::problem(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many admin requests at once: try again in a moment",
@@ -150,8 +162,9 @@ fn refusal(error: &BoxError) -> Response<Full<Bytes>> {
             "no result in time; a reload continues in the background: see /v1/status for its result",
         )
     } else {
-        api::problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
-    }
+        api::problem(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    };
+    refused.into_response()
 }
 
 /// Ends when `stop` becomes true or its sender is dropped.

@@ -4,9 +4,10 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use utoipa::ToSchema;
 
 /// Answer to `GET /v1/status`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of the program.
     pub version: String,
@@ -58,20 +59,24 @@ pub struct Status {
 }
 
 /// What the running program is built from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BuildStatus {
     /// Version of the program.
+    #[schema(value_type = String)]
     pub version: Cow<'static, str>,
     /// Commit of its sources, with `-dirty` if they differ from it; `unknown` without a repository.
+    #[schema(value_type = String)]
     pub commit: Cow<'static, str>,
     /// Version of the compiler.
+    #[schema(value_type = String)]
     pub rustc: Cow<'static, str>,
     /// TLS library and cryptographic library, with their versions.
+    #[schema(value_type = String)]
     pub tls: Cow<'static, str>,
 }
 
 /// What the kernel reports about the process; a value that cannot be read is absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessStatus {
     /// User and system CPU time consumed, in milliseconds.
     pub cpu_milliseconds: Option<u64>,
@@ -88,7 +93,7 @@ pub struct ProcessStatus {
 }
 
 /// A certificate that the proxy presents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProxyCertificateStatus {
     /// `listener` or `pool`.
     pub role: String,
@@ -103,7 +108,7 @@ pub struct ProxyCertificateStatus {
 }
 
 /// How many agents the proxy has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentCounts {
     /// Agents by the time until their certificates expire, in the words of `proscenium_agents`.
     pub by_expiry: BTreeMap<String, u64>,
@@ -112,7 +117,7 @@ pub struct AgentCounts {
 }
 
 /// A condition that needs an operator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AlarmStatus {
     /// The kind of alarm, as in `proscenium_alarms`, and which of several: `pool-unavailable:compilers`.
     pub key: String,
@@ -123,7 +128,7 @@ pub struct AlarmStatus {
 }
 
 /// A DNS name that provides members.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NameStatus {
     /// `srv:` and the name of SRV records, or a host name.
     pub name: String,
@@ -144,7 +149,7 @@ pub struct NameStatus {
 }
 
 /// The phase of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProcessPhase {
     /// Preparing the first generation.
@@ -156,7 +161,7 @@ pub enum ProcessPhase {
 }
 
 /// One applied configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GenerationStatus {
     /// 1 at start, one more with each applied reload.
     pub number: u64,
@@ -167,7 +172,7 @@ pub struct GenerationStatus {
 }
 
 /// The last reload.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LastReload {
     /// When it ended.
     pub at: Timestamp,
@@ -177,7 +182,7 @@ pub struct LastReload {
 }
 
 /// A running listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ListenerStatus {
     /// Its name in the configuration.
     pub name: String,
@@ -198,7 +203,7 @@ pub struct ListenerStatus {
 }
 
 /// Handshakes that a client ended because it rejected the dates or the name of the proxy's certificate.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DistrustedStatus {
     /// How many since the listener opened.
     pub count: u64,
@@ -211,7 +216,7 @@ pub struct DistrustedStatus {
 }
 
 /// A running pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
     /// Its name in the configuration.
     pub name: String,
@@ -236,7 +241,7 @@ pub struct PoolStatus {
 }
 
 /// A running member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MemberStatus {
     /// Its address as in the configuration; the argument of `drain`, `maintenance` and `ready`.
     pub address: String,
@@ -301,7 +306,7 @@ pub struct MemberStatus {
 }
 
 /// The last probe of a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProbeStatus {
     /// When it ended.
     pub at: Timestamp,
@@ -310,7 +315,7 @@ pub struct ProbeStatus {
 }
 
 /// An overloaded member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OverloadStatus {
     /// `queue-full`: it refused a request of the proxy within the last half minute. From its status service: `queue-limit`, it
     /// refused requests; `borrow-timeout`, requests waited too long for a JRuby; `jruby-wait`, requests wait longer for a JRuby
@@ -321,7 +326,7 @@ pub struct OverloadStatus {
 }
 
 /// A member that was restarted and is not warm yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WarmingStatus {
     /// Its progress.
     pub progress_percent: u32,
@@ -330,7 +335,7 @@ pub struct WarmingStatus {
 }
 
 /// The result of a member's agent check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentCheckStatus {
     /// The state that it requests.
     pub state: AdministrativeState,
@@ -350,7 +355,7 @@ pub struct AgentCheckStatus {
 }
 
 /// What a member reports about its JRubies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JrubyStatus {
     /// How many it has; none: unknown.
     pub count: Option<u32>,
@@ -369,7 +374,7 @@ pub struct JrubyStatus {
 }
 
 /// The health of a member by probes and connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberHealth {
     /// Not probed yet, and not assumed up: not picked.
@@ -381,7 +386,7 @@ pub enum MemberHealth {
 }
 
 /// The state that the operator sets for a member. A later state is stricter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AdministrativeState {
     /// It gets requests.
@@ -393,7 +398,7 @@ pub enum AdministrativeState {
 }
 
 /// What client certificates are verified with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActiveTrust {
     /// Increases with every change of CA bundle, CRLs or policy; live connections compare it on each request.
     pub generation: u64,
@@ -418,7 +423,7 @@ pub struct ActiveTrust {
 }
 
 /// The cache of verified certificate chains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChainCacheStatus {
     /// Chains in it.
     pub entries: u64,
@@ -429,7 +434,7 @@ pub struct ChainCacheStatus {
 }
 
 /// The files that the configuration names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MaterialsStatus {
     /// How changes are noticed.
     pub watch: MaterialsWatch,
@@ -438,7 +443,7 @@ pub struct MaterialsStatus {
 }
 
 /// The state directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StateStatus {
     /// Its path.
     pub directory: String,
@@ -447,7 +452,7 @@ pub struct StateStatus {
 }
 
 /// Whether agents renew their certificates through the proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RenewalStatus {
     /// Whether the configuration enables it.
     pub configured: bool,
@@ -456,7 +461,7 @@ pub struct RenewalStatus {
 }
 
 /// The CA renewed another certificate than the client's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RenewalDisabled {
     /// Since when.
     pub since: Timestamp,
@@ -465,7 +470,7 @@ pub struct RenewalDisabled {
 }
 
 /// How changes of materials are noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MaterialsWatch {
     /// By events of the kernel, and a check at intervals for what these miss.
@@ -477,7 +482,7 @@ pub enum MaterialsWatch {
 }
 
 /// Materials on disk that were refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefusedMaterials {
     /// Since when the active materials differ from those on disk.
     pub since: Timestamp,
@@ -486,7 +491,7 @@ pub struct RefusedMaterials {
 }
 
 /// A CA of the bundle.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActiveCa {
     /// Subject as RFC 2253 spells it.
     pub subject: String,
@@ -497,7 +502,7 @@ pub struct ActiveCa {
 }
 
 /// An active CRL.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ActiveCrl {
     /// Issuer as RFC 2253 spells it.
     pub issuer: String,
@@ -521,8 +526,9 @@ pub struct ActiveCrl {
 }
 
 /// An instant as RFC 3339 spells it, in UTC, to the second.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
+#[schema(value_type = String, format = DateTime)]
 pub struct Timestamp(String);
 
 impl Timestamp {

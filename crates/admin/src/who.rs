@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use utoipa::ToSchema;
 
-use crate::{BlockStatus, Timestamp};
+use crate::{BlockStatus, ProxyCertificateStatus, Timestamp};
 
 /// The subject of `who`: exactly one of a certname, a serial with its issuer, a certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WhoRequest {
     /// An agent that was seen since the start, or the subject of a block.
@@ -24,7 +25,7 @@ pub struct WhoRequest {
 }
 
 /// What the proxy knows, and how it would decide now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhoStatus {
     /// The subject, for people.
     pub about: String,
@@ -48,7 +49,7 @@ pub struct WhoStatus {
 }
 
 /// Body of `GET /v1/refusals`: clients that were refused since the start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefusalsStatus {
     /// The latest first.
     pub refusals: Vec<RefusalStatus>,
@@ -57,7 +58,7 @@ pub struct RefusalsStatus {
 }
 
 /// A refused client. Repeated refusals for one reason are one entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RefusalStatus {
     /// The first of these refusals.
     pub first_at: Timestamp,
@@ -78,7 +79,7 @@ pub struct RefusalStatus {
 }
 
 /// The decision of routes and rules on one endpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AccessStatus {
     /// Class of the endpoint.
     pub class: String,
@@ -91,7 +92,7 @@ pub struct AccessStatus {
 }
 
 /// A certificate, for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificateStatus {
     /// Certname, if the subject has one. Only the verdict `SUCCESS` proves it.
     pub certname: Option<String>,
@@ -106,7 +107,7 @@ pub struct CertificateStatus {
 }
 
 /// What one CA's CRL says about a serial.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RevocationStatus {
     /// RFC 2253.
     pub issuer: String,
@@ -123,7 +124,7 @@ pub struct RevocationStatus {
 }
 
 /// An agent when it was last seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SeenStatus {
     /// When it last connected or sent a request.
     pub at: Timestamp,
@@ -134,7 +135,7 @@ pub struct SeenStatus {
 }
 
 /// One request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RequestStatus {
     /// When its head was complete.
     pub at: Timestamp,
@@ -147,7 +148,7 @@ pub struct RequestStatus {
 }
 
 /// The inventory of agents.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentsStatus {
     /// How many agents were seen since the start and are in memory.
     pub seen: usize,
@@ -159,7 +160,7 @@ pub struct AgentsStatus {
 pub const AGENTS_SHOWN_MAX: usize = 20_000;
 
 /// One agent of the inventory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentStatus {
     /// The certificate it showed last.
     #[serde(flatten)]
@@ -178,4 +179,13 @@ pub enum WhoError {
     /// The request is invalid.
     #[error("{0}")]
     Senseless(String),
+}
+
+/// Answer to `GET /v1/certificates`: certificates that expire soon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CertificatesStatus {
+    /// Certificates that the proxy presents.
+    pub proxy: Vec<ProxyCertificateStatus>,
+    /// Certificates of agents that were seen, the first expiry first.
+    pub agents: Vec<AgentStatus>,
 }

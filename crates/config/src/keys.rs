@@ -110,7 +110,7 @@ settings! {
         address: text_or_texts(&forms::LISTEN) => addresses, required;
         /// Permissions of the file of a Unix socket. A client needs write access to connect.
         socket_mode: text(&forms::SOCKET_MODE) => socket_mode;
-        /// Group of that file: a name in `/etc/group`, or a number. The account of the service must be in the group.
+        /// Group of that file: a name that the machine's name services know, or a number. The account of the service must be in the group.
         socket_group: text(&forms::GROUP) => socket_group, else "that of the process";
         /// Name of a network interface. The listener then accepts only connections that come in by it (`SO_BINDTODEVICE`),
         /// whatever addresses it has, as `bind … interface` of HAProxy does. `address` may be `0.0.0.0` or `[::]`; listeners
@@ -1008,8 +1008,17 @@ settings! {
 
     /// The socket that `reload` and other commands use.
     Admin at "admin" for Config {
-        /// Path of the Unix socket, which has mode 0600.
+        /// Path of the Unix socket. The file has mode 0600. With a group it has mode 0666, and the proxy refuses requests of
+        /// other accounts.
         socket: text(&forms::SOCKET) => admin.socket;
+        /// Group whose members may read the status, metrics and lists, but change nothing: a name that the machine's name
+        /// services know, or a number. The proxy checks the account of each connection.
+        read_group: text(&forms::GROUP) => admin.read_group, else "none: only root and the account of the proxy";
+        /// Group whose members may also change the running proxy: drain, block, reload and so on.
+        operate_group: text(&forms::GROUP) => admin.operate_group, else "none: only root and the account of the proxy";
+        /// File to which each change that an operator makes is appended as a line of JSON: time, account, command, subject,
+        /// reason, state before and after, and result. The proxy opens it for each line.
+        audit_log: text(&forms::PATH) => admin.audit_log, else "`audit.log` in the state directory";
     }
 
     /// State that survives a restart.

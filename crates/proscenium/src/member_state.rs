@@ -55,14 +55,12 @@ fn set(
     change: MemberStateChange,
 ) -> Result<Vec<PoolMemberStatus>, Failure> {
     let mut names = members.names.iter().rev().cloned();
-    let request = MemberStateRequest {
-        members: MemberSelection {
-            member: names.next(),
-            pool: names.next(),
-            host: members.host.clone(),
-        },
-        change,
+    let members = MemberSelection {
+        member: names.next(),
+        pool: names.next(),
+        host: members.host.clone(),
     };
+    let request = MemberStateRequest::new(members, change);
     let outcome = wait(client.set_member_states(&request))?;
     outcome.members.iter().try_for_each(print_state)?;
     // A member that is ready may still get no requests because of its agent check or an ejection, so these are shown.

@@ -59,6 +59,20 @@ impl LongRequests {
         requests.into_iter().take(max).cloned().collect()
     }
 
+    /// The oldest `max` requests at any member, each with its member.
+    pub fn oldest(&self, max: usize) -> Vec<(u64, LongRequest)> {
+        let known = self.lock();
+        let requests = known.requests.iter();
+        let mut requests: Vec<_> = requests
+            .map(|((member, _), request)| (*member, request))
+            .collect();
+        requests.sort_by_key(|(_, request)| request.since);
+        let oldest = requests.into_iter().take(max);
+        oldest
+            .map(|(member, request)| (member, request.clone()))
+            .collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,6 +103,7 @@ mod tests {
         let other = all.note(2, request(3));
         assert_eq!(all.at(1, 1), [request(1)]);
         assert_eq!(all.at(2, 9), [request(3)]);
+        assert_eq!(all.oldest(2), [(1, request(1)), (1, request(2))]);
         drop(older);
         assert_eq!(all.at(1, 9), [request(2)]);
         drop((newer, other));

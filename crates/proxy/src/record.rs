@@ -572,6 +572,11 @@ impl ActiveExchange {
                 .request("-", "-", class, record.work)
                 .finished(status, total);
         }
+        if !self.tunnel {
+            let shared = &self.worker.shared;
+            let age = now.saturating_duration_since(shared.started);
+            shared.slowest.note(total, age, record);
+        }
         if let Some(agent) = &self.conn.seen {
             agent.asked(record);
         }

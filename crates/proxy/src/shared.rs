@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwap;
 use balancing::{Health, HealthChange, MoveLimiter};
 use pki::PersistenceKey;
-use telemetry::{AccessLogHandle, Agents, Alarm, Metrics, RecentRefusals};
+use telemetry::{AccessLogHandle, Agents, Alarm, Metrics, RecentRefusals, SlowestRequests};
 use tokio::{sync::watch, time::Instant};
 use upstream::Crew;
 
@@ -64,6 +64,8 @@ pub struct Shared {
     pub tunnels: OpenTunnels,
     /// Requests that have waited several seconds for a member.
     pub long_requests: Arc<LongRequests>,
+    /// The slowest requests of the last hours.
+    pub slowest: SlowestRequests,
     pub(crate) leaving: ClosingTunnels,
     /// The key of persistence cookies.
     pub persistence: PersistenceKey,
@@ -103,6 +105,7 @@ impl Shared {
             full_queues: FullQueues::default(),
             tunnels: OpenTunnels::default(),
             long_requests: Arc::default(),
+            slowest: SlowestRequests::default(),
             leaving: ClosingTunnels::default(),
             persistence: PersistenceKey::random(),
             persistence_events: MoveLimiter::default(),

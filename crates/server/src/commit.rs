@@ -210,6 +210,7 @@ impl GenerationWriter<'_> {
         }
         app.update_crl_fetch_alarms();
         app.update_certificate_alarms();
+        app.set_socket_mode();
         Ok(())
     }
 

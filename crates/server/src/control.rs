@@ -3,15 +3,22 @@
 use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 use admin::{
-    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller,
-    Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
+    AgentsStatus, AuditEntry, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject,
+    Caller, ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted,
+    CrlFetchOutcome, CrlFetchResult, LiveExplainError, LiveExplainRequest, LiveExplanation,
     LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome, ReopenLogsError, Status,
-    WhoError, WhoRequest, WhoStatus,
+    MemberStateRequest, MemberStatus, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError,
+    RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
 
-use crate::{shared_state::App, status::status};
+use crate::{
+    explain::{ExplainAs, ExplainRequest, Explainer},
+    operators,
+    shared_state::App,
+    status::status,
+    traffic,
+};
 
 /// The running process as the admin API controls it.
 pub(crate) struct Operator(pub(crate) Arc<App>);
@@ -24,6 +31,73 @@ impl Control for Operator {
     fn metrics(&self, format: Exposition) -> String {
         let metrics = &self.0.lasting.metrics;
         metrics.encode(admin::gauges(&self.status(), SystemTime::now()), format)
+    }
+
+    fn traffic(&self) -> TrafficStatus {
+        traffic::traffic(&self.0)
+    }
+
+    fn requests(&self) -> RequestsStatus {
+        traffic::requests(&self.0)
+    }
+
+    fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>> {
+        Box::pin(self.0.configuration())
+    }
+
+    fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
+        Box::pin(self.0.dry_run())
+    }
+
+    fn explain(
+        &self,
+        request: LiveExplainRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>> {
+        let app = Arc::clone(&self.0);
+        let explained = tokio::task::spawn_blocking(move || {
+            let explanation = Explainer::live(&app).explain(&explain_request(request)?)?;
+            Ok(LiveExplanation {
+                text: explanation.text,
+                is_refused: explanation.is_refused,
+            })
+        });
+        Box::pin(async move {
+            let failed = |_| Err(FAILED.to_owned());
+            explained
+                .await
+                .unwrap_or_else(failed)
+                .map_err(LiveExplainError)
+        })
+    }
+
+    fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
+        let settings = self.0.state().foundation.config.admin.clone();
+        let found = tokio::task::spawn_blocking(move || operators::permission(&settings, caller));
+        Box::pin(async move { found.await.unwrap_or(Permission::None) })
+    }
+
+    fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let settings = self.0.state().foundation.config.admin.clone();
+        let path = operators::audit_log(&settings, self.0.state_directory.path());
+        let written = tokio::task::spawn_blocking(move || {
+            if let Err(error) = operators::append(&path, &entry) {
+                let AuditEntry {
+                    action,
+                    subject,
+                    why,
+                    result,
+                    uid,
+                    ..
+                } = entry;
+                let path = path.display();
+                tracing::error!(
+                    %error, %path, action, %subject, why, result, uid,
+                    "cannot write to the audit log: this event is the only record of the change"
+                );
+            }
+        });
+        // An operator who disconnects does not stop the line.
+        Box::pin(async move { written.await.unwrap_or_default() })
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
@@ -152,6 +226,30 @@ impl Control for Operator {
         });
         Box::pin(change)
     }
+}
+
+/// The request that a client of the admin API describes.
+fn explain_request(request: LiveExplainRequest) -> Result<ExplainRequest, String> {
+    let client = match request.certname {
+        Some(certname) => ExplainAs::Certname {
+            certname,
+            issuer: request.issuer,
+            extensions: request.extensions,
+        },
+        None => ExplainAs::Anonymous,
+    };
+    let source = request.source.as_deref().map(|source| {
+        let address = source.parse();
+        address.map_err(|_| format!("`{source}` is not an IP address"))
+    });
+    Ok(ExplainRequest {
+        method: request.method,
+        url: request.url,
+        headers: request.headers,
+        client,
+        source: source.transpose()?,
+        sni: request.sni,
+    })
 }
 
 /// Runs a change as a task of its own, so that a client that disconnects does not stop it between the trust store and the

@@ -27,7 +27,9 @@ use routing::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
-use crate::{Options, check::prepared, state_directory::StateDirectory, stored_state};
+use crate::{
+    Options, check::prepared, shared_state::App, state_directory::StateDirectory, stored_state,
+};
 
 /// The client whose request is explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ pub struct ExplainRequest {
 /// A prepared configuration that explains requests.
 #[derive(Debug)]
 pub struct Explainer {
-    generation: Generation,
+    generation: Arc<Generation>,
     /// Why blocks are not applied.
     without_blocks: Option<String>,
     /// The key of persistence cookies, or why it cannot be read.
@@ -97,7 +99,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, ConfigReport>
     let generation = prepared.generation;
     assume_up(&generation);
     Ok(Explainer {
-        generation,
+        generation: Arc::new(generation),
         // An account that may not read the blocks gets an answer too, which says that they are not applied.
         without_blocks: restored.blocks.err().map(|error| error.to_string()),
         persistence: restored
@@ -119,6 +121,15 @@ fn assume_up(generation: &Generation) {
 }
 
 impl Explainer {
+    /// Explains what the running proxy does now: with the health and the queues of its members.
+    pub(crate) fn live(app: &App) -> Self {
+        Self {
+            generation: app.generation(),
+            without_blocks: None,
+            persistence: Ok(app.shared.persistence.clone()),
+        }
+    }
+
     /// Explains path rule, class, route, access and pool, and the order of members with the reason for each.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 // This crate opens files, reads the clock and starts threads for the others.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod accounts;
 mod alarm_schedule;
 mod alarms;
 mod app;
@@ -24,6 +25,7 @@ mod lockout;
 mod log_outputs;
 mod materials;
 mod members;
+mod operators;
 mod prepare;
 mod prepared_start;
 mod proc_status;
@@ -39,6 +41,7 @@ mod state_retry;
 mod status;
 mod stored_state;
 mod times;
+mod traffic;
 mod trust;
 mod who;
 mod worker_threads;

@@ -8,7 +8,7 @@ use listener::{
     BindError, ListenAddress, ListenEndpoint, Listener, ListenerSettings, ListeningSocket,
 };
 
-use crate::{materials::files, socket_file::SocketFile};
+use crate::{accounts::group_id, socket_file::SocketFile};
 
 /// A bound endpoint of a listener.
 pub(crate) struct BoundEndpoint {
@@ -170,8 +170,8 @@ pub(crate) fn group(settings: &ListenerSettings) -> io::Result<Option<u32>> {
         return Ok(None);
     };
     let missing = || {
-        let message = format!("socket_group: /etc/group has no group \"{name}\"");
+        let message = format!("socket_group: there is no group \"{name}\"");
         io::Error::new(io::ErrorKind::InvalidInput, message)
     };
-    files::group_id(name).ok_or_else(missing).map(Some)
+    group_id(name).ok_or_else(missing).map(Some)
 }

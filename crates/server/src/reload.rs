@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use admin::{ReloadOutcome, ReloadResult};
+use admin::{ConfigurationStatus, ReloadOutcome, ReloadResult};
 use config::{ChangeDetection, Colour, Config, ConfigReport};
 use proxy::Generation;
 use rustls_pki_types::UnixTime;
@@ -116,6 +116,49 @@ impl App {
         self.trust.crl_fetch.due.notify_one();
         self.lasting.answers.configured.notify_one();
         outcome
+    }
+
+    /// What a reload would do. Nothing is committed, and no address is bound.
+    pub(crate) async fn dry_run(self: &Arc<Self>) -> ReloadOutcome {
+        let Some(_writer) = self.writer_while_serving().await else {
+            return self.stopping();
+        };
+        let app = Arc::clone(self);
+        let prepared = tokio::task::spawn_blocking(move || {
+            let (prepared, _) = app.prepare(Input::Everything, true)?;
+            let (generation, foundation, report) = prepared.split();
+            let (active, config) = (app.generation(), app.state().foundation.config.clone());
+            let changes = changes(&config, &foundation.config, &active, &generation);
+            Ok(with_warnings(&changes, &report))
+        });
+        let prepared = prepared.await;
+        // A new member or listener that was prepared is not part of the active generation.
+        self.forget_removed_members(&self.generation());
+        let config = self.state().foundation.config.clone();
+        self.lasting.forget_listeners(&config);
+        match prepared
+            .unwrap_or_else(|_| Err(Stopped::Refused("the preparation failed".to_owned())))
+        {
+            Ok(report) => self.outcome(ReloadResult::Applied, report),
+            Err(Stopped::Unchanged) => {
+                self.outcome(ReloadResult::Unchanged, "nothing has changed".to_owned())
+            }
+            Err(Stopped::Refused(report)) => self.outcome(ReloadResult::Refused, report),
+            Err(Stopped::Stopping | Stopped::Changing) => self.stopping(),
+        }
+    }
+
+    /// The active configuration, and what a reload would do.
+    pub(crate) async fn configuration(self: &Arc<Self>) -> ConfigurationStatus {
+        let reload = self.dry_run().await;
+        let state = self.state();
+        ConfigurationStatus {
+            generation: self.generation().number,
+            loaded_at: state.loaded_at.into(),
+            file: self.options.config.display().to_string(),
+            active: state.foundation.config.show(false),
+            reload,
+        }
     }
 
     /// Reads the materials again because they have changed on disk. Each is applied or refused by itself, because a
@@ -386,12 +429,7 @@ impl GenerationWriter<'_> {
             opened,
         };
         self.commit(commit).await?;
-        let warnings = if report.problems.is_empty() {
-            String::new()
-        } else {
-            report.render(Colour::Never)
-        };
-        Ok(format!("{changes}{warnings}").trim_end().to_owned())
+        Ok(with_warnings(&changes, &report))
     }
 }
 
@@ -425,6 +463,14 @@ fn one_line(report: &str) -> String {
         }
         _ => first.to_owned(),
     }
+}
+
+fn with_warnings(changes: &str, report: &ConfigReport) -> String {
+    let warnings = match report.problems.is_empty() {
+        true => String::new(),
+        false => report.render(Colour::Never),
+    };
+    format!("{changes}{warnings}").trim_end().to_owned()
 }
 
 fn rendered(report: &ConfigReport) -> String {

@@ -1,6 +1,7 @@
 //! What the tasks of the running process share, and [`GenerationWriter`], the right to replace what is active.
 
 use std::{
+    os::unix::fs::PermissionsExt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
@@ -16,6 +17,7 @@ use crate::{
     Options, alarms,
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
+    operators,
     prepare::{Foundation, Lasting},
     state_directory::StateDirectory,
     trust::TrustKeeping,
@@ -123,6 +125,16 @@ impl App {
     /// Whether the process serves: no stop has been requested.
     pub(crate) fn is_serving(&self) -> bool {
         self.shared.signals.borrow().phase == LifecyclePhase::Serving
+    }
+
+    /// Gives the admin socket the permissions that the configuration asks for.
+    pub(crate) fn set_socket_mode(&self) {
+        let settings = self.state().foundation.config.admin.clone();
+        let mode = std::fs::Permissions::from_mode(operators::socket_mode(&settings));
+        if let Err(error) = std::fs::set_permissions(&settings.socket, mode) {
+            let path = settings.socket.display();
+            tracing::error!(%error, %path, "cannot set the permissions of the admin socket");
+        }
     }
 
     /// How CRLs are fetched, if they are.

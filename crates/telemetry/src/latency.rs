@@ -29,6 +29,34 @@ impl Latency {
     }
 }
 
+/// The counts of histograms, summed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LatencyCounts {
+    /// Upper bounds in microseconds, and the count of each range. The last range has no bound.
+    pub buckets: Vec<(Option<u64>, u64)>,
+    /// Sum of the durations in microseconds.
+    pub sum_us: u64,
+}
+
+impl LatencyCounts {
+    /// Adds the counts of a histogram.
+    pub fn add(&mut self, latency: &Latency) {
+        let bounds = BOUNDS.map(Some).into_iter().chain([None]);
+        if self.buckets.is_empty() {
+            self.buckets = bounds.map(|bound| (bound, 0)).collect();
+        }
+        for ((_, sum), count) in self.buckets.iter_mut().zip(&latency.0.buckets) {
+            *sum += count.load(Ordering::Relaxed);
+        }
+        self.sum_us += latency.0.sum_us.load(Ordering::Relaxed);
+    }
+
+    /// The number of durations.
+    pub fn requests(&self) -> u64 {
+        self.buckets.iter().map(|(_, count)| count).sum()
+    }
+}
+
 impl EncodeMetric for Latency {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let bounds = BOUNDS

@@ -16,6 +16,7 @@ pub mod refusals;
 pub mod request_fields;
 pub mod settings;
 pub mod sink;
+pub mod slowest;
 pub mod syslog;
 
 mod access_logs;
@@ -35,12 +36,13 @@ pub use crate::daemon::Daemon;
 pub use crate::events::{EventDelivery, Events, LogEvent};
 pub use crate::exposition::Exposition;
 pub use crate::gauges::{Gauges, Labels};
+pub use crate::latency::LatencyCounts;
 pub use crate::line::KnownClient;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
     AttemptResult, CountedReload, HandshakeResult, KnownLabels, Limit, ListenerMetrics,
     MemberMetrics, Metrics, OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics,
-    QueueRefusal, RequestMetrics, RuleMetrics,
+    QueueRefusal, RequestMetrics, RuleMetrics, TrafficCounts,
 };
 pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};
@@ -49,6 +51,7 @@ pub use crate::settings::{
     AccessLogSettings, DaemonSettings, Facility, Format, LogFormat, LogFormatError, LogProtocol,
 };
 pub use crate::sink::{Sink, SinkHandle, SinkOutput, Unwritten};
+pub use crate::slowest::{SlowRequest, SlowestRequests};
 pub use crate::syslog::Severity;
 pub use crate::written::{LogReceiver, written};
 

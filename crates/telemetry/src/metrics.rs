@@ -22,6 +22,10 @@ use crate::exposition::Exposition;
 use crate::gauges::Gauges;
 use crate::latency::Latency;
 
+mod counts;
+
+pub use counts::TrafficCounts;
+
 /// All families; created once, shared by all workers and generations.
 #[derive(Debug)]
 pub struct Metrics {
@@ -73,6 +77,10 @@ pub struct Metrics {
 struct Named {
     pools: BTreeSet<String>,
     members: BTreeSet<(String, String)>,
+    /// Listeners and reasons are never removed.
+    listeners: BTreeSet<String>,
+    refusal_reasons: BTreeSet<&'static str>,
+    verdict_reasons: BTreeSet<&'static str>,
 }
 
 /// Counters of one listener.
@@ -432,6 +440,7 @@ impl Metrics {
     /// The handle of a listener; resolve it once, when the listener starts.
     pub fn listener(&self, name: &str) -> ListenerMetrics {
         let listener = || name.to_owned();
+        self.named().listeners.insert(listener());
         let labels = ListenerLabels {
             listener: listener(),
         };
@@ -608,6 +617,11 @@ impl Metrics {
         for &result in known.crl_fetch_results {
             drop(self.crl_fetches.get_or_create(&ReloadLabels { result }));
         }
+        let mut named = self.named();
+        named.verdict_reasons.extend(known.verdict_reasons);
+        named.refusal_reasons.extend(known.refusal_reasons);
+        named.refusal_reasons.extend(known.csr_reasons);
+        drop(named);
         for &reason in known.verdict_reasons {
             let labels = RefusalLabels { reason };
             drop(self.certificate_refusals.get_or_create(&labels));

@@ -84,6 +84,7 @@ pub struct ProxyBuilder {
     access_log: Vec<String>,
     access_log_alone: Option<String>,
     materials: String,
+    admin: String,
     fetch: String,
     tables: Vec<String>,
     whole: Option<String>,
@@ -135,6 +136,12 @@ impl ProxyBuilder {
     /// `[materials]` with these lines. By default nothing is watched: a test that writes files decides when they are read.
     pub fn materials(mut self, lines: &str) -> Self {
         lines.clone_into(&mut self.materials);
+        self
+    }
+
+    /// `[admin]` with the socket and these lines.
+    pub fn admin(mut self, lines: &str) -> Self {
+        lines.clone_into(&mut self.admin);
         self
     }
 
@@ -294,7 +301,7 @@ impl ProxyBuilder {
             "ssldir = \"{{dir}}/ssl\"\ncertname = \"{certname}\"\n{top}\n\
              [listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n{listener}\n\
              [access_log]\n{access_log}\n\
-             [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n\n\
+             [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n{admin}\n\n\
              [materials]\n{materials}\n\n[trust.fetch]\n{fetch}\n\n{tables}",
             certname = self.certname,
             top = lines(&self.top),
@@ -303,6 +310,7 @@ impl ProxyBuilder {
                 "path = \"{{dir}}/{ACCESS_LOG}\"\nformat = \"json\"\n{}",
                 lines(&self.access_log)
             )),
+            admin = self.admin,
             materials = self.materials,
             fetch = self.fetch,
             tables = lines(&self.tables),
@@ -475,6 +483,7 @@ impl Proxy {
             access_log: Vec::new(),
             access_log_alone: None,
             materials: "watch = \"off\"".to_owned(),
+            admin: String::new(),
             fetch: "enabled = false".to_owned(),
             tables: Vec::new(),
             whole: None,

@@ -261,19 +261,6 @@ fn state_directory() -> Option<std::path::PathBuf> {
     first.starts_with('/').then(|| first.into())
 }
 
-/// The number of a group that /etc/group names, or the number itself.
-pub(crate) fn group_id(name: &str) -> Option<u32> {
-    if let Ok(number) = name.parse() {
-        return Some(number);
-    }
-    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
-    let mut groups = groups
-        .lines()
-        .map(|line| line.split(':').collect::<Vec<_>>());
-    let found = groups.find(|fields| fields[0] == name)?;
-    found.get(2)?.parse().ok()
-}
-
 /// The name of the account, for commands in reports.
 pub(crate) fn user() -> String {
     let uid = rustix::process::geteuid().as_raw().to_string();

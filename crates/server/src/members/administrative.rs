@@ -7,8 +7,8 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, Caller, MemberSelection, MemberStateChange, MemberStateError,
-    MemberStateOutcome, MemberStateRequest, MemberStatus, PoolMemberStatus, Timestamp,
+    AdministrativeState, Caller, MemberSelection, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, PoolMemberStatus, Timestamp,
 };
 use balancing::{HealthChange, Instruction, MemberAddress, MemberName, Registry};
 use proxy::PoolRuntime;
@@ -86,7 +86,7 @@ impl App {
         request: &MemberStateRequest,
         by: Caller,
     ) -> Result<Vec<MemberName>, MemberStateError> {
-        let change = &request.change;
+        let change = request;
         let _one_at_a_time = self.member_states.lock();
         let generation = self.generation();
         let selected = select(&generation.pools, &request.members)?;
@@ -338,7 +338,7 @@ fn refuse_last(selected: &[Selected<'_>]) -> Result<(), MemberStateError> {
 
 /// The instruction for the registry. `None` if the change makes members ready.
 fn instruction(
-    change: &MemberStateChange,
+    change: &MemberStateRequest,
     by: Caller,
 ) -> Result<Option<Instruction>, MemberStateError> {
     let invalid = |why: String| Err(MemberStateError::Invalid(why));

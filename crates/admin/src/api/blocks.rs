@@ -1,0 +1,92 @@
+//! Endpoints of the deny list.
+
+use axum::{extract::State, http::StatusCode};
+use serde_json::json;
+
+use super::{
+    Api,
+    conditions::{Condition, EntityTag, Tagged},
+    messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
+};
+use crate::{
+    AuditEntry, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller,
+};
+
+/// The blocks that are active, the oldest first.
+#[utoipa::path(get, path = "/v1/blocks", tag = "blocks",
+    responses((status = 200, body = Vec<BlockStatus>, headers(("ETag" = String))), Problem))]
+pub(super) async fn blocks(State(api): State<Api>) -> Tagged<Vec<BlockStatus>> {
+    let blocks = api.control.blocks();
+    Tagged(EntityTag::of(&blocks), blocks)
+}
+
+/// Block a client: its handshakes, requests and tunnels are refused from now on.
+#[utoipa::path(post, path = "/v1/blocks", tag = "blocks", request_body = BlockRequest,
+    params(("If-Match" = Option<String>, Header, description = "ETag of GET /v1/blocks")),
+    responses((status = 200, body = BlockOutcome), Problem))]
+pub(super) async fn block(
+    State(api): State<Api>,
+    by: Caller,
+    condition: Condition,
+    Document(request): Document<BlockRequest, BODY_BYTES_MAX>,
+) -> Result<Pretty<BlockOutcome>, ApiError> {
+    let _one_at_a_time = api.locks.blocks.lock().await;
+    let before = api.control.blocks();
+    condition.check(&EntityTag::of(&before))?;
+    let subject = json!(request.blocked);
+    let (why, same) = (
+        request.why.clone(),
+        before
+            .into_iter()
+            .find(|block| block.blocked == request.blocked),
+    );
+    let outcome = api.control.block(request, by).await;
+    let after = outcome.as_ref().ok().map(|outcome| &outcome.block);
+    let entry = AuditEntry::new(by, "block", subject)
+        .why(&why)
+        .change(&same, &after);
+    api.control.audit(entry.result(&outcome)).await;
+    outcome
+        .map(|outcome| Pretty(StatusCode::OK, outcome))
+        .map_err(refused)
+}
+
+/// Remove a block.
+#[utoipa::path(post, path = "/v1/blocks/lift", tag = "blocks", request_body = BlockSubject,
+    params(("If-Match" = Option<String>, Header, description = "ETag of GET /v1/blocks")),
+    responses((status = 200, body = BlockOutcome), Problem))]
+pub(super) async fn lift(
+    State(api): State<Api>,
+    by: Caller,
+    condition: Condition,
+    Document(blocked): Document<BlockSubject, BODY_BYTES_MAX>,
+) -> Result<Pretty<BlockOutcome>, ApiError> {
+    let _one_at_a_time = api.locks.blocks.lock().await;
+    condition.check(&EntityTag::of(&api.control.blocks()))?;
+    let subject = json!(blocked);
+    let outcome = api.control.unblock(blocked, by).await;
+    let before = outcome.as_ref().ok().map(|outcome| &outcome.block);
+    let entry = AuditEntry::new(by, "unblock", subject).change(&before, &None::<BlockStatus>);
+    api.control.audit(entry.result(&outcome)).await;
+    outcome
+        .map(|outcome| Pretty(StatusCode::OK, outcome))
+        .map_err(refused)
+}
+
+fn refused(error: BlockError) -> ApiError {
+    let status = match error {
+        BlockError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        BlockError::NotBlocked(_) => StatusCode::NOT_FOUND,
+        BlockError::Stopping => StatusCode::CONFLICT,
+    };
+    problem(status, error.to_string())
+}
+
+impl Describe for BlockRequest {
+    const FORM: &str = "the body must be {\"blocked\": {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
+        {\"fingerprint\": HEX}, \"why\": TEXT, \"until\": TIME or nothing}";
+}
+
+impl Describe for BlockSubject {
+    const FORM: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";
+}

@@ -1,0 +1,74 @@
+//! Endpoints of CRLs.
+
+use axum::{extract::State, http::StatusCode};
+use serde_json::json;
+
+use super::{
+    Api,
+    conditions::Condition,
+    messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
+};
+use crate::{
+    AuditEntry, Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    CrlFetchResult,
+};
+
+/// Fetch all CRLs from the CA and activate newer ones.
+#[utoipa::path(post, path = "/v1/crl/fetch", tag = "crl",
+    responses(
+        (status = 200, body = CrlFetchOutcome),
+        (status = 409, body = CrlFetchOutcome, description = "Fetching is off"),
+        (status = 422, body = CrlFetchOutcome, description = "A CRL was refused"),
+        (status = 502, body = CrlFetchOutcome, description = "No CA server provided the CRLs"),
+        Problem,
+    ))]
+pub(super) async fn fetch(
+    State(api): State<Api>,
+    by: Caller,
+    condition: Condition,
+) -> Result<Pretty<CrlFetchOutcome>, ApiError> {
+    condition.check_without_tag()?;
+    let outcome = api.control.fetch_crls().await;
+    let status = match outcome.result {
+        CrlFetchResult::Applied | CrlFetchResult::Unchanged => StatusCode::OK,
+        CrlFetchResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        CrlFetchResult::Failed => StatusCode::BAD_GATEWAY,
+        CrlFetchResult::Off => StatusCode::CONFLICT,
+    };
+    let mut entry = AuditEntry::new(by, "fetch-crls", json!(null));
+    entry.result = outcome.result.to_string();
+    api.control.audit(entry).await;
+    Ok(Pretty(status, outcome))
+}
+
+/// Activate a CRL that was refused because it drops revocations.
+#[utoipa::path(post, path = "/v1/crl/accept", tag = "crl", request_body = CrlAcceptRequest,
+    responses((status = 200, body = CrlAccepted), Problem))]
+pub(super) async fn accept(
+    State(api): State<Api>,
+    by: Caller,
+    condition: Condition,
+    Document(request): Document<CrlAcceptRequest, BODY_BYTES_MAX>,
+) -> Result<Pretty<CrlAccepted>, ApiError> {
+    condition.check_without_tag()?;
+    let (subject, why) = (json!({"issuer": request.issuer}), request.why.clone());
+    let outcome = api.control.accept_crl(request, by).await;
+    let accepted = outcome.as_ref().ok().map(|outcome| &outcome.accepted);
+    let entry = AuditEntry::new(by, "accept-crl", subject).why(&why);
+    let entry = entry.change(&None::<()>, &accepted);
+    api.control.audit(entry.result(&outcome)).await;
+    outcome
+        .map(|outcome| Pretty(StatusCode::OK, outcome))
+        .map_err(|error| {
+            let status = match error {
+                CrlAcceptError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                CrlAcceptError::NotRefused { .. } => StatusCode::NOT_FOUND,
+                CrlAcceptError::Changed(_) | CrlAcceptError::Stopping => StatusCode::CONFLICT,
+            };
+            problem(status, error.to_string())
+        })
+}
+
+impl Describe for CrlAcceptRequest {
+    const FORM: &str = "the body must be {\"issuer\": DN, \"why\": TEXT}";
+}

@@ -1,0 +1,174 @@
+//! `GET /v1/events`: alarms, states of members and rates as server-sent events.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response, Sse, sse::Event},
+};
+use futures_util::{Stream, stream};
+use serde::Serialize;
+use serde_json::json;
+use tokio::{
+    sync::{OwnedSemaphorePermit, watch},
+    time::{Instant, MissedTickBehavior, interval_at},
+};
+
+use super::{
+    Api,
+    messages::{Problem, problem},
+};
+use crate::{AdministrativeState, AlarmStatus, Control, MemberHealth, Status, TrafficStatus};
+
+/// Maximum number of event streams at a time.
+pub(super) const STREAMS_MAX: usize = 8;
+/// How often the stream compares the status with the one before. A state that lasts less is not shown.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Alarms, states of members, and rates, as they change.
+///
+/// The first events show all active alarms and all members. `alarm` has the fields of an alarm and `active`; `member` has
+/// pool, member and states; `rates` comes every second.
+#[utoipa::path(get, path = "/v1/events", tag = "process",
+    responses((status = 200, content_type = "text/event-stream", body = String), Problem))]
+pub(super) async fn events(State(api): State<Api>) -> Response {
+    let Ok(slot) = Arc::clone(&api.streams).try_acquire_owned() else {
+        let full = format!("{STREAMS_MAX} clients read events already: end one of them first");
+        return problem(StatusCode::SERVICE_UNAVAILABLE, full).into_response();
+    };
+    Sse::new(changes(api.control, api.stop, slot)).into_response()
+}
+
+/// What a stream has shown so far.
+#[derive(Default)]
+struct Shown {
+    alarms: BTreeMap<String, AlarmStatus>,
+    members: BTreeMap<(String, String), MemberEvent>,
+    traffic: Option<TrafficStatus>,
+}
+
+/// A member whose state has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct MemberEvent {
+    pool: String,
+    member: String,
+    health: MemberHealth,
+    administrative_state: AdministrativeState,
+    why: Option<String>,
+}
+
+fn changes(
+    control: Arc<dyn Control>,
+    stop: watch::Receiver<bool>,
+    slot: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let mut ticks = interval_at(Instant::now(), INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let state = (control, stop, slot, ticks, Shown::default(), Vec::new());
+    stream::unfold(
+        state,
+        |(control, mut stop, slot, mut ticks, mut shown, mut ready)| async move {
+            while ready.is_empty() {
+                tokio::select! {
+                    biased;
+                    _ = stop.wait_for(|stop| *stop) => return None,
+                    _ = ticks.tick() => {}
+                }
+                ready = shown.update(control.status(), control.traffic());
+                ready.reverse();
+            }
+            let event = ready.pop()?;
+            Some((Ok(event), (control, stop, slot, ticks, shown, ready)))
+        },
+    )
+}
+
+impl Shown {
+    /// The events that lead to this state.
+    fn update(&mut self, status: Status, traffic: TrafficStatus) -> Vec<Event> {
+        let mut events = Vec::new();
+        let alarms = status
+            .alarms
+            .into_iter()
+            .map(|alarm| (alarm.key.clone(), alarm));
+        let alarms: BTreeMap<_, _> = alarms.collect();
+        for (key, alarm) in &alarms {
+            if self.alarms.get(key) != Some(alarm) {
+                events.push(event("alarm", &alarm_event(alarm, true)));
+            }
+        }
+        for (key, alarm) in &self.alarms {
+            if !alarms.contains_key(key) {
+                events.push(event("alarm", &alarm_event(alarm, false)));
+            }
+        }
+        self.alarms = alarms;
+        let members = status.pools.into_iter().flat_map(|pool| {
+            let name = pool.name;
+            pool.members.into_iter().map(move |member| {
+                let event = MemberEvent {
+                    pool: name.clone(),
+                    member: member.address,
+                    health: member.health,
+                    administrative_state: member.administrative_state,
+                    why: member.why,
+                };
+                ((event.pool.clone(), event.member.clone()), event)
+            })
+        });
+        let members: BTreeMap<_, _> = members.collect();
+        for (name, member) in &members {
+            if self.members.get(name) != Some(member) {
+                events.push(event("member", member));
+            }
+        }
+        self.members = members;
+        if let Some(before) = self.traffic.replace(traffic.clone()) {
+            events.push(event("rates", &rates(&before, &traffic)));
+        }
+        events
+    }
+}
+
+fn alarm_event(alarm: &AlarmStatus, active: bool) -> serde_json::Value {
+    json!({"key": alarm.key, "since": alarm.since, "message": alarm.message, "active": active})
+}
+
+/// Requests and refusals per second between two counts.
+fn rates(before: &TrafficStatus, now: &TrafficStatus) -> serde_json::Value {
+    let elapsed = now
+        .elapsed_milliseconds
+        .saturating_sub(before.elapsed_milliseconds)
+        .max(1);
+    let per_second = |was: u64, is: u64| is.saturating_sub(was) as f64 * 1000.0 / elapsed as f64;
+    let work: BTreeMap<_, _> = now
+        .work
+        .iter()
+        .map(|(name, work)| {
+            let was = before.work.get(name).cloned().unwrap_or_default();
+            let requests = work.requests.saturating_sub(was.requests);
+            let milliseconds = work.milliseconds.saturating_sub(was.milliseconds);
+            let mean = (requests > 0).then(|| milliseconds as f64 / requests as f64);
+            let rate = per_second(was.requests, work.requests);
+            (
+                name,
+                json!({"requests_per_second": rate, "mean_milliseconds": mean}),
+            )
+        })
+        .collect();
+    let total = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    let refused =
+        |traffic: &TrafficStatus| total(&traffic.refusals) + total(&traffic.certificate_refusals);
+    json!({
+        "work": work,
+        "refusals_per_second": per_second(refused(before), refused(now)),
+        "in_flight": now.in_flight,
+        "waiting": now.waiting,
+    })
+}
+
+fn event(name: &str, data: &impl Serialize) -> Event {
+    let data = serde_json::to_string(data).unwrap_or_default();
+    Event::default().event(name).data(data)
+}

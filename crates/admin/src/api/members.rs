@@ -1,0 +1,158 @@
+//! Endpoints of members and their administrative states.
+
+use axum::{
+    extract::{Path, State, rejection::PathRejection},
+    http::StatusCode,
+};
+use serde_json::json;
+
+use super::{
+    Api,
+    conditions::{Condition, EntityTag, Tagged},
+    messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
+};
+use crate::{
+    AuditEntry, Caller, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, SetMemberState,
+};
+
+/// Pool and member of a path; in names, `/` is percent-encoded.
+type MemberPath = Result<Path<(String, String)>, PathRejection>;
+
+/// One member.
+#[utoipa::path(get, path = "/v1/pools/{pool}/members/{member}", tag = "members",
+    params(("pool" = String, Path), ("member" = String, Path)),
+    responses((status = 200, body = MemberStatus, headers(("ETag" = String))), Problem))]
+pub(super) async fn member(
+    State(api): State<Api>,
+    path: MemberPath,
+) -> Result<Tagged<MemberStatus>, ApiError> {
+    let Path((pool, member)) = path.map_err(invalid_path)?;
+    let status = api.control.member(&pool, &member).map_err(refused)?;
+    Ok(Tagged(tag_of(&status), status))
+}
+
+/// The administrative state of every member.
+#[utoipa::path(get, path = "/v1/members/state", tag = "members",
+    responses((status = 200, body = Vec<SetMemberState>, headers(("ETag" = String))), Problem))]
+pub(super) async fn states(State(api): State<Api>) -> Tagged<Vec<SetMemberState>> {
+    let states = all_states(&api);
+    Tagged(EntityTag::of(&states), states)
+}
+
+/// Set the administrative state of one member.
+#[utoipa::path(post, path = "/v1/pools/{pool}/members/{member}", tag = "members", request_body = MemberStateChange,
+    params(
+        ("pool" = String, Path),
+        ("member" = String, Path),
+        ("If-Match" = Option<String>, Header, description = "ETag of the same path"),
+    ),
+    responses((status = 200, body = MemberStatus), Problem))]
+pub(super) async fn set_state(
+    State(api): State<Api>,
+    by: Caller,
+    path: MemberPath,
+    condition: Condition,
+    Document(change): Document<MemberStateChange, BODY_BYTES_MAX>,
+) -> Result<Pretty<MemberStatus>, ApiError> {
+    let Path((pool, member)) = path.map_err(invalid_path)?;
+    let _one_at_a_time = api.locks.members.lock().await;
+    let before = api.control.member(&pool, &member).map_err(refused)?;
+    condition.check(&tag_of(&before))?;
+    let members = MemberSelection {
+        pool: Some(pool.clone()),
+        member: Some(member.clone()),
+        host: None,
+    };
+    set(&api, by, MemberStateRequest::new(members, change)).await?;
+    let status = api.control.member(&pool, &member).map_err(refused)?;
+    Ok(Pretty(StatusCode::OK, status))
+}
+
+/// Set the administrative state of members: of all that are selected, or of none.
+#[utoipa::path(post, path = "/v1/members/state", tag = "members", request_body = MemberStateRequest,
+    params(("If-Match" = Option<String>, Header, description = "ETag of the same path")),
+    responses((status = 200, body = MemberStateOutcome), Problem))]
+pub(super) async fn set_states(
+    State(api): State<Api>,
+    by: Caller,
+    condition: Condition,
+    Document(request): Document<MemberStateRequest, BODY_BYTES_MAX>,
+) -> Result<Pretty<MemberStateOutcome>, ApiError> {
+    let _one_at_a_time = api.locks.members.lock().await;
+    condition.check(&EntityTag::of(&all_states(&api)))?;
+    Ok(Pretty(StatusCode::OK, set(&api, by, request).await?))
+}
+
+/// Sets states and writes the audit log; the caller holds the lock.
+async fn set(
+    api: &Api,
+    by: Caller,
+    request: MemberStateRequest,
+) -> Result<MemberStateOutcome, ApiError> {
+    let before = all_states(api);
+    let (action, subject, why) = (request.state, json!(request.members), request.why.clone());
+    let outcome = api.control.set_member_states(request, by).await;
+    let after = all_states(api);
+    let is_new = |state: &&SetMemberState| !before.contains(state);
+    let changed: Vec<_> = after.iter().filter(is_new).collect();
+    let was = |state: &&SetMemberState| {
+        let same = |new: &&SetMemberState| (&new.pool, &new.member) == (&state.pool, &state.member);
+        changed.iter().any(same)
+    };
+    let was: Vec<_> = before.iter().filter(was).collect();
+    let entry =
+        AuditEntry::new(by, &action.to_string(), subject).why(why.as_deref().unwrap_or_default());
+    let entry = entry.change(&Some(was), &Some(&changed));
+    api.control.audit(entry.result(&outcome)).await;
+    outcome.map_err(refused)
+}
+
+fn all_states(api: &Api) -> Vec<SetMemberState> {
+    let pools = api.control.status().pools;
+    let states = pools.into_iter().flat_map(|pool| {
+        let name = pool.name;
+        pool.members.into_iter().map(move |member| SetMemberState {
+            pool: name.clone(),
+            member: member.address,
+            administrative_state: member.administrative_state,
+            administrative: member.administrative,
+        })
+    });
+    states.collect()
+}
+
+/// Only what an operator sets: health changes all the time.
+fn tag_of(member: &MemberStatus) -> EntityTag {
+    EntityTag::of(&(member.administrative_state, &member.administrative))
+}
+
+fn refused(error: MemberStateError) -> ApiError {
+    let status = match error {
+        MemberStateError::UnknownPool { .. }
+        | MemberStateError::UnknownMember { .. }
+        | MemberStateError::UnknownAnywhere { .. }
+        | MemberStateError::UnknownHost { .. } => StatusCode::NOT_FOUND,
+        MemberStateError::LastAvailable { .. } => StatusCode::CONFLICT,
+        MemberStateError::Ambiguous { .. } | MemberStateError::Invalid(_) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+    };
+    problem(status, error.to_string())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an argument of map_err")]
+fn invalid_path(error: PathRejection) -> ApiError {
+    problem(StatusCode::BAD_REQUEST, error.body_text())
+}
+
+impl Describe for MemberStateChange {
+    const FORM: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}, optionally with \
+        \"why\": TEXT, \"until\": TIME, \"force\": true";
+}
+
+impl Describe for MemberStateRequest {
+    const FORM: &str = "the body must be {\"members\": {\"pool\": NAME, \"member\": ADDRESS} | \
+        {\"member\": ADDRESS} | {\"host\": NAME}, \"state\": \"ready\" | \"drain\" | \"maintenance\"}, optionally with \
+        \"why\": TEXT, \"until\": TIME, \"force\": true";
+}

@@ -1,0 +1,77 @@
+//! Who may use the admin API, and the audit log of what was changed.
+
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Caller;
+
+/// What an account may do over the admin socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permission {
+    /// Nothing.
+    None,
+    /// Read the status.
+    Read,
+    /// Read, and change the running proxy.
+    Operate,
+}
+
+/// One change that an operator made or tried to make: one line of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// User ID of the account; none if the kernel does not report it.
+    pub uid: Option<u32>,
+    /// The command: `drain`, `block` or `reload`, for example.
+    pub action: String,
+    /// What it is about.
+    pub subject: Value,
+    /// The operator's reason; empty without one.
+    pub why: String,
+    /// The state before the change.
+    pub before: Value,
+    /// The state after the change.
+    pub after: Value,
+    /// `done`, or why nothing was changed.
+    pub result: String,
+}
+
+impl AuditEntry {
+    /// A command about a subject that had no result yet.
+    pub(crate) fn new(by: Caller, action: &str, subject: Value) -> Self {
+        Self {
+            uid: by.uid,
+            action: action.to_owned(),
+            subject,
+            why: String::new(),
+            before: Value::Null,
+            after: Value::Null,
+            result: DONE.to_owned(),
+        }
+    }
+
+    /// With the operator's reason.
+    pub(crate) fn why(mut self, why: &str) -> Self {
+        why.clone_into(&mut self.why);
+        self
+    }
+
+    /// With the states before and after.
+    pub(crate) fn change(mut self, before: &impl Serialize, after: &impl Serialize) -> Self {
+        self.before = json!(before);
+        self.after = json!(after);
+        self
+    }
+
+    /// With the error of a change that failed.
+    pub(crate) fn result<T, E: Display>(mut self, outcome: &Result<T, E>) -> Self {
+        if let Err(error) = outcome {
+            self.result = error.to_string();
+        }
+        self
+    }
+}
+
+/// The result of a change that was made.
+const DONE: &str = "done";

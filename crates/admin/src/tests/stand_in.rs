@@ -1,0 +1,261 @@
+//! The stand-in for the running proxy.
+
+use std::{pin::Pin, sync::Mutex, time::SystemTime};
+
+use tokio::sync::Semaphore;
+
+use super::{
+    block,
+    samples::{member, status},
+};
+use crate::*;
+
+/// A proxy that answers as its fields say.
+pub(super) struct Fake {
+    pub(super) result: ReloadResult,
+    pub(super) metrics: String,
+    /// One permit lets one reload finish.
+    pub(super) reloads: Semaphore,
+    pub(super) reloading: Mutex<usize>,
+    pub(super) set: Mutex<Vec<MemberStateRequest>>,
+    pub(super) status: Mutex<Status>,
+    pub(super) permission: Permission,
+    pub(super) audit: Mutex<Vec<AuditEntry>>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self {
+            result: ReloadResult::Applied,
+            metrics: "# EOF\n".to_owned(),
+            reloads: Semaphore::new(100),
+            reloading: Mutex::new(0),
+            set: Mutex::new(Vec::new()),
+            status: Mutex::new(status()),
+            permission: Permission::Operate,
+            audit: Mutex::default(),
+        }
+    }
+}
+
+impl Control for Fake {
+    fn status(&self) -> Status {
+        self.status.lock().unwrap().clone()
+    }
+
+    fn traffic(&self) -> TrafficStatus {
+        TrafficStatus::default()
+    }
+
+    fn requests(&self) -> RequestsStatus {
+        RequestsStatus::default()
+    }
+
+    fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>> {
+        Box::pin(async {
+            ConfigurationStatus {
+                generation: 7,
+                loaded_at: SystemTime::UNIX_EPOCH.into(),
+                file: "/etc/proscenium/proscenium.toml".to_owned(),
+                active: String::new(),
+                reload: self.dry_run().await,
+            }
+        })
+    }
+
+    fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
+        Box::pin(async {
+            ReloadOutcome {
+                result: self.result,
+                generation: 7,
+                report: "what would change".to_owned(),
+            }
+        })
+    }
+
+    fn explain(
+        &self,
+        request: LiveExplainRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>> {
+        Box::pin(async move {
+            match request.method.as_str() {
+                "GET" => Ok(LiveExplanation {
+                    text: request.url,
+                    is_refused: false,
+                }),
+                method => Err(LiveExplainError(format!("`{method}` is not a method"))),
+            }
+        })
+    }
+
+    fn permission(&self, _: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
+        Box::pin(async { self.permission })
+    }
+
+    fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.audit.lock().unwrap().push(entry);
+        Box::pin(async {})
+    }
+
+    fn metrics(&self, format: telemetry::Exposition) -> String {
+        format!("{format:?}{}", self.metrics)
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
+        Box::pin(async {
+            *self.reloading.lock().unwrap() += 1;
+            self.reloads.acquire().await.unwrap().forget();
+            ReloadOutcome {
+                result: self.result,
+                generation: 7,
+                report: "what was found".to_owned(),
+            }
+        })
+    }
+
+    fn set_member_states(
+        &self,
+        request: MemberStateRequest,
+        _by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
+    {
+        let member = PoolMemberStatus {
+            pool: request.members.pool.clone().unwrap_or_default(),
+            member: MemberStatus {
+                administrative_state: request.state,
+                ..member()
+            },
+        };
+        self.set.lock().unwrap().push(request);
+        Box::pin(async {
+            Ok(MemberStateOutcome {
+                members: vec![member],
+                not_persisted: None,
+            })
+        })
+    }
+
+    fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {
+        if member == "unknown" {
+            return Err(MemberStateError::UnknownMember {
+                pool: pool.to_owned(),
+                member: member.to_owned(),
+                known: vec!["c1:8140".to_owned(), "c2:8140".to_owned()],
+            });
+        }
+        let address = member.to_owned();
+        Ok(MemberStatus {
+            address,
+            ..self::member()
+        })
+    }
+
+    fn agents(&self) -> AgentsStatus {
+        AgentsStatus {
+            seen: 0,
+            agents: Vec::new(),
+        }
+    }
+
+    fn refusals(&self) -> RefusalsStatus {
+        RefusalsStatus {
+            refusals: Vec::new(),
+            evicted: 0,
+        }
+    }
+
+    fn who(
+        &self,
+        request: WhoRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
+        let about = request.certname.unwrap_or_default();
+        Box::pin(async move { Err(WhoError::Senseless(format!("no agent is named {about}"))) })
+    }
+
+    fn blocks(&self) -> Vec<BlockStatus> {
+        vec![block("web01")]
+    }
+
+    fn block(
+        &self,
+        request: BlockRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
+        Box::pin(async move {
+            if request.why.is_empty() {
+                return Err(BlockError::Senseless("why is empty".to_owned()));
+            }
+            let block = BlockStatus {
+                blocked: request.blocked,
+                why: request.why,
+                by: by.to_string(),
+                ..block("")
+            };
+            let not_persisted = Some("no space left".to_owned());
+            Ok(BlockOutcome {
+                block,
+                not_persisted,
+                agent: None,
+                refusal: None,
+            })
+        })
+    }
+
+    fn unblock(
+        &self,
+        blocked: BlockSubject,
+        _by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
+        let name = blocked.certname.unwrap_or_default();
+        Box::pin(async move { Err(BlockError::NotBlocked(format!("certname {name}"))) })
+    }
+
+    fn log_level(&self) -> LogLevelStatus {
+        LogLevelStatus {
+            level: "info".to_owned(),
+            previous: None,
+        }
+    }
+
+    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
+        Err(LogLevelError(format!("{level:?} is not a level ({by})")))
+    }
+
+    fn reopen_logs(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<LogsReopened, ReopenLogsError>> + Send + '_>> {
+        Box::pin(async {
+            Err(ReopenLogsError(
+                "access log /var/log/x: no such file".to_owned(),
+            ))
+        })
+    }
+
+    fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
+        Box::pin(async {
+            CrlFetchOutcome {
+                result: CrlFetchResult::Refused,
+                report: "refused: CN=Puppet CA".to_owned(),
+            }
+        })
+    }
+
+    fn accept_crl(
+        &self,
+        request: CrlAcceptRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
+        Box::pin(async move {
+            match request.issuer.as_str() {
+                "CN=Puppet CA" => Ok(CrlAccepted {
+                    accepted: Vec::new(),
+                    not_persisted: Some(format!("{by}: {}", request.why)),
+                }),
+                _ => Err(CrlAcceptError::NotRefused {
+                    issuer: request.issuer,
+                    refused: vec!["CN=Puppet CA".to_owned()],
+                }),
+            }
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Accounts and groups of the machine, as its name services (NSS) know them: files, LDAP, SSSD.
+
+use std::ffi::CString;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// The number of a group with this name, or the number itself.
+pub(crate) fn group_id(name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    Some(Group::from_name(name).ok()??.gid.as_raw())
+}
+
+/// The name of an account, or its number.
+pub(crate) fn account_name(uid: u32) -> String {
+    match User::from_uid(Uid::from_raw(uid)) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}
+
+/// Whether a process of this account and primary group is in the group `wanted`.
+pub(crate) fn is_in_group(uid: u32, gid: Option<u32>, wanted: u32) -> bool {
+    if gid == Some(wanted) {
+        return true;
+    }
+    let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else {
+        return false;
+    };
+    let Ok(name) = CString::new(user.name) else {
+        return false;
+    };
+    let groups = getgrouplist(&name, user.gid).unwrap_or_default();
+    groups.contains(&Gid::from_raw(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_in_its_group_and_in_no_unknown_group() {
+        assert_eq!(group_id("root"), Some(0));
+        assert_eq!(group_id("4711"), Some(4711));
+        assert_eq!(group_id("no-such-group"), None);
+        assert_eq!(account_name(0), "root");
+        assert_eq!(account_name(4_000_000), "4000000");
+        assert!(is_in_group(0, None, 0));
+        assert!(is_in_group(4_000_000, Some(4711), 4711));
+        assert!(!is_in_group(4_000_000, Some(1), 4711));
+        assert!(!is_in_group(0, Some(0), 4711));
+    }
+}

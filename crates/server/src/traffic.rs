@@ -1,0 +1,108 @@
+//! What passes through the proxy, for `GET /v1/traffic` and `GET /v1/requests`.
+
+use std::collections::BTreeMap;
+
+use admin::{
+    DurationCount, RequestInFlight, RequestsStatus, RunningRequestStatus, SlowRequestStatus,
+    TrafficStatus, WorkTraffic,
+};
+use telemetry::LatencyCounts;
+
+use crate::shared_state::App;
+
+/// Maximum number of requests in flight that are listed.
+const REQUESTS_MAX: usize = 1_000;
+
+/// Counts since the start.
+pub(crate) fn traffic(app: &App) -> TrafficStatus {
+    let counts = app.lasting.metrics.traffic();
+    let generation = app.generation();
+    let named = |counts: BTreeMap<&'static str, u64>| {
+        let named = counts.into_iter();
+        named
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect()
+    };
+    let entries = || {
+        generation
+            .pools
+            .iter()
+            .flat_map(|runtime| runtime.pool.entries())
+    };
+    let work = counts.work.into_iter();
+    TrafficStatus {
+        elapsed_milliseconds: u64::try_from(app.shared.now().as_millis()).unwrap_or(u64::MAX),
+        work: work
+            .map(|(work, counts)| (work.to_owned(), work_traffic(counts)))
+            .collect(),
+        refusals: named(counts.refusals),
+        certificate_refusals: named(counts.certificate_refusals),
+        limits_hit: named(counts.limits_hit),
+        handshakes: named(counts.handshakes),
+        in_flight: entries()
+            .map(|entry| u64::from(entry.member.in_flight()))
+            .sum(),
+        waiting: waiting(app),
+    }
+}
+
+fn waiting(app: &App) -> u64 {
+    let pools = crate::status::status(app).pools;
+    pools.iter().map(|pool| pool.waiting).sum()
+}
+
+fn work_traffic(counts: LatencyCounts) -> WorkTraffic {
+    WorkTraffic {
+        requests: counts.requests(),
+        milliseconds: counts.sum_us / 1_000,
+        durations: counts
+            .buckets
+            .into_iter()
+            .map(|(at_most_microseconds, requests)| DurationCount {
+                at_most_microseconds,
+                requests,
+            })
+            .collect(),
+    }
+}
+
+/// Requests in flight and the slowest; the queues are left out.
+pub(crate) fn requests(app: &App) -> RequestsStatus {
+    let generation = app.generation();
+    let mut members = BTreeMap::new();
+    for runtime in &*generation.pools {
+        for (entry, member) in runtime.pool.entries().iter().zip(&runtime.members) {
+            let address = member.connector.address.to_string();
+            let name = (runtime.pool.name().to_string(), address);
+            members.insert(entry.member.id(), name);
+        }
+    }
+    let oldest = app.shared.long_requests.oldest(REQUESTS_MAX).into_iter();
+    let in_flight = oldest.map(|(member, request)| {
+        // A member that a reload removed finishes its requests.
+        let (pool, member) = members.get(&member).cloned().unwrap_or_default();
+        RequestInFlight {
+            pool,
+            member,
+            request: RunningRequestStatus {
+                client: request.client.to_string(),
+                request: request.request,
+                since: request.since.into(),
+            },
+        }
+    });
+    let slowest = app.shared.slowest.list(app.shared.now()).into_iter();
+    let slowest = slowest.map(|request| SlowRequestStatus {
+        client: request.client.to_string(),
+        request: request.request,
+        member: request.member.map(|member| member.to_string()),
+        status: request.status,
+        at: request.when.into(),
+        milliseconds: u64::try_from(request.took.as_millis()).unwrap_or(u64::MAX),
+    });
+    RequestsStatus {
+        in_flight: in_flight.collect(),
+        queues: Vec::new(),
+        slowest: slowest.collect(),
+    }
+}

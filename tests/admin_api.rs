@@ -1,0 +1,267 @@
+//! The admin API of the built program: accounts, conditions, the audit log, and what it shows of traffic and configuration.
+
+use std::{fs, os::unix::fs::PermissionsExt, os::unix::process::CommandExt, process::Command};
+
+use serde_json::{Value, json};
+use testkit::{Client, Proxy, Response, wait_until};
+
+use crate::support::{BINARY, Estate, LIMIT, paths::CATALOG};
+
+/// An account that no machine has, and groups for it.
+const ACCOUNT: u32 = 3_000_001;
+const READERS: u32 = 3_000_002;
+const OPERATORS: u32 = 3_000_003;
+
+#[test]
+fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.admin(&format!(
+                "read_group = \"{READERS}\"\noperate_group = \"{OPERATORS}\""
+            ))
+        })
+        .start();
+    let proxy = &estate.proxy;
+    let mode = |proxy: &Proxy| {
+        let metadata = fs::metadata(proxy.admin_socket()).unwrap();
+        metadata.permissions().mode() & 0o777
+    };
+    assert_eq!(mode(proxy), 0o666);
+    if rustix::process::geteuid().is_root() {
+        // Another account must reach the socket and the program.
+        let open = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(proxy.directory(), open).unwrap();
+        let status = |group| run_as(proxy, group, &["status"]);
+        let address = estate.compilers[0].address();
+        let drain = |group| run_as(proxy, group, &["drain", "compilers", &address]);
+        assert_eq!(status(READERS), (true, String::new()));
+        assert!(status(OPERATORS).0);
+        let (passed, error) = drain(READERS);
+        assert!(!passed && error.contains("operate_group"), "{error}");
+        let (passed, error) = status(4711);
+        assert!(!passed && error.contains("read_group"), "{error}");
+        assert_eq!(drain(OPERATORS), (true, String::new()));
+        let lines = audit(proxy);
+        let results: Vec<_> = lines
+            .iter()
+            .map(|line| (&line["action"], &line["uid"]))
+            .collect();
+        let account = json!(ACCOUNT);
+        assert_eq!(
+            results,
+            [(&json!("refused"), &account), (&json!("drain"), &account)]
+        );
+    }
+    // A reload that removes the groups makes the socket private again.
+    proxy.edit_config("read_group", "# read_group");
+    proxy.edit_config("operate_group", "# operate_group");
+    proxy.reload_applied();
+    assert_eq!(mode(proxy), 0o600);
+}
+
+/// Runs a command with the account and this group; whether it succeeded, and its errors.
+fn run_as(proxy: &Proxy, group: u32, words: &[&str]) -> (bool, String) {
+    let socket = proxy.admin_socket();
+    let output = Command::new(BINARY)
+        .args(words)
+        .arg("--socket")
+        .arg(&socket)
+        .current_dir("/")
+        .uid(ACCOUNT)
+        .gid(group)
+        .output()
+        .expect("runs");
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// The lines of the audit log.
+fn audit(proxy: &Proxy) -> Vec<Value> {
+    let text = fs::read_to_string(proxy.state_directory().join("audit.log")).expect("an audit log");
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+fn post(proxy: &Proxy, target: &str, fields: &[(&str, &str)], body: &Value) -> Response {
+    let body = body.to_string();
+    let fields = [&[("Connection", "close")], fields].concat();
+    Client::unix(&proxy.admin_socket()).request("POST", target, &fields, body.as_bytes())
+}
+
+#[test]
+fn a_change_with_a_stale_entity_tag_is_refused_and_every_change_is_logged() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let block = |name: &str| json!({"blocked": {"certname": name}, "why": "lost"});
+    let tag = proxy
+        .admin("GET", "/v1/blocks")
+        .headers
+        .get("etag")
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        post(proxy, "/v1/blocks", &[("If-Match", &tag)], &block("web01")).status,
+        200
+    );
+    let stale = post(proxy, "/v1/blocks", &[("If-Match", &tag)], &block("web02"));
+    assert_eq!(stale.status, 412, "{}", stale.text());
+    assert_eq!(
+        proxy
+            .admin("GET", "/v1/blocks")
+            .json()
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    proxy.reload();
+    let lines = audit(proxy);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!(lines[0]["action"], "block");
+    assert_eq!(lines[0]["why"], "lost");
+    assert_eq!(lines[0]["before"], Value::Null);
+    assert_eq!(lines[0]["after"]["blocked"]["certname"], "web01");
+    assert_eq!(lines[0]["result"], "done");
+    assert_eq!(lines[1]["action"], "reload");
+    assert_eq!(lines[1]["result"], "unchanged");
+}
+
+#[test]
+fn an_audit_log_that_cannot_be_written_leaves_the_change_in_the_events() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.admin("audit_log = \"/proc/no-file\""))
+        .start();
+    let block = json!({"blocked": {"certname": "web01"}, "why": "lost"});
+    assert_eq!(post(&estate.proxy, "/v1/blocks", &[], &block).status, 200);
+    estate.proxy.wait_for_event("cannot write to the audit log");
+}
+
+#[test]
+fn a_dry_run_and_the_configuration_show_what_a_reload_would_change() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let dry_run = || post(proxy, "/v1/reload/dry-run", &[], &Value::Null);
+    assert_eq!(dry_run().json()["result"], "unchanged");
+    let metrics = || proxy.admin("GET", "/metrics").text().lines().count();
+    let before = metrics();
+    let text = proxy.config_text();
+    proxy.write_config(&format!(
+        "{text}\n[pools.extra]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[[routes]]\n\
+         path = {{ prefix = \"/extra\" }}\npool = \"extra\"\nname = \"extra\"\n"
+    ));
+    let would = dry_run().json();
+    assert_eq!(would["result"], "applied", "{would}");
+    assert!(
+        would["report"].as_str().unwrap().contains("extra"),
+        "{would}"
+    );
+    assert_eq!(proxy.generation(), 1);
+    assert_eq!(metrics(), before);
+    let shown = proxy.admin("GET", "/v1/configuration").json();
+    assert_eq!(shown["reload"]["result"], "applied");
+    assert!(!shown["active"].as_str().unwrap().contains("extra"));
+    proxy.write_config("nonsense = true");
+    let refused = dry_run();
+    assert_eq!(
+        (refused.status, &refused.json()["result"]),
+        (422, &json!("refused"))
+    );
+    proxy.write_config(&text);
+    assert_eq!(dry_run().json()["result"], "unchanged");
+}
+
+#[test]
+fn explain_shows_the_members_of_the_running_proxy() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let catalog = json!({"method": "GET", "url": CATALOG, "certname": "web01"});
+    let explain = || post(proxy, "/v1/explain", &[], &catalog).json();
+    let c1 = estate.compilers[0].address();
+    let text = explain()["text"].as_str().unwrap().to_owned();
+    assert!(text.contains(&c1), "{text}");
+    let drained = proxy.command(&["drain", "compilers", &c1], &[]);
+    assert_eq!(drained.code, Some(0), "{}", drained.stderr);
+    let text = explain()["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("drain"), "{text}");
+    let other = json!({"method": "GET", "url": "/puppet/v3/catalog/web02", "certname": "web01"});
+    assert_eq!(
+        post(proxy, "/v1/explain", &[], &other).json()["is_refused"],
+        true
+    );
+    let invalid = json!({"method": "GET", "url": "/", "source": "here"});
+    let invalid = post(proxy, "/v1/explain", &[], &invalid);
+    assert_eq!(invalid.status, 422, "{}", invalid.text());
+}
+
+#[test]
+fn traffic_counts_requests_and_refusals() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    assert_eq!(
+        estate.client(&agent).get("/puppet/v3/catalog/web02").status,
+        403
+    );
+    let traffic = || estate.proxy.admin("GET", "/v1/traffic").json();
+    let done = wait_until(LIMIT, || {
+        let shown = traffic();
+        let counted = shown["work"]["catalog"]["requests"].as_u64() >= Some(1)
+            && shown["handshakes"]["ok"].as_u64() >= Some(1);
+        counted.then_some(())
+    });
+    assert!(done.is_some());
+    let refusals = traffic()["refusals"].as_object().unwrap().clone();
+    assert_eq!(
+        refusals.values().filter_map(Value::as_u64).sum::<u64>(),
+        1,
+        "{refusals:?}"
+    );
+}
+
+#[test]
+fn requests_in_flight_and_the_slowest_name_their_agents() {
+    let estate = Estate::builder().compilers(1).start();
+    estate.compilers[0].hold();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let requests = || estate.proxy.admin("GET", "/v1/requests").json();
+    std::thread::scope(|scope| {
+        let catalog = scope.spawn(|| client.get(CATALOG).status);
+        let done = wait_until(LIMIT, || {
+            (requests()["in_flight"][0]["client"] == "web01").then_some(())
+        });
+        assert!(done.is_some());
+        let shown = requests();
+        assert_eq!(shown["in_flight"][0]["pool"], "compilers", "{shown}");
+        estate.compilers[0].release();
+        assert_eq!(catalog.join().unwrap(), 200);
+    });
+    let done = wait_until(LIMIT, || {
+        (requests()["slowest"][0]["client"] == "web01").then_some(())
+    });
+    assert!(done.is_some());
+    let slowest = requests();
+    assert_eq!(slowest["slowest"][0]["status"], 200);
+    assert!(
+        slowest["slowest"][0]["milliseconds"].as_u64() >= Some(1_000),
+        "{slowest}"
+    );
+    assert_eq!(slowest["in_flight"], json!([]));
+}
+
+#[test]
+fn certificates_that_expire_soon_are_listed() {
+    let estate = Estate::start();
+    let short = estate.ca.leaf("web01").valid_days(-1, 1).issue();
+    let long = estate.ca.agent("web02");
+    for agent in [&short, &long] {
+        estate.client(agent).get(CATALOG);
+    }
+    let shown = estate.proxy.admin("GET", "/v1/certificates").json();
+    let agents: Vec<_> = shown["agents"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = agents.iter().map(|agent| &agent["certname"]).collect();
+    assert_eq!(names, [&json!("web01")]);
+}
