@@ -29,24 +29,34 @@ pub struct LiveExplainRequest {
     pub method: String,
     /// Its URL, or its path.
     pub url: String,
-    /// Its header fields, each a pair of name and value.
+    /// Its header fields.
     #[serde(default)]
-    pub headers: Vec<(String, String)>,
+    pub headers: Vec<NamedValue>,
     /// Certname of an agent that is assumed to be verified; none: a client without a certificate.
     #[serde(default)]
     pub certname: Option<String>,
     /// Subject of the CA that signed its certificate (RFC 2253).
     #[serde(default)]
     pub issuer: Option<String>,
-    /// Extensions of its certificate, each a pair of name and value.
+    /// Extensions of its certificate.
     #[serde(default)]
-    pub extensions: Vec<(String, String)>,
+    pub extensions: Vec<NamedValue>,
     /// Address of the client.
     #[serde(default)]
     pub source: Option<String>,
     /// Server name that the client indicates in its handshake (SNI).
     #[serde(default)]
     pub sni: Option<String>,
+}
+
+/// A header field, or an extension of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamedValue {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
 }
 
 /// How the running proxy would handle the request.

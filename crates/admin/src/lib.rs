@@ -27,7 +27,7 @@ pub use blocks::{
 };
 pub use client::{AdminClient, AdminClientError};
 pub use configuration::{
-    ConfigurationStatus, LiveExplainError, LiveExplainRequest, LiveExplanation,
+    ConfigurationStatus, LiveExplainError, LiveExplainRequest, LiveExplanation, NamedValue,
 };
 pub use control::{
     Caller, Control, LogLevelError, LogLevelStatus, LogsReopened, ReloadOutcome, ReloadResult,

@@ -7,8 +7,8 @@ use admin::{
     Caller, ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted,
     CrlFetchOutcome, CrlFetchResult, LiveExplainError, LiveExplainRequest, LiveExplanation,
     LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError,
-    RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest, WhoStatus,
+    MemberStateRequest, MemberStatus, NamedValue, Permission, RefusalsStatus, ReloadOutcome,
+    ReopenLogsError, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
 
@@ -230,11 +230,15 @@ impl Control for Operator {
 
 /// The request that a client of the admin API describes.
 fn explain_request(request: LiveExplainRequest) -> Result<ExplainRequest, String> {
+    let pairs = |values: Vec<NamedValue>| {
+        let pairs = values.into_iter().map(|pair| (pair.name, pair.value));
+        pairs.collect()
+    };
     let client = match request.certname {
         Some(certname) => ExplainAs::Certname {
             certname,
             issuer: request.issuer,
-            extensions: request.extensions,
+            extensions: pairs(request.extensions),
         },
         None => ExplainAs::Anonymous,
     };
@@ -245,7 +249,7 @@ fn explain_request(request: LiveExplainRequest) -> Result<ExplainRequest, String
     Ok(ExplainRequest {
         method: request.method,
         url: request.url,
-        headers: request.headers,
+        headers: pairs(request.headers),
         client,
         source: source.transpose()?,
         sni: request.sni,

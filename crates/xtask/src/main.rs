@@ -12,6 +12,7 @@ mod dist;
 mod herd;
 mod lab;
 mod matrix;
+mod openapi;
 mod pgo;
 mod reference;
 mod simulate;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options),
         Command::Tunnel(options) => tunnel::run(&options),
         Command::Dist(options) => dist::run(&options),
+        Command::Openapi(options) => openapi::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,6 +79,8 @@ enum Command {
     Matrix(matrix::Options),
     /// Show the proxy at work; needs no Puppet
     Demo(demo::Options),
+    /// Send generated requests to the admin API, by its own description (schemathesis)
+    Openapi(openapi::Options),
     /// Build the program with a profile of its own work, which saves a fifth of the instructions per request; in target/pgo
     Pgo(pgo::Options),
     /// Run a small estate while members fail and restart, and CRLs, certificates and the configuration change; exits 1 if a request

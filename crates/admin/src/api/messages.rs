@@ -120,7 +120,9 @@ impl<S: Sync, T: DeserializeOwned + Describe, const BYTES_MAX: usize> FromReques
                 return Err(problem(StatusCode::REQUEST_TIMEOUT, late));
             }
         };
-        match serde_json::from_slice(&body) {
+        // From an array serde would take the fields in their order.
+        let object = serde_json::from_slice::<serde_json::Map<_, _>>(&body);
+        match object.and_then(|object| serde_json::from_value(object.into())) {
             Ok(document) => Ok(Self(document)),
             Err(error) => {
                 let form = T::FORM;

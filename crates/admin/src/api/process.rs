@@ -211,6 +211,6 @@ impl Describe for LogLevelRequest {
 }
 
 impl Describe for LiveExplainRequest {
-    const FORM: &str = "the body must be {\"method\": METHOD, \"url\": URL}, optionally with \"headers\": [[NAME, VALUE]], \
-        \"certname\": NAME, \"issuer\": DN, \"extensions\": [[NAME, VALUE]], \"source\": ADDRESS, \"sni\": NAME";
+    const FORM: &str = "the body must be {\"method\": METHOD, \"url\": URL}, optionally with \"headers\": [{\"name\": NAME, \"value\": VALUE}], \
+        \"certname\": NAME, \"issuer\": DN, \"extensions\": [the same], \"source\": ADDRESS, \"sni\": NAME";
 }
