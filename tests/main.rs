@@ -19,6 +19,7 @@ mod chain_cache;
 mod checks;
 mod cli;
 mod client_cert_headers;
+mod commands;
 mod compile_masters;
 mod configuration;
 mod crl_fetch;

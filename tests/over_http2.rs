@@ -55,6 +55,9 @@ mod access;
 // Its promises are about the admin socket, which has HTTP/1.1 only.
 #[cfg(feature = "every-module-over-http2")]
 mod admin_api;
+// As `admin_api`.
+#[cfg(feature = "every-module-over-http2")]
+mod commands;
 // As `discovery`.
 #[cfg(feature = "every-module-over-http2")]
 mod ca_by_dns;

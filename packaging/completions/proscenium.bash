@@ -22,6 +22,9 @@ _proscenium() {
             proscenium,blocks)
                 cmd="proscenium__subcmd__blocks"
                 ;;
+            proscenium,certificates)
+                cmd="proscenium__subcmd__certificates"
+                ;;
             proscenium,check)
                 cmd="proscenium__subcmd__check"
                 ;;
@@ -61,11 +64,23 @@ _proscenium() {
             proscenium,reopen-logs)
                 cmd="proscenium__subcmd__reopen__subcmd__logs"
                 ;;
+            proscenium,requests)
+                cmd="proscenium__subcmd__requests"
+                ;;
             proscenium,run)
                 cmd="proscenium__subcmd__run"
                 ;;
             proscenium,status)
                 cmd="proscenium__subcmd__status"
+                ;;
+            proscenium,support-bundle)
+                cmd="proscenium__subcmd__support__subcmd__bundle"
+                ;;
+            proscenium,top)
+                cmd="proscenium__subcmd__top"
+                ;;
+            proscenium,trace)
+                cmd="proscenium__subcmd__trace"
                 ;;
             proscenium,unblock)
                 cmd="proscenium__subcmd__unblock"
@@ -76,11 +91,17 @@ _proscenium() {
             proscenium,who)
                 cmd="proscenium__subcmd__who"
                 ;;
+            proscenium__subcmd__config,diff)
+                cmd="proscenium__subcmd__config__subcmd__diff"
+                ;;
             proscenium__subcmd__config,help)
                 cmd="proscenium__subcmd__config__subcmd__help"
                 ;;
             proscenium__subcmd__config,show)
                 cmd="proscenium__subcmd__config__subcmd__show"
+                ;;
+            proscenium__subcmd__config__subcmd__help,diff)
+                cmd="proscenium__subcmd__config__subcmd__help__subcmd__diff"
                 ;;
             proscenium__subcmd__config__subcmd__help,help)
                 cmd="proscenium__subcmd__config__subcmd__help__subcmd__help"
@@ -117,6 +138,9 @@ _proscenium() {
                 ;;
             proscenium__subcmd__help,blocks)
                 cmd="proscenium__subcmd__help__subcmd__blocks"
+                ;;
+            proscenium__subcmd__help,certificates)
+                cmd="proscenium__subcmd__help__subcmd__certificates"
                 ;;
             proscenium__subcmd__help,check)
                 cmd="proscenium__subcmd__help__subcmd__check"
@@ -157,11 +181,23 @@ _proscenium() {
             proscenium__subcmd__help,reopen-logs)
                 cmd="proscenium__subcmd__help__subcmd__reopen__subcmd__logs"
                 ;;
+            proscenium__subcmd__help,requests)
+                cmd="proscenium__subcmd__help__subcmd__requests"
+                ;;
             proscenium__subcmd__help,run)
                 cmd="proscenium__subcmd__help__subcmd__run"
                 ;;
             proscenium__subcmd__help,status)
                 cmd="proscenium__subcmd__help__subcmd__status"
+                ;;
+            proscenium__subcmd__help,support-bundle)
+                cmd="proscenium__subcmd__help__subcmd__support__subcmd__bundle"
+                ;;
+            proscenium__subcmd__help,top)
+                cmd="proscenium__subcmd__help__subcmd__top"
+                ;;
+            proscenium__subcmd__help,trace)
+                cmd="proscenium__subcmd__help__subcmd__trace"
                 ;;
             proscenium__subcmd__help,unblock)
                 cmd="proscenium__subcmd__help__subcmd__unblock"
@@ -171,6 +207,9 @@ _proscenium() {
                 ;;
             proscenium__subcmd__help,who)
                 cmd="proscenium__subcmd__help__subcmd__who"
+                ;;
+            proscenium__subcmd__help__subcmd__config,diff)
+                cmd="proscenium__subcmd__help__subcmd__config__subcmd__diff"
                 ;;
             proscenium__subcmd__help__subcmd__config,show)
                 cmd="proscenium__subcmd__help__subcmd__config__subcmd__show"
@@ -191,7 +230,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --help --version run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="-h -V --config --json --watch --help --version run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -212,6 +251,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -220,7 +266,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__block)
-            opts="-h --serial --issuer --fingerprint --why --until --socket --config --help"
+            opts="-h --serial --issuer --fingerprint --why --until --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -291,6 +337,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -299,7 +352,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__blocks)
-            opts="-h --json --socket --config --help"
+            opts="-h --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -335,6 +388,64 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__certificates)
+            opts="-h --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -343,7 +454,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__check)
-            opts="-h --files-only --user --strict --json --ssldir --certname --config --help"
+            opts="-h --files-only --user --strict --ssldir --certname --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -385,6 +496,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -393,7 +511,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config)
-            opts="-h --config --help show help"
+            opts="-h --config --json --watch --help show diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -414,6 +532,64 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__config__subcmd__diff)
+            opts="-h --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -422,8 +598,22 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config__subcmd__help)
-            opts="show help"
+            opts="show diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__config__subcmd__help__subcmd__diff)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -464,7 +654,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config__subcmd__show)
-            opts="-h --defaults --ssldir --certname --config --help"
+            opts="-h --defaults --ssldir --certname --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -499,6 +689,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -507,7 +704,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl)
-            opts="-h --config --help show fetch accept help"
+            opts="-h --config --json --watch --help show fetch accept help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -528,6 +725,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -536,7 +740,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl__subcmd__accept)
-            opts="-h --why --socket --config --help"
+            opts="-h --why --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -579,6 +783,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -587,7 +798,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl__subcmd__fetch)
-            opts="-h --socket --config --help"
+            opts="-h --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -620,6 +831,13 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -701,7 +919,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl__subcmd__show)
-            opts="-h --json --socket --config --help"
+            opts="-h --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -737,6 +955,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -745,7 +970,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__doctor)
-            opts="-h --agent-cert --agent-key --plain-port --tls-port --json --ssldir --certname --socket --config --help"
+            opts="-h --agent-cert --agent-key --plain-port --tls-port --ssldir --certname --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -839,6 +1064,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -847,7 +1079,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__drain)
-            opts="-h --host --socket --wait --timeout --why --until --force --config --help"
+            opts="-h --host --socket --wait --timeout --why --until --force --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -911,6 +1143,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -919,7 +1158,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__explain)
-            opts="-h --method --cert --certname --issuer --extension --source --sni --header --ssldir --config --help"
+            opts="-h --method --cert --certname --issuer --extension --source --sni --header --ssldir --live --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -993,6 +1232,21 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1008,6 +1262,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1016,7 +1277,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help)
-            opts="run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1057,6 +1318,20 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__help__subcmd__certificates)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__help__subcmd__check)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1072,8 +1347,22 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help__subcmd__config)
-            opts="show"
+            opts="show diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__config__subcmd__diff)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1295,6 +1584,20 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__help__subcmd__requests)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__help__subcmd__run)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1310,6 +1613,48 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__support__subcmd__bundle)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__top)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__trace)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1366,7 +1711,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__log__subcmd__level)
-            opts="-h --socket --config --help error warn info debug trace"
+            opts="-h --socket --config --json --watch --help error warn info debug trace"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1402,6 +1747,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1410,7 +1762,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__maintenance)
-            opts="-h --host --socket --wait --timeout --why --until --force --config --help"
+            opts="-h --host --socket --wait --timeout --why --until --force --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1474,6 +1826,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1482,7 +1841,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__ready)
-            opts="-h --host --socket --config --help"
+            opts="-h --host --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1525,6 +1884,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1533,7 +1899,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__refusals)
-            opts="-h --since --json --socket --config --help"
+            opts="-h --since --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1576,6 +1942,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1584,7 +1957,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__reload)
-            opts="-h --socket --config --help"
+            opts="-h --dry-run --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1617,6 +1990,13 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -1628,7 +2008,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__reopen__subcmd__logs)
-            opts="-h --socket --config --help"
+            opts="-h --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1664,6 +2044,64 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__requests)
+            opts="-h --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1672,7 +2110,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__run)
-            opts="-h --ssldir --certname --log --config --help"
+            opts="-h --ssldir --certname --log --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1711,6 +2149,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1719,7 +2164,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__status)
-            opts="-h --json --socket --config --help"
+            opts="-h --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1755,6 +2200,166 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__support__subcmd__bundle)
+            opts="-h --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__top)
+            opts="-h --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__trace)
+            opts="-h --log --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --log)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1763,7 +2368,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__unblock)
-            opts="-h --serial --issuer --fingerprint --socket --config --help"
+            opts="-h --serial --issuer --fingerprint --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1820,6 +2425,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1828,7 +2440,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__version)
-            opts="-h --json --config --help"
+            opts="-h --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1849,6 +2461,13 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1857,7 +2476,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__who)
-            opts="-h --serial --issuer --json --socket --config --help"
+            opts="-h --serial --issuer --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1904,6 +2523,13 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;

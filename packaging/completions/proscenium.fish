@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_proscenium_global_optspecs
-    string join \n config= h/help V/version
+    string join \n config= json watch= h/help V/version
 end
 
 function __fish_proscenium_needs_command
@@ -25,6 +25,8 @@ function __fish_proscenium_using_subcommand
 end
 
 complete -c proscenium -n "__fish_proscenium_needs_command" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_needs_command" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_needs_command" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_needs_command" -s V -l version -d 'Print version'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "run" -d 'Run the proxy until SIGTERM; SIGHUP reloads the configuration, certificates and CRLs'
@@ -36,6 +38,11 @@ complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "reload" -d 'R
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "reopen-logs" -d 'Reopen the log files of the running proxy, after log rotation has renamed them'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "log-level" -d 'Show or change the log level of the running proxy'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "status" -d 'Show the state of the running proxy: generation, alarms, listeners, pools, CRLs'
+complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "requests" -d 'Show requests in flight and in queues, and the slowest requests of the last hours'
+complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "certificates" -d 'List certificates of the proxy and of agents that expire within 60 days'
+complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "trace" -d 'Show the requests of one agent as a timeline, run by run, from the access log'
+complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "top" -d 'Show pools, members, queues, rates and refusals of the running proxy, live; q ends it'
+complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "support-bundle" -d 'Write a file for a support request: status, metrics, lists and the active configuration, without keys'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "crl" -d 'Show the active CRLs, fetch CRLs from the CA, or accept a refused CRL'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "ready" -d 'Put a member back into service'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "drain" -d 'Send no new requests to a member; its current requests finish'
@@ -55,14 +62,17 @@ info\t''
 debug\t''
 trace\t''"
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l user -d 'Test with the rights of the service\'s account; requires root These rights do not include capabilities that the service unit grants (`AmbientCapabilities=`)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l certname -d 'certname of the certificate to use from the ssldir; overrides the configuration file' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l files-only -d 'Skip the tests of this host: addresses, log files, admin socket, state directory'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l strict -d 'Treat warnings as errors (exit code 78)'
-complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l json -d 'Print the result, problems and facts as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l method -d 'Method of the request' -r -f -a "GET\t''
 HEAD\t''
@@ -77,7 +87,11 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l source
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l sni -d 'Server name in the client\'s TLS handshake, for conditions on `sni`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l header -d 'Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l live -d 'Ask the running proxy, with the health and the queues of its members now'
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l agent-cert -d 'Certificate of an ordinary agent (PEM), to test that members refuse it; without it, this test is skipped' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l agent-key -d 'Private key of the certificate in --agent-cert' -r -F
@@ -87,33 +101,80 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l ssldir 
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l certname -d 'certname of the certificate to use from the ssldir; overrides the configuration file' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l json -d 'Print the findings and the passed tests as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -s h -l help -d 'Print help'
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -f -a "show" -d 'Print the configuration in effect as TOML'
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -f -a "diff" -d 'Show whether the files differ from what the running proxy uses; exit code 1 if they do'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show diff help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l certname -d 'certname of the certificate to use from the ssldir; overrides the configuration file' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l defaults -d 'Print every setting, not only those that differ from their defaults'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "diff" -d 'Show whether the files differ from what the running proxy uses; exit code 1 if they do'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l dry-run -d 'Show what a reload would change, and change nothing'
+complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reopen-logs" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand log-level" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l json -d 'Print the complete response as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand requests" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand certificates" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l log -d 'Access log in JSON; default: the access log of the configuration' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand trace" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand top" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand top" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -l json -d 'Print the result as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand support-bundle" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "show" -d 'Show the active CRLs, the refused CRLs, and the state of fetching'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "fetch" -d 'Fetch the CRLs from the CA now, and wait for the result'
@@ -121,14 +182,19 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fis
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l json -d 'Print the complete response as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l why -d 'Reason, for the log' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show the active CRLs, the refused CRLs, and the state of fetching'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "fetch" -d 'Fetch the CRLs from the CA now, and wait for the result'
@@ -137,6 +203,8 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_se
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
@@ -144,8 +212,10 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l timeout 
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l why -d 'Reason, for the log and for `proscenium status`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l until -d 'Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (30m, 12h)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l wait -d 'Wait until no request and no tunnel is left on the members'
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l force -d 'Do it even if no available member is left in a pool, so that its requests get 503'
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
@@ -153,8 +223,10 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l ti
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l why -d 'Reason, for the log and for `proscenium status`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l until -d 'Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (30m, 12h)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l wait -d 'Wait until no request and no tunnel is left on the members'
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l force -d 'Do it even if no available member is left in a pool, so that its requests get 503'
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l serial -d 'Serial number in hexadecimal; that of a CA certificate matches every certificate that the CA issued' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)' -r -f
@@ -163,52 +235,66 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l why -d '
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l until -d 'End of the block: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l serial -d 'Serial number in hexadecimal; that of a CA certificate matches every certificate that the CA issued' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l fingerprint -d 'SHA-256 fingerprint of the certificate, as `puppetserver ca list` prints it' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand unblock" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l json -d 'Print the list as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand blocks" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l serial -d 'Serial number of the certificate, in hexadecimal' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l json -d 'Print the response as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand who" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand who" -s h -l help -d 'Print help'
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l since -d 'Show only clients refused within this time, for example 30m, 12h or 7d' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l json -d 'Print the response as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l json -d 'Print the version as JSON'
+complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -s h -l help -d 'Print help'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "run" -d 'Run the proxy until SIGTERM; SIGHUP reloads the configuration, certificates and CRLs'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "check" -d 'Test the configuration, the certificates, the CRLs and this host, and print every problem'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "explain" -d 'Show how the proxy would handle a request: path rule, class, route, access, pool, members'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "doctor" -d 'Test the deployment: files, certificates, CRLs, every member, and how members treat forged identity headers'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "config" -d 'Show the configuration'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "reload" -d 'Reload the configuration, certificates and CRLs of the running proxy, and wait for the result'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "reopen-logs" -d 'Reopen the log files of the running proxy, after log rotation has renamed them'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "log-level" -d 'Show or change the log level of the running proxy'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "status" -d 'Show the state of the running proxy: generation, alarms, listeners, pools, CRLs'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "crl" -d 'Show the active CRLs, fetch CRLs from the CA, or accept a refused CRL'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "ready" -d 'Put a member back into service'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "drain" -d 'Send no new requests to a member; its current requests finish'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "maintenance" -d 'Take a member out of service; probes of its health continue'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "block" -d 'Refuse a certificate from now on, even if its CA has not revoked it'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "unblock" -d 'Remove a block'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "blocks" -d 'List the blocks, with their times and reasons'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "who" -d 'Show an agent\'s certificate, verdict and recent requests; without an argument, list agents'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "refusals" -d 'List recently refused clients, with time, address, name and reason'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "version" -d 'Show the version'
-complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "run" -d 'Run the proxy until SIGTERM; SIGHUP reloads the configuration, certificates and CRLs'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "check" -d 'Test the configuration, the certificates, the CRLs and this host, and print every problem'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "explain" -d 'Show how the proxy would handle a request: path rule, class, route, access, pool, members'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "doctor" -d 'Test the deployment: files, certificates, CRLs, every member, and how members treat forged identity headers'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "config" -d 'Show the configuration'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "reload" -d 'Reload the configuration, certificates and CRLs of the running proxy, and wait for the result'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "reopen-logs" -d 'Reopen the log files of the running proxy, after log rotation has renamed them'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "log-level" -d 'Show or change the log level of the running proxy'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "status" -d 'Show the state of the running proxy: generation, alarms, listeners, pools, CRLs'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "requests" -d 'Show requests in flight and in queues, and the slowest requests of the last hours'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "certificates" -d 'List certificates of the proxy and of agents that expire within 60 days'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "trace" -d 'Show the requests of one agent as a timeline, run by run, from the access log'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "top" -d 'Show pools, members, queues, rates and refusals of the running proxy, live; q ends it'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "support-bundle" -d 'Write a file for a support request: status, metrics, lists and the active configuration, without keys'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "crl" -d 'Show the active CRLs, fetch CRLs from the CA, or accept a refused CRL'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "ready" -d 'Put a member back into service'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "drain" -d 'Send no new requests to a member; its current requests finish'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "maintenance" -d 'Take a member out of service; probes of its health continue'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "block" -d 'Refuse a certificate from now on, even if its CA has not revoked it'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "unblock" -d 'Remove a block'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "blocks" -d 'List the blocks, with their times and reasons'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "who" -d 'Show an agent\'s certificate, verdict and recent requests; without an argument, list agents'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "refusals" -d 'List recently refused clients, with time, address, name and reason'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "version" -d 'Show the version'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "diff" -d 'Show whether the files differ from what the running proxy uses; exit code 1 if they do'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "show" -d 'Show the active CRLs, the refused CRLs, and the state of fetching'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "fetch" -d 'Fetch the CRLs from the CA now, and wait for the result'
 complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "accept" -d 'Activate a CRL that the proxy refused because it drops revocations'

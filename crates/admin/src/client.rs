@@ -17,9 +17,11 @@ use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, CrlAcceptRequest,
-    CrlAccepted, CrlFetchOutcome, LogLevelStatus, LogsReopened, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
+    AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, CertificatesStatus,
+    ConfigurationStatus, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, LiveExplainRequest,
+    LiveExplanation, LogLevelStatus, LogsReopened, MemberStateOutcome, MemberStateRequest,
+    MemberStatus, RefusalsStatus, ReloadOutcome, RequestsStatus, Status, TrafficStatus, WhoRequest,
+    WhoStatus,
     api::{LogLevelRequest, Problem},
 };
 
@@ -91,8 +93,12 @@ impl AdminClient {
     /// # Errors
     /// The proxy does not answer. A refused reload is not an error: the result says so.
     pub async fn reload(&self) -> Result<ReloadOutcome, AdminClientError> {
+        self.reload_outcome("/v1/reload").await
+    }
+
+    async fn reload_outcome(&self, path: &str) -> Result<ReloadOutcome, AdminClientError> {
         let answer = self
-            .exchange(Method::POST, "/v1/reload", None, self.reload_timeout)
+            .exchange(Method::POST, path, None, self.reload_timeout)
             .await?;
         match answer.status() {
             StatusCode::OK | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
@@ -251,6 +257,78 @@ impl AdminClient {
         request: &CrlAcceptRequest,
     ) -> Result<CrlAccepted, AdminClientError> {
         self.post("/v1/crl/accept", request).await
+    }
+
+    /// Counts of requests since the start.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or its response is invalid.
+    pub async fn traffic(&self) -> Result<TrafficStatus, AdminClientError> {
+        self.get("/v1/traffic").await
+    }
+
+    /// Requests in flight and in queues, and the slowest.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or its response is invalid.
+    pub async fn requests(&self) -> Result<RequestsStatus, AdminClientError> {
+        self.get("/v1/requests").await
+    }
+
+    /// Certificates that expire soon.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or its response is invalid.
+    pub async fn certificates(&self) -> Result<CertificatesStatus, AdminClientError> {
+        self.get("/v1/certificates").await
+    }
+
+    /// The active configuration, and what a reload would change.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or its response is invalid.
+    pub async fn configuration(&self) -> Result<ConfigurationStatus, AdminClientError> {
+        self.get("/v1/configuration").await
+    }
+
+    /// What a reload would do.
+    ///
+    /// # Errors
+    /// The proxy does not answer. A reload that would be refused is not an error: the result says so.
+    pub async fn dry_run(&self) -> Result<ReloadOutcome, AdminClientError> {
+        self.reload_outcome("/v1/reload/dry-run").await
+    }
+
+    /// How the running proxy would handle a request.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or the request is invalid: the error says why.
+    pub async fn explain(
+        &self,
+        request: &LiveExplainRequest,
+    ) -> Result<LiveExplanation, AdminClientError> {
+        self.post("/v1/explain", request).await
+    }
+
+    /// The body of an endpoint, as it is.
+    ///
+    /// # Errors
+    /// The proxy does not answer.
+    pub async fn text(&self, path: &str) -> Result<Bytes, AdminClientError> {
+        let answer = self
+            .exchange(Method::GET, path, None, self.reload_timeout)
+            .await?;
+        self.expect_ok(&answer)?;
+        Ok(answer.into_body())
+    }
+
+    /// Waits as long as for a reload, because a running reload finishes first.
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminClientError> {
+        let answer = self
+            .exchange(Method::GET, path, None, self.reload_timeout)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
     }
 
     /// Waits as long as for a reload, because a running reload finishes first.

@@ -55,7 +55,7 @@ pub use crate::{
     quantity::duration,
     reference::{NOTATION, Setting, SettingsTable, defaults, reference, settings},
     report::{Colour, ConfigReport, ConfigSource, Problem, ProblemSeverity, TextPosition},
-    socket::admin_socket,
+    socket::{access_log_file, admin_socket},
 };
 
 /// Loads a configuration and its materials, in the same way for start, reload and `check`.

@@ -1,4 +1,4 @@
-//! Finds the admin socket in a file, even if the file has errors.
+//! Finds the admin socket or the access log in a file, even if the file has errors.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,25 @@ use toml::de::{DeTable, DeValue};
 /// errors. If the file does not set the socket or cannot be parsed, the default is returned.
 #[must_use]
 pub fn admin_socket(text: &str) -> PathBuf {
-    let (table, _errors) = DeTable::parse_recoverable(text);
-    let socket = match table.get_ref().get("admin").map(|admin| admin.get_ref()) {
-        Some(DeValue::Table(admin)) => admin.get("socket").map(|socket| socket.get_ref()),
-        _ => None,
+    absolute_path(text, "admin", "socket")
+        .unwrap_or_else(|| admin::settings::AdminSettings::default().socket)
+}
+
+/// The file of the access log, if it is a file. Other settings are not checked.
+#[must_use]
+pub fn access_log_file(text: &str) -> Option<PathBuf> {
+    absolute_path(text, "access_log", "path")
+}
+
+/// The value of `[table] key` if it is an absolute path.
+fn absolute_path(text: &str, table: &str, key: &str) -> Option<PathBuf> {
+    let (root, _errors) = DeTable::parse_recoverable(text);
+    let DeValue::Table(table) = root.get_ref().get(table)?.get_ref() else {
+        return None;
     };
-    match socket {
-        Some(DeValue::String(path)) if path.starts_with('/') => PathBuf::from(&**path),
-        _ => admin::settings::AdminSettings::default().socket,
+    match table.get(key)?.get_ref() {
+        DeValue::String(path) if path.starts_with('/') => Some(PathBuf::from(&**path)),
+        _ => None,
     }
 }
 
@@ -49,5 +60,16 @@ mod tests {
         ] {
             assert_eq!(admin_socket(text), PathBuf::from(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn the_access_log_is_a_file_or_not() {
+        let file = |text| access_log_file(text).map(|path| path.display().to_string());
+        assert_eq!(
+            file("[access_log]\npath = \"/var/log/p.log\""),
+            Some("/var/log/p.log".to_owned())
+        );
+        assert_eq!(file("[access_log]\npath = \"journal\""), None);
+        assert_eq!(file(""), None);
     }
 }

@@ -25,6 +25,20 @@ pub(crate) struct Arguments {
         default_value = "/etc/proscenium/proscenium.toml"
     )]
     pub(crate) config: PathBuf,
+    /// Print the result as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub(crate) watch: Option<u64>,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -54,7 +68,7 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Config(ConfigVerb),
     /// Reload the configuration, certificates and CRLs of the running proxy, and wait for the result
-    Reload(Socket),
+    Reload(Reload),
     /// Reopen the log files of the running proxy, after log rotation has renamed them
     ///
     /// The proxy reloads nothing else. SIGUSR1 has the same effect.
@@ -66,7 +80,18 @@ pub(crate) enum Verb {
     #[command(name = "log-level")]
     LogLevel(LogLevel),
     /// Show the state of the running proxy: generation, alarms, listeners, pools, CRLs
-    Status(Status),
+    Status(Socket),
+    /// Show requests in flight and in queues, and the slowest requests of the last hours
+    Requests(Socket),
+    /// List certificates of the proxy and of agents that expire within 60 days
+    Certificates(Socket),
+    /// Show the requests of one agent as a timeline, run by run, from the access log
+    Trace(Trace),
+    /// Show pools, members, queues, rates and refusals of the running proxy, live; q ends it
+    Top(Socket),
+    /// Write a file for a support request: status, metrics, lists and the active configuration, without keys
+    #[command(name = "support-bundle")]
+    SupportBundle(SupportBundle),
     /// Show the active CRLs, fetch CRLs from the CA, or accept a refused CRL
     #[command(subcommand)]
     Crl(CrlVerb),
@@ -93,7 +118,7 @@ pub(crate) enum Verb {
     /// Remove a block
     Unblock(Unblock),
     /// List the blocks, with their times and reasons
-    Blocks(Blocks),
+    Blocks(Socket),
     /// Show an agent's certificate, verdict and recent requests; without an argument, list agents
     Who(Who),
     /// List recently refused clients, with time, address, name and reason
@@ -102,19 +127,21 @@ pub(crate) enum Verb {
     /// of the refused certificate; no trusted CA vouches for it.
     Refusals(Refusals),
     /// Show the version
-    Version(Version),
+    Version,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
     /// Print the configuration in effect as TOML
     Show(ConfigShow),
+    /// Show whether the files differ from what the running proxy uses; exit code 1 if they do
+    Diff(Socket),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrlVerb {
     /// Show the active CRLs, the refused CRLs, and the state of fetching
-    Show(Status),
+    Show(Socket),
     /// Fetch the CRLs from the CA now, and wait for the result
     Fetch(Socket),
     /// Activate a CRL that the proxy refused because it drops revocations
@@ -154,9 +181,6 @@ pub(crate) struct Check {
     /// Treat warnings as errors (exit code 78)
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Print the result, problems and facts as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) agent: Agent,
 }
@@ -205,6 +229,11 @@ pub(crate) struct Explain {
     /// ssldir of the Puppet agent; overrides the configuration file
     #[arg(long, value_name = "DIR")]
     pub(crate) ssldir: Option<PathBuf>,
+    /// Ask the running proxy, with the health and the queues of its members now
+    #[arg(long, conflicts_with_all = ["cert", "ssldir"])]
+    pub(crate) live: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 /// Tests in addition to those that follow from the configuration.
@@ -234,9 +263,6 @@ pub(crate) struct Doctor {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) tls_port: Vec<u16>,
-    /// Print the findings and the passed tests as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) agent: Agent,
     #[command(flatten)]
@@ -260,19 +286,38 @@ pub(crate) struct Socket {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct LogLevel {
-    /// error, warn, info, debug, trace, or levels by component (`info,proxy=debug`); without it, show the active level
-    #[arg(value_name = "LEVEL")]
-    pub(crate) level: Option<String>,
+pub(crate) struct Reload {
+    /// Show what a reload would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Status {
-    /// Print the complete response as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+pub(crate) struct Trace {
+    /// Certname of the agent
+    #[arg(value_name = "CERTNAME")]
+    pub(crate) certname: String,
+    /// Access log in JSON; default: the access log of the configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SupportBundle {
+    /// File to write, a tar archive compressed with gzip; it must not exist
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogLevel {
+    /// error, warn, info, debug, trace, or levels by component (`info,proxy=debug`); without it, show the active level
+    #[arg(value_name = "LEVEL")]
+    pub(crate) level: Option<String>,
     #[command(flatten)]
     pub(crate) socket: Socket,
 }
@@ -323,15 +368,6 @@ pub(crate) struct Unblock {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Blocks {
-    /// Print the list as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) socket: Socket,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Who {
     /// Certname of an agent that has connected since the start, or a certificate file (PEM)
     #[arg(value_name = "CERTNAME|FILE", conflicts_with_all = ["serial", "issuer"])]
@@ -342,18 +378,8 @@ pub(crate) struct Who {
     /// Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)
     #[arg(long, value_name = "DN", requires = "serial")]
     pub(crate) issuer: Option<String>,
-    /// Print the response as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Version {
-    /// Print the version as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -361,9 +387,6 @@ pub(crate) struct Refusals {
     /// Show only clients refused within this time, for example 30m, 12h or 7d
     #[arg(long, value_name = "DURATION", value_parser = length)]
     pub(crate) since: Option<Duration>,
-    /// Print the response as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
 }

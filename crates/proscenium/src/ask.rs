@@ -6,44 +6,90 @@ use admin::{AdminClient, AdminClientError, ReloadResult};
 use anyhow::Context;
 
 use crate::{
-    arguments::{Arguments, LogLevel, Socket, Status},
+    arguments::{Arguments, LogLevel, Reload, Socket},
+    exit_codes::{CONFIGURATION, FAILED},
     failure::Failure,
     output,
+    progress::with_progress,
     status::table,
 };
 
 /// Reloads the configuration, waits for the result, and sets the exit code.
-pub(crate) fn reload(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
-    let client = client(arguments, socket)?;
-    let outcome = wait(client.reload())?;
+pub(crate) fn reload(arguments: &Arguments, reload: &Reload) -> Result<(), Failure> {
+    let client = client(arguments, &reload.socket)?;
+    let outcome = with_progress(
+        "reading the configuration, certificates and CRLs",
+        || match reload.dry_run {
+            true => wait(client.dry_run()),
+            false => wait(client.reload()),
+        },
+    )?;
+    if arguments.json {
+        output::answer(arguments.json, &outcome, |_| String::new())?;
+        return match outcome.result {
+            ReloadResult::Applied | ReloadResult::Unchanged => Ok(()),
+            ReloadResult::Refused => Err(Failure::Found(CONFIGURATION)),
+            ReloadResult::Stopping => Err(Failure::Found(FAILED)),
+        };
+    }
     let report = outcome.report.trim_end();
     let generation = outcome.generation;
-    match outcome.result {
-        ReloadResult::Applied => said(
+    match (outcome.result, reload.dry_run) {
+        (ReloadResult::Applied, false) => said(
             report,
             &format!("applied: generation {generation} is active"),
         ),
-        ReloadResult::Unchanged => said(
+        (ReloadResult::Applied, true) => {
+            said(report, "a reload would apply this; nothing was changed")
+        }
+        (ReloadResult::Unchanged, _) => said(
             report,
             &format!("unchanged: generation {generation} stays active"),
         ),
-        ReloadResult::Refused => Err(Failure::Configuration(format!(
+        (ReloadResult::Refused, _) => Err(Failure::Configuration(format!(
             "{report}\nrefused: generation {generation} stays active"
         ))),
-        ReloadResult::Stopping => Err(Failure::because(
+        (ReloadResult::Stopping, _) => Err(Failure::because(
             "the proxy is stopping and does not reload",
         )),
+    }
+}
+
+/// Shows whether the files differ from what runs.
+pub(crate) fn config_diff(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    let configuration = wait(client.configuration())?;
+    let result = configuration.reload.result;
+    output::answer(arguments.json, &configuration, |configuration| {
+        let generation = configuration.generation;
+        match result {
+            ReloadResult::Unchanged => {
+                format!("the files are those of generation {generation}, which is active")
+            }
+            _ => format!(
+                "{}\nthe files differ from generation {generation}, which is active since {}",
+                configuration.reload.report.trim_end(),
+                configuration.loaded_at
+            ),
+        }
+    })?;
+    match result {
+        ReloadResult::Unchanged => Ok(()),
+        _ => Err(Failure::Found(FAILED)),
     }
 }
 
 /// Makes the proxy reopen its log files, and prints their names.
 pub(crate) fn reopen_logs(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
-    let outcome = wait(client.reopen_logs())?;
-    match outcome.reopened.is_empty() {
-        true => output::print("no log file to reopen: the proxy does not log to files"),
-        false => output::print(&format!("reopened: {}", outcome.reopened.join(", "))),
-    }
+    output::answer(
+        arguments.json,
+        &wait(client.reopen_logs())?,
+        |outcome| match outcome.reopened.is_empty() {
+            true => "no log file to reopen: the proxy does not log to files".to_owned(),
+            false => format!("reopened: {}", outcome.reopened.join(", ")),
+        },
+    )
 }
 
 /// Prints the log level, or changes it and prints both.
@@ -53,22 +99,16 @@ pub(crate) fn log_level(arguments: &Arguments, wanted: &LogLevel) -> Result<(), 
         None => wait(client.log_level())?,
         Some(level) => wait(client.set_log_level(level))?,
     };
-    match status.previous {
-        None => output::print(&status.level),
-        Some(previous) => output::print(&format!("{} (was {previous})", status.level)),
-    }
+    output::answer(arguments.json, &status, |status| match &status.previous {
+        None => status.level.clone(),
+        Some(previous) => format!("{} (was {previous})", status.level),
+    })
 }
 
 /// Prints the status of the running proxy.
-pub(crate) fn status(arguments: &Arguments, options: &Status) -> Result<(), Failure> {
-    let client = client(arguments, &options.socket)?;
-    let status = wait(client.status())?;
-    if options.json {
-        let text = serde_json::to_string_pretty(&status).context("a status is JSON")?;
-        output::print(&text)
-    } else {
-        output::print(table(&status).trim_end())
-    }
+pub(crate) fn status(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    output::answer(arguments.json, &wait(client.status())?, table)
 }
 
 fn said(report: &str, last: &str) -> Result<(), Failure> {

@@ -3,10 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use admin::{BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Timestamp};
-use anyhow::Context;
 
 use crate::{
-    arguments::{Arguments, Block, Blocks, Unblock, Whom},
+    arguments::{Arguments, Block, Socket, Unblock, Whom},
     ask::{client, wait},
     failure::Failure,
     output,
@@ -21,6 +20,9 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
     };
     let client = client(arguments, &block.socket)?;
     let outcome = wait(client.block(&request))?;
+    if arguments.json {
+        return output::answer(arguments.json, &outcome, |_| String::new());
+    }
     print_outcome("blocked", &outcome)?;
     match &block.whom.certname {
         Some(name) => output::print(&effect(name, &outcome)),
@@ -56,23 +58,23 @@ fn effect(name: &str, outcome: &BlockOutcome) -> String {
 pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Failure> {
     let client = client(arguments, &unblock.socket)?;
     let outcome = wait(client.unblock(&blocked(&unblock.whom)))?;
+    if arguments.json {
+        return output::answer(arguments.json, &outcome, |_| String::new());
+    }
     print_outcome("unblocked", &outcome)
 }
 
 /// Lists the blocks.
-pub(crate) fn blocks(arguments: &Arguments, blocks: &Blocks) -> Result<(), Failure> {
-    let client = client(arguments, &blocks.socket)?;
-    let blocks_now = wait(client.blocks())?;
-    if blocks.json {
-        let text = serde_json::to_string_pretty(&blocks_now).context("a list of blocks is JSON")?;
-        return output::print(&text);
-    }
-    if blocks_now.is_empty() {
-        return output::print("no blocks");
-    }
-    blocks_now
-        .iter()
-        .try_for_each(|block| output::print(&line(block)))
+pub(crate) fn blocks(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    output::answer(
+        arguments.json,
+        &wait(client.blocks())?,
+        |blocks| match blocks.is_empty() {
+            true => "no blocks".to_owned(),
+            false => blocks.iter().map(line).collect::<Vec<_>>().join("\n"),
+        },
+    )
 }
 
 fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {

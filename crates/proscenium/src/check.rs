@@ -21,7 +21,7 @@ pub(crate) fn check(arguments: &Arguments, check: &Check) -> Result<(), Failure>
     }
     let checked = server::check(&options(arguments, &check.agent), check.files_only);
     let result = Answer::of(&checked, check.strict);
-    if check.json {
+    if arguments.json {
         let json = Json::new(&checked, result);
         output::print(&serde_json::to_string_pretty(&json).context("an answer is JSON")?)?;
     } else {

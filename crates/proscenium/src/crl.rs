@@ -1,13 +1,14 @@
 //! The command `crl`: the active CRLs, their sources, and the CRLs that were refused.
 
 use admin::{CrlAcceptRequest, CrlFetchResult};
-use anyhow::Context;
 
 use crate::{
-    arguments::{AcceptCrl, Arguments, CrlVerb, Socket, Status},
+    arguments::{AcceptCrl, Arguments, CrlVerb, Socket},
     ask::{client, wait},
+    exit_codes::FAILED,
     failure::Failure,
     output,
+    progress::with_progress,
     status::crl_table,
 };
 
@@ -20,26 +21,31 @@ pub(crate) fn crl(arguments: &Arguments, verb: &CrlVerb) -> Result<(), Failure> 
     }
 }
 
-fn show(arguments: &Arguments, status: &Status) -> Result<(), Failure> {
-    let client = client(arguments, &status.socket)?;
-    let trust = wait(client.status())?.trust;
-    if status.json {
-        let text = serde_json::to_string_pretty(&trust).context("a status is JSON")?;
-        return output::print(&text);
-    }
-    output::print(crl_table(&trust).trim_end())
+fn show(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    output::answer(arguments.json, &wait(client.status())?.trust, crl_table)
 }
 
 /// Fetches the CRLs, waits for the result, and sets the exit code.
 fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
-    let outcome = wait(client.fetch_crls())?;
-    match outcome.result {
-        CrlFetchResult::Applied => output::print(&outcome.report),
-        CrlFetchResult::Unchanged => output::print("unchanged: the CA has no newer CRL"),
-        CrlFetchResult::Refused | CrlFetchResult::Failed | CrlFetchResult::Off => {
-            Err(Failure::because(outcome.report))
-        }
+    let outcome = with_progress("fetching the CRLs from the CA", || {
+        wait(client.fetch_crls())
+    })?;
+    let failed = match outcome.result {
+        CrlFetchResult::Applied | CrlFetchResult::Unchanged => false,
+        CrlFetchResult::Refused | CrlFetchResult::Failed | CrlFetchResult::Off => true,
+    };
+    if failed && !arguments.json {
+        return Err(Failure::because(outcome.report));
+    }
+    output::answer(arguments.json, &outcome, |outcome| match outcome.result {
+        CrlFetchResult::Unchanged => "unchanged: the CA has no newer CRL".to_owned(),
+        _ => outcome.report.clone(),
+    })?;
+    match failed {
+        true => Err(Failure::Found(FAILED)),
+        false => Ok(()),
     }
 }
 
@@ -50,6 +56,9 @@ fn accept_refused(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failu
         why: accept.why.clone(),
     };
     let outcome = wait(client.accept_crl(&request))?;
+    if arguments.json {
+        return output::answer(arguments.json, &outcome, |_| String::new());
+    }
     for list in &outcome.accepted {
         output::print(&format!(
             "accepted: {}: number {} with {} entries is active",

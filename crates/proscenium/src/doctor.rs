@@ -11,6 +11,7 @@ use crate::{
     exit_codes::{CONFIGURATION, FAILURES, WARNINGS},
     failure::Failure,
     output,
+    progress::with_progress,
     verbs::options,
 };
 
@@ -29,10 +30,12 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
-    let report = runtime.block_on(examine(&examination));
+    let report = with_progress("testing the files, the CA and every member", || {
+        runtime.block_on(examine(&examination))
+    });
     // Do not wait for name lookups that are still running.
     runtime.shutdown_background();
-    if doctor.json {
+    if arguments.json {
         output::print(&serde_json::to_string_pretty(&report).context("findings are JSON")?)?;
     } else {
         output::print(&text(&report))?;

@@ -10,6 +10,7 @@ mod arguments;
 mod ask;
 mod block;
 mod check;
+mod columns;
 mod crl;
 mod doctor;
 mod exit_codes;
@@ -17,10 +18,16 @@ mod failure;
 mod log;
 mod member_state;
 mod output;
+mod progress;
 mod refusals;
+mod requests;
 mod status;
+mod support_bundle;
+mod top;
+mod trace;
 mod verbs;
 mod version;
+mod watch;
 mod who;
 
 use std::process::ExitCode;
@@ -34,7 +41,7 @@ use crate::{
 /// Executes the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    match Arguments::read().and_then(|arguments| perform(&arguments)) {
+    match Arguments::read().and_then(|arguments| watch::repeat(&arguments, perform)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -51,11 +58,17 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Run(run) => verbs::run(arguments, run),
         Verb::Check(wanted) => check::check(arguments, wanted),
         Verb::Explain(explain) => verbs::explain(arguments, explain),
+        Verb::Config(ConfigVerb::Diff(socket)) => ask::config_diff(arguments, socket),
         Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
-        Verb::Reload(socket) => ask::reload(arguments, socket),
+        Verb::Reload(reload) => ask::reload(arguments, reload),
         Verb::ReopenLogs(socket) => ask::reopen_logs(arguments, socket),
         Verb::LogLevel(level) => ask::log_level(arguments, level),
-        Verb::Status(status) => ask::status(arguments, status),
+        Verb::Status(socket) => ask::status(arguments, socket),
+        Verb::Requests(socket) => requests::requests(arguments, socket),
+        Verb::Certificates(socket) => requests::certificates(arguments, socket),
+        Verb::Trace(wanted) => trace::trace(arguments, wanted),
+        Verb::Top(socket) => top::top(arguments, socket),
+        Verb::SupportBundle(wanted) => support_bundle::write(arguments, wanted),
         Verb::Crl(verb) => crl::crl(arguments, verb),
         Verb::Ready(members) => member_state::ready(arguments, members),
         Verb::Drain(wanted) => {
@@ -66,10 +79,10 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         }
         Verb::Block(whom) => block::block(arguments, whom),
         Verb::Unblock(whom) => block::unblock(arguments, whom),
-        Verb::Blocks(blocks) => block::blocks(arguments, blocks),
+        Verb::Blocks(socket) => block::blocks(arguments, socket),
         Verb::Doctor(wanted) => doctor::doctor(arguments, wanted),
         Verb::Who(whom) => who::who(arguments, whom),
         Verb::Refusals(wanted) => refusals::refusals(arguments, wanted),
-        Verb::Version(wanted) => version::version(wanted),
+        Verb::Version => version::version(arguments),
     }
 }

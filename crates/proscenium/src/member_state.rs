@@ -16,6 +16,7 @@ use crate::{
     exit_codes::STILL_RUNNING,
     failure::Failure,
     output,
+    progress::with_progress,
     status::{in_flight, write_guards},
 };
 
@@ -26,7 +27,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) fn ready(arguments: &Arguments, members: &Members) -> Result<(), Failure> {
     let client = client(arguments, &members.socket)?;
     let change = MemberStateChange::to(AdministrativeState::Ready);
-    set(&client, members, change).map(drop)
+    set(arguments, &client, members, change).map(drop)
 }
 
 /// Takes members out of service, and waits until they are idle if `--wait` is set.
@@ -42,14 +43,17 @@ pub(crate) fn withdraw(
         until: wanted.until.as_deref().map(until).transpose()?,
         force: wanted.force,
     };
-    let members = set(&client, &wanted.members, change)?;
+    let members = set(arguments, &client, &wanted.members, change)?;
     match wanted.wait {
-        true => wait_until_idle(&client, members, wanted.timeout),
+        true => with_progress("waiting for the requests of the members", || {
+            wait_until_idle(&client, members, wanted.timeout, arguments.json)
+        }),
         false => Ok(()),
     }
 }
 
 fn set(
+    arguments: &Arguments,
     client: &AdminClient,
     members: &Members,
     change: MemberStateChange,
@@ -62,6 +66,10 @@ fn set(
     };
     let request = MemberStateRequest::new(members, change);
     let outcome = wait(client.set_member_states(&request))?;
+    if arguments.json {
+        output::answer(arguments.json, &outcome, |_| String::new())?;
+        return Ok(outcome.members);
+    }
     outcome.members.iter().try_for_each(print_state)?;
     // A member that is ready may still get no requests because of its agent check or an ejection, so these are shown.
     for PoolMemberStatus { member, .. } in &outcome.members {
@@ -81,13 +89,13 @@ fn set(
     Ok(outcome.members)
 }
 
-fn print_state(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> Result<(), Failure> {
-    output::print(&format!(
-        "{} in {pool}: {}, {}",
-        member.address,
-        member.administrative_state,
-        in_flight(member)
-    ))
+fn print_state(member: &PoolMemberStatus) -> Result<(), Failure> {
+    output::print(&state_line(member))
+}
+
+fn state_line(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> String {
+    let (address, state) = (&member.address, member.administrative_state);
+    format!("{address} in {pool}: {state}, {}", in_flight(member))
 }
 
 /// Waits until no request is left, and prints each change of the number of requests.
@@ -95,12 +103,21 @@ fn wait_until_idle(
     client: &AdminClient,
     mut members: Vec<PoolMemberStatus>,
     timeout: Duration,
+    json: bool,
 ) -> Result<(), Failure> {
+    // With JSON, standard output has the result alone.
+    let print = |text: &str| match json {
+        true => {
+            output::print_error(text);
+            Ok(())
+        }
+        false => output::print(text),
+    };
     let end = Instant::now() + timeout;
     loop {
         members.retain(|member| member.member.in_flight > 0);
         if members.is_empty() {
-            return output::print("no request is left");
+            return print("no request is left");
         }
         if Instant::now() >= end {
             return Err(still_running(&members, timeout));
@@ -115,7 +132,7 @@ fn wait_until_idle(
                 )));
             }
             if member.member.in_flight != before.in_flight {
-                print_state(member)?;
+                print(&state_line(member))?;
             }
         }
     }

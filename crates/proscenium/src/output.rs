@@ -7,6 +7,8 @@ use std::{
 
 use anyhow::Context;
 
+use serde::Serialize;
+
 use crate::{failure::Failure, log};
 
 /// Prints a result and a newline. A closed pipe (`| head`) is not an error.
@@ -14,6 +16,18 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written.context("cannot write to standard output")?),
+    }
+}
+
+/// Prints a result: as JSON (`--json`) or as text.
+pub(crate) fn answer<T: Serialize>(
+    json: bool,
+    answer: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    match json {
+        true => print(&serde_json::to_string_pretty(answer).context("a result is JSON")?),
+        false => print(text(answer).trim_end()),
     }
 }
 

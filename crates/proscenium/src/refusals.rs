@@ -8,7 +8,7 @@ use crate::{
     arguments::{Arguments, Refusals},
     ask::{client, wait},
     failure::Failure,
-    who::said,
+    output,
 };
 
 /// Lists refused clients, the most recent refusal first.
@@ -20,7 +20,7 @@ pub(crate) fn refusals(arguments: &Arguments, wanted: &Refusals) -> Result<(), F
             .refusals
             .retain(|refusal| is_within(refusal, length, SystemTime::now()));
     }
-    said(wanted.json, &answer, |answer| text(answer, wanted.since))
+    output::answer(arguments.json, &answer, |answer| text(answer, wanted.since))
 }
 
 /// Whether the most recent refusal happened within the last `length`. Times in responses have whole seconds.

@@ -399,7 +399,7 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use admin::{
         AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus, LastReload,
         MaterialsWatch, PoolStatus, ProbeStatus, ProcessPhase, RefusedMaterials, ReloadOutcome,
@@ -481,7 +481,7 @@ materials, watch = notify
         }
     }
 
-    fn status() -> Status {
+    pub(crate) fn status() -> Status {
         let member =
             |address: &str, health, administrative_state, in_flight, weight| MemberStatus {
                 address: address.to_owned(),

@@ -1,9 +1,11 @@
 //! The commands that read the configuration themselves: `run`, `explain`, `config show`.
 
+use admin::{LiveExplainRequest, NamedValue};
 use server::{ExplainAs, ExplainRequest, Options, StartError};
 
 use crate::{
     arguments::{Agent, Arguments, ConfigShow, Explain, Run},
+    ask::{client, wait},
     exit_codes::REFUSED,
     failure::Failure,
     log, output,
@@ -29,6 +31,9 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
 
 /// Shows how the proxy would handle a request, with the functions that handle real requests.
 pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
+    if explain.live {
+        return explain_live(arguments, explain);
+    }
     let explainer = server::prepare_for_explain(&Options {
         config: arguments.config.clone(),
         ssldir: explain.ssldir.clone(),
@@ -54,8 +59,36 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
             sni: explain.sni.clone(),
         })
         .map_err(|error| Failure::Usage(format!("error: {error}")))?;
-    output::print(explanation.text.trim_end())?;
-    match explanation.is_refused {
+    print_explanation(arguments, &explanation.text, explanation.is_refused)
+}
+
+/// Shows how the running proxy would handle a request now.
+fn explain_live(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
+    let pairs = |values: &[(String, String)]| {
+        let values = values.iter().cloned();
+        values
+            .map(|(name, value)| NamedValue { name, value })
+            .collect()
+    };
+    let client = client(arguments, &explain.socket)?;
+    let explanation = wait(client.explain(&LiveExplainRequest {
+        method: explain.method.clone(),
+        url: explain.url.clone(),
+        headers: pairs(&explain.header),
+        certname: explain.certname.clone(),
+        issuer: explain.issuer.clone(),
+        extensions: pairs(&explain.extension),
+        source: explain.source.map(|source| source.to_string()),
+        sni: explain.sni.clone(),
+    }))?;
+    print_explanation(arguments, &explanation.text, explanation.is_refused)
+}
+
+fn print_explanation(arguments: &Arguments, text: &str, is_refused: bool) -> Result<(), Failure> {
+    let steps: Vec<_> = text.trim_end().lines().collect();
+    let answer = serde_json::json!({ "steps": steps, "is_refused": is_refused });
+    output::answer(arguments.json, &answer, |_| text.to_owned())?;
+    match is_refused {
         true => Err(Failure::Found(REFUSED)),
         false => Ok(()),
     }
@@ -64,7 +97,8 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
 /// Prints the configuration in effect.
 pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {
     let text = server::effective(&options(arguments, &show.agent), show.defaults)?;
-    output::print(text.trim_end())
+    let answer = serde_json::json!({ "toml": text });
+    output::answer(arguments.json, &answer, |_| text.clone())
 }
 
 pub(crate) fn options(arguments: &Arguments, agent: &Agent) -> Options {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::json;
 use server::BuildStatus;
 
-use crate::{arguments::Version, failure::Failure, output};
+use crate::{arguments::Arguments, failure::Failure, output};
 
 pub(crate) const BUILD: BuildStatus = BuildStatus {
     version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
@@ -29,8 +29,8 @@ pub(crate) const LINES: &str = concat!(
     env!("PROSCENIUM_PROFILE"),
 );
 
-pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
-    if !wanted.json {
+pub(crate) fn version(arguments: &Arguments) -> Result<(), Failure> {
+    if !arguments.json {
         return output::print(&format!("proscenium {LINES}"));
     }
     let BuildStatus {

@@ -18,21 +18,10 @@ pub(crate) fn who(arguments: &Arguments, who: &Who) -> Result<(), Failure> {
     let client = client(arguments, &who.socket)?;
     let Some(request) = request(who)? else {
         let answer = wait(client.agents())?;
-        return said(who.json, &answer, agents);
+        return output::answer(arguments.json, &answer, agents);
     };
     let answer = wait(client.who(&request))?;
-    said(who.json, &answer, one)
-}
-
-pub(crate) fn said<T: serde::Serialize>(
-    json: bool,
-    answer: &T,
-    text: impl FnOnce(&T) -> String,
-) -> Result<(), Failure> {
-    match json {
-        true => output::print(&serde_json::to_string_pretty(answer).context("an answer is JSON")?),
-        false => output::print(text(answer).trim_end()),
-    }
+    output::answer(arguments.json, &answer, one)
 }
 
 /// The request for one agent or certificate; `None` requests all agents.

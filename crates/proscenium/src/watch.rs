@@ -1,0 +1,68 @@
+//! `--watch`: repeats a command that only shows something.
+
+use std::{
+    io::{self, IsTerminal},
+    thread::sleep,
+    time::Duration,
+};
+
+use crate::{
+    arguments::{Arguments, ConfigVerb, CrlVerb, Verb},
+    failure::Failure,
+    output,
+};
+
+/// Moves the cursor to the top left corner and erases the screen.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Performs the command once, or with `--watch` until the process is interrupted.
+pub(crate) fn repeat(
+    arguments: &Arguments,
+    perform: impl Fn(&Arguments) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if arguments.json && matches!(arguments.verb, Verb::Run(_) | Verb::Top(_)) {
+        return Err(Failure::Usage(
+            "error: this command prints no result, so it has no --json".to_owned(),
+        ));
+    }
+    let Some(seconds) = arguments.watch else {
+        return perform(arguments);
+    };
+    if !only_shows(&arguments.verb) {
+        return Err(Failure::Usage(
+            "error: --watch repeats commands that only show something: status, requests, certificates, blocks, who, \
+             refusals, trace, crl show, config diff, explain --live"
+                .to_owned(),
+        ));
+    }
+    loop {
+        if io::stdout().is_terminal() {
+            output::print(CLEAR)?;
+        }
+        match perform(arguments) {
+            Ok(()) | Err(Failure::Found(_)) => {}
+            // A proxy that restarts answers again later.
+            Err(failure @ Failure::Failed(_)) => {
+                failure.report();
+            }
+            Err(failure) => return Err(failure),
+        }
+        sleep(Duration::from_secs(seconds));
+    }
+}
+
+fn only_shows(verb: &Verb) -> bool {
+    match verb {
+        Verb::Status(_)
+        | Verb::Requests(_)
+        | Verb::Certificates(_)
+        | Verb::Blocks(_)
+        | Verb::Who(_)
+        | Verb::Refusals(_)
+        | Verb::Trace(_)
+        | Verb::Crl(CrlVerb::Show(_))
+        | Verb::Config(ConfigVerb::Diff(_)) => true,
+        Verb::Explain(explain) => explain.live,
+        _ => false,
+    }
+}

@@ -1,0 +1,185 @@
+//! The commands of an operator: JSON, repetition, dry runs, traces and the support bundle.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+use testkit::{CommandOutcome, wait_until};
+
+use crate::support::{BINARY, Estate, LIMIT, paths::CATALOG};
+
+fn json(outcome: &CommandOutcome) -> Value {
+    serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
+}
+
+#[test]
+fn every_command_prints_json() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    estate.client(&agent).get(CATALOG);
+    let member = estate.compilers[0].address();
+    for (words, field) in [
+        (&["status"][..], "/phase"),
+        (&["requests"], "/slowest"),
+        (&["certificates"], "/agents"),
+        (&["who"], "/seen"),
+        (&["who", "web01"], "/about"),
+        (&["refusals"], "/refusals"),
+        (&["block", "web02", "--why", "lost"], "/block/why"),
+        (&["blocks"], "/0/why"),
+        (&["unblock", "web02"], "/block/why"),
+        (
+            &["drain", "compilers", &member, "--wait"],
+            "/members/0/pool",
+        ),
+        (&["ready", "compilers", &member], "/members/0/pool"),
+        (&["reload", "--dry-run"], "/result"),
+        (&["reload"], "/result"),
+        (&["reopen-logs"], "/reopened"),
+        (&["log-level"], "/level"),
+        (&["log-level", "debug"], "/previous"),
+        (&["crl", "show"], "/crls"),
+        (&["config", "show"], "/toml"),
+        (&["config", "diff"], "/reload/result"),
+        (&["explain", "--certname", "web01", CATALOG], "/steps"),
+        (
+            &["explain", "--live", "--certname", "web01", CATALOG],
+            "/steps",
+        ),
+        (&["check", "--files-only"], "/result"),
+        (&["version"], "/version"),
+    ] {
+        let outcome = estate.proxy.command(&[words, &["--json"]].concat(), &[]);
+        assert_eq!(outcome.code, Some(0), "{words:?} {outcome:?}");
+        assert!(
+            json(&outcome).pointer(field).is_some(),
+            "{words:?} {outcome:?}"
+        );
+    }
+    let failed = estate.proxy.command(&["crl", "fetch", "--json"], &[]);
+    assert_eq!(
+        (failed.code, &json(&failed)["result"]),
+        (Some(1), &Value::from("off"))
+    );
+    let run = estate.proxy.command(&["run", "--json"], &[]);
+    assert_eq!(run.code, Some(64), "{run:?}");
+}
+
+#[test]
+fn watch_repeats_a_command_that_shows_and_refuses_others() {
+    let estate = Estate::start();
+    let refused = Command::new(BINARY)
+        .args(["log-level", "--watch=1"])
+        .arg("--socket")
+        .arg(estate.proxy.admin_socket())
+        .output()
+        .expect("runs");
+    assert_eq!(refused.status.code(), Some(64), "a log level is not a view");
+    let mut child = Command::new(BINARY)
+        .args(["blocks", "--watch=1"])
+        .arg("--socket")
+        .arg(estate.proxy.admin_socket())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    for _ in 0..2 {
+        let line = lines.next().expect("a line").expect("text");
+        assert_eq!(line, "no blocks");
+    }
+    child.kill().expect("runs until it is ended");
+    child.wait().expect("ends");
+}
+
+#[test]
+fn config_diff_and_a_dry_run_show_an_edited_file_before_it_is_active() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let diff = || proxy.command(&["config", "diff"], &[]);
+    let same = diff();
+    assert_eq!(same.code, Some(0), "{same:?}");
+    assert!(same.stdout.contains("which is active"), "{same:?}");
+    let text = proxy.config_text();
+    proxy.write_config(&format!("drain_grace = \"7m\"\n{text}"));
+    let differs = diff();
+    assert_eq!(differs.code, Some(1), "{differs:?}");
+    assert!(differs.stdout.contains("drain_grace"), "{differs:?}");
+    let dry_run = proxy.command(&["reload", "--dry-run"], &[]);
+    assert_eq!(dry_run.code, Some(0), "{dry_run:?}");
+    assert!(
+        dry_run.stdout.ends_with("nothing was changed\n"),
+        "{dry_run:?}"
+    );
+    assert_eq!(proxy.generation(), 1);
+    proxy.write_config(&format!("nonsense = 1\n{text}"));
+    let refused = proxy.command(&["reload", "--dry-run"], &[]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    proxy.write_config(&text);
+}
+
+#[test]
+fn trace_shows_the_requests_of_one_agent() {
+    let estate = Estate::start();
+    for name in ["web01", "web02"] {
+        let agent = estate.ca.agent(name);
+        assert_eq!(
+            estate
+                .client(&agent)
+                .get(&CATALOG.replace("web01", name))
+                .status,
+            200
+        );
+    }
+    estate.proxy.wait_for_records(2);
+    let trace = || estate.proxy.command(&["trace", "web01"], &[]);
+    let shown = wait_until(LIMIT, || {
+        let shown = trace();
+        shown
+            .stdout
+            .contains("GET /puppet/v3/catalog/web01")
+            .then_some(shown)
+    });
+    let shown = shown.unwrap_or_else(|| panic!("{:?}", trace()));
+    assert!(shown.stdout.contains(": 1 requests in "), "{shown:?}");
+    assert!(!shown.stdout.contains("web02"), "{shown:?}");
+    let none = estate.proxy.command(&["trace", "web09"], &[]);
+    assert!(none.stdout.contains("no request of web09"), "{none:?}");
+}
+
+#[test]
+fn a_support_bundle_has_the_status_and_no_key() {
+    let estate = Estate::start();
+    let file = estate.proxy.directory().join("bundle.tar.gz");
+    let path = file.display().to_string();
+    let written = estate.proxy.command(&["support-bundle", &path], &[]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let listed = Command::new("tar")
+        .args(["-xzOf", &path])
+        .output()
+        .expect("tar runs");
+    let content = String::from_utf8_lossy(&listed.stdout);
+    for expected in [
+        "\"phase\": \"serving\"",
+        "proscenium_build_info",
+        "[listeners.agents]",
+    ] {
+        assert!(content.contains(expected), "{expected}");
+    }
+    assert!(!content.contains("PRIVATE KEY"));
+    let again = estate.proxy.command(&["support-bundle", &path], &[]);
+    assert_eq!(
+        again.code,
+        Some(1),
+        "an existing file is not overwritten: {again:?}"
+    );
+}
+
+#[test]
+fn top_needs_a_terminal() {
+    let estate = Estate::start();
+    let top = estate.proxy.command(&["top"], &[]);
+    assert_eq!(top.code, Some(64), "{top:?}");
+    assert!(top.stderr.contains("status --watch"), "{top:?}");
+}
