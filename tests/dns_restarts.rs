@@ -1,4 +1,4 @@
-//! What a reload and a restart do with members that DNS names.
+//! How a reload and a restart treat members that the proxy finds in DNS.
 
 use serde_json::Value;
 use testkit::{Ca, NameServer, StandIn, wait_until};

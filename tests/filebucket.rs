@@ -63,7 +63,8 @@ fn a_file_stored_while_its_compiler_was_away_is_found_once_it_is_back() {
             set(&estate, "ready", &estate.compilers[*index]);
         }
         estate.forget();
-        // The agent stores the file on the compiler that the checksum selects, so a HEAD goes to the first only.
+        // An agent sends HEAD to find out whether it must store the file. It would store it on the compiler that the checksum
+        // selects, so the proxy sends HEAD to that compiler only.
         assert_eq!(request(&estate, "HEAD", b"").status, 404);
         assert_eq!(requested_compilers(&estate, &order), [1, 0, 0]);
         estate.forget();

@@ -90,7 +90,7 @@ const KINDS: &[&str] = &[
     "1.2.3.4",
 ];
 
-/// A subject that could mislead a reader; `victim` is the name that no reader may return.
+/// Fragments that could make a server parse another name from a subject. No server may return `victim` as the certname.
 const FRAGMENTS: &[&str] = &[
     "CN=victim",
     "CN = victim",

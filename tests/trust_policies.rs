@@ -213,7 +213,7 @@ fn with_leaf_a_revoked_ca_is_accepted_and_a_revoked_agent_refused() {
         let estate = verified_with(&ca, &policies).start();
         assert_verdict(&estate, &ca.agent("web01"), accepted, "revoked");
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
-        // Without any CRL of the root nothing is missing where none is required.
+        // Without a CRL of the root, the proxy reports a missing CRL only if the policy requires that CRL.
         drop(estate);
         let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
         assert_verdict(&estate, &ca.agent("web01"), accepted, "crl-missing");

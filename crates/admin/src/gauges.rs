@@ -118,7 +118,7 @@ fn members(status: &Status, gauges: &mut Gauges) {
             (labels, f64::from(u8::from(is_current)))
         })
     });
-    let help = "Whether a member is in this administrative state (1) or not (0): the stricter one of the operator's and the agent check's";
+    let help = "Whether this is the administrative state of the member (1) or not (0); the stricter of the states that the operator and the agent check set applies";
     gauges.series("member_administrative_state", help, states);
 
     let ejections = all().map(|(labels, member)| (labels, member.ejections));

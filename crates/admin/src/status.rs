@@ -347,7 +347,7 @@ pub struct AgentCheckStatus {
     pub at: Timestamp,
     /// Its last readable answer.
     pub answer: Option<String>,
-    /// Why the last answer changed nothing; none: it was readable.
+    /// Why the last answer could not be read, so that nothing changed. `None` if it could be read.
     pub failure: Option<String>,
     /// How many checks had no readable answer.
     #[serde(default)]

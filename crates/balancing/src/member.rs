@@ -160,7 +160,8 @@ impl Member {
         believed == count
     }
 
-    /// Percent of the configured weight that it has now, over all sources. 0: it gets no new requests.
+    /// The current weight as a percentage of the configured weight: the product of the percentages of all sources. At 0 the
+    /// member gets no new requests.
     pub fn weight_percent(&self) -> u32 {
         self.percent.load(Ordering::Relaxed)
     }

@@ -162,7 +162,8 @@ impl Slots {
         Occupancy(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes a slot, unless none is free or one of the closures in `heeded` applies. Returns the word before.
+    /// Takes a slot. Fails if no slot is free, or if the member is closed for one of the reasons in `heeded`. Returns the
+    /// counts from before the change.
     pub(crate) fn take(
         &self,
         holds_jruby: bool,

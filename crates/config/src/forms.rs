@@ -33,7 +33,7 @@ pub(crate) static OUTPUT: Form = Form {
     },
 };
 pub(crate) static LOG_FORMAT: Form = Form {
-    what: "\"combined\", \"json\", or directives of Apache's `LogFormat`, as \"%h %u %t %>s\"",
+    what: "\"combined\", \"json\", or directives of Apache's `LogFormat`, such as \"%h %u %t %>s\"",
     check: |text| match text {
         "combined" | "json" => Ok(()),
         text => match text.parse::<telemetry::LogFormat>() {
@@ -69,11 +69,11 @@ pub(crate) static SOCKET: Form = Form {
     },
 };
 pub(crate) static LISTEN: Form = Form {
-    what: "an IP address and a port, as \"0.0.0.0:8140\" or \"[::]:8140\", or \"unix:/path\"",
+    what: "an IP address and a port, such as \"0.0.0.0:8140\" or \"[::]:8140\", or \"unix:/path\"",
     check: listen_address,
 };
 pub(crate) static SOCKET_MODE: Form = Form {
-    what: "permissions in octal, as \"0660\"",
+    what: "permissions in octal, such as \"0660\"",
     check: |text| match text.parse::<listener::SocketMode>() {
         Ok(_) => Ok(()),
         Err(()) => Err(Fault::new(format!("\"{text}\" is not a file mode"))),
@@ -87,7 +87,7 @@ pub(crate) static GROUP: Form = Form {
     },
 };
 pub(crate) static INTERFACE: Form = Form {
-    what: "the name of a network interface, as \"eth1\"",
+    what: "the name of a network interface, such as \"eth1\"",
     // IFNAMSIZ is 16 bytes, including the terminating NUL.
     check: |text| match matches!(text.len(), 1..=15)
         && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
@@ -99,7 +99,7 @@ pub(crate) static INTERFACE: Form = Form {
     },
 };
 pub(crate) static HTTPS_ORIGIN: Form = Form {
-    what: "`https://` and a host name, with its port where that is not 443, as \"https://puppet.example.com:8140\"",
+    what: "`https://` and a host name, with its port where that is not 443, such as \"https://puppet.example.com:8140\"",
     check: https_origin,
 };
 pub(crate) static MEMBER: Form = Form {
@@ -107,7 +107,7 @@ pub(crate) static MEMBER: Form = Form {
     check: |text| Address::parse(text).map(drop),
 };
 pub(crate) static DNS_SERVER: Form = Form {
-    what: "an IP address, with its port where that is not 53, as \"192.0.2.53\" or \"127.0.0.1:5353\"",
+    what: "an IP address, with its port where that is not 53, such as \"192.0.2.53\" or \"127.0.0.1:5353\"",
     check: |text| match text.parse::<discovery::settings::DnsServer>() {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::new(format!(
@@ -154,11 +154,11 @@ pub(crate) static HOST: Form = Form {
     check: host_condition,
 };
 pub(crate) static METHOD: Form = Form {
-    what: "a method in capitals, as \"GET\"",
+    what: "a method in capitals, such as \"GET\"",
     check: method,
 };
 pub(crate) static PROTOCOL: Form = Form {
-    what: "a protocol, as \"websocket\", with its version after a slash where it has one",
+    what: "a protocol, such as \"websocket\", with its version after a slash where it has one",
     check: |text| routing::check_protocol(text).map_err(Fault::new),
 };
 pub(crate) static PATH_SEGMENTS: Form = Form {
@@ -176,7 +176,7 @@ pub(crate) static PROBE_PATH: Form = Form {
     },
 };
 pub(crate) static STATUS_RANGE: Form = Form {
-    what: "a status code or a range of them, as \"200\" or \"200-299\"",
+    what: "a status code or a range of them, such as \"200\" or \"200-299\"",
     check: |text| match text.parse::<balancing::settings::StatusRange>() {
         Ok(_) => Ok(()),
         Err(()) => Err(Fault::new(format!(
@@ -189,14 +189,14 @@ pub(crate) static REGEX: Form = Form {
     check: regular_expression,
 };
 pub(crate) static ISSUER: Form = Form {
-    what: "a distinguished name (RFC 2253), as \"CN=Puppet CA: puppet.example.com\", or \"*\"",
+    what: "a distinguished name (RFC 2253), such as \"CN=Puppet CA: puppet.example.com\", or \"*\"",
     check: |text| match text {
         "*" => Ok(()),
         text => distinguished_name(text),
     },
 };
 pub(crate) static CRL_EXPIRED: Form = Form {
-    what: "\"warn\", \"reject\", or \"grace:\" and a duration of at most 366d, as \"grace:72h\"",
+    what: "\"warn\", \"reject\", or \"grace:\" and a duration of at most 366d, such as \"grace:72h\"",
     check: |text| match crl_expired::parse(text) {
         Some(_) => Ok(()),
         None => Err(Fault {
@@ -233,7 +233,7 @@ pub(crate) static EXTENSION_NAME: Form = Form {
     },
 };
 pub(crate) static OID: Form = Form {
-    what: "an OID in dotted form, as \"1.3.6.1.4.1.34380.1.2.7\"",
+    what: "an OID in dotted form, such as \"1.3.6.1.4.1.34380.1.2.7\"",
     check: |text| match identity::is_extension_oid(text) {
         true => Ok(()),
         false => Err(Fault::new(format!(
@@ -314,7 +314,7 @@ pub(crate) static HEADER_TEXT: Form = Form {
 };
 
 pub(crate) static CA: Form = Form {
-    what: "a distinguished name (RFC 2253), as \"CN=Puppet CA: puppet.example.com\"",
+    what: "a distinguished name (RFC 2253), such as \"CN=Puppet CA: puppet.example.com\"",
     check: distinguished_name,
 };
 

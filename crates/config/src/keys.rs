@@ -113,7 +113,7 @@ settings! {
         /// Group of that file: a name that the machine's name services know, or a number. The account of the service must be in the group.
         socket_group: text(&forms::GROUP) => socket_group, else "that of the process";
         /// Name of a network interface. The listener then accepts only connections that come in by it (`SO_BINDTODEVICE`),
-        /// whatever addresses it has, as `bind … interface` of HAProxy does. `address` may be `0.0.0.0` or `[::]`; listeners
+        /// whatever addresses it has, like `bind … interface` of HAProxy. `address` may be `0.0.0.0` or `[::]`; listeners
         /// on different interfaces may have the same address. The interface must exist when the proxy starts.
         interface: text(&forms::INTERFACE) => interface, else "any interface";
         /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
@@ -270,12 +270,12 @@ settings! {
         /// replaced it. SHA-1 signatures and small keys of other CAs are refused, even in the same certificate chain.
         legacy_signatures: texts(&forms::CA) => trust.settings.legacy_signatures;
         /// What the proxy does when a CRL is past its next update (RFC 5280, 5.1.2.5). `warn` continues to use the
-        /// CRL and raises an alarm. `reject` refuses the clients of its issuer. `grace:DURATION`, as `grace:72h`,
+        /// CRL and raises an alarm. `reject` refuses the clients of its issuer. `grace:DURATION`, such as `grace:72h`,
         /// warns for that long after the next update, and then rejects. The default is `warn`, because an expired
         /// CRL still lists every certificate that was revoked before, while refusing all clients stops the estate.
         crl_expired: text(&forms::CRL_EXPIRED) => trust.settings.crl_expired;
         /// Which certificates of a path the proxy looks up in the CRL of their issuer. `chain` checks all of them.
-        /// `leaf` checks the client's certificate only, as `certificate_revocation` of Puppet does: it needs no CRL
+        /// `leaf` checks the client's certificate only, like `certificate_revocation` of Puppet: it needs no CRL
         /// of the root, but the proxy does not notice when the root revokes the CA below it.
         revocation: word::<Revocation>() => trust.settings.revocation;
         /// Maximum number of connections of revoked clients that the proxy closes per second after the trust store
@@ -363,7 +363,7 @@ settings! {
         /// reads nothing else. With `cn-last` and `openssl`, every pool refuses a CN that contains `;`, `=`, `<`,
         /// `>` or `#`, because servers decode their escapes differently.
         dn_format: word::<DnFormat>() => form.dn_format;
-        /// Name of the header for the subject, or a list of names that all carry it, as `["X-Client-DN",
+        /// Name of the header for the subject, or a list of names that all carry it, such as `["X-Client-DN",
         /// "X-SSL-Subject"]`. Puppet with `ssl_client_header = HTTP_X_SSL_SUBJECT` reads `X-SSL-Subject`. On every
         /// route, the proxy removes headers of these names from clients' requests, in every spelling.
         dn_header: text_or_texts(&forms::IDENTITY_HEADER) => form.dn;
@@ -376,7 +376,7 @@ settings! {
         /// Server. `one-line` writes PEM with spaces in place of newlines for Rack (Passenger, Unicorn) with Puppet
         /// 4.6 to 5.
         cert_format: word::<CertFormat>() => form.cert_format;
-        /// Names for certificate extensions that Puppet does not name, with their OIDs, as `{ site =
+        /// Names for certificate extensions that Puppet does not name, with their OIDs, such as `{ site =
         /// "1.3.6.1.4.1.34380.1.2.7" }`. Use them in `extension` of `[[access]]`. Copy the names of
         /// `custom_trusted_oid_mapping.yaml` here.
         extensions: pairs(&forms::EXTENSION_NAME, &forms::OID) => routes.extension_names, else "only Puppet's own names";
@@ -451,9 +451,10 @@ settings! {
         attempts_max: count(1..=10) => exchange.attempts_max;
         /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
         /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
-        /// A further request of this client waits for one of its own to end; no other client waits. Requests that hold a
-        /// JRuby are counted apart, by `agent_max`. Those of clients that `agent_max_except` names may hold this share of what
-        /// the JRubies of the pool can run at once, and at least `agent_max`.
+        /// When a client reaches its share, its next request waits until one of its requests ends. Requests of other clients
+        /// do not wait for it. Requests that use a JRuby are counted separately and limited by `agent_max`. For clients in
+        /// `agent_max_except`, their limit is this share of what the JRubies of the pool can run at once, but at least
+        /// `agent_max`.
         client_share: percent(1..=100) => exchange.client_share.percent;
         /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
         /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of
@@ -679,7 +680,7 @@ settings! {
         /// process, and `/status/v1/simple` fails if any of them fails; `/status/v1/simple/server` shows only
         /// the service that compiles. With `type = "http"` only.
         path: text(&forms::PROBE_PATH) => path, else "`/status/v1/simple`; `/` on a `port` without TLS";
-        /// Status codes that a probe accepts, as `["200"]` or `["200-299", "404"]`. Set it, without `expect_body`, for
+        /// Status codes that a probe accepts, such as `["200"]` or `["200-299", "404"]`. Set it, without `expect_body`, for
         /// a service whose body does not matter. With `type = "http"` only.
         expect_status: conditions(&forms::STATUS_RANGE) => expect_status, else "200";
         /// Text that the body of the answer must contain in its first 4096 bytes. With `type = "http"` only.
@@ -710,12 +711,12 @@ settings! {
         read_jrubies: switch() => read_jrubies, else "`true` if probes request the status of a Puppet Server with the pool's `scheme`, except in the pool `ca`";
     }
 
-    /// A program on each member's host that says in one line what the member can take, beside the check, as HAProxy's
-    /// `agent-check` does. The proxy connects and reads words up to the end of the line: `ready`, `drain`, `maint`
-    /// (as the commands of these names), `down`, `failed` or `stopped` until `up`, and `N%` for a part of the
-    /// configured weight. The answer is plain text, so it can only take capacity away: the state that an operator has set
-    /// applies beside it and the stricter one wins, `up` does not override a failed check, and more than 100 % counts
-    /// as 100. An unreadable answer, or none, changes nothing.
+    /// In addition to the health check, the proxy can query a program on each member's host, as HAProxy's `agent-check`
+    /// does. The proxy connects and reads one line of words. `ready`, `drain` and `maint` have the same effect as the
+    /// commands of these names. `down`, `failed` and `stopped` take the member out of service until the program answers
+    /// `up`. `N%` sets the weight to a percentage of the configured weight. The answer is not authenticated, so it can only
+    /// reduce capacity: if an operator has set a state too, the stricter state applies, `up` does not override a failed
+    /// health check, and a value above 100 % counts as 100 %. If there is no answer or it cannot be read, nothing changes.
     AgentCheck at "pools.NAME.agent_check" for AgentCheckSettings {
         /// Port on the member's host (for a Unix socket, on this machine) where that program answers.
         port: count(1..=65_535) => port, required;
@@ -761,23 +762,23 @@ settings! {
         pool: text(&forms::POOL) => pool, required;
         /// Condition: host names, compared without case and port.
         host: conditions(&forms::HOST) => host, else "any host";
-        /// Condition: the path, as `{ prefix = "/a" }`, `{ exact = "/a/b" }` or `{ regex = "/a/[0-9]+" }`.
+        /// Condition: the path, such as `{ prefix = "/a" }`, `{ exact = "/a/b" }` or `{ regex = "/a/[0-9]+" }`.
         path: one_of(RoutePath::TABLE), else "any path";
         /// Condition: methods. For other methods the proxy tries the next route.
         method: conditions(&forms::METHOD) => method, else "any method";
-        /// Condition: header fields and their exact values, as `{ X-Site = "north" }`. All must match.
+        /// Condition: header fields and their exact values, such as `{ X-Site = "north" }`. All must match.
         header: pairs(&forms::HEADER_NAME, &forms::HEADER_TEXT) => header, else "any header";
-        /// Condition: query parameters and their values, as `{ environment = "production" }`. All must match. The
+        /// Condition: query parameters and their values, such as `{ environment = "production" }`. All must match. The
         /// proxy compares decoded names and values (`+` is a space, `%xx` a byte) with their case. A parameter
         /// without `=` has an empty value. A parameter that appears twice, or in a query with a raw `;`, does not
         /// match, because servers read those differently. The client chooses its query, so use this to select a
         /// pool, not to restrict access.
         query: pairs(&forms::PARAMETER, &forms::ANY_TEXT) => query, else "any query";
-        /// Condition: cookies and their values, as `{ site = "north" }`. All must match. The proxy compares them
+        /// Condition: cookies and their values, such as `{ site = "north" }`. All must match. The proxy compares them
         /// byte for byte, with quotes and escapes. A cookie that appears twice does not match. The client chooses
         /// its cookies, so use this to select a pool, not to restrict access.
         cookie: pairs(&forms::COOKIE_NAME, &forms::COOKIE_TEXT) => cookie, else "any cookie";
-        /// Condition: networks that contain the client's address, as `["10.0.0.0/8", "2001:db8::/32"]`. The address
+        /// Condition: networks that contain the client's address, such as `["10.0.0.0/8", "2001:db8::/32"]`. The address
         /// is that of the other end of the connection; the proxy ignores `X-Forwarded-For`. An IPv4 client also
         /// matches as IPv4 on an IPv6 socket. Behind address translation, all clients share one address.
         source: conditions(&forms::NETWORK) => source, else "any address";
@@ -790,11 +791,11 @@ settings! {
         certname: conditions(&forms::CERTNAME_PATTERN) => certname, else "any client";
         /// Condition: issuers of verified clients' certificates (RFC 2253), as in `[[access]]`.
         issuer: conditions(&forms::CA) => issuer, else "any issuer";
-        /// Condition: extensions of verified clients' certificates and their values, as `{ pp_role = "batch*" }`. All must
+        /// Condition: extensions of verified clients' certificates and their values, such as `{ pp_role = "batch*" }`. All must
         /// match. Names and patterns are those of `[[access]]`. An extension whose value is ambiguous does not match.
         /// Agents choose their extensions in the certificate request, so use this to select a pool, not to restrict access.
         extension: pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE) => extension, else "any certificate, or none";
-        /// Condition: a share of the clients, as `"5%"`, for a pool with a new version. The hash of the certname decides, or
+        /// Condition: a share of the clients, such as `"5%"`, for a pool with a new version. The hash of the certname decides, or
         /// of the address if the client has no verified certname, so that a client always gets the same answer. If you
         /// raise the share, further clients match, and those that matched before still do. Routes use the same hash: after
         /// a route with `5%`, a route with `10%` gets another 5%.
@@ -811,19 +812,19 @@ settings! {
         /// Whether the route ignores the classes of endpoints. Use it only for members that are not Puppet servers:
         /// a Puppet server behind such a route is open to every client that the route allows.
         unguarded: switch() => unguarded;
-        /// Protocols that a request may upgrade to (RFC 9110, 7.8), as `["websocket"]`. After the member's 101, the
+        /// Protocols that a request may upgrade to (RFC 9110, 7.8), such as `["websocket"]`. After the member's 101, the
         /// connection is a tunnel, and the proxy does not inspect what it carries. The proxy does not forward other
         /// protocols that a client asks for; versions of HTTP and TLS are not allowed here. Requests to endpoints
         /// of a Puppet server never upgrade, except on an `unguarded` route.
         upgrade: texts(&forms::PROTOCOL) => upgrade;
-        /// What keeps a client on one member of the pool, as `{ cookie = "PROXY" }`, `{ header = "X-Session" }` or `{ source
+        /// What keeps a client on one member of the pool, such as `{ cookie = "PROXY" }`, `{ header = "X-Session" }` or `{ source
         /// = true }`, for members that are not Puppet servers: endpoints of a Puppet server ignore it, except on an
         /// `unguarded` route. A client stays with its member while that is available. When the member is down, ejected,
         /// drained or in maintenance, the client moves to another member. While the member is at its limit (`max`,
         /// `connections_max`), another member gets the request, but the client stays: its next request goes to its
         /// own member again. The proxy logs both moves.
         persistence: one_of(RoutePersistence::TABLE), else "none: the algorithm of the pool picks a member for each request";
-        /// Name of the proxy, as `"puppet.example.com"`, that replaces the names of the pool's members in responses, for the
+        /// Name of the proxy, such as `"puppet.example.com"`, that replaces the names of the pool's members in responses, for the
         /// installer of Puppet Enterprise (`/packages`), whose text names the compiler that sends it. The proxy replaces
         /// the host names in `address` and `server_name` of every member, without case and as whole names, in the
         /// headers `Location`, `Content-Location` and `URI`, and in bodies whose `Content-Type` is `text/*`. Ports stay. It
@@ -885,7 +886,7 @@ settings! {
         certname: texts(&forms::CERTNAME_PATTERN) => certname, required;
         /// Rules that do not apply to these names. `key`: the kind and size of the key is accepted. `signature`: the request is
         /// signed with its own key, by SHA-256 or better. `authorization`: it requests no extension below
-        /// 1.3.6.1.4.1.34380.1.3, as `pp_cli_auth` and `pp_auth_role`, which grant rights on the servers.
+        /// 1.3.6.1.4.1.34380.1.3, such as `pp_cli_auth` and `pp_auth_role`, which grant rights on the servers.
         /// `altnames`: it requests no name other than its own (`dns_alt_names`). `extensions`: it requests nothing
         /// else that is reserved for a CA, and no unknown critical extension.
         skip_rules: words::<CsrRule>(CSR_RULES) => skip_rules, required;
@@ -953,7 +954,7 @@ settings! {
         action: word::<RuleAction>() => action, required;
         /// Condition: certnames. `*` matches any run of characters.
         certname: conditions(&forms::CERTNAME_PATTERN) => certname, else "any client";
-        /// Condition: extensions of the certificate and their values, as `{ pp_role = "database", pp_environment =
+        /// Condition: extensions of the certificate and their values, such as `{ pp_role = "database", pp_environment =
         /// "prod*" }`. Name an extension as Puppet does, as in `[identity.extensions]`, or by its OID. All must
         /// match. Values are compared with their case; `*` matches any run of characters. An agent chooses the
         /// extensions of its certificate request, and `[csr]` accepts all except those below 1.3.6.1.4.1.34380.1.3
@@ -964,7 +965,7 @@ settings! {
         issuer: conditions(&forms::CA) => issuer, else "any issuer";
         /// Condition: networks that contain the client's address, which is that of the other end of the connection.
         source: conditions(&forms::NETWORK) => source, else "any address";
-        /// Condition: names of routes. A built-in route is named `builtin:` and its class, as `"builtin:files"`.
+        /// Condition: names of routes. A built-in route is named `builtin:` and its class, such as `"builtin:files"`.
         route: conditions(&forms::ROUTE) => route, else "any route";
         /// Condition: classes of endpoints.
         class: condition_words::<Class>(ACCESS_CLASSES) => class, else "any class; none is opened";
@@ -979,7 +980,7 @@ settings! {
         /// `"stdout"`, a file, or a log daemon of this machine: `"syslog"` (at `/dev/log`), `"journal"` (at
         /// `/run/systemd/journal/socket`), or at another socket `"syslog:/path"` or `"journal:/path"`. A reload and
         /// `proscenium reopen-logs` open a file again. A daemon gets each line as a record of priority `info`; the
-        /// journal also gets each field by its name, as `PROSCENIUM_CERTNAME`. The proxy drops and counts lines
+        /// journal also gets each field by its name, such as `PROSCENIUM_CERTNAME`. The proxy drops and counts lines
         /// that the daemon does not accept within moments.
         path: text(&forms::OUTPUT) => output;
         /// Syslog facility of the lines.

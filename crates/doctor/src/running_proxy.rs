@@ -127,7 +127,7 @@ fn clocks(listeners: &[ListenerStatus], now: Timestamp, report: &mut DoctorRepor
     }
 }
 
-/// How long a client that rejected the certificate is reported after the last time.
+/// How long after the last rejected handshake doctor reports a warning. After that it reports a note.
 const DISTRUST_SECONDS_MAX: i64 = 86_400;
 
 fn report_outcome(about: &str, status: &Status, report: &mut DoctorReport) {

@@ -331,7 +331,7 @@ mod tests {
         ] {
             for piece in 1..=bytes.len() {
                 let got = read(bytes.as_bytes(), piece).expect_err(bytes);
-                // The first byte shows already that this cannot become a head.
+                // The result must not depend on how the bytes are split.
                 assert_eq!(got, expected, "{bytes:?} in pieces of {piece}");
             }
         }

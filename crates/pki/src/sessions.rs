@@ -363,8 +363,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// No ticket has been opened yet.
 const UNPROVED: u64 = u64::MAX;
 
-/// Maximum number of sessions of clients without tickets, for each listener. Few clients use none, and each session
-/// holds a chain.
+/// Maximum number of stored sessions for each listener. They are for clients that do not use tickets, which are few. Each
+/// session holds a certificate chain.
 const SESSIONS_MAX: usize = 1024;
 
 /// Maximum size of one session with its chain, in bytes: with 1024 sessions, 16 MiB for each listener. An agent's

@@ -499,7 +499,7 @@ impl ActiveExchange {
     /// Reads and drops the rest of the body, so that the client gets to read the response. A client that waits for `100
     /// Continue` does not send the body after the response.
     fn discard(&self, rest: ClientBody) {
-        // The end of a stream stops its client with RST_STREAM (NO_ERROR).
+        // On HTTP/2 there is nothing to discard: when the stream ends, the proxy sends RST_STREAM (NO_ERROR), and the client stops sending its body.
         if self.upload.awaits_continue() || !self.is_alone() {
             return;
         }

@@ -38,7 +38,7 @@ impl Renewal {
         self.0.clear(Alarm::RenewalOff, "");
     }
 
-    /// The first cause stays: later ones are of requests that were already on their way.
+    /// Keeps the first cause. Later causes come from requests that were in flight when renewal was turned off.
     pub(crate) fn forbid(&self, why: &str) {
         if self.off().is_none() {
             let message = format!(

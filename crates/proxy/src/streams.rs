@@ -170,7 +170,8 @@ impl Streams {
         }
     }
 
-    /// Takes the fault of this stream's head that h2 accepted.
+    /// Removes and returns the fault of this stream's head, if it has one. h2 accepts such heads, so the proxy records the
+    /// fault itself.
     pub(crate) fn take_head_fault(&self, stream: u32) -> Option<HeadFault> {
         let mut fragments = self.fragments.borrow_mut();
         let at = fragments.iter().position(|known| *known == stream)?;

@@ -492,7 +492,7 @@ fn without_crls(lost: &[String], input: Input) -> String {
     )
 }
 
-/// Why every agent would be refused that is accepted now. `check` refuses a configuration by the same rule.
+/// The reason if this reload would refuse every agent that is accepted now. `check` applies the same rule.
 fn locks_out(prepared: &Prepared, current: &Generation) -> Option<String> {
     let now = UnixTime::now();
     if current.trust.lockout(None, now).is_some() {

@@ -51,7 +51,8 @@ pub enum MemberReply {
     Unavailable,
 }
 
-/// One column. It gets the same events as a proxy and no more.
+/// A proxy or an algorithm under comparison: one column of the results. It receives only the events that a real proxy
+/// receives.
 pub trait Balancer {
     /// Decides on a new request.
     fn offer(&mut self, id: RequestId, ask: SimulatedRequest, now: Micros) -> BalancerDecision;

@@ -29,7 +29,8 @@ pub struct AccessLogHandle {
     others: Mutex<(u64, Vec<SinkHandle>)>,
 }
 
-/// Handles for the logs after the first. In version 0, the usual case, there are none.
+/// Handles of the second and later logs. `version` counts the changes of this list; it is 0 while there has never been a
+/// second log, which is the usual case.
 #[derive(Debug, Default)]
 struct Others {
     version: AtomicU64,

@@ -1,7 +1,7 @@
 //! `cargo xtask herd`: the built program in front of stand-in compilers that have JRubies, a queue and warm-up.
 //!
-//! Four compilers are drained and restarted in turn while 200 agents run in a loop; then 900 agents run at once. Times are those
-//! of an estate divided by about 20. Agents fail their run on any 503, as 7.23 does.
+//! Four compilers are drained and restarted in turn while 200 agents run in a loop; then 900 agents run at once. All durations
+//! are about 1/20 of those in a real installation. Agents fail their run on any 503, as agents of Puppet 7.23 do.
 
 mod agent;
 mod compiler;

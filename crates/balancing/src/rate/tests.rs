@@ -1,4 +1,4 @@
-//! Rates by table, and agents that enrol, minute by minute.
+//! Tests of the rate limiter: single limits with a simulated clock, and many agents that enrol.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -57,7 +57,8 @@ fn summary(request: &Recorded) -> String {
     )
 }
 
-/// Values of all fields that some server reads as this one. Servers with CGI names treat `_` and `.` like `-`.
+/// The values of every field that a server could treat as the field `wanted`. CGI-style servers treat `_` and `.` in a name
+/// like `-`.
 fn values(request: &Recorded, wanted: &str) -> Vec<String> {
     let folded = |name: &str| name.to_ascii_lowercase().replace(['_', '.'], "-");
     let fields = request.headers.0.iter();
