@@ -48,6 +48,7 @@ mod sessions;
 mod slow_clients;
 mod streaming;
 mod support;
+mod tracing_headers;
 
 // The same decision on the same parsed head; `identity` and `routes` show that the head is the same.
 #[cfg(feature = "every-module-over-http2")]
@@ -55,9 +56,15 @@ mod access;
 // Its promises are about the admin socket, which has HTTP/1.1 only.
 #[cfg(feature = "every-module-over-http2")]
 mod admin_api;
+// It reads rules and metrics.
+#[cfg(feature = "every-module-over-http2")]
+mod alerts;
 // As `admin_api`.
 #[cfg(feature = "every-module-over-http2")]
 mod commands;
+// The metrics listener has HTTP/1.1 only.
+#[cfg(feature = "every-module-over-http2")]
+mod metrics_listener;
 // As `discovery`.
 #[cfg(feature = "every-module-over-http2")]
 mod ca_by_dns;

@@ -28,7 +28,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use self::messages::Pretty;
 pub(crate) use self::{
     messages::{Problem, problem},
-    process::LogLevelRequest,
+    process::{LogLevelRequest, metrics_response},
 };
 use crate::{AuditEntry, Caller, Control, Permission};
 

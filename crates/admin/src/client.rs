@@ -29,6 +29,8 @@ use crate::{
 #[derive(Deserialize)]
 struct ListenersOnly {
     listeners: Vec<AddressesOnly>,
+    #[serde(default)]
+    metrics_address: Option<String>,
 }
 
 /// The same for a listener.
@@ -85,7 +87,7 @@ impl AdminClient {
             }
             listener.addresses
         });
-        Ok(addresses.collect())
+        Ok(addresses.chain(status.metrics_address).collect())
     }
 
     /// Makes the proxy read its configuration and materials again, and waits for the result.

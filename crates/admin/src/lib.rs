@@ -16,6 +16,7 @@ mod control;
 mod crl;
 mod gauges;
 mod members;
+mod metrics_listener;
 mod serve;
 mod status;
 mod traffic;
@@ -42,6 +43,7 @@ pub use members::{
     AdministrativeStatus, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
     MemberStateRequest, PoolMemberStatus, RunningRequestStatus, SetMemberState, TunnelStatus,
 };
+pub use metrics_listener::serve_metrics;
 pub use serve::serve;
 pub use status::{
     ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,

@@ -12,6 +12,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{UnixListener, UnixStream},
     sync::{Notify, watch},
     task::JoinSet,
@@ -45,7 +46,7 @@ pub async fn serve(
             Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, service.clone(), stop.clone()));
+                    connections.spawn(admin_connection(stream, service.clone(), stop.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection on the admin socket");
@@ -61,9 +62,31 @@ pub async fn serve(
     Ok(())
 }
 
-/// One caller, one request: `Connection: close` keeps idle callers from holding a slot.
-async fn connection<S>(stream: UnixStream, service: S, mut stop: watch::Receiver<bool>)
+/// A connection of the admin socket.
+async fn admin_connection<S>(stream: UnixStream, service: S, stop: watch::Receiver<bool>)
 where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    let credentials = stream.peer_cred().ok();
+    let caller = Caller {
+        uid: credentials.map(|caller| caller.uid()),
+        gid: credentials.map(|caller| caller.gid()),
+    };
+    let service = service.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller);
+        request
+    });
+    connection(stream, service, stop).await;
+}
+
+/// One client, one request: `Connection: close` keeps idle clients from holding a slot.
+pub(crate) async fn connection<I, S>(stream: I, service: S, mut stop: watch::Receiver<bool>)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError>
         + Clone
         + Send
@@ -72,24 +95,14 @@ where
 {
     let answered = Arc::new(Notify::new());
     let noted = answered.clone();
-    let credentials = stream.peer_cred().ok();
-    let caller = Caller {
-        uid: credentials.map(|caller| caller.uid()),
-        gid: credentials.map(|caller| caller.gid()),
-    };
-    let service = service
-        .map_request(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(caller);
-            request
-        })
-        .map_response(move |response: Response<Body>| {
-            let content_type = response.headers().get(header::CONTENT_TYPE);
-            // An event stream lasts. It holds one event at most if its client does not read.
-            if content_type.is_none_or(|value| value != "text/event-stream") {
-                noted.notify_one();
-            }
-            response
-        });
+    let service = service.map_response(move |response: Response<Body>| {
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        // An event stream lasts. It holds one event at most if its client does not read.
+        if content_type.is_none_or(|value| value != "text/event-stream") {
+            noted.notify_one();
+        }
+        response
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -125,7 +138,7 @@ where
 }
 
 /// The API behind its limits: a maximum of concurrent requests, refusal beyond it, and a maximum of their time.
-fn limited<S>(
+pub(crate) fn limited<S>(
     api: S,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = BoxError, Future: Send>
 + Clone
@@ -168,12 +181,12 @@ fn refusal(error: &BoxError) -> Response<Body> {
 }
 
 /// Ends when `stop` becomes true or its sender is dropped.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the sender was dropped, and with it the server.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-fn report(ended: Result<(), tokio::task::JoinError>) {
+pub(crate) fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
         warn!(%error, "an admin connection ended with an error");
     }
@@ -194,4 +207,4 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time that running requests have when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

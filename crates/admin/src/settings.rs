@@ -1,6 +1,6 @@
 //! Settings of the control plane.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 /// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,4 +24,11 @@ impl Default for AdminSettings {
             audit_log: None,
         }
     }
+}
+
+/// `[metrics]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricsSettings {
+    /// Address on which metrics and readiness are served over plain HTTP. Default none.
+    pub address: Option<SocketAddr>,
 }

@@ -19,6 +19,9 @@ pub struct Status {
     pub last_reload: Option<LastReload>,
     /// Listeners.
     pub listeners: Vec<ListenerStatus>,
+    /// The address on which metrics are served. `None` without `[metrics] address`.
+    #[serde(default)]
+    pub metrics_address: Option<String>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
     /// DNS names that provide members.

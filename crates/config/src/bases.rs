@@ -52,6 +52,7 @@ impl Base for Config {
             other_access_logs: Vec::new(),
             events: EventOutput::Stderr,
             admin: admin::settings::AdminSettings::default(),
+            metrics: admin::settings::MetricsSettings::default(),
             state_directory: Environment::STATE_DIRECTORY.into(),
         }
     }

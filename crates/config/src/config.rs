@@ -56,6 +56,8 @@ pub struct Config {
     pub events: EventOutput,
     /// The control plane's socket.
     pub admin: admin::settings::AdminSettings,
+    /// The listener for metrics.
+    pub metrics: admin::settings::MetricsSettings,
     /// Directory of the state that survives a restart.
     pub state_directory: PathBuf,
 }

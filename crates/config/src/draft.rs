@@ -256,6 +256,7 @@ fn read_tables(root: &Section<'_>, config: &mut Config) {
     keys::Csr::read(&root.table(Root::csr), config);
     keys::Ca::read(&root.table(Root::ca), config);
     keys::Admin::read(&root.table(Root::admin), config);
+    keys::Metrics::read(&root.table(Root::metrics), config);
     keys::State::read(&root.table(Root::state), config);
     keys::Dns::read(&root.table(Root::dns), config);
     let events = root.table(Root::events);

@@ -115,6 +115,15 @@ pub(crate) static DNS_SERVER: Form = Form {
         ))),
     },
 };
+pub(crate) static METRICS_ADDRESS: Form = Form {
+    what: "an IP address and a port, such as \"127.0.0.1:9140\" or \"[::1]:9140\"",
+    check: |text| match text.parse::<SocketAddr>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Fault::new(format!(
+            "\"{text}\" is not an IP address and a port"
+        ))),
+    },
+};
 pub(crate) static SERVER_NAMES: Form = Form {
     what: "a host name, or `*.` and a domain",
     check: |text| match is_name(text.strip_prefix("*.").unwrap_or(text)) && !text.ends_with('.') {

@@ -98,6 +98,8 @@ settings! {
         access_log: table_or_tables(AccessLog::TABLE), else "the defaults below";
         events: table(Events::TABLE), else "the defaults below";
         admin: table(Admin::TABLE), else "the defaults below";
+        /// The listener for metrics.
+        metrics: table(Metrics::TABLE), else "none";
         state: table(State::TABLE), else "the defaults below";
     }
 
@@ -1020,6 +1022,14 @@ settings! {
         /// File to which each change that an operator makes is appended as a line of JSON: time, account, command, subject,
         /// reason, state before and after, and result. The proxy opens it for each line.
         audit_log: text(&forms::PATH) => admin.audit_log, else "`audit.log` in the state directory";
+    }
+
+    /// A listener for metrics and readiness, beside the admin socket: plain HTTP, `GET /metrics`, `GET /ready` and
+    /// `GET /live`.
+    Metrics at "metrics" for Config {
+        /// IP address and port. Every client that can connect can read the metrics, which have names of pools and members
+        /// and no certname. Use a loopback address, or restrict the port with a packet filter. Metrics have no TLS.
+        address: text(&forms::METRICS_ADDRESS) => metrics.address, else "none: metrics are read over the admin socket";
     }
 
     /// State that survives a restart.

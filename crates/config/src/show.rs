@@ -114,6 +114,7 @@ impl Config {
         }
         self.print_logs(&base, &mut printer);
         printer.table::<keys::Admin>("[admin]", "admin", (self, &base), []);
+        printer.table::<keys::Metrics>("[metrics]", "metrics", (self, &base), []);
         printer.table::<keys::State>("[state]", "state", (self, &base), []);
         printer.settings
     }
@@ -147,6 +148,7 @@ impl Config {
             other_access_logs: _,
             events: _,
             admin: _,
+            metrics: _,
             state_directory: _,
             dns: _,
         } = self;

@@ -328,6 +328,7 @@ macro_rules! texts {
     };
 }
 texts!(
+    std::net::SocketAddr,
     String,
     listener::ListenAddress,
     listener::SocketMode,

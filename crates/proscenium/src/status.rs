@@ -559,6 +559,7 @@ materials, watch = notify
                 handshakes_max: 512,
                 certificate_rejected: None,
             }],
+            metrics_address: None,
             pools: vec![PoolStatus {
                 name: "compilers".to_owned(),
                 algorithm: "least-connections".to_owned(),

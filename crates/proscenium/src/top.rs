@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_is_no_error() {
+    fn a_small_terminal_is_drawn_without_an_error() {
         let view = View::new((status(), traffic(1, 1)));
         let mut terminal = Terminal::new(TestBackend::new(10, 3)).unwrap();
         terminal.draw(|frame| draw(frame, &view)).unwrap();

@@ -4,18 +4,20 @@
 //! New things come first: log outputs and sockets are opened, then the generation is stored, then what is no longer
 //! configured is closed.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
 use config::Config;
 use listener::BindError;
 use proxy::Generation;
 use telemetry::{AccessLogs, Daemon, Metrics};
-use tokio::time::timeout;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{
+    control::Operator,
     listening::{self, BoundSockets, NamedEndpoint},
     log_outputs::{self, OpenedAccessLogs},
     members::probes::{self, AnsweredProbe, Probes},
+    metrics_endpoint::{self, MetricsBindError, MetricsChange, MetricsEndpoint},
     prepare::{Foundation, inherit_states},
     shared_state::{App, GenerationWriter},
 };
@@ -49,6 +51,7 @@ pub(crate) struct Opened {
     /// `None` if events stay where they are sent. Within, `None` is standard error.
     events: Option<Option<Daemon>>,
     sockets: Vec<BoundSockets>,
+    metrics: MetricsChange,
 }
 
 /// Why nothing was committed.
@@ -60,6 +63,8 @@ pub(crate) enum CommitError {
     Events(io::Error),
     #[error(transparent)]
     Bind(#[from] BindError),
+    #[error(transparent)]
+    Metrics(#[from] MetricsBindError),
     #[error("the process is stopping")]
     Stopping,
 }
@@ -108,6 +113,10 @@ impl Opened {
         Ok(Self {
             access_logs: None,
             events: events.transpose().map_err(CommitError::Events)?,
+            metrics: metrics_endpoint::bind(
+                &config.metrics,
+                previous.map(|previous| &previous.config.metrics),
+            )?,
             sockets: new_sockets(config, previous, workers)?,
         })
     }
@@ -154,6 +163,23 @@ fn new_sockets(
         }
     }
     Ok(new)
+}
+
+/// Serves metrics on a bound address.
+fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoint> {
+    let address = listener.local_addr().ok()?;
+    let (stop, stopped) = watch::channel(false);
+    let control = Arc::new(Operator(Arc::clone(app)));
+    tokio::spawn(async move {
+        if let Err(error) = admin::serve_metrics(listener, control, stopped).await {
+            tracing::error!(%error, "cannot serve metrics");
+        }
+    });
+    tracing::info!(%address, "serving metrics");
+    Some(MetricsEndpoint {
+        address,
+        _stop: stop,
+    })
 }
 
 impl GenerationWriter<'_> {
@@ -211,6 +237,10 @@ impl GenerationWriter<'_> {
         app.update_crl_fetch_alarms();
         app.update_certificate_alarms();
         app.set_socket_mode();
+        if let MetricsChange::Replace(listener) = opened.metrics {
+            let endpoint = listener.and_then(|listener| serve_metrics(app, listener));
+            app.state().metrics = endpoint;
+        }
         Ok(())
     }
 

@@ -78,10 +78,21 @@ pub(crate) fn faults(config: &Config, running: &RunningProxy) -> Vec<HostFault> 
                 .endpoints()
                 .filter_map(|endpoint| match endpoint.address.path() {
                     Some(path) => unusable_socket(listener, path, running),
-                    None => unbindable(&listener.name, &endpoint, running),
+                    None => {
+                        let table = format!("listeners.{}", listener.name);
+                        unbindable(&table, &endpoint, running)
+                    }
                 }),
         );
     }
+    faults.extend(config.metrics.address.and_then(|address| {
+        let endpoint = ListenEndpoint {
+            address: ListenAddress::Ip(address),
+            only_v6: address.is_ipv6(),
+            interface: None,
+        };
+        unbindable("metrics", &endpoint, running)
+    }));
     for log in std::iter::once(&config.access_log).chain(&config.other_access_logs) {
         if let AccessLogOutput::File(path) = &log.output {
             faults.extend(try_log(path, &config.admin.socket).err());
@@ -94,11 +105,7 @@ pub(crate) fn faults(config: &Config, running: &RunningProxy) -> Vec<HostFault> 
 }
 
 /// Why an address cannot be bound, unless the running proxy is the reason.
-fn unbindable(
-    listener: &str,
-    endpoint: &ListenEndpoint,
-    running: &RunningProxy,
-) -> Option<HostFault> {
+fn unbindable(table: &str, endpoint: &ListenEndpoint, running: &RunningProxy) -> Option<HostFault> {
     let is_held = running.addresses.contains(&endpoint.address);
     if is_held && endpoint.interface.is_none() {
         return None;
@@ -120,7 +127,7 @@ fn unbindable(
         help: error.help().map(str::to_owned),
         may_pass: may_pass(source),
         ..HostFault::new(
-            format!("listeners.{listener}.{key}"),
+            format!("{table}.{key}"),
             format!("cannot listen on {endpoint}: {source}"),
         )
     })

@@ -25,6 +25,7 @@ mod lockout;
 mod log_outputs;
 mod materials;
 mod members;
+mod metrics_endpoint;
 mod operators;
 mod prepare;
 mod prepared_start;

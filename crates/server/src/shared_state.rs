@@ -17,6 +17,7 @@ use crate::{
     Options, alarms,
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
+    metrics_endpoint::MetricsEndpoint,
     operators,
     prepare::{Foundation, Lasting},
     state_directory::StateDirectory,
@@ -53,6 +54,8 @@ pub(crate) struct ActiveState {
     /// The last reload that an operator has requested. Materials that change by themselves have an alarm of their own, and
     /// say nothing about the configuration on disk.
     pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
+    /// The listener for metrics.
+    pub(crate) metrics: Option<MetricsEndpoint>,
     /// How the proxy notices changes of materials.
     pub(crate) watched_by: ChangeDetection,
     /// Since when changed materials are refused, and why.
@@ -105,6 +108,7 @@ impl App {
                 loaded_at: SystemTime::now(),
                 listeners: Listeners::default(),
                 last_reload: None,
+                metrics: None,
                 watched_by: ChangeDetection::Off,
                 refused_materials: None,
                 access_logs: Some(access_logs),

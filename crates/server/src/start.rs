@@ -202,6 +202,7 @@ impl From<CommitError> for StartError {
             CommitError::AccessLog(error) => Self::AccessLog(error),
             CommitError::Events(error) => Self::System(error),
             CommitError::Bind(error) => Self::Bind(error),
+            CommitError::Metrics(error) => Self::System(io::Error::other(error)),
             CommitError::Stopping => Self::System(io::ErrorKind::Interrupted.into()),
         }
     }

@@ -50,6 +50,10 @@ pub(crate) fn status(app: &App) -> Status {
             outcome: outcome.clone(),
         }),
         listeners: listener_status(&state.listeners, &generation),
+        metrics_address: state
+            .metrics
+            .as_ref()
+            .map(|metrics| metrics.address.to_string()),
         pools: generation
             .pools
             .iter()

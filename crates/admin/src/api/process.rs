@@ -16,8 +16,9 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, ConfigurationStatus, LiveExplainRequest, LiveExplanation, LogLevelStatus,
-    LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestsStatus, Status, TrafficStatus,
+    AuditEntry, Caller, ConfigurationStatus, Control, LiveExplainRequest, LiveExplanation,
+    LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestsStatus, Status,
+    TrafficStatus,
 };
 
 /// Maximum length of a request to explain: it can have the header fields of a real one.
@@ -39,11 +40,16 @@ pub(super) async fn status(State(api): State<Api>) -> Pretty<Status> {
         Problem,
     ))]
 pub(super) async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Response {
+    metrics_response(&*api.control, &headers)
+}
+
+/// The metrics in the format that `Accept` prefers.
+pub(crate) fn metrics_response(control: &dyn Control, headers: &HeaderMap) -> Response {
     let accept = headers.get_all(header::ACCEPT).iter();
     let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
     let format = Exposition::negotiated(Some(&accept.join(",")));
     let content_type = [(header::CONTENT_TYPE, format.content_type())];
-    (content_type, api.control.metrics(format)).into_response()
+    (content_type, control.metrics(format)).into_response()
 }
 
 /// Counts of requests, refusals and limits since the proxy started.

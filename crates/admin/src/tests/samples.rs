@@ -31,6 +31,7 @@ pub(crate) fn status() -> Status {
             handshakes_max: 512,
             certificate_rejected: None,
         }],
+        metrics_address: None,
         pools: vec![PoolStatus {
             name: "compilers".to_owned(),
             algorithm: "least-connections".to_owned(),

@@ -1,0 +1,106 @@
+//! The listener for metrics: plain HTTP on a TCP address, for Prometheus and load balancers.
+
+use std::{io, net::TcpListener as StdListener, sync::Arc};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::sleep};
+use tracing::warn;
+
+use crate::{
+    Control, ProcessPhase, Status,
+    api::metrics_response,
+    serve::{ACCEPT_PAUSE, connection, limited, report, stopped},
+};
+
+/// Maximum number of connections; more wait in the backlog of the socket.
+const CONNECTIONS_MAX: usize = 16;
+
+/// Serves `GET /metrics`, `GET /ready` and `GET /live` until `stop` becomes true or its sender is dropped.
+///
+/// Needs a tokio runtime with IO and time; one thread is enough.
+///
+/// # Errors
+/// The socket cannot be registered with the runtime.
+pub async fn serve_metrics(
+    listener: StdListener,
+    control: Arc<dyn Control>,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let endpoints = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/ready", get(ready))
+        .route("/live", get(|| async { "live\n" }))
+        .with_state(control);
+    let service = limited(endpoints);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped(&mut stop) => return Ok(()),
+            Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, service.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection on the metrics listener");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
+async fn metrics(State(control): State<Arc<dyn Control>>, headers: HeaderMap) -> Response {
+    metrics_response(&*control, &headers)
+}
+
+async fn ready(State(control): State<Arc<dyn Control>>) -> Response {
+    match unready(&control.status()) {
+        None => (StatusCode::OK, "ready\n").into_response(),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, why).into_response(),
+    }
+}
+
+/// Why a load balancer should send agents to another proxy.
+fn unready(status: &Status) -> Option<&'static str> {
+    let is_down = |name: &str| {
+        let mut pools = status.pools.iter();
+        pools.any(|pool| pool.name == name && pool.available == 0)
+    };
+    match status.phase {
+        ProcessPhase::Starting => Some("starting\n"),
+        ProcessPhase::Draining => Some("draining\n"),
+        // Without compilers an agent's run fails. Without a CA server only enrolment fails, here as at another proxy.
+        ProcessPhase::Serving if is_down("compilers") => Some("no compiler is available\n"),
+        ProcessPhase::Serving => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::samples::status;
+
+    #[test]
+    fn a_proxy_is_ready_while_it_serves_and_a_compiler_is_available() {
+        let mut status = status();
+        assert_eq!(unready(&status), None);
+        status.pools[0].available = 0;
+        assert_eq!(unready(&status), Some("no compiler is available\n"));
+        status.pools[0].name = "files".to_owned();
+        assert_eq!(unready(&status), None);
+        status.phase = ProcessPhase::Draining;
+        assert_eq!(unready(&status), Some("draining\n"));
+        status.phase = ProcessPhase::Starting;
+        assert_eq!(unready(&status), Some("starting\n"));
+    }
+}
