@@ -14,7 +14,7 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{UnixListener, UnixStream},
-    sync::{Notify, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::{sleep, timeout},
 };
@@ -37,6 +37,8 @@ pub async fn serve(
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
     let service = limited(api::endpoints(control, stop.clone()));
+    let others = Arc::new(Semaphore::new(OTHERS_MAX));
+    let own = rustix::process::geteuid().as_raw();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -46,7 +48,16 @@ pub async fn serve(
             Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(admin_connection(stream, service.clone(), stop.clone()));
+                    let uid = stream.peer_cred().ok().map(|caller| caller.uid());
+                    let Some(slot) = slot_of(uid, own, &others) else {
+                        debug!("closed an admin connection: other accounts hold all their slots");
+                        continue;
+                    };
+                    let connection = admin_connection(stream, service.clone(), stop.clone());
+                    connections.spawn(async move {
+                        connection.await;
+                        drop(slot);
+                    });
                 }
                 Err(error) => {
                     warn!(%error, "cannot accept a connection on the admin socket");
@@ -60,6 +71,19 @@ pub async fn serve(
         debug!("closed admin connections at shutdown");
     }
     Ok(())
+}
+
+/// A slot for a connection: `Some(None)` for root and the account of the proxy, which need none. `None` if no slot is
+/// free.
+fn slot_of(
+    uid: Option<u32>,
+    own: u32,
+    others: &Arc<Semaphore>,
+) -> Option<Option<OwnedSemaphorePermit>> {
+    match uid == Some(0) || uid == Some(own) {
+        true => Some(None),
+        false => Arc::clone(others).try_acquire_owned().ok().map(Some),
+    }
 }
 
 /// A connection of the admin socket.
@@ -194,6 +218,9 @@ pub(crate) fn report(ended: Result<(), tokio::task::JoinError>) {
 
 /// Maximum number of callers; more wait in the socket's backlog.
 const CONNECTIONS_MAX: usize = 64;
+/// Maximum number of connections of accounts other than root and that of the proxy. It is smaller than the number of
+/// requests, so that other accounts cannot keep root from draining a member or blocking an agent.
+const OTHERS_MAX: usize = 8;
 /// Maximum number of concurrent requests; more are answered 503.
 const REQUESTS_MAX: usize = 16;
 /// Maximum length of a request head. Those of the client have about 200 bytes; hyper requires at least 8 KiB.
@@ -208,3 +235,25 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_accounts_hold_a_few_connections_and_never_those_of_root() {
+        let others = Arc::new(Semaphore::new(OTHERS_MAX));
+        let slot = |uid| slot_of(uid, 990, &others);
+        let mut held: Vec<_> = (0..OTHERS_MAX).map(|_| slot(Some(1000))).collect();
+        assert!(held.iter().all(|slot| matches!(slot, Some(Some(_)))));
+        for uid in [Some(1000), Some(1001), None] {
+            assert!(slot(uid).is_none(), "{uid:?}");
+        }
+        for uid in [Some(0), Some(990)] {
+            assert!(matches!(slot(uid), Some(None)), "{uid:?}");
+        }
+        held.pop();
+        assert!(slot(Some(1001)).is_some());
+        const { assert!(OTHERS_MAX < REQUESTS_MAX) };
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::{
     os::unix::fs::PermissionsExt,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
@@ -33,6 +34,8 @@ pub(crate) struct App {
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: WorkerThreads,
     pub(crate) state_directory: Arc<StateDirectory>,
+    /// The path at which the admin socket was bound. A later configuration may name another file.
+    admin_socket: PathBuf,
     /// When the process started, on the monotonic clock and on the clock of the host at that time.
     pub(crate) started: (Instant, UnixTime),
     /// Changes of the administrative states of members.
@@ -93,6 +96,7 @@ impl App {
             foundation,
         } = parts;
         Self {
+            admin_socket: foundation.config.admin.socket.clone(),
             options,
             events,
             lasting,
@@ -135,8 +139,8 @@ impl App {
     pub(crate) fn set_socket_mode(&self) {
         let settings = self.state().foundation.config.admin.clone();
         let mode = std::fs::Permissions::from_mode(operators::socket_mode(&settings));
-        if let Err(error) = std::fs::set_permissions(&settings.socket, mode) {
-            let path = settings.socket.display();
+        if let Err(error) = std::fs::set_permissions(&self.admin_socket, mode) {
+            let path = self.admin_socket.display();
             tracing::error!(%error, %path, "cannot set the permissions of the admin socket");
         }
     }

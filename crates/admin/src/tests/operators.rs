@@ -144,7 +144,7 @@ async fn an_account_does_what_its_group_permits() {
         }
         let refused = admin.control.audit.lock().unwrap();
         let refused = refused.iter().filter(|entry| entry.action == "refused");
-        assert_eq!(refused.count(), usize::from(operate == "403"));
+        assert_eq!(refused.count(), usize::from(permission == Permission::Read));
     }
 }
 
