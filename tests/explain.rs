@@ -8,6 +8,8 @@ use crate::support::{self, Estate, certificate_request, done};
 
 /// Number of compared requests.
 const REQUESTS: usize = 150;
+/// Some seeds reach a pool late. More requests than this would hide a generator that no longer reaches it.
+const REQUESTS_MAX: usize = 5 * REQUESTS;
 
 #[test]
 fn explain_predicts_the_result_of_every_generated_request() {
@@ -27,7 +29,10 @@ fn explain_predicts_the_result_of_every_generated_request() {
 
     let mut seed = Seed::from_env_or_random();
     let mut seen = MemberRequest::default();
-    for _ in 0..REQUESTS {
+    for number in 0..REQUESTS_MAX {
+        if number >= REQUESTS && seen.is_complete() {
+            break;
+        }
         let request = Request::generate(&mut seed, &clients);
         let client = &clients[request.client];
         let arguments = request.arguments(client, &proxy);
@@ -49,7 +54,7 @@ fn explain_predicts_the_result_of_every_generated_request() {
         seen.count(&came);
     }
     // A generator that only hit one branch would prove nothing.
-    assert!(seen.pools.len() == 3 && seen.answers.len() >= 4, "{seen:?}");
+    assert!(seen.is_complete(), "{seen:?}");
 }
 
 #[test]
@@ -250,6 +255,11 @@ struct MemberRequest {
 }
 
 impl MemberRequest {
+    /// Whether every pool and most kinds of answers were seen.
+    fn is_complete(&self) -> bool {
+        self.pools.len() == 3 && self.answers.len() >= 4
+    }
+
     fn count(&mut self, fate: &Fate) {
         match fate {
             Fate::Pool(pool) => self.pools.insert(pool.clone()),
