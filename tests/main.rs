@@ -45,6 +45,7 @@ mod failed_members;
 mod filebucket;
 mod forged_headers;
 mod generated_subjects;
+mod hand_over;
 mod haproxy_migration;
 mod header_forms;
 mod header_names;

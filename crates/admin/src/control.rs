@@ -162,7 +162,7 @@ pub struct ReloadOutcome {
 
 /// Whether a reload was applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum ReloadResult {
     /// A new generation is active.
     Applied,
@@ -172,6 +172,8 @@ pub enum ReloadResult {
     Refused,
     /// The process is stopping and does not reload.
     Stopping,
+    /// The program on disk is another build, and a process of it has taken over.
+    HandedOver,
 }
 
 impl fmt::Display for ReloadResult {
@@ -181,6 +183,7 @@ impl fmt::Display for ReloadResult {
             Self::Unchanged => "unchanged",
             Self::Refused => "refused",
             Self::Stopping => "stopping",
+            Self::HandedOver => "handed-over",
         })
     }
 }

@@ -81,6 +81,8 @@ pub struct BuildStatus {
 /// What the kernel reports about the process; a value that cannot be read is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessStatus {
+    /// The number of the process.
+    pub pid: u32,
     /// User and system CPU time consumed, in milliseconds.
     pub cpu_milliseconds: Option<u64>,
     /// Resident memory in bytes.
@@ -682,7 +684,7 @@ mod tests {
             MaterialsWatch::Poll,
             MaterialsWatch::Off,
         ]);
-        use crate::ReloadResult::{Applied, Refused, Stopping, Unchanged};
-        check(&[Applied, Unchanged, Refused, Stopping]);
+        use crate::ReloadResult::{Applied, HandedOver, Refused, Stopping, Unchanged};
+        check(&[Applied, Unchanged, Refused, Stopping, HandedOver]);
     }
 }

@@ -74,6 +74,7 @@ async fn a_reload_is_reported_by_status_code_and_text() {
     for (result, status_line) in [
         (ReloadResult::Applied, "HTTP/1.1 200 OK"),
         (ReloadResult::Unchanged, "HTTP/1.1 200 OK"),
+        (ReloadResult::HandedOver, "HTTP/1.1 200 OK"),
         (ReloadResult::Refused, "HTTP/1.1 422 Unprocessable Entity"),
         (ReloadResult::Stopping, "HTTP/1.1 409 Conflict"),
     ] {

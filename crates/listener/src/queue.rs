@@ -21,6 +21,17 @@ pub enum ListeningSocket {
 }
 
 impl ListeningSocket {
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
+            Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+        }
+    }
+
     /// Accepts the next connection in the queue.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         match self {
@@ -30,6 +41,15 @@ impl ListeningSocket {
                 Ok((TcpStream::from_std(stream)?, client))
             }
             Self::Unix(socket) => Ok((from_unix(socket.accept()?.0)?, LOCAL)),
+        }
+    }
+}
+
+impl From<ListeningSocket> for OwnedFd {
+    fn from(socket: ListeningSocket) -> Self {
+        match socket {
+            ListeningSocket::Tcp(socket) => socket.into(),
+            ListeningSocket::Unix(socket) => socket.into(),
         }
     }
 }

@@ -164,6 +164,11 @@ pub(crate) struct AcceptCrl {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) agent: Agent,
+    /// Take over from the proxy that runs with the same state directory, which then finishes its requests and exits
+    ///
+    /// If no proxy runs, this is an ordinary start. If this start fails, the running proxy continues to serve.
+    #[arg(long)]
+    pub(crate) hand_over: bool,
     /// Log level: error, warn, info, debug, trace, or levels by component (`info,proxy=debug`)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,

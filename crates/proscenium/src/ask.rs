@@ -27,7 +27,7 @@ pub(crate) fn reload(arguments: &Arguments, reload: &Reload) -> Result<(), Failu
     if arguments.json {
         output::answer(arguments.json, &outcome, |_| String::new())?;
         return match outcome.result {
-            ReloadResult::Applied | ReloadResult::Unchanged => Ok(()),
+            ReloadResult::Applied | ReloadResult::Unchanged | ReloadResult::HandedOver => Ok(()),
             ReloadResult::Refused => Err(Failure::Found(CONFIGURATION)),
             ReloadResult::Stopping => Err(Failure::Found(FAILED)),
         };
@@ -46,6 +46,7 @@ pub(crate) fn reload(arguments: &Arguments, reload: &Reload) -> Result<(), Failu
             report,
             &format!("unchanged: generation {generation} stays active"),
         ),
+        (ReloadResult::HandedOver, _) => said(report, "handed over to another build"),
         (ReloadResult::Refused, _) => Err(Failure::Configuration(format!(
             "{report}\nrefused: generation {generation} stays active"
         ))),

@@ -15,7 +15,11 @@ use crate::{
 /// Runs the proxy until a signal stops it.
 pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
     let events = log::start(&run.log)?;
-    match server::run(&options(arguments, &run.agent), &events) {
+    let options = Options {
+        hand_over: run.hand_over,
+        ..options(arguments, &run.agent)
+    };
+    match server::run(&options, &events) {
         Ok(()) => Ok(()),
         Err(StartError::Config(report)) => Err(report.into()),
         Err(StartError::Host { report, may_pass }) => {
@@ -39,6 +43,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
         ssldir: explain.ssldir.clone(),
         certname: None,
         build: BUILD,
+        hand_over: false,
     })?;
     let client = match (&explain.cert, &explain.certname) {
         (Some(file), _) => ExplainAs::Certificate(file.clone()),
@@ -107,5 +112,6 @@ pub(crate) fn options(arguments: &Arguments, agent: &Agent) -> Options {
         ssldir: agent.ssldir.clone(),
         certname: agent.certname.clone(),
         build: BUILD,
+        hand_over: false,
     }
 }

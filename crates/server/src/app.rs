@@ -9,6 +9,7 @@ use crate::{
     Options, alarm_schedule,
     control::Operator,
     drain::{CUT_GRACE, drain},
+    hand_over::{accept_hand_overs, follow_state},
     materials::refresh,
     members::{administrative, discovery},
     service_manager::ServiceManager,
@@ -44,19 +45,28 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
 }
 
 /// Serves until a signal stops the process, and drains.
-async fn serve(app: &Arc<App>, (socket, listener): (SocketFile, UnixListener), signals: Signals) {
+async fn serve(
+    app: &Arc<App>,
+    (socket, listener): (Option<SocketFile>, UnixListener),
+    signals: Signals,
+) {
     let Signals {
         mut hangup,
         mut reopen,
         mut stop,
     } = signals;
     let (stop_admin, stopped) = watch::channel(false);
+    app.state().admin = listener.try_clone().ok();
     let admin = tokio::spawn(admin::serve(
         listener,
         Arc::new(Operator(Arc::clone(app))),
         stopped,
     ));
-    tracing::info!(generation = 1, workers = app.workers.count(), "serving");
+    tracing::info!(
+        generation = app.generation().number,
+        workers = app.workers.count(),
+        "serving"
+    );
     let manager = ServiceManager::from_environment().map(Arc::new);
     if let Some(manager) = &manager {
         manager.ready();
@@ -84,17 +94,35 @@ async fn serve(app: &Arc<App>, (socket, listener): (SocketFile, UnixListener), s
         }
     });
     let upkeep = start_upkeep(app);
-    stop.recv().await;
-    if let Some(manager) = &manager {
-        manager.stopping();
+    let mut trust_upkeep = start_trust_upkeep(app);
+    let mut successor = app.hand_over.successor.subscribe();
+    tokio::select! {
+        () = stop.recv() => {}
+        _ = successor.wait_for(Option::is_some) => {}
     }
-    drop(upkeep);
-    drain(app, &mut stop).await;
-    drop(on_signals);
-    cas_seen::store(app);
-    let _ = stop_admin.send(true);
+    let is_handed_over = !app.owns_state();
+    if is_handed_over {
+        app.state().listeners.leave_socket_files();
+        if let Some(socket) = socket {
+            socket.leave();
+        }
+        let _ = stop_admin.send(true);
+        app.state().admin = None;
+        trust_upkeep.spawn(follow_state(Arc::clone(app)));
+        drain(app, &mut stop).await;
+    } else {
+        if let Some(manager) = &manager {
+            manager.stopping();
+        }
+        drop(upkeep);
+        drain(app, &mut stop).await;
+        cas_seen::store(app);
+        let _ = stop_admin.send(true);
+        app.state().admin = None;
+        drop(socket);
+    }
+    drop((on_signals, trust_upkeep));
     let _ = timeout(CUT_GRACE, admin).await;
-    drop(socket);
     let access_logs = app.state().access_logs.take();
     if let Some(logs) = access_logs
         && let Err(unwritten) = logs.close(CUT_GRACE)
@@ -103,14 +131,21 @@ async fn serve(app: &Arc<App>, (socket, listener): (SocketFile, UnixListener), s
     }
 }
 
-/// The tasks that keep the serving process up to date. Dropping the set ends them.
-fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
+/// The tasks that decide which clients are accepted. They continue while the process drains.
+fn start_trust_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
     upkeep.spawn(refresh::apply_changes(Arc::clone(app)));
     upkeep.spawn(blocks::expire_when_due(Arc::clone(app)));
+    upkeep.spawn(crl_fetch::fetch_at_intervals(Arc::clone(app)));
+    upkeep
+}
+
+/// The other tasks that keep the serving process up to date. Dropping the set ends them.
+fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
+    let mut upkeep = JoinSet::new();
+    upkeep.spawn(accept_hand_overs(Arc::clone(app)));
     upkeep.spawn(administrative::end_when_due(Arc::clone(app)));
     upkeep.spawn(alarm_schedule::update_when_due(Arc::clone(app)));
-    upkeep.spawn(crl_fetch::fetch_at_intervals(Arc::clone(app)));
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));
     upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));

@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::timeout};
 
 use crate::{
     control::Operator,
+    hand_over::TakenSockets,
     listening::{self, BoundSockets, NamedEndpoint},
     log_outputs::{self, OpenedAccessLogs},
     members::probes::{self, AnsweredProbe, Probes},
@@ -81,6 +82,25 @@ impl Previous {
 }
 
 impl Opened {
+    /// Whether nothing was opened: no log, no socket.
+    fn is_empty(&self) -> bool {
+        self.access_logs.is_none()
+            && self.events.is_none()
+            && self.sockets.is_empty()
+            && matches!(self.metrics, MetricsChange::None)
+    }
+
+    /// Opens everything for the first commit of a process, which may have sockets of another process.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub(crate) fn open_first(
+        config: &Config,
+        taken: &mut TakenSockets,
+    ) -> Result<Self, CommitError> {
+        Self::open_all(config, None, config.workers, taken)
+    }
+
     /// Opens the access logs, and whatever else differs from `previous`.
     ///
     /// # Errors
@@ -90,11 +110,20 @@ impl Opened {
         previous: Option<&Previous>,
         workers: usize,
     ) -> Result<Self, CommitError> {
+        Self::open_all(config, previous, workers, &mut TakenSockets::default())
+    }
+
+    fn open_all(
+        config: &Config,
+        previous: Option<&Previous>,
+        workers: usize,
+        taken: &mut TakenSockets,
+    ) -> Result<Self, CommitError> {
         // Logs before sockets: closing a socket again would reset clients that have connected meanwhile.
         let access_logs = OpenedAccessLogs::open(config).map_err(CommitError::AccessLog)?;
         Ok(Self {
             access_logs: Some(access_logs),
-            ..Self::open_without_logs(config, previous, workers)?
+            ..Self::open_others(config, previous, workers, taken)?
         })
     }
 
@@ -107,6 +136,15 @@ impl Opened {
         previous: Option<&Previous>,
         workers: usize,
     ) -> Result<Self, CommitError> {
+        Self::open_others(config, previous, workers, &mut TakenSockets::default())
+    }
+
+    fn open_others(
+        config: &Config,
+        previous: Option<&Previous>,
+        workers: usize,
+        taken: &mut TakenSockets,
+    ) -> Result<Self, CommitError> {
         // A start has redirected its events already.
         let is_moved = previous.is_some_and(|previous| previous.config.events != config.events);
         let events = is_moved.then(|| log_outputs::open_events(&config.events));
@@ -116,8 +154,9 @@ impl Opened {
             metrics: metrics_endpoint::bind(
                 &config.metrics,
                 previous.map(|previous| &previous.config.metrics),
+                taken,
             )?,
-            sockets: new_sockets(config, previous, workers)?,
+            sockets: new_sockets(config, previous, workers, taken)?,
         })
     }
 
@@ -139,11 +178,12 @@ impl Opened {
     }
 }
 
-/// Binds the configured endpoints that are not open yet.
+/// Binds the configured endpoints that are not open yet, or takes their sockets from the process that serves.
 fn new_sockets(
     config: &Config,
     previous: Option<&Previous>,
     workers: usize,
+    taken: &mut TakenSockets,
 ) -> Result<Vec<BoundSockets>, BindError> {
     let open = previous.map_or(&[][..], |previous| &previous.endpoints);
     let mut new = Vec::new();
@@ -155,10 +195,15 @@ fn new_sockets(
             if open.iter().any(is_open) {
                 continue;
             }
+            if let Some(sockets) = taken.take(&endpoint) {
+                new.push(listening::adopt(settings, &endpoint, sockets, workers)?);
+                continue;
+            }
             // Another address may cover this one: what counts is that the process has the port open.
             let is_port_ours = open
                 .iter()
-                .any(|open| open.endpoint.port() == endpoint.port());
+                .any(|open| open.endpoint.port() == endpoint.port())
+                || taken.has_port(endpoint.port());
             new.push(listening::bind(settings, &endpoint, workers, is_port_ours)?);
         }
     }
@@ -168,6 +213,7 @@ fn new_sockets(
 /// Serves metrics on a bound address.
 fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoint> {
     let address = listener.local_addr().ok()?;
+    let socket = listener.try_clone().ok()?;
     let (stop, stopped) = watch::channel(false);
     let control = Arc::new(Operator(Arc::clone(app)));
     tokio::spawn(async move {
@@ -178,6 +224,7 @@ fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoin
     tracing::info!(%address, "serving metrics");
     Some(MetricsEndpoint {
         address,
+        socket,
         _stop: stop,
     })
 }
@@ -196,8 +243,8 @@ impl GenerationWriter<'_> {
         } = commit;
         let app = self.app;
         let answered = first_probes(&generation, previous.as_ref()).await;
-        // A stop has closed the listeners. A commit would open new ones.
-        if !app.is_serving() {
+        // A stop has closed the listeners. Changed materials still apply to the connections that are open.
+        if !app.is_serving() && !opened.is_empty() {
             return Err(CommitError::Stopping);
         }
         let are_states_moved = inherit_states(&app.lasting.registry, &generation);

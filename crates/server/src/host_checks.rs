@@ -15,6 +15,7 @@ use rustix::fs::Access;
 use tokio::runtime;
 
 use crate::{
+    hand_over::TakenSockets,
     listening,
     socket_file::try_bind,
     state_directory::{Exists, StateDirectory, permitted},
@@ -54,6 +55,14 @@ impl RunningProxy {
                     .collect(),
             },
             Err(_) => Self::default(),
+        }
+    }
+
+    /// The process that hands over, by its sockets. Without sockets, none.
+    pub(crate) fn of_sockets(sockets: &TakenSockets) -> Self {
+        Self {
+            answers: sockets.has_admin(),
+            addresses: sockets.addresses().collect(),
         }
     }
 
@@ -153,6 +162,19 @@ fn unusable_socket(
         return None;
     }
     try_socket(path, &format!("{key}.address"), "socket").err()
+}
+
+/// The fault that another process owns the state directory, if so. Otherwise this process owns it from now on.
+pub(crate) fn locked(directory: &StateDirectory) -> Option<HostFault> {
+    let error = directory.lock().err()?;
+    Some(HostFault {
+        help: Some(
+            "stop that process, or run `proscenium run --hand-over` to take over from it"
+                .to_owned(),
+        ),
+        may_pass: true,
+        ..HostFault::new("state.directory", error.to_string())
+    })
 }
 
 /// The fault that the stored blocks cannot be read. A start without them would accept blocked clients.

@@ -17,6 +17,7 @@ mod dns;
 mod drain;
 mod explain;
 mod facts;
+mod hand_over;
 mod host_checks;
 mod http_date;
 mod known_labels;
@@ -54,6 +55,7 @@ pub use app::run;
 pub use certificates::expiry_notice_seconds;
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
+pub use hand_over::TakeOverError;
 pub use http_date::clock_offset;
 pub use members::jrubies;
 pub use prepare::credentials::PreparedTls;
@@ -73,4 +75,6 @@ pub struct Options {
     pub certname: Option<String>,
     /// Version, commit and features of the program.
     pub build: BuildStatus,
+    /// `run --hand-over`: whether to take over from the process that serves.
+    pub hand_over: bool,
 }

@@ -2,7 +2,13 @@
 //!
 //! A TCP port has one socket for each worker. A Unix socket has one that all workers share.
 
-use std::{io, net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    path::Path,
+    sync::Arc,
+};
 
 use listener::{
     BindError, ListenAddress, ListenEndpoint, Listener, ListenerSettings, ListeningSocket,
@@ -85,6 +91,25 @@ impl Listeners {
         listener
     }
 
+    /// Owns the files of Unix sockets that the process has from another one.
+    pub(crate) fn own_socket_files(&mut self) {
+        let endpoints = self.open.iter_mut().flat_map(|open| &mut open.endpoints);
+        for bound in endpoints.filter(|bound| bound.file.is_none()) {
+            bound.file = bound
+                .address
+                .path()
+                .and_then(|path| SocketFile::of(path).ok());
+        }
+    }
+
+    /// Leaves the files of Unix sockets to the process that has taken over.
+    pub(crate) fn leave_socket_files(&mut self) {
+        let endpoints = self.open.iter_mut().flat_map(|open| &mut open.endpoints);
+        for file in endpoints.filter_map(|bound| bound.file.take()) {
+            file.leave();
+        }
+    }
+
     /// Sets the configured permissions on the file of an open Unix socket.
     pub(crate) fn set_access(&self, settings: &ListenerSettings, endpoint: &ListenEndpoint) {
         let endpoints = self.open.iter().flat_map(|open| &open.endpoints);
@@ -146,6 +171,61 @@ pub(crate) fn bind(
     let address = local.map_or_else(|| endpoint.address.clone(), SocketAddr::into);
     let sockets = sockets.into_iter().map(ListeningSocket::Tcp).collect();
     Ok(bound(address, None, sockets))
+}
+
+/// Uses the sockets of an endpoint that another process has bound. Workers for which there is no socket share one.
+///
+/// # Errors
+/// [`BindError`] names the address.
+pub(crate) fn adopt(
+    settings: &ListenerSettings,
+    endpoint: &ListenEndpoint,
+    descriptors: Vec<OwnedFd>,
+    workers: usize,
+) -> Result<BoundSockets, BindError> {
+    let adopted = || -> io::Result<BoundSockets> {
+        if let Some(path) = endpoint.address.path() {
+            // The file is that of the other process until it has handed over.
+            let file = SocketFile::of(path)?;
+            let access = file.set_access(settings.socket_mode.0, group(settings)?);
+            file.leave();
+            access?;
+        }
+        let mut address = endpoint.address.clone();
+        let mut sockets = Vec::new();
+        for descriptor in descriptors {
+            sockets.push(match endpoint.address.path() {
+                Some(_) => {
+                    let socket = UnixListener::from(descriptor);
+                    socket.set_nonblocking(true)?;
+                    ListeningSocket::Unix(socket)
+                }
+                None => {
+                    let socket = TcpListener::from(descriptor);
+                    socket.set_nonblocking(true)?;
+                    address = socket.local_addr()?.into();
+                    ListeningSocket::Tcp(socket)
+                }
+            });
+        }
+        for index in sockets.len()..workers {
+            let copy = sockets[index % sockets.len()].try_clone()?;
+            sockets.push(copy);
+        }
+        Ok(BoundSockets {
+            listener: settings.name.clone(),
+            endpoint: BoundEndpoint {
+                endpoint: endpoint.clone(),
+                address,
+                file: None,
+            },
+            sockets,
+        })
+    };
+    adopted().map_err(|source| BindError {
+        endpoint: endpoint.clone(),
+        source,
+    })
 }
 
 fn bind_unix(

@@ -8,9 +8,13 @@ use std::{
 use admin::settings::MetricsSettings;
 use tokio::sync::watch;
 
+use crate::hand_over::TakenSockets;
+
 /// The metrics listener that runs. Dropping it stops the listener.
 pub(crate) struct MetricsEndpoint {
     pub(crate) address: SocketAddr,
+    /// A copy of the socket, for a hand-over.
+    pub(crate) socket: TcpListener,
     pub(crate) _stop: watch::Sender<bool>,
 }
 
@@ -30,13 +34,14 @@ pub(crate) struct MetricsBindError {
     source: io::Error,
 }
 
-/// Binds the configured address if it is not the one before.
+/// Binds the configured address if it is not the one before, or takes the socket of the process that serves.
 ///
 /// # Errors
 /// The address cannot be bound.
 pub(crate) fn bind(
     settings: &MetricsSettings,
     previous: Option<&MetricsSettings>,
+    taken: &mut TakenSockets,
 ) -> Result<MetricsChange, MetricsBindError> {
     if previous == Some(settings) {
         return Ok(MetricsChange::None);
@@ -44,6 +49,9 @@ pub(crate) fn bind(
     let Some(address) = settings.address else {
         return Ok(MetricsChange::Replace(None));
     };
+    if let Some(taken) = taken.take_metrics(address) {
+        return Ok(MetricsChange::Replace(Some(taken)));
+    }
     let bound = TcpListener::bind(address);
     bound
         .map(|listener| MetricsChange::Replace(Some(listener)))

@@ -15,6 +15,7 @@ pub(crate) fn read() -> ProcessStatus {
     let boot = fs::read_to_string("/proc/stat").ok();
     let kibibytes = |key| Some(number_after(&status, key)? << 10);
     ProcessStatus {
+        pid: std::process::id(),
         cpu_milliseconds: ticks(field(&stat, 14), field(&stat, 15))
             .and_then(|cpu| u64::try_from(cpu.as_millis()).ok()),
         resident_bytes: kibibytes("VmRSS:"),

@@ -69,7 +69,12 @@ enum Stopped {
 
 impl App {
     /// Reads the configuration and its materials again and applies them, or reports why it does not.
+    ///
+    /// If the program on disk is another build by now, it takes over, which loads the configuration too.
     pub(crate) async fn reload(self: &Arc<Self>, asked_by: &str) -> ReloadOutcome {
+        if let Some(program) = self.changed_program().await {
+            return self.hand_over_to(&program, asked_by).await;
+        }
         let Some(writer) = self.writer_while_serving().await else {
             return self.stopping();
         };
@@ -165,9 +170,8 @@ impl App {
     /// revocation must not wait for another file. Files that change while they are read are left for the next time, unless
     /// the caller insists.
     pub(crate) async fn refresh(self: &Arc<Self>, insist: bool) -> Refreshed {
-        let Some(writer) = self.writer_while_serving().await else {
-            return Refreshed::Applied;
-        };
+        // A process that drains applies them too: its connections are verified against the new CRLs.
+        let writer = self.writer().await;
         let before = self.generation();
         match writer.apply(Input::Materials, insist).await {
             Ok(Applied { report, refused }) => {
@@ -232,14 +236,14 @@ impl App {
         self.state().watched_by = watch;
     }
 
-    fn stopping(&self) -> ReloadOutcome {
+    pub(crate) fn stopping(&self) -> ReloadOutcome {
         self.outcome(
             ReloadResult::Stopping,
             "the process is stopping and does not reload".to_owned(),
         )
     }
 
-    fn outcome(&self, result: ReloadResult, report: String) -> ReloadOutcome {
+    pub(crate) fn outcome(&self, result: ReloadResult, report: String) -> ReloadOutcome {
         ReloadOutcome {
             result,
             generation: self.generation().number,

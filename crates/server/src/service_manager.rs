@@ -64,6 +64,11 @@ impl ServiceManager {
         self.send("READY=1");
     }
 
+    /// Notifies that another process of the service is its main process now.
+    pub(crate) fn main_process(&self, pid: u32) {
+        self.send(&format!("MAINPID={pid}"));
+    }
+
     /// Notifies that the process finishes running requests and then exits.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");

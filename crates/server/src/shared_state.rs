@@ -1,7 +1,7 @@
 //! What the tasks of the running process share, and [`GenerationWriter`], the right to replace what is active.
 
 use std::{
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
@@ -16,6 +16,7 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     Options, alarms,
+    hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
     metrics_endpoint::MetricsEndpoint,
@@ -35,7 +36,8 @@ pub(crate) struct App {
     pub(crate) workers: WorkerThreads,
     pub(crate) state_directory: Arc<StateDirectory>,
     /// The path at which the admin socket was bound. A later configuration may name another file.
-    admin_socket: PathBuf,
+    pub(crate) admin_socket: PathBuf,
+    pub(crate) hand_over: HandOverState,
     /// When the process started, on the monotonic clock and on the clock of the host at that time.
     pub(crate) started: (Instant, UnixTime),
     /// Changes of the administrative states of members.
@@ -59,6 +61,8 @@ pub(crate) struct ActiveState {
     pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
     /// The listener for metrics.
     pub(crate) metrics: Option<MetricsEndpoint>,
+    /// A copy of the admin socket, for a hand-over. `None` once the process accepts nothing on it.
+    pub(crate) admin: Option<UnixListener>,
     /// How the proxy notices changes of materials.
     pub(crate) watched_by: ChangeDetection,
     /// Since when changed materials are refused, and why.
@@ -79,6 +83,7 @@ pub(crate) struct AppParts {
     pub(crate) trust: TrustKeeping,
     pub(crate) access_logs: AccessLogs,
     pub(crate) foundation: Foundation,
+    pub(crate) program: RunningProgram,
 }
 
 impl App {
@@ -94,9 +99,11 @@ impl App {
             trust,
             access_logs,
             foundation,
+            program,
         } = parts;
         Self {
             admin_socket: foundation.config.admin.socket.clone(),
+            hand_over: HandOverState::new(program),
             options,
             events,
             lasting,
@@ -113,6 +120,7 @@ impl App {
                 listeners: Listeners::default(),
                 last_reload: None,
                 metrics: None,
+                admin: None,
                 watched_by: ChangeDetection::Off,
                 refused_materials: None,
                 access_logs: Some(access_logs),
@@ -133,6 +141,12 @@ impl App {
     /// Whether the process serves: no stop has been requested.
     pub(crate) fn is_serving(&self) -> bool {
         self.shared.signals.borrow().phase == LifecyclePhase::Serving
+    }
+
+    /// Whether this process owns the state directory: no other one has taken over. Only its owner writes to the directory and
+    /// changes blocks and CRLs on request.
+    pub(crate) fn owns_state(&self) -> bool {
+        self.hand_over.successor.borrow().is_none()
     }
 
     /// Gives the admin socket the permissions that the configuration asks for.
@@ -175,6 +189,13 @@ impl App {
             app: self,
             _only_one: self.writing.lock().await,
         }
+    }
+
+    /// Waits for the right to replace what is active. `None` if another process has taken over by then. A process that
+    /// stops still applies changes, because they concern the connections that it finishes.
+    pub(crate) async fn writer_of_owner(self: &Arc<Self>) -> Option<GenerationWriter<'_>> {
+        let writer = self.writer().await;
+        self.owns_state().then_some(writer)
     }
 
     /// Waits for the right to replace what is active. `None` if the process is stopping by then.

@@ -55,7 +55,16 @@ impl SocketFile {
         fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
     }
 
-    fn of(path: &Path) -> io::Result<Self> {
+    /// Leaves the file to another process, which accepts connections on the same socket.
+    pub(crate) fn leave(mut self) {
+        self.file = NO_FILE;
+    }
+
+    /// The file of a socket that this process has from another one.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             file: file_of(path)?,
@@ -78,7 +87,7 @@ fn prepare_path(path: &Path) -> io::Result<()> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if file_of(&self.path).is_ok_and(|found| found == self.file) {
+        if self.file != NO_FILE && file_of(&self.path).is_ok_and(|found| found == self.file) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -118,6 +127,9 @@ fn may_bind(path: &Path) -> io::Result<Found> {
         },
     }
 }
+
+/// Stands for a file that is not removed.
+const NO_FILE: (u64, u64) = (0, 0);
 
 fn file_of(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::symlink_metadata(path)?;

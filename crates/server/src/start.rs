@@ -1,7 +1,12 @@
 //! The start of the process: reads and restores everything, then commits the first generation, before which nothing is
 //! active.
 
-use std::{io, os::unix::net::UnixListener, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use arc_swap::ArcSwap;
 use config::ConfigReport;
@@ -13,10 +18,12 @@ use telemetry::Events;
 use crate::{
     Options,
     commit::{Commit, CommitError, Opened},
+    drain::drain,
     facts::facts,
-    host_checks::{self, RunningProxy},
+    hand_over::{RunningProgram, TakeOver, TakeOverError, TakenSockets},
+    host_checks::{self, HostFault, RunningProxy},
     known_labels, log_outputs,
-    materials::files,
+    materials::files::{self, ConfigFiles},
     members::{administrative, persistence_key},
     prepare::{Lasting, prepare},
     shared_state::{App, AppParts},
@@ -53,6 +60,9 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The hand-over from the serving process.
+    #[error(transparent)]
+    HandOver(#[from] TakeOverError),
     /// The access log.
     #[error("{0}")]
     AccessLog(io::Error),
@@ -66,90 +76,197 @@ pub enum StartError {
 /// A process whose first generation is active.
 pub(crate) struct Started {
     pub(crate) app: Arc<App>,
-    pub(crate) admin_socket: (SocketFile, UnixListener),
+    pub(crate) admin_socket: (Option<SocketFile>, UnixListener),
     pub(crate) signals: Signals,
 }
 
-/// Starts the process. Whatever can fail comes before the first connection is accepted.
+/// Starts the process, or takes over from the one that serves. Whatever can fail comes before the first connection is
+/// accepted.
 pub(crate) async fn start(
     options: &Options,
     events: &Arc<Events>,
     signals: EarlySignals,
 ) -> Result<Started, StartError> {
-    let lasting = Lasting::default();
-    let alarms = &lasting.metrics.alarms;
+    let program = RunningProgram::of_this_process();
     let read = files::load(options).map_err(StartError::Config)?;
-    let config = &read.loaded.config;
-    let stored = StateDirectory::for_reading(&config.state_directory);
-    let answers = stored_state::restore_answers(&lasting, &stored);
-    lasting.answers.look_up_new(config, |_| true, alarms).await;
-    let mut prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
-    let facts = facts(&prepared);
-    let mut faults = host_checks::faults(&prepared.config, &RunningProxy::default());
-    let state_directory = StateDirectory::open(&prepared.config.state_directory, alarms);
-    let restored = stored_state::restore(&mut prepared, &state_directory);
-    if let Err(error) = &restored.blocks {
-        faults.push(host_checks::unreadable_blocks(error));
-    }
-    let (generation, foundation, mut report) = prepared.split();
-    if let Some(may_pass) = host_checks::add(faults, &mut report) {
-        return Err(StartError::Host { report, may_pass });
-    }
-    let config = &foundation.config;
-    events.redirect(log_outputs::open_events(&config.events)?, &lasting.metrics);
-    log_report(&report, &facts, &generation.trust);
-    log_restored(&restored, answers);
-    administrative::restore(
-        restored.member_states,
-        &state_directory,
-        &lasting.registry,
-        alarms,
-    );
-
-    let mut opened = Opened::open(config, None, config.workers)?;
-    // A stop signal from here on takes effect as soon as the process serves.
-    let signals = signals.all()?;
-    let admin_path = &config.admin.socket;
-    let admin_socket =
-        SocketFile::bind_private(admin_path).map_err(|source| StartError::Admin {
-            path: admin_path.clone(),
-            source,
-        })?;
-    let access_logs = opened.start_access_logs(config, &lasting.metrics)?;
-    let cell = Arc::new(ArcSwap::from_pointee(generation));
-    let _ = lasting.cell.set(Arc::clone(&cell));
-    let mut shared = Shared::new(
-        Arc::clone(&cell),
-        Arc::clone(&lasting.metrics),
-        access_logs.handle(),
-    );
-    shared.persistence = persistence_key(restored.persistence_key, &state_directory);
-    let shared = Arc::new(shared);
-    known_labels::start_at_zero(&lasting.metrics);
-    let workers = WorkerThreads::start(config.workers, &shared)?;
-    let app = Arc::new(App::new(AppParts {
-        options: options.clone(),
-        events: Arc::clone(events),
-        lasting,
-        shared,
-        workers,
-        state_directory: Arc::new(state_directory),
-        trust: TrustKeeping::new(&restored.crls),
-        access_logs,
-        foundation: foundation.clone(),
-    }));
-    let first = Commit {
-        generation: cell.load_full(),
-        foundation,
-        previous: None,
-        opened,
+    let directory = &read.loaded.config.state_directory;
+    let serving = match options.hand_over {
+        true => TakeOver::connect(directory, &options.build.version)?,
+        false => None,
     };
-    app.writer().await.commit(first).await?;
-    Ok(Started {
-        app,
-        admin_socket,
-        signals,
-    })
+    let Some((take_over, sockets)) = serving else {
+        if options.hand_over {
+            tracing::info!("no process serves with this state directory, so this is a start");
+        }
+        let start = Start {
+            options,
+            events,
+            program,
+            read,
+            take_over: None,
+        };
+        return start.run(TakenSockets::default(), signals).await;
+    };
+    let start = Start {
+        options,
+        events,
+        program,
+        read,
+        take_over: Some(&take_over),
+    };
+    let started = start.run(sockets, signals).await;
+    match &started {
+        Ok(started) => {
+            let shared = Arc::clone(&started.app.shared);
+            tokio::task::spawn_blocking(move || take_over.restore_agents(&shared));
+        }
+        Err(error) => take_over.failed(error.to_string()),
+    }
+    started
+}
+
+/// What a start begins with.
+struct Start<'a> {
+    options: &'a Options,
+    events: &'a Arc<Events>,
+    program: RunningProgram,
+    read: ConfigFiles,
+    /// `None` if no process hands over.
+    take_over: Option<&'a TakeOver>,
+}
+
+impl Start<'_> {
+    async fn run(
+        self,
+        mut sockets: TakenSockets,
+        signals: EarlySignals,
+    ) -> Result<Started, StartError> {
+        let Self {
+            options,
+            events,
+            program,
+            read,
+            take_over,
+        } = self;
+        let lasting = Lasting::default();
+        let alarms = &lasting.metrics.alarms;
+        let config = &read.loaded.config;
+        let stored = StateDirectory::for_reading(&config.state_directory);
+        let answers = stored_state::restore_answers(&lasting, &stored);
+        lasting.answers.look_up_new(config, |_| true, alarms).await;
+        let number = take_over.map_or(1, |serving| serving.generation + 1);
+        let mut prepared = prepare(read, number, &lasting, None).map_err(StartError::Config)?;
+        let facts = facts(&prepared);
+        let running = RunningProxy::of_sockets(&sockets);
+        let mut faults = host_checks::faults(&prepared.config, &running);
+        // Bound before the serving process stores its state, so that it is not disturbed by a start that cannot succeed.
+        let mut opened = None;
+        if let Some(take_over) = take_over {
+            refuse(&mut faults, &mut prepared.report)?;
+            opened = Some(Opened::open_first(&prepared.config, &mut sockets)?);
+            take_over.prepared()?;
+        }
+        let state_directory = StateDirectory::open(&prepared.config.state_directory, alarms);
+        faults.extend(host_checks::locked(&state_directory));
+        let restored = stored_state::restore(&mut prepared, &state_directory);
+        if let Err(error) = &restored.blocks {
+            faults.push(host_checks::unreadable_blocks(error));
+        }
+        refuse(&mut faults, &mut prepared.report)?;
+        let (generation, foundation, report) = prepared.split();
+        let config = &foundation.config;
+        events.redirect(log_outputs::open_events(&config.events)?, &lasting.metrics);
+        log_report(&report, &facts, &generation.trust);
+        log_restored(&restored, answers);
+        administrative::restore(
+            restored.member_states,
+            &state_directory,
+            &lasting.registry,
+            alarms,
+        );
+
+        let mut opened = match opened {
+            Some(opened) => opened,
+            None => Opened::open_first(config, &mut sockets)?,
+        };
+        // A stop signal from here on takes effect as soon as the process serves.
+        let mut signals = signals.all()?;
+        let (socket_file, admin_listener) = admin_socket(&config.admin.socket, &mut sockets)?;
+        let access_logs = opened.start_access_logs(config, &lasting.metrics)?;
+        let cell = Arc::new(ArcSwap::from_pointee(generation));
+        let _ = lasting.cell.set(Arc::clone(&cell));
+        let mut shared = Shared::new(
+            Arc::clone(&cell),
+            Arc::clone(&lasting.metrics),
+            access_logs.handle(),
+        );
+        shared.persistence = persistence_key(restored.persistence_key, &state_directory);
+        let shared = Arc::new(shared);
+        known_labels::start_at_zero(&lasting.metrics);
+        let workers = WorkerThreads::start(config.workers, &shared)?;
+        let app = Arc::new(App::new(AppParts {
+            options: options.clone(),
+            events: Arc::clone(events),
+            lasting,
+            shared,
+            workers,
+            state_directory: Arc::new(state_directory),
+            trust: TrustKeeping::new(&restored.crls),
+            access_logs,
+            foundation: foundation.clone(),
+            program,
+        }));
+        let first = Commit {
+            generation: cell.load_full(),
+            foundation,
+            previous: None,
+            opened,
+        };
+        app.writer().await.commit(first).await?;
+        let mut admin_file = socket_file;
+        if let Some(take_over) = take_over {
+            if let Err(error) = take_over.serving() {
+                // The other process still serves, and this one has accepted connections.
+                drain(&app, &mut signals.stop).await;
+                return Err(error.into());
+            }
+            app.state().listeners.own_socket_files();
+            sockets.remove_unused_files();
+            let path = &app.admin_socket;
+            admin_file = admin_file.or_else(|| SocketFile::of(path).ok());
+        }
+        Ok(Started {
+            app,
+            admin_socket: (admin_file, admin_listener),
+            signals,
+        })
+    }
+}
+
+/// Refuses a start on a host with these faults.
+fn refuse(faults: &mut Vec<HostFault>, report: &mut ConfigReport) -> Result<(), StartError> {
+    match host_checks::add(std::mem::take(faults), report) {
+        Some(may_pass) => Err(StartError::Host {
+            report: report.clone(),
+            may_pass,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The admin socket, with its file unless that is still the file of the process that hands over.
+fn admin_socket(
+    path: &Path,
+    sockets: &mut TakenSockets,
+) -> Result<(Option<SocketFile>, UnixListener), StartError> {
+    if let Some(taken) = sockets.take_admin(path) {
+        return Ok((None, taken));
+    }
+    let bound = SocketFile::bind_private(path).map_err(|source| StartError::Admin {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((Some(bound.0), bound.1))
 }
 
 /// Logs the report of a start. Warnings of the trust store are alarms, and are logged as such.

@@ -9,11 +9,14 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::SystemTime,
 };
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
 use telemetry::{Alarm, Alarms};
 
 /// The state directory, and whether it can be used. Its functions block, so a worker thread must not call them.
@@ -24,9 +27,22 @@ pub(crate) struct StateDirectory {
     trouble: Mutex<BTreeMap<String, String>>,
     /// Locked by the writer: two writers of one name would write to the same temporary file.
     writing: Mutex<()>,
+    /// The locked file [`LOCK`], while this process owns the directory.
+    lock: Mutex<Option<File>>,
+    /// Whether another process owns the directory since [`unlock`](Self::unlock). Then this process writes nothing.
+    is_given_up: AtomicBool,
     /// An account whose files are accepted, in addition to those of this account and of root.
     account: Option<u32>,
     alarms: Arc<Alarms>,
+}
+
+/// Another process owns the state directory.
+#[derive(Debug, thiserror::Error)]
+#[error("another process{} uses the state directory {}", .pid.map_or_else(String::new, |pid| format!(" ({pid})")), directory.display())]
+pub(crate) struct StateDirectoryInUse {
+    directory: PathBuf,
+    /// The process, if it can be read.
+    pid: Option<u32>,
 }
 
 /// Whether the directory exists.
@@ -77,6 +93,57 @@ impl StateDirectory {
         directory
     }
 
+    /// Locks the directory for this process until it ends or [`unlock`](Self::unlock) is called. A directory that cannot be used
+    /// is not locked, because nothing is written to it.
+    ///
+    /// # Errors
+    /// Another process has locked it.
+    pub(crate) fn lock(&self) -> Result<(), StateDirectoryInUse> {
+        let path = self.path.join(LOCK);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+            .open(&path);
+        let Ok(mut file) = opened else {
+            return Ok(());
+        };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                return Err(StateDirectoryInUse {
+                    directory: self.path.clone(),
+                    pid: text.trim().parse().ok(),
+                });
+            }
+            // The file system has no locks.
+            Err(_) => return Ok(()),
+        }
+        // The number is for people alone: the lock counts.
+        let _ = file
+            .set_len(0)
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        *self.locked() = Some(file);
+        self.is_given_up.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lets another process lock the directory. This process writes nothing to it from now on.
+    pub(crate) fn unlock(&self) {
+        // No write is half finished.
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_given_up.store(true, Ordering::Relaxed);
+        *self.locked() = None;
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<File>> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The directory at `path` for reading by the process that opens it later. Nothing is created.
     pub(crate) fn for_reading(path: &Path) -> Self {
         Self::at(path, None, &Arc::default())
@@ -99,6 +166,8 @@ impl StateDirectory {
             path: path.to_owned(),
             trouble: Mutex::default(),
             writing: Mutex::default(),
+            lock: Mutex::default(),
+            is_given_up: AtomicBool::new(false),
             account,
             alarms: Arc::clone(alarms),
         }
@@ -215,7 +284,8 @@ impl StateDirectory {
     /// Writes the file `name` completely, or leaves it as it is.
     ///
     /// # Errors
-    /// It could not be written. The alarm is raised, and is cleared by the next successful write of this name.
+    /// It could not be written. The alarm is raised, and is cleared by the next successful write of this name. After
+    /// [`unlock`](Self::unlock) nothing is written, because the other process has the state.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
         self.note(name, &outcome);
@@ -227,6 +297,9 @@ impl StateDirectory {
     /// # Errors
     /// It still exists.
     pub(crate) fn remove(&self, name: &str) -> Result<(), StateError> {
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let path = self.path.join(name);
         match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -271,6 +344,9 @@ impl StateDirectory {
     /// Writes a temporary file and renames it, so that a reader finds the old or the new content, even after a crash.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_given_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let written = || -> io::Result<()> {
             // A temporary file that a crash has left is removed, because its mode and owner are unknown.
@@ -355,6 +431,8 @@ fn is_denied(error: io::Error) -> bool {
 
 /// The user id of root.
 const ROOT: u32 = 0;
+/// The file that the process locks that owns the directory. It has the number of that process.
+const LOCK: &str = "lock";
 /// The file that tests whether the directory is writable.
 const PROBE: &str = "probe";
 
@@ -381,6 +459,30 @@ mod tests {
         state.remove("list").unwrap();
         state.remove("list").unwrap();
         assert_eq!(state.read("list", 10).unwrap(), None);
+    }
+
+    #[test]
+    fn one_process_at_a_time_owns_the_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let (first, second) = (
+            StateDirectory::open(place.path(), &Arc::default()),
+            StateDirectory::open(place.path(), &Arc::default()),
+        );
+        first.lock().unwrap();
+        let us = std::process::id();
+        let refused = second.lock().unwrap_err().to_string();
+        assert!(
+            refused.contains(&format!("another process ({us}) uses")),
+            "{refused}"
+        );
+        first.write("list", b"first").unwrap();
+        first.unlock();
+        first.write("list", b"second").unwrap();
+        assert_eq!(first.read("list", 10).unwrap().unwrap(), b"first");
+        second.lock().unwrap();
+        first.lock().unwrap_err();
+        drop(second);
+        first.lock().unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The worker threads: one for each core, each with a current-thread runtime and its own connections to members.
 
-use std::{collections::HashMap, io, rc::Rc, sync::Arc, thread};
+use std::{collections::HashMap, io, os::fd::OwnedFd, rc::Rc, sync::Arc, thread};
 
 use listener::{AcceptQueue, ListenEndpoint, Listener, ListeningSocket};
 use proxy::{Shared, Worker};
@@ -31,6 +31,14 @@ enum Command {
         endpoint: Option<ListenEndpoint>,
         done: oneshot::Sender<()>,
     },
+    /// Copies the sockets that this worker accepts on.
+    Share(oneshot::Sender<Vec<SharedSocket>>),
+}
+
+/// A copy of a listening socket, with the endpoint that it was bound for.
+pub(crate) struct SharedSocket {
+    pub(crate) endpoint: ListenEndpoint,
+    pub(crate) socket: OwnedFd,
 }
 
 /// The worker threads of the process.
@@ -69,22 +77,26 @@ impl WorkerThreads {
         self.senders.len()
     }
 
-    /// Gives each worker a socket for an endpoint of a listener.
+    /// Gives the workers the sockets for an endpoint of a listener. If there are more sockets than workers, a worker gets
+    /// several.
     pub(crate) async fn listen(
         &self,
         listener: &Arc<Listener>,
         endpoint: &ListenEndpoint,
         sockets: Vec<ListeningSocket>,
     ) {
-        let commands = sockets.into_iter().map(|socket| {
-            |done| Command::Listen {
-                listener: Arc::clone(listener),
-                endpoint: endpoint.clone(),
-                socket,
-                done,
-            }
-        });
-        self.send(commands).await;
+        let mut sockets = sockets.into_iter().peekable();
+        while sockets.peek().is_some() {
+            let commands = sockets.by_ref().take(self.senders.len()).map(|socket| {
+                |done| Command::Listen {
+                    listener: Arc::clone(listener),
+                    endpoint: endpoint.clone(),
+                    socket,
+                    done,
+                }
+            });
+            self.send(commands).await;
+        }
     }
 
     /// Has all workers close their sockets for an endpoint of a listener, or for all its endpoints. When this returns,
@@ -98,6 +110,17 @@ impl WorkerThreads {
             }
         }))
         .await;
+    }
+
+    /// Copies of all sockets that the workers accept on.
+    pub(crate) async fn shared_sockets(&self) -> Vec<SharedSocket> {
+        let mut shared = Vec::new();
+        for sender in &self.senders {
+            let (reply, sockets) = oneshot::channel();
+            let _ = sender.send(Command::Share(reply)).await;
+            shared.extend(sockets.await.unwrap_or_default());
+        }
+        shared
     }
 
     /// Waits until the event loop of every worker has run once, so that none of them hangs. False if a worker has ended.
@@ -155,7 +178,7 @@ fn start<F: Future<Output = ()>>(
 async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let (worker, sweeping) = Worker::new(&shared);
     tokio::task::spawn_local(sweeping);
-    let mut loops: HashMap<(Arc<str>, ListenEndpoint), Accepting> = HashMap::new();
+    let mut loops: HashMap<(Arc<str>, ListenEndpoint), Vec<Accepting>> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {
@@ -164,11 +187,13 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                 socket,
                 done,
             } => {
-                match AcceptQueue::new(socket) {
-                    Ok(socket) => {
+                let copy = socket.try_clone();
+                match AcceptQueue::new(socket).and_then(|queue| Ok((queue, copy?))) {
+                    Ok((queue, copy)) => {
                         let key = (Arc::clone(&listener.name), endpoint);
-                        let accepting = Accepting::start(Rc::clone(&worker), listener, socket);
-                        loops.insert(key, accepting);
+                        let accepting =
+                            Accepting::start(Rc::clone(&worker), listener, queue, copy.into());
+                        loops.entry(key).or_default().push(accepting);
                     }
                     Err(error) => {
                         tracing::error!(listener = %listener.name, %error, "a worker cannot listen")
@@ -185,10 +210,20 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                     *of == name && endpoint.as_ref().is_none_or(|endpoint| at == endpoint)
                 };
                 let closed: Vec<_> = loops.extract_if(|key, _| is_closed(key)).collect();
-                for (_, accepting) in closed {
+                for accepting in closed.into_iter().flat_map(|(_, accepting)| accepting) {
                     accepting.end().await;
                 }
                 let _ = done.send(());
+            }
+            Command::Share(reply) => {
+                let copies = loops.iter().flat_map(|((_, endpoint), accepting)| {
+                    let sockets = accepting.iter().map(|one| one.copy.try_clone());
+                    sockets.flatten().map(|socket| SharedSocket {
+                        endpoint: endpoint.clone(),
+                        socket,
+                    })
+                });
+                let _ = reply.send(copies.collect());
             }
         }
     }
@@ -196,17 +231,25 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
 
 /// A worker's accept loop for one endpoint of a listener.
 struct Accepting {
+    /// A copy of the socket, for a hand-over.
+    copy: OwnedFd,
     close: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Accepting {
-    fn start(worker: Rc<Worker>, listener: Arc<Listener>, socket: AcceptQueue) -> Self {
+    fn start(
+        worker: Rc<Worker>,
+        listener: Arc<Listener>,
+        socket: AcceptQueue,
+        copy: OwnedFd,
+    ) -> Self {
         let (close, closed) = oneshot::channel();
         let listening = worker.listen(listener, socket, async {
             let _ = closed.await;
         });
         Self {
+            copy,
             close,
             task: tokio::task::spawn_local(listening),
         }
@@ -214,6 +257,8 @@ impl Accepting {
 
     /// Returns once the socket is closed.
     async fn end(self) {
+        // The copy first: a socket that is still open would queue connections that no worker accepts.
+        drop(self.copy);
         drop(self.close);
         let _ = self.task.await;
     }

@@ -183,6 +183,39 @@ impl Agents {
         Some(agent)
     }
 
+    /// Every agent, shard by shard.
+    pub fn all(&self) -> impl Iterator<Item = SeenAgent> {
+        let entries = self.shards.iter().flat_map(Self::of_shard);
+        entries.map(|agent| agent.snapshot())
+    }
+
+    /// Adds an agent that an earlier process has seen, unless it has connected to this process.
+    pub fn restore(&self, seen: &SeenAgent) {
+        let mut shard = self.shard(&seen.certname);
+        if shard.contains_key(&seen.certname) || shard.len() == self.shard_max {
+            return;
+        }
+        let mut requests = [None; REQUESTS_KEPT];
+        let oldest_first = seen.requests.iter().take(REQUESTS_KEPT).rev();
+        let mut next = 0;
+        for request in oldest_first {
+            requests[next] = Some(RequestEntry::of(request));
+            next += 1;
+        }
+        let entry = AgentEntry {
+            certname: Arc::clone(&seen.certname),
+            certificate: seen.certificate.clone(),
+            doings: Mutex::new(Doings {
+                at: seen.at,
+                client: seen.client,
+                requests,
+                next: next % REQUESTS_KEPT,
+            }),
+            open: Arc::default(),
+        };
+        shard.insert(Arc::clone(&seen.certname), Arc::new(entry));
+    }
+
     /// The agent with this name; case does not matter.
     pub fn of(&self, certname: &str) -> Option<SeenAgent> {
         // A CA may issue names that differ in case. They are few, and only operators search for them.
@@ -311,6 +344,20 @@ impl AgentEntry {
 }
 
 impl RequestEntry {
+    fn of(request: &SeenRequest) -> Self {
+        let bytes = request.line.as_bytes();
+        let length = bytes.len().min(LINE_BYTES_MAX);
+        let mut line = [0; LINE_BYTES_MAX];
+        line[..length].copy_from_slice(&bytes[..length]);
+        Self {
+            at: request.at,
+            status: request.status,
+            reason: request.reason,
+            line,
+            length: length as u8,
+        }
+    }
+
     fn snapshot(&self) -> SeenRequest {
         let line = self.line[..usize::from(self.length)].iter();
         SeenRequest {
@@ -411,6 +458,29 @@ mod tests {
         let line = &agents.of("web01").unwrap().requests[0].line;
         assert!(line.starts_with("GET /?xxx") && line.len() == LINE_BYTES_MAX);
         assert_eq!(agents.of("web02"), None);
+    }
+
+    #[test]
+    fn agents_of_an_earlier_process_are_restored_unless_they_have_connected() {
+        let earlier = Agents::default();
+        let agent = connect(&earlier, "web01", "05", 1);
+        for n in 2..8 {
+            ask(&agent, &format!("/{n}"), n);
+        }
+        ask(&connect(&earlier, "web02", "06", 1), "/old", 2);
+        let agents = Agents::default();
+        connect(&agents, "web02", "07", 9);
+        for seen in earlier.all() {
+            agents.restore(&seen);
+        }
+        let expected = earlier.of("web01").unwrap();
+        assert_eq!(agents.of("web01").unwrap(), expected);
+        // A later request takes the place of the oldest one.
+        ask(&connect(&agents, "web01", "05", 10), "/8", 10);
+        let lines = agents.of("web01").unwrap().requests;
+        let lines: Vec<_> = lines.iter().map(|r| r.line.as_str()).collect();
+        assert_eq!(lines, ["GET /8", "GET /7", "GET /6", "GET /5"]);
+        assert_eq!(agents.of("web02").unwrap().requests, []);
     }
 
     #[test]

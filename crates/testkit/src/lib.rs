@@ -60,7 +60,7 @@ pub use message::{Body, BodyFraming, Headers, Interim, Response};
 pub use metrics::ScrapedMetrics;
 pub use name_server::{NameServer, srv_records};
 pub use port::HeldPort;
-pub use proxy::{CommandOutcome, Proxy, ProxyBuilder, command_line};
+pub use proxy::{CommandOutcome, FormerProxy, Proxy, ProxyBuilder, command_line};
 pub use reply::{Reply, ReplyGate};
 pub use seed::Seed;
 pub use stand_in::{Manner, Recorded, Renewing, StandIn, StandInBuilder, Tunnel};

@@ -93,10 +93,17 @@ pub struct ProxyBuilder {
     environment: Vec<(String, String)>,
     journal: bool,
     arguments: Vec<String>,
+    runs_own_copy: bool,
     protocol: Protocol,
 }
 
 impl ProxyBuilder {
+    /// Runs a copy of the program in its directory, `program`, which the test may replace.
+    pub fn own_copy(mut self) -> Self {
+        self.runs_own_copy = true;
+        self
+    }
+
     /// The protocol of its clients. Default HTTP/1.1.
     pub fn speaking(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
@@ -318,14 +325,53 @@ impl ProxyBuilder {
     }
 
     fn spawn(&self, directory: &TempDir, port: HeldPort) -> Started {
+        let mut binary = self.binary.clone();
+        if self.runs_own_copy {
+            binary = directory.path().join(PROGRAM);
+            fs::copy(&self.binary, &binary).expect("a copy of the program");
+        }
+        let mut environment = self.environment.clone();
+        let state = directory.path().join(STATE).display().to_string();
+        environment.push(("STATE_DIRECTORY".to_owned(), state));
+        let start = StartCommand {
+            commands: self.binary.clone(),
+            binary,
+            config: directory.path().join(CONFIG),
+            arguments: self.arguments(directory.path()),
+            environment,
+            journal: self.journal,
+        };
+        Started {
+            running: start.spawn(None),
+            admin: directory.path().join(ADMIN_SOCKET),
+            port,
+            start,
+            adopted: None,
+        }
+    }
+}
+
+/// How the program is started.
+struct StartCommand {
+    /// The program of commands.
+    commands: PathBuf,
+    binary: PathBuf,
+    config: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    journal: bool,
+}
+
+impl StartCommand {
+    fn spawn(&self, more: Option<&str>) -> Running {
         let mut command = Command::new(&self.binary);
         command
             .arg("run")
             .arg("--config")
-            .arg(directory.path().join(CONFIG))
-            .args(self.arguments(directory.path()))
-            .env("RUST_BACKTRACE", "1")
-            .env("STATE_DIRECTORY", directory.path().join(STATE));
+            .arg(&self.config)
+            .args(&self.arguments)
+            .args(more)
+            .env("RUST_BACKTRACE", "1");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let (stderr_end, writer) = io::pipe().expect("a pipe");
         let writer = File::from(OwnedFd::from(writer));
@@ -352,46 +398,103 @@ impl ProxyBuilder {
             collectors,
             status: None,
         };
-        Started {
+        Running {
             process,
             stdout,
             stderr,
-            admin: directory.path().join(ADMIN_SOCKET),
-            port,
-            binary: self.binary.clone(),
+        }
+    }
+}
+
+/// A process of the program, with its output.
+struct Running {
+    process: Process,
+    stdout: Log,
+    stderr: Log,
+}
+
+/// A process that has handed over to another one. When dropped it is killed, and a panic in it fails the test.
+pub struct FormerProxy(Running);
+
+impl FormerProxy {
+    /// Whether it still runs.
+    pub fn is_running(&mut self) -> bool {
+        !self.0.process.has_ended()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// It does not end within `limit`.
+    #[track_caller]
+    pub fn wait_for_end(&mut self, limit: Duration) -> CommandOutcome {
+        let ended = wait_until(limit, || self.0.process.has_ended().then_some(()));
+        let stderr = self.0.stderr.text();
+        assert!(ended.is_some(), "not ended within {limit:?}:\n{stderr}");
+        self.0.outcome()
+    }
+
+    /// Its standard error so far.
+    pub fn stderr(&self) -> String {
+        self.0.stderr.text()
+    }
+}
+
+impl Drop for FormerProxy {
+    fn drop(&mut self) {
+        if !self.0.process.has_ended() {
+            self.0.process.kill();
+        }
+        if thread::panicking() {
+            let stderr = self.0.stderr.text();
+            let _ = writeln!(io::stderr(), "--- the former process\n{stderr}---");
+        } else {
+            assert_no_panic(&self.0.stderr.text());
         }
     }
 }
 
 /// The program as started, not serving yet.
 struct Started {
-    process: Process,
-    stdout: Log,
-    stderr: Log,
+    running: Running,
     admin: PathBuf,
     port: HeldPort,
-    binary: PathBuf,
+    start: StartCommand,
+    /// A process that the proxy has started and that has taken over.
+    adopted: Option<Pid>,
 }
 
 impl Started {
     fn wait_until_serving(&mut self) -> Result<(), CommandOutcome> {
         // The wait stops if the program ended or serves; the code below finds out which.
         let serving = wait_until(START_LIMIT, || {
-            if self.process.has_ended() {
+            if self.running.process.has_ended() {
                 return Some(false);
             }
             (phase(&self.admin).as_deref() == Some("serving")).then_some(true)
         });
         match serving {
             Some(true) => Ok(()),
-            Some(false) => Err(self.outcome()),
+            Some(false) => Err(self.running.outcome()),
             None => panic!(
                 "the proxy does not serve after {START_LIMIT:?}:\n{}",
-                self.stderr.text()
+                self.running.stderr.text()
             ),
         }
     }
 
+    fn keeping(self, directory: TempDir, ca: &Ca, protocol: Protocol) -> Proxy {
+        Proxy {
+            started: Mutex::new(self),
+            directory,
+            ca: ca.clone(),
+            answers: Arc::default(),
+            protocol,
+        }
+    }
+}
+
+impl Running {
     fn outcome(&self) -> CommandOutcome {
         // The pipes end with the process; their content has been read a moment later.
         wait_until(WAIT_LIMIT, || {
@@ -406,16 +509,6 @@ impl Started {
             code,
             stdout: self.stdout.text(),
             stderr: self.stderr.text(),
-        }
-    }
-
-    fn keeping(self, directory: TempDir, ca: &Ca, protocol: Protocol) -> Proxy {
-        Proxy {
-            started: Mutex::new(self),
-            directory,
-            ca: ca.clone(),
-            answers: Arc::default(),
-            protocol,
         }
     }
 }
@@ -492,6 +585,7 @@ impl Proxy {
             environment: Vec::new(),
             journal: false,
             arguments: Vec::new(),
+            runs_own_copy: false,
             protocol: Protocol::default(),
         }
     }
@@ -533,7 +627,12 @@ impl Proxy {
 
     /// Process id.
     pub fn pid(&self) -> u32 {
-        self.started().process.child.as_ref().map_or(0, Child::id)
+        self.started()
+            .running
+            .process
+            .child
+            .as_ref()
+            .map_or(0, Child::id)
     }
 
     /// A client that shows `credential`.
@@ -560,7 +659,7 @@ impl Proxy {
 
     /// Whether it is running.
     pub fn is_running(&self) -> bool {
-        !self.started().process.has_ended()
+        !self.started().running.process.has_ended()
     }
 
     /// Checked when the clients are done: every response has a record, and no lease is left.
@@ -821,7 +920,7 @@ impl Proxy {
             .chain([OsStr::new("--config"), config.as_os_str()])
             .chain(arguments.iter().map(OsStr::new))
             .collect();
-        let binary = self.started().binary.clone();
+        let binary = self.started().start.commands.clone();
         let mut command = Command::new(&binary);
         command
             .args(all)
@@ -829,9 +928,57 @@ impl Proxy {
         run_to_end(&mut command, &binary)
     }
 
+    /// Starts another process with `run --hand-over`, and waits until it has taken over. From then on this value is that
+    /// process. Returns the former one.
+    ///
+    /// # Errors
+    /// The result of the new process, if it ended. The former one is still this value.
+    ///
+    /// # Panics
+    /// It neither ends nor serves in time.
+    #[track_caller]
+    pub fn take_over(&self) -> Result<FormerProxy, CommandOutcome> {
+        let mut new = self.started().start.spawn(Some("--hand-over"));
+        let pid = new.process.child.as_ref().map_or(0, Child::id);
+        let taken_over = wait_until(START_LIMIT, || {
+            if new.process.has_ended() {
+                return Some(false);
+            }
+            self.serves_as(pid).then_some(true)
+        });
+        match taken_over {
+            Some(true) => {
+                let former = std::mem::replace(&mut self.started().running, new);
+                Ok(FormerProxy(former))
+            }
+            Some(false) => Err(new.outcome()),
+            None => panic!(
+                "not taken over after {START_LIMIT:?}:\n{}\n{}",
+                new.stderr.text(),
+                self.stderr()
+            ),
+        }
+    }
+
+    /// Another process that the proxy has started serves as this value from now on: it is killed at the end.
+    pub fn adopt(&self, pid: u32) {
+        self.started().adopted = Pid::from_raw(pid.cast_signed());
+    }
+
+    /// Whether the process that answers on the admin socket has this number.
+    pub fn serves_as(&self, pid: u32) -> bool {
+        let answer = self.try_admin("GET", "/v1/status");
+        answer.is_ok_and(|answer| answer.status == 200 && answer.json()["process"]["pid"] == pid)
+    }
+
+    /// Its program.
+    pub fn program(&self) -> PathBuf {
+        self.started().start.binary.clone()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = self.started().process.pid();
+        let pid = self.started().running.process.pid();
         if let Some(pid) = pid {
             kill_process(pid, signal).expect("the proxy runs");
         }
@@ -867,18 +1014,35 @@ impl Proxy {
     /// It does not end within `limit`.
     #[track_caller]
     pub fn wait_for_end(&self, limit: Duration) -> CommandOutcome {
-        let ended = wait_until(limit, || self.started().process.has_ended().then_some(()));
+        let ended = wait_until(limit, || {
+            self.started().running.process.has_ended().then_some(())
+        });
         assert!(
             ended.is_some(),
             "the proxy has not ended within {limit:?}:\n{}",
             self.stderr()
         );
-        self.started().outcome()
+        self.started().running.outcome()
+    }
+
+    /// Waits for the end of the process that was started, whose output another process may continue.
+    ///
+    /// # Panics
+    /// It does not end within `limit`.
+    #[track_caller]
+    pub fn wait_for_exit(&self, limit: Duration) -> Option<i32> {
+        let ended = wait_until(limit, || {
+            let mut started = self.started();
+            let has_ended = started.running.process.has_ended();
+            has_ended.then_some(())
+        });
+        assert!(ended.is_some(), "not ended within {limit:?}");
+        self.started().running.process.exit_code()
     }
 
     /// Its standard error so far.
     pub fn stderr(&self) -> String {
-        self.started().stderr.text()
+        self.started().running.stderr.text()
     }
 
     /// Waits until its standard error contains these words.
@@ -893,7 +1057,7 @@ impl Proxy {
 
     /// Its standard output so far.
     pub fn stdout(&self) -> String {
-        self.started().stdout.text()
+        self.started().running.stdout.text()
     }
 
     /// Peak resident memory so far, in KiB (`VmHWM`).
@@ -921,10 +1085,14 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         let mut started = self.started();
-        if started.process.status.is_none() {
-            started.process.kill();
+        if let Some(pid) = started.adopted.take() {
+            // It may have ended already.
+            let _ = kill_process(pid, Signal::KILL);
         }
-        let stderr = started.outcome().stderr;
+        if started.running.process.status.is_none() {
+            started.running.process.kill();
+        }
+        let stderr = started.running.outcome().stderr;
         if thread::panicking() {
             // The test is failing already, so an error here is ignored.
             let _ = writeln!(io::stderr(), "--- the proxy's standard error\n{stderr}---");
@@ -968,6 +1136,7 @@ const CONFIG: &str = "proscenium.toml";
 const ACCESS_LOG: &str = "access.json";
 const ADMIN_SOCKET: &str = "admin.sock";
 const STATE: &str = "state";
+const PROGRAM: &str = "program";
 
 #[cfg(test)]
 mod tests {

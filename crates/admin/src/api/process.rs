@@ -206,7 +206,9 @@ fn generation_tag(api: &Api) -> EntityTag {
 /// The status code that shows a reload's result without the body.
 fn reload_status(result: ReloadResult) -> StatusCode {
     match result {
-        ReloadResult::Applied | ReloadResult::Unchanged => StatusCode::OK,
+        ReloadResult::Applied | ReloadResult::Unchanged | ReloadResult::HandedOver => {
+            StatusCode::OK
+        }
         ReloadResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         ReloadResult::Stopping => StatusCode::CONFLICT,
     }

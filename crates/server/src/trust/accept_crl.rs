@@ -31,7 +31,7 @@ impl App {
         let _no_fetch = self.trust.crl_fetch.running.lock().await;
         let refused = self.refused_crls_of(&request.issuer)?;
         {
-            let writer = self.writer_while_serving().await;
+            let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(CrlAcceptError::Stopping)?;
             let compared = writer.compare_again(&refused).await;
             self.update_crl_fetch_alarms();

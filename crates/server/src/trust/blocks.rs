@@ -42,7 +42,7 @@ impl App {
         let now = UnixTime::now();
         let block = requested_block(request, by, now)?;
         let agent = {
-            let writer = self.writer_while_serving().await;
+            let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             self.check_issuer(&block.blocked)?;
             let mut blocks = self.blocks_by_expiry(now).active;
@@ -82,7 +82,7 @@ impl App {
     ) -> Result<BlockOutcome, BlockError> {
         let wanted = blocked_of(&blocked)?;
         let removed = {
-            let writer = self.writer_while_serving().await;
+            let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             let mut blocks = self.blocks_by_expiry(UnixTime::now()).active;
             let index = blocks.iter().position(|block| block.blocked == wanted);
@@ -160,7 +160,7 @@ impl App {
 
     async fn expire_blocks(self: &Arc<Self>) {
         {
-            let Some(writer) = self.writer_while_serving().await else {
+            let Some(writer) = self.writer_of_owner().await else {
                 return;
             };
             let BlocksByExpiry { active, expired } = self.blocks_by_expiry(UnixTime::now());

@@ -71,7 +71,7 @@ impl App {
     /// Fetches the CRLs of the CA and activates newer ones.
     pub(crate) async fn fetch_crls(self: Arc<Self>, scope: FetchScope) -> CrlFetchOutcome {
         let mut condition = self.trust.crl_fetch.running.lock().await;
-        let Some(fetch) = self.fetch_settings().filter(|_| self.is_serving()) else {
+        let Some(fetch) = self.fetch_settings().filter(|_| self.owns_state()) else {
             return CrlFetchOutcome {
                 result: CrlFetchResult::Off,
                 report: "CRLs are not fetched: [trust.fetch] is off, or the process is stopping"
@@ -251,7 +251,7 @@ impl App {
         self: &Arc<Self>,
         crls: Vec<FetchedCrl>,
     ) -> Result<(ComparedCrls, Arc<TrustStore>), String> {
-        let writer = self.writer_while_serving().await;
+        let writer = self.writer_of_owner().await;
         let writer = writer.ok_or("the process is stopping")?;
         let trust = Arc::clone(&self.generation().trust);
         let compared = spawn_blocking(move || {

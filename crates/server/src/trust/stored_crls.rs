@@ -14,6 +14,8 @@ use crate::state_directory::{StateDirectory, StateError};
 
 /// Name of the file with what operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
+/// How the names of the files of this module begin.
+pub(crate) const FILE_PREFIX: &str = "crl-";
 /// Maximum size of that file: an entry with its reason for each issuer.
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
 /// Digits of an issuer's digest in a file name, enough to be unique.
@@ -158,5 +160,5 @@ fn read_crl(
 
 fn file_of(key: Fingerprint) -> String {
     let key = key.to_string();
-    format!("crl-{}.der", &key[..DIGITS])
+    format!("{FILE_PREFIX}{}.der", &key[..DIGITS])
 }

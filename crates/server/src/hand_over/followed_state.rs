@@ -1,0 +1,89 @@
+//! After a hand-over, the old process still has connections, and blocks and CRLs apply to them too. It reads those that the
+//! new process stores.
+
+use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
+
+use tokio::{task::spawn_blocking, time::sleep};
+
+use crate::{
+    shared_state::App,
+    trust::{stored_blocks, stored_crls},
+};
+
+/// How long after it was stored a block or a CRL may not be active yet.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Applies stored blocks and CRLs when they change, until this future is dropped.
+pub(crate) async fn follow_state(app: Arc<App>) {
+    let mut applied = None;
+    loop {
+        let directory = Arc::clone(&app.state_directory);
+        let found = spawn_blocking(move || stamps(directory.path())).await;
+        let found = found.unwrap_or_default();
+        if applied.as_ref() != Some(&found) {
+            app.apply_stored_trust().await;
+            applied = Some(found);
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+impl App {
+    /// Applies the stored blocks and CRLs.
+    async fn apply_stored_trust(self: &Arc<Self>) {
+        let writer = self.writer().await;
+        let app = Arc::clone(self);
+        let read = spawn_blocking(move || {
+            let trust = &app.generation().trust;
+            let fetch = app.fetch_settings();
+            let restored = fetch.and_then(|fetch| {
+                let directory = &app.state_directory;
+                stored_crls::restore(trust, directory, fetch.body_bytes_max).trust
+            });
+            (stored_blocks::read(&app.state_directory), restored)
+        });
+        let Ok((blocks, restored)) = read.await else {
+            return;
+        };
+        if let Some(trust) = restored {
+            writer.replace_trust(trust);
+            tracing::info!("applied stored CRLs");
+        }
+        match blocks {
+            Ok(blocks) if blocks.blocks() != self.generation().trust.deny_list().blocks() => {
+                let count = blocks.blocks().len();
+                writer.replace_trust(self.generation().trust.with_deny_list(blocks));
+                tracing::info!(blocks = count, "applied stored blocks");
+            }
+            Ok(_) => {}
+            // The known blocks stay active.
+            Err(error) => tracing::error!("{error}"),
+        }
+    }
+}
+
+/// What changes when a file is replaced: name, inode and time of change.
+type FileStamp = (std::ffi::OsString, u64, i64, i64);
+
+/// The stamps of the files with blocks and CRLs.
+fn stamps(directory: &Path) -> Vec<FileStamp> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let stamp = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let text = name.to_str()?;
+        let is_followed = text == stored_blocks::FILE
+            || text.starts_with(stored_crls::FILE_PREFIX) && !text.ends_with(".new");
+        let metadata = is_followed.then(|| entry.metadata().ok()).flatten()?;
+        Some((
+            name,
+            metadata.ino(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        ))
+    };
+    let mut stamps: Vec<_> = entries.flatten().filter_map(stamp).collect();
+    stamps.sort();
+    stamps
+}

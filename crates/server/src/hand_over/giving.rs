@@ -1,0 +1,267 @@
+//! The serving process's side of a hand-over.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    net::{UnixListener, UnixStream},
+    runtime::Handle,
+    sync::watch,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+
+use super::{
+    AGENTS_PER_MESSAGE, ANSWER_MAX, DESCRIPTORS_MAX, EndpointName, PREPARE_MAX, PassedSocket,
+    RunningProgram, SOCKET, START_MAX, STORE_MAX, ToNew, ToServing, VERSION, agents::PassedAgent,
+    channel::Channel,
+};
+use crate::{
+    service_manager::ServiceManager, shared_state::App, socket_file::SocketFile, trust::cas_seen,
+};
+
+/// What the process knows about hand-overs.
+#[derive(Debug)]
+pub(crate) struct HandOverState {
+    pub(crate) program: RunningProgram,
+    /// The process that has taken over.
+    pub(crate) successor: watch::Sender<Option<u32>>,
+    /// Why the last hand-over failed.
+    failure: Mutex<Option<String>>,
+}
+
+impl HandOverState {
+    pub(crate) fn new(program: RunningProgram) -> Self {
+        Self {
+            program,
+            successor: watch::Sender::new(None),
+            failure: Mutex::default(),
+        }
+    }
+
+    /// Why the last hand-over failed. It is forgotten.
+    pub(crate) fn take_failure(&self) -> Option<String> {
+        self.failure().take()
+    }
+
+    fn failure(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why there was no hand-over.
+#[derive(Debug, thiserror::Error)]
+enum HandOverError {
+    #[error("the new process has failed: {0}")]
+    Failed(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error("no valid message from the new process: {0}")]
+    Channel(#[from] io::Error),
+}
+
+/// Accepts hand-overs, one at a time, until one succeeds or this future is dropped.
+pub(crate) async fn accept_hand_overs(app: Arc<App>) {
+    let path = app.state_directory.path().join(SOCKET);
+    let bound = SocketFile::bind_private(&path).and_then(|(file, listener)| {
+        listener.set_nonblocking(true)?;
+        Ok((file, UnixListener::from_std(listener)?))
+    });
+    let (file, listener) = match bound {
+        Ok(bound) => bound,
+        Err(error) => {
+            let path = path.display();
+            tracing::warn!(%error, %path, "no other process can take over, because its socket cannot be bound");
+            return;
+        }
+    };
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a hand-over");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let giving = Arc::clone(&app);
+        let given = spawn_blocking(move || give(&giving, stream)).await;
+        match given.unwrap_or_else(|error| Err(HandOverError::Failed(error.to_string()))) {
+            Ok((channel, pid)) => {
+                // The new process binds this path next.
+                drop((listener, file));
+                let _ = spawn_blocking(move || finish(&app, &channel, pid)).await;
+                return;
+            }
+            Err(error) => {
+                tracing::error!("no hand-over, this process continues to serve: {error}");
+                *app.hand_over.failure() = Some(error.to_string());
+            }
+        }
+    }
+}
+
+/// Passes the sockets and the state directory. From then on, the other process serves.
+fn give(app: &Arc<App>, stream: UnixStream) -> Result<(Channel, u32), HandOverError> {
+    let channel = Channel::new(stream.into_std()?)?;
+    let pid = channel.peer()?;
+    let (ToServing::Hello { version, build }, _) = channel.receive(ANSWER_MAX)? else {
+        return Err(io::Error::from(io::ErrorKind::InvalidData).into());
+    };
+    let refuse = |why: &str| {
+        let why = why.to_owned();
+        let _ = channel.send(&ToNew::Refused { why: why.clone() });
+        Err(HandOverError::Refused(why))
+    };
+    if version != VERSION {
+        return refuse(&format!(
+            "the new process has version {version} of the hand-over, and this one {VERSION}: stop this one and start the new one"
+        ));
+    }
+    tracing::info!(pid, build, "another process is preparing to take over");
+    send_sockets(app, &channel)?;
+    expect_prepared(channel.receive(PREPARE_MAX)?.0)?;
+
+    let runtime = Handle::current();
+    // Nothing changes the state until the other process serves or has failed.
+    let Ok(writer) = runtime.block_on(timeout(STORE_MAX, app.writer())) else {
+        return refuse("a reload is running; try again");
+    };
+    if !app.is_serving() {
+        return refuse("the process is stopping");
+    }
+    cas_seen::store(app);
+    // Changes are stored after they are applied, so some may not be stored yet.
+    runtime.block_on(async {
+        app.store_blocks().await;
+        app.store_accepted_crls().await;
+        app.store_crls(Vec::new()).await;
+        app.store_member_states().await;
+    });
+    if let Some(why) = app.state_directory.trouble() {
+        return refuse(&format!(
+            "the state cannot be passed, because it cannot be stored: {why}"
+        ));
+    }
+    app.state_directory.unlock();
+    let serving = channel
+        .send(&ToNew::Unlocked)
+        .and_then(|()| channel.receive(START_MAX))
+        .map_err(HandOverError::from)
+        .and_then(|(message, _)| expect_serving(message));
+    if let Err(error) = serving {
+        // The other process ends when it finds the connection closed.
+        drop(channel);
+        lock_again(app);
+        return Err(error);
+    }
+    app.hand_over.successor.send_replace(Some(pid));
+    drop(writer);
+    Ok((channel, pid))
+}
+
+/// Notifies the other process that this one drains, and the service manager which one is its main process now.
+fn finish(app: &App, channel: &Channel, pid: u32) {
+    if let Some(manager) = ServiceManager::from_environment() {
+        manager.main_process(pid);
+    }
+    tracing::info!(pid, "handed over; this process finishes its requests");
+    let sent = channel.send(&ToNew::Draining).and_then(|()| {
+        let mut agents = app.shared.agents.all().map(PassedAgent::from).peekable();
+        while agents.peek().is_some() {
+            let some = agents.by_ref().take(AGENTS_PER_MESSAGE).collect();
+            channel.send(&ToNew::Agents(some))?;
+        }
+        Ok(())
+    });
+    if let Err(error) = sent {
+        tracing::warn!(%error, "cannot pass the agents that this process has seen");
+    }
+}
+
+/// Sends copies of all sockets. The last message may have none.
+fn send_sockets(app: &App, channel: &Channel) -> io::Result<()> {
+    let (sockets, descriptors): (Vec<_>, Vec<_>) = passed_sockets(app).into_iter().unzip();
+    let generation = app.generation().number;
+    let parts = sockets.chunks(DESCRIPTORS_MAX);
+    for (sockets, descriptors) in parts.zip(descriptors.chunks(DESCRIPTORS_MAX)) {
+        let sockets = sockets.to_vec();
+        let is_last = false;
+        let message = ToNew::Sockets {
+            sockets,
+            is_last,
+            generation,
+        };
+        channel.send_with(&message, descriptors)?;
+    }
+    channel.send(&ToNew::Sockets {
+        sockets: Vec::new(),
+        is_last: true,
+        generation,
+    })
+}
+
+fn passed_sockets(app: &App) -> Vec<(PassedSocket, OwnedFd)> {
+    let shared = Handle::current().block_on(app.workers.shared_sockets());
+    let mut passed: Vec<_> = shared
+        .into_iter()
+        .map(|shared| {
+            let name = EndpointName::of(&shared.endpoint);
+            (PassedSocket::Listener(name), shared.socket)
+        })
+        .collect();
+    let state = app.state();
+    if let Some(admin) = state.admin.as_ref().and_then(|one| one.try_clone().ok()) {
+        let path = app.admin_socket.clone();
+        passed.push((PassedSocket::Admin(path), admin.into()));
+    }
+    let metrics = state.metrics.as_ref();
+    if let Some((metrics, address)) = metrics.zip(state.foundation.config.metrics.address)
+        && let Ok(copy) = metrics.socket.try_clone()
+    {
+        passed.push((PassedSocket::Metrics(address), copy.into()));
+    }
+    passed
+}
+
+fn expect_prepared(message: ToServing) -> Result<(), HandOverError> {
+    match message {
+        ToServing::Prepared => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn expect_serving(message: ToServing) -> Result<(), HandOverError> {
+    match message {
+        ToServing::Serving => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn unexpected(message: ToServing) -> HandOverError {
+    match message {
+        ToServing::Failed { why } => HandOverError::Failed(why),
+        other => HandOverError::Failed(format!("it sent {other:?} out of turn")),
+    }
+}
+
+/// Locks the state directory again after a failed hand-over, as soon as the other process has ended.
+fn lock_again(app: &App) {
+    let began = Instant::now();
+    while let Err(error) = app.state_directory.lock() {
+        if began.elapsed() > ANSWER_MAX {
+            tracing::error!("after a failed hand-over: {error}");
+            return;
+        }
+        std::thread::sleep(LOCK_INTERVAL);
+    }
+}
+
+/// Pause after an error of accepting, so that it does not use the processor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the lock is tried again.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);

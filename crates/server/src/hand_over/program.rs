@@ -1,0 +1,147 @@
+//! The program of this process, and whether the file on disk is another build by now.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// The running program: its file as it was at the start.
+#[derive(Debug)]
+pub(crate) struct RunningProgram {
+    path: PathBuf,
+    file: Option<FileIdentity>,
+}
+
+/// Another build at the path of the running program.
+#[derive(Debug)]
+pub(crate) struct ChangedProgram {
+    path: PathBuf,
+}
+
+/// What differs if a file is replaced or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl RunningProgram {
+    /// The program of this process. Called at the start, before the file can be replaced.
+    pub(crate) fn of_this_process() -> Self {
+        let path = env::current_exe().unwrap_or_default();
+        Self {
+            file: identity(&path).ok(),
+            path,
+        }
+    }
+
+    /// Another build that has replaced the file since the start. It reads both files, so it blocks. A file that was replaced
+    /// by the same bytes is the same build.
+    pub(crate) fn changed(&self) -> Option<ChangedProgram> {
+        let now = identity(&self.path).ok()?;
+        if self.file == Some(now) || is_same(Path::new(RUNNING), &self.path).unwrap_or(true) {
+            return None;
+        }
+        Some(ChangedProgram {
+            path: self.path.clone(),
+        })
+    }
+}
+
+impl ChangedProgram {
+    /// The path of the program.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The command that starts it with the arguments of this process, to take over.
+    pub(crate) fn command(&self) -> Command {
+        let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
+        if !arguments.iter().any(|argument| argument == HAND_OVER) {
+            arguments.push(HAND_OVER.into());
+        }
+        let mut command = Command::new(&self.path);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            // These are for this process alone.
+            .env_remove("WATCHDOG_PID")
+            .env_remove("LISTEN_PID");
+        command
+    }
+}
+
+/// The option of `run` that takes over from the serving process.
+const HAND_OVER: &str = "--hand-over";
+/// The program of this process, even if its file was removed.
+const RUNNING: &str = "/proc/self/exe";
+/// Bytes that are compared at once.
+const CHUNK_BYTES: usize = 1 << 16;
+
+fn identity(path: &Path) -> io::Result<FileIdentity> {
+    let metadata = fs::metadata(path)?;
+    Ok(FileIdentity {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        bytes: metadata.len(),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    })
+}
+
+fn is_same(one: &Path, two: &Path) -> io::Result<bool> {
+    let (mut one, mut two) = (File::open(one)?, File::open(two)?);
+    if one.metadata()?.len() != two.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut left, mut right) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+    loop {
+        let read = one.read(&mut left)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        two.read_exact(&mut right[..read])?;
+        if left[..read] != right[..read] {
+            return Ok(false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_file_with_other_bytes_is_another_build() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let this = env::current_exe().unwrap();
+        fs::copy(&this, &path).unwrap();
+        let running = RunningProgram {
+            file: identity(&path).ok(),
+            path: path.clone(),
+        };
+        assert!(running.changed().is_none());
+        // A new file with the same bytes.
+        fs::remove_file(&path).unwrap();
+        assert!(running.changed().is_none(), "no file is not a build");
+        fs::copy(&this, &path).unwrap();
+        assert!(running.changed().is_none());
+        // As long, with one other byte; and shorter.
+        let mut bytes = fs::read(&this).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let changed = running.changed().unwrap();
+        assert_eq!(changed.path(), path);
+        assert!(changed.command().get_args().any(|one| one == HAND_OVER));
+        fs::write(&path, &bytes[..last]).unwrap();
+        assert!(running.changed().is_some());
+    }
+}

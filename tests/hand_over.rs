@@ -1,0 +1,396 @@
+//! A new process takes over: no request is lost, what operators have set stays, and a new process that fails changes
+//! nothing.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use testkit::{Client, CommandOutcome, Proxy, ProxyBuilder, StandIn, wait_until};
+
+use crate::support::{Estate, LIMIT, assert_refused, done, paths::CATALOG};
+
+/// Longer than a process takes that finishes idle connections.
+const END: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_new_process_takes_over_and_no_request_is_lost() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let (stops, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        let asking: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| ask_until(&estate.client(&agent), &stops, &answered)))
+            .collect();
+        for _ in 0..3 {
+            let before = answered.load(Ordering::SeqCst);
+            wait_for(|| answered.load(Ordering::SeqCst) > before + 20);
+            let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+            let outcome = former.wait_for_end(END);
+            assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+            assert!(
+                outcome.stderr.contains("cut=0"),
+                "every connection was finished: {}",
+                outcome.stderr
+            );
+        }
+        stops.store(true, Ordering::SeqCst);
+        for asking in asking {
+            asking.join().expect("every request is answered");
+        }
+    });
+    assert_eq!(estate.proxy.generation(), 4);
+}
+
+/// Sends requests, some on new connections, until `stops` is set. A client that never retries.
+fn ask_until(client: &Client, stops: &AtomicBool, answered: &AtomicU64) {
+    let mut connection = client.connect().expect("connects");
+    let mut requests = 0;
+    while !stops.load(Ordering::SeqCst) {
+        let answer = connection.get(CATALOG);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answered.fetch_add(1, Ordering::SeqCst);
+        requests += 1;
+        if answer.says_close() || requests % 7 == 0 {
+            connection = client.connect().expect("connects");
+        }
+    }
+}
+
+#[test]
+fn states_blocks_and_agents_are_passed_on_and_each_process_ends_by_itself() {
+    let estate = Estate::start();
+    let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    let member = estate.compilers[0].address().to_string();
+    done(&estate.proxy, &["drain"], &[&member, "--why", "upgrade"]);
+    done(&estate.proxy, &["block"], &["web02", "--why", "stolen"]);
+
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    assert_eq!(former.wait_for_end(END).code, Some(0));
+    assert!(estate.proxy.admin_socket().exists());
+    let who = wait_until(LIMIT, || {
+        let shown = done(&estate.proxy, &["who"], &["web01"]);
+        shown.contains("/puppet/v3/catalog/web01").then_some(())
+    });
+    assert!(who.is_some(), "the agents that were seen are passed on");
+    assert!(done(&estate.proxy, &["blocks"], &[]).contains("stolen"));
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["blocked"]);
+    let state = |status: &Value| member_state(status, &member);
+    assert_eq!(state(&estate.proxy.status()), "drain");
+
+    // A second hand-over, then a stop, which removes the socket's file.
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    assert_eq!(former.wait_for_end(END).code, Some(0));
+    assert_eq!(state(&estate.proxy.status()), "drain");
+    let socket = estate.proxy.admin_socket();
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(END).code, Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn the_former_process_obeys_blocks_and_crls_that_come_after_the_hand_over() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .listener("idle_timeout = \"10m\"")
+                .materials("watch = \"notify\"\nsettle = \"10ms\"")
+                .top("drain_grace = \"10m\"")
+        })
+        .start();
+    let (blocked, revoked) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let other = estate.ca.agent("web03");
+    estate.compilers.iter().for_each(StandIn::hold);
+    let mut waiting: Vec<_> = [&blocked, &revoked, &other]
+        .map(|agent| estate.client(agent).connect().expect("connects"))
+        .into();
+    for (connection, name) in waiting.iter_mut().zip(["web01", "web02", "web03"]) {
+        let target = format!("/puppet/v3/catalog/{name}?environment=production");
+        connection.send("GET", &target, &[], b"").expect("is taken");
+    }
+    wait_for(|| estate.far_end().len() == 3);
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    estate.ca.revoke(&revoked);
+    estate.proxy.write_crl();
+    wait_for(|| {
+        let stderr = former.stderr();
+        stderr.contains("trust store") && stderr.contains("applied stored blocks")
+    });
+    estate.compilers.iter().for_each(StandIn::release);
+    let verdicts: Vec<_> = waiting
+        .iter_mut()
+        .map(|connection| {
+            let first = connection.read_response().expect("is answered").status;
+            assert_eq!(first, 200, "it was accepted when it was sent");
+            connection.is_closed_within(LIMIT)
+        })
+        .collect();
+    assert_eq!(verdicts, [true, true, true]);
+    assert_eq!(former.wait_for_end(END).code, Some(0));
+    assert_refused(&estate.client(&blocked).get(CATALOG), 403, &["blocked"]);
+}
+
+#[test]
+fn a_new_process_that_fails_leaves_the_other_serving() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let config = estate.proxy.config_text();
+    estate
+        .proxy
+        .write_config(&format!("{config}\nnonsense = true\n"));
+    let outcome = failed(&estate.proxy);
+    assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+    assert_serves(&estate, &agent);
+
+    // One that fails when it is prepared: the address of another program.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    estate.proxy.write_config(&format!(
+        "{config}\n[listeners.taken]\naddress = \"{address}\"\n"
+    ));
+    let outcome = failed(&estate.proxy);
+    assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
+    assert_serves(&estate, &agent);
+
+    // One that ends when the state directory is unlocked.
+    let mut peer = Peer::connect(&estate.proxy.state_directory());
+    peer.send(&json!({"hello": {"version": 1, "build": "test"}}));
+    peer.receive_sockets();
+    peer.send(&json!("prepared"));
+    assert_eq!(peer.receive(), json!("unlocked"));
+    drop(peer);
+    estate
+        .proxy
+        .wait_for_event("no hand-over, this process continues to serve");
+    assert_serves(&estate, &agent);
+    done(&estate.proxy, &["block"], &["web09", "--why", "stolen"]);
+
+    estate.proxy.write_config(&config);
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    assert_eq!(former.wait_for_end(END).code, Some(0));
+    assert!(done(&estate.proxy, &["blocks"], &[]).contains("web09"));
+}
+
+#[test]
+fn a_peer_that_sends_nonsense_or_another_version_gets_no_hand_over() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut peer = Peer::connect(&estate.proxy.state_directory());
+    peer.send(&json!({"hello": {"version": 99, "build": "test"}}));
+    let refused = peer.receive();
+    assert!(refused.to_string().contains("has version 99"), "{refused}");
+    for bytes in [&b"\xff\xff\xff\xff"[..], b"\0\0\0\x02{]", b"\0", b""] {
+        let mut peer = Peer::connect(&estate.proxy.state_directory());
+        peer.0.write_all(bytes).expect("is taken");
+    }
+    assert_serves(&estate, &agent);
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    assert_eq!(former.wait_for_end(END).code, Some(0));
+}
+
+#[test]
+fn a_second_process_without_a_hand_over_does_not_start() {
+    let estate = Estate::start();
+    let config = estate.proxy.config_text();
+    let pid = estate.proxy.pid();
+    let port = estate.proxy.address().port();
+    // Only the state directory is shared.
+    let other = config
+        .replace(&format!(":{port}\""), ":0\"")
+        .replace("admin.sock", "other.sock");
+    estate.proxy.write("other.toml", &other, 0o644);
+    let path = estate.proxy.directory().join("other.toml");
+    let outcome = std::process::Command::new(estate.proxy.program())
+        .args(["run", "--config"])
+        .arg(path)
+        .env("STATE_DIRECTORY", estate.proxy.state_directory())
+        .output()
+        .expect("runs");
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(75), "{stderr}");
+    assert!(
+        stderr.contains(&format!("another process ({pid}) uses the state directory"))
+            && stderr.contains("run --hand-over"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_process_takes_over_where_none_runs_by_an_ordinary_start() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.argument("--hand-over"))
+        .start();
+    estate.proxy.wait_for_event("so this is a start");
+    assert_serves(&estate, &estate.ca.agent("web01"));
+}
+
+#[test]
+fn unix_sockets_and_the_metrics_listener_are_passed_on() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("agents.sock");
+    let tables = format!(
+        "[listeners.local]\naddress = \"unix:{}\"\n[metrics]\naddress = \"127.0.0.1:0\"\n",
+        path.display()
+    );
+    let estate = Estate::builder()
+        .proxy(move |proxy| proxy.with(&tables).top("workers = 3"))
+        .start();
+    let metrics = || estate.proxy.status()["metrics_address"].clone();
+    let address = metrics();
+    // Fewer workers than sockets, then more.
+    for workers in ["1", "4"] {
+        let config = estate.proxy.config_text();
+        let line = config.lines().find(|line| line.starts_with("workers"));
+        estate
+            .proxy
+            .edit_config(line.expect("a line"), &format!("workers = {workers}"));
+        let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        assert_eq!(former.wait_for_end(END).code, Some(0));
+        assert_eq!(metrics(), address);
+        for _ in 0..8 {
+            UnixStream::connect(&path).expect("the file is still there");
+            assert_serves(&estate, &estate.ca.agent("web01"));
+        }
+    }
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(END).code, Some(0));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_reload_with_another_build_on_disk_hands_over_and_one_that_fails_is_refused() {
+    let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
+    let agent = estate.ca.agent("web01");
+    let before = estate.proxy.status()["process"]["pid"].clone();
+    assert_eq!(estate.proxy.reload()["result"], "unchanged");
+    let program = estate.proxy.program();
+    let bytes = fs::read(&program).expect("the program");
+
+    replace(&program, b"#!/bin/sh\nexit 3\n");
+    let outcome = estate.proxy.command(&["reload"], &[]);
+    assert_eq!(outcome.code, Some(78), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("did not take over") && outcome.stderr.contains("exit status: 3"),
+        "{}",
+        outcome.stderr
+    );
+    assert_serves(&estate, &agent);
+    assert_eq!(estate.proxy.status()["process"]["pid"], before);
+
+    replace(&program, &[&bytes[..], b"another build"].concat());
+    let outcome = estate.proxy.command(&["reload"], &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let pid = wait_until(LIMIT, || {
+        let answer = estate.proxy.try_admin("GET", "/v1/status").ok()?;
+        let pid = answer.json()["process"]["pid"].clone();
+        (pid != before).then_some(pid)
+    });
+    let pid = pid.and_then(|pid| pid.as_u64()).expect("another process");
+    estate.proxy.adopt(u32::try_from(pid).expect("a process"));
+    assert!(
+        outcome
+            .stdout
+            .contains(&format!("process {pid} has taken over"))
+    );
+    assert_serves(&estate, &agent);
+    assert_eq!(estate.proxy.wait_for_exit(END), Some(0));
+    assert_serves(&estate, &agent);
+    assert_eq!(estate.proxy.reload()["result"], "unchanged");
+}
+
+#[test]
+fn a_block_applies_while_the_process_stops() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    estate.compilers.iter().for_each(StandIn::hold);
+    connection.send("GET", CATALOG, &[], b"").expect("is taken");
+    wait_for(|| !estate.far_end().is_empty());
+    estate.proxy.terminate();
+    estate
+        .proxy
+        .wait_for_status("draining", |status| status["phase"] == "draining");
+    let blocked = done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert!(blocked.starts_with("blocked: certname web01"), "{blocked}");
+    estate.compilers.iter().for_each(StandIn::release);
+    assert_eq!(connection.read_response().expect("an answer").status, 200);
+    assert_eq!(estate.proxy.wait_for_end(END).code, Some(0));
+}
+
+fn failed(proxy: &Proxy) -> CommandOutcome {
+    match proxy.take_over() {
+        Ok(_) => panic!("it has taken over"),
+        Err(outcome) => outcome,
+    }
+}
+
+#[track_caller]
+fn assert_serves(estate: &Estate, agent: &testkit::TestCredential) {
+    assert_eq!(estate.client(agent).get(CATALOG).status, 200);
+}
+
+fn member_state(status: &Value, address: &str) -> String {
+    let pools = status["pools"].as_array().cloned().unwrap_or_default();
+    let members = pools.iter().flat_map(|pool| pool["members"].as_array());
+    let found = members
+        .flatten()
+        .find(|member| member["address"] == address);
+    found.map_or_else(String::new, |member| {
+        member["administrative_state"].as_str().unwrap_or_default().to_owned()
+    })
+}
+
+#[track_caller]
+fn wait_for(met: impl Fn() -> bool) {
+    assert!(wait_until(LIMIT, || met().then_some(())).is_some());
+}
+
+/// Replaces a file, as a package manager does.
+fn replace(path: &Path, bytes: &[u8]) {
+    let new = path.with_extension("new");
+    fs::write(&new, bytes).expect("a file");
+    let mode = fs::metadata(path).expect("the program").permissions();
+    fs::set_permissions(&new, mode).expect("its mode");
+    fs::rename(&new, path).expect("is replaced");
+}
+
+/// A peer on the socket for hand-overs, which sends what the test wants.
+struct Peer(UnixStream);
+
+impl Peer {
+    fn connect(state: &Path) -> Self {
+        let stream = UnixStream::connect(state.join("hand-over.sock")).expect("connects");
+        stream.set_read_timeout(Some(LIMIT)).expect("an option");
+        Self(stream)
+    }
+
+    fn send(&mut self, message: &Value) {
+        let text = message.to_string();
+        let length = u32::try_from(text.len()).expect("short").to_be_bytes();
+        self.0.write_all(&length).expect("is taken");
+        self.0.write_all(text.as_bytes()).expect("is taken");
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).expect("a message");
+        let mut body = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut body).expect("a message");
+        serde_json::from_slice(&body).expect("JSON")
+    }
+
+    fn receive_sockets(&mut self) {
+        while self.receive()["sockets"]["is_last"] != true {}
+    }
+}
