@@ -12,9 +12,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testkit::{Client, CommandOutcome, Proxy, ProxyBuilder, StandIn, wait_until};
+use testkit::{
+    Client, CommandOutcome, Proxy, ProxyBuilder, TestConnection, TestCredential, wait_until,
+};
 
-use crate::support::{Estate, LIMIT, assert_refused, done, paths::CATALOG};
+use crate::support::{Estate, LIMIT, assert_refused, done, paths::CATALOG, tunnels};
 
 /// Longer than a process takes that finishes idle connections.
 const END: Duration = Duration::from_secs(60);
@@ -79,7 +81,11 @@ fn states_blocks_and_agents_are_passed_on_and_each_process_ends_by_itself() {
         let shown = done(&estate.proxy, &["who"], &["web01"]);
         shown.contains("/puppet/v3/catalog/web01").then_some(())
     });
-    assert!(who.is_some(), "the agents that were seen are passed on");
+    assert!(
+        who.is_some(),
+        "the agents that were seen are passed on: {}",
+        done(&estate.proxy, &["who"], &["web01"])
+    );
     assert!(done(&estate.proxy, &["blocks"], &[]).contains("stolen"));
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["blocked"]);
     let state = |status: &Value| member_state(status, &member);
@@ -98,45 +104,67 @@ fn states_blocks_and_agents_are_passed_on_and_each_process_ends_by_itself() {
 
 #[test]
 fn the_former_process_obeys_blocks_and_crls_that_come_after_the_hand_over() {
-    let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy
-                .listener("idle_timeout = \"10m\"")
-                .materials("watch = \"notify\"\nsettle = \"10ms\"")
-                .top("drain_grace = \"10m\"")
-        })
-        .start();
-    let (blocked, revoked) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
-    let other = estate.ca.agent("web03");
-    estate.compilers.iter().for_each(StandIn::hold);
-    let mut waiting: Vec<_> = [&blocked, &revoked, &other]
-        .map(|agent| estate.client(agent).connect().expect("connects"))
-        .into();
-    for (connection, name) in waiting.iter_mut().zip(["web01", "web02", "web03"]) {
-        let target = format!("/puppet/v3/catalog/{name}?environment=production");
-        connection.send("GET", &target, &[], b"").expect("is taken");
-    }
-    wait_for(|| estate.far_end().len() == 3);
+    let estate = with_tunnels();
+    let agents = ["web01", "web02", "web03"].map(|name| estate.ca.agent(name));
+    let [mut blocked, mut revoked, mut other] = tunnels(&estate, &agents);
     let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
-    estate.ca.revoke(&revoked);
+    assert!(blocked.is_closed_within(LIMIT), "{}", former.stderr());
+    estate.ca.revoke(&agents[1]);
     estate.proxy.write_crl();
-    wait_for(|| {
-        let stderr = former.stderr();
-        stderr.contains("trust store") && stderr.contains("applied stored blocks")
-    });
-    estate.compilers.iter().for_each(StandIn::release);
-    let verdicts: Vec<_> = waiting
-        .iter_mut()
-        .map(|connection| {
-            let first = connection.read_response().expect("is answered").status;
-            assert_eq!(first, 200, "it was accepted when it was sent");
-            connection.is_closed_within(LIMIT)
-        })
-        .collect();
-    assert_eq!(verdicts, [true, true, true]);
-    assert_eq!(former.wait_for_end(END).code, Some(0));
-    assert_refused(&estate.client(&blocked).get(CATALOG), 403, &["blocked"]);
+    assert!(revoked.is_closed_within(LIMIT), "{}", former.stderr());
+    assert_echoes(&mut other);
+    assert!(former.is_running(), "it has a tunnel");
+    drop(other);
+    let outcome = former.wait_for_end(END);
+    assert_eq!(outcome.code, Some(0));
+    assert!(outcome.stderr.contains("applied stored blocks"));
+}
+
+#[test]
+fn blocks_and_crls_apply_while_the_process_stops() {
+    let estate = with_tunnels();
+    let agents = ["web01", "web02", "web03"].map(|name| estate.ca.agent(name));
+    let [mut blocked, mut revoked, mut other] = tunnels(&estate, &agents);
+    estate.proxy.terminate();
+    estate
+        .proxy
+        .wait_for_status("draining", |status| status["phase"] == "draining");
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert!(blocked.is_closed_within(LIMIT));
+    estate.ca.revoke(&agents[1]);
+    estate.proxy.write_crl();
+    assert!(revoked.is_closed_within(LIMIT));
+    assert_echoes(&mut other);
+    // A configuration is not loaded any longer: it could open a listener.
+    let outcome = estate.proxy.reload();
+    assert_eq!(outcome["result"], "stopping", "{outcome}");
+    drop(other);
+    assert_eq!(estate.proxy.wait_for_end(END).code, Some(0));
+}
+
+/// An estate whose clients have tunnels, which stay open while a process drains.
+fn with_tunnels() -> Estate {
+    tunnels::start(tunnels::builder("").proxy(|proxy| {
+        proxy
+            .materials("watch = \"notify\"\nsettle = \"10ms\"")
+            .top("drain_grace = \"10m\"")
+    }))
+}
+
+/// A tunnel of each agent.
+fn tunnels(estate: &Estate, agents: &[TestCredential; 3]) -> [TestConnection; 3] {
+    agents.each_ref().map(|agent| {
+        let mut tunnel = tunnels::opened(estate, agent);
+        assert_echoes(&mut tunnel);
+        tunnel
+    })
+}
+
+#[track_caller]
+fn assert_echoes(tunnel: &mut TestConnection) {
+    tunnel.send_raw(b"hello").expect("is sent");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
 }
 
 #[test]
@@ -307,27 +335,6 @@ fn a_reload_with_another_build_on_disk_hands_over_and_one_that_fails_is_refused(
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
 }
 
-#[test]
-fn a_block_applies_while_the_process_stops() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
-        .start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = estate.client(&agent).connect().expect("connects");
-    estate.compilers.iter().for_each(StandIn::hold);
-    connection.send("GET", CATALOG, &[], b"").expect("is taken");
-    wait_for(|| !estate.far_end().is_empty());
-    estate.proxy.terminate();
-    estate
-        .proxy
-        .wait_for_status("draining", |status| status["phase"] == "draining");
-    let blocked = done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
-    assert!(blocked.starts_with("blocked: certname web01"), "{blocked}");
-    estate.compilers.iter().for_each(StandIn::release);
-    assert_eq!(connection.read_response().expect("an answer").status, 200);
-    assert_eq!(estate.proxy.wait_for_end(END).code, Some(0));
-}
-
 fn failed(proxy: &Proxy) -> CommandOutcome {
     match proxy.take_over() {
         Ok(_) => panic!("it has taken over"),
@@ -336,7 +343,7 @@ fn failed(proxy: &Proxy) -> CommandOutcome {
 }
 
 #[track_caller]
-fn assert_serves(estate: &Estate, agent: &testkit::TestCredential) {
+fn assert_serves(estate: &Estate, agent: &TestCredential) {
     assert_eq!(estate.client(agent).get(CATALOG).status, 200);
 }
 
@@ -347,7 +354,10 @@ fn member_state(status: &Value, address: &str) -> String {
         .flatten()
         .find(|member| member["address"] == address);
     found.map_or_else(String::new, |member| {
-        member["administrative_state"].as_str().unwrap_or_default().to_owned()
+        member["administrative_state"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     })
 }
 

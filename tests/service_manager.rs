@@ -47,6 +47,32 @@ fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
 }
 
 #[test]
+fn the_service_manager_is_notified_of_the_process_that_has_taken_over() {
+    let manager = ServiceManager::start();
+    let socket = manager.path();
+    let estate = estate(move |proxy| {
+        proxy
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", WATCHDOG)
+    });
+    assert_eq!(manager.next(), "READY=1");
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    let main = format!("MAINPID={}", estate.proxy.pid());
+    // Pings of either process may come at any time.
+    let mut messages = Vec::new();
+    while messages.len() < 2 {
+        let message = manager.next();
+        assert_ne!(message, "STOPPING=1", "the service does not stop");
+        if message != "WATCHDOG=1" {
+            messages.push(message);
+        }
+    }
+    assert_eq!(messages, [main, "READY=1".to_owned()]);
+    assert_eq!(former.wait_for_end(LIMIT).code, Some(0));
+    assert_eq!(manager.next(), "WATCHDOG=1");
+}
+
+#[test]
 fn a_socket_may_have_a_name_without_a_file_and_pings_may_be_off() {
     let name = format!("proscenium-test-{}", process::id());
     let address = net::SocketAddr::from_abstract_name(&name).expect("a name");

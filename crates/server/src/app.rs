@@ -95,6 +95,7 @@ async fn serve(
     });
     let upkeep = start_upkeep(app);
     let mut trust_upkeep = start_trust_upkeep(app);
+    let hand_over = tokio::spawn(accept_hand_overs(Arc::clone(app)));
     let mut successor = app.hand_over.successor.subscribe();
     tokio::select! {
         () = stop.recv() => {}
@@ -110,11 +111,14 @@ async fn serve(
         app.state().admin = None;
         trust_upkeep.spawn(follow_state(Arc::clone(app)));
         drain(app, &mut stop).await;
+        // The other process may still be receiving the agents that this one has seen.
+        let _ = hand_over.await;
     } else {
         if let Some(manager) = &manager {
             manager.stopping();
         }
         drop(upkeep);
+        hand_over.abort();
         drain(app, &mut stop).await;
         cas_seen::store(app);
         let _ = stop_admin.send(true);
@@ -143,7 +147,6 @@ fn start_trust_upkeep(app: &Arc<App>) -> JoinSet<()> {
 /// The other tasks that keep the serving process up to date. Dropping the set ends them.
 fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
-    upkeep.spawn(accept_hand_overs(Arc::clone(app)));
     upkeep.spawn(administrative::end_when_due(Arc::clone(app)));
     upkeep.spawn(alarm_schedule::update_when_due(Arc::clone(app)));
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));

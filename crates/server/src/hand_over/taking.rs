@@ -119,9 +119,20 @@ impl TakeOver {
 
     /// Adds the agents that the other process has seen. It blocks until that process has sent all of them.
     pub(crate) fn restore_agents(&self, shared: &Arc<Shared>) {
-        while let Ok((ToNew::Agents(agents), _)) = self.channel.receive(ANSWER_MAX) {
-            for agent in agents {
-                shared.agents.restore(&SeenAgent::from(agent));
+        loop {
+            match self.channel.receive(ANSWER_MAX) {
+                Ok((ToNew::Agents(agents), _)) => {
+                    for agent in agents {
+                        shared.agents.restore(&SeenAgent::from(agent));
+                    }
+                }
+                // The other process closes the connection after the last agent.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return,
+                Err(error) => {
+                    tracing::warn!(%error, "not all agents that the former process has seen are known");
+                    return;
+                }
+                Ok(_) => return,
             }
         }
     }
