@@ -19,6 +19,7 @@ mod simulate;
 mod soak;
 mod test;
 mod tunnel;
+mod uninterrupted;
 mod workspace;
 
 use std::process::ExitCode;
@@ -39,6 +40,8 @@ fn main() -> ExitCode {
         Command::Herd(options) => herd::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Tunnel(options) => tunnel::run(&options),
+        Command::Handover(options) => uninterrupted::hand_over(&options),
+        Command::ReloadStorm(options) => uninterrupted::reload_storm(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Openapi(options) => openapi::run(&options),
     };
@@ -92,6 +95,10 @@ enum Command {
     Simulate(simulate::Options),
     /// Keep passed-through connections silent for minutes; exits 1 if one is closed
     Tunnel(tunnel::Options),
+    /// Replace the program ten times under 100 agents that never retry; exits 1 if a request is lost
+    Handover(uninterrupted::HandOverOptions),
+    /// Reload 200 times under 32 busy connections; exits 1 if a request is lost or memory grows
+    ReloadStorm(uninterrupted::ReloadOptions),
     /// Build packages for Debian and rpm, with checksums and an SBOM, in target/dist
     Dist(dist::Options),
 }
