@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod book;
 mod demo;
 mod dist;
 mod herd;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::ReloadStorm(options) => uninterrupted::reload_storm(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Openapi(options) => openapi::run(&options),
+        Command::Book(options) => book::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -84,6 +86,8 @@ enum Command {
     Demo(demo::Options),
     /// Send generated requests to the admin API, by its own description (schemathesis)
     Openapi(openapi::Options),
+    /// Check every link of the documentation, and build docs/ as a book in target/book
+    Book(book::Options),
     /// Build the program with a profile of its own work, which saves a fifth of the instructions per request; in target/pgo
     Pgo(pgo::Options),
     /// Run a small estate while members fail and restart, and CRLs, certificates and the configuration change; exits 1 if a request
