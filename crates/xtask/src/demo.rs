@@ -6,11 +6,12 @@ mod acts;
 mod estate;
 mod keep;
 mod real;
+mod servers;
 mod story;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Result, anyhow};
@@ -28,6 +29,9 @@ pub(crate) struct Options {
     /// Use Debian's Puppet Server and agent instead of stand-ins; needs root or sudo
     #[arg(long)]
     real: bool,
+    /// Start only a CA server and two compilers, with certificates and addresses in DIR, for a proxy of your own (docs/tutorial.md)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["keep", "real", "plant"])]
+    servers: Option<PathBuf>,
     /// Make one expectation fail, to show that the demonstration notices
     #[arg(long, hide = true, value_name = "ACT")]
     plant: Option<Plant>,
@@ -52,6 +56,9 @@ pub(crate) enum Plant {
 pub(crate) fn run(options: &Options) -> Result<()> {
     if options.real {
         return real::run(options);
+    }
+    if let Some(directory) = &options.servers {
+        return servers::until_killed(directory);
     }
     println!("Building proscenium (the first time takes some minutes)");
     let binary = workspace::build_proscenium(false)?;
