@@ -634,7 +634,7 @@ fn examples() -> Vec<(String, String)> {
 }
 
 fn documents() -> Vec<(String, String)> {
-    ["", "docs", "docs/operating", "docs/decisions"]
+    ["", "docs", "docs/operating", "docs/guides", "docs/decisions"]
         .into_iter()
         .flat_map(|folder| files(folder, "md"))
         .collect()
