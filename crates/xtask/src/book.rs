@@ -1,5 +1,7 @@
 //! `cargo xtask book`: checks every link of the Markdown files, and builds docs/ as a book with mdBook.
 
+#[cfg(test)]
+mod commands;
 mod links;
 
 use std::{

@@ -46,7 +46,7 @@ impl Page {
                     page.anchors.insert(unique(&mut used, anchor));
                 }
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    let line = text[..range.start].lines().count().max(1);
+                    let line = text[..range.start].matches('\n').count() + 1;
                     page.links.push((line, dest_url.into_string()));
                 }
                 _ => {}
