@@ -634,10 +634,16 @@ fn examples() -> Vec<(String, String)> {
 }
 
 fn documents() -> Vec<(String, String)> {
-    ["", "docs", "docs/operating", "docs/guides", "docs/decisions"]
-        .into_iter()
-        .flat_map(|folder| files(folder, "md"))
-        .collect()
+    [
+        "",
+        "docs",
+        "docs/operating",
+        "docs/guides",
+        "docs/decisions",
+    ]
+    .into_iter()
+    .flat_map(|folder| files(folder, "md"))
+    .collect()
 }
 
 /// The files with this extension in a folder of the project, each with its contents.
