@@ -2110,7 +2110,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__run)
-            opts="-h --ssldir --certname --log --config --json --watch --help"
+            opts="-h --ssldir --certname --hand-over --log --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -63,6 +63,7 @@ debug\t''
 trace\t''"
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l hand-over -d 'Take over from the proxy that runs with the same state directory, which then finishes its requests and exits'
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l user -d 'Test with the rights of the service\'s account; requires root These rights do not include capabilities that the service unit grants (`AmbientCapabilities=`)' -r -f

@@ -112,8 +112,13 @@ impl Check<'_> {
         )?;
         self.serves(&service, "the installed program")?;
 
+        self.say("the installed program runs during the upgrade");
+        let running = service.start()?;
         self.install(self.manager.upgrade, second)?;
         self.configuration_is(CONFIG, &edited, "the upgrade")?;
+        for (claim, found) in running.hand_over()? {
+            self.report(claim, found)?;
+        }
         self.neither_enabled_nor_started()?;
         self.serves(&service, "the upgraded program")?;
 

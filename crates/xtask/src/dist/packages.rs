@@ -18,7 +18,7 @@ use crate::workspace;
 
 /// The revision of the published package.
 pub(super) const FIRST: &str = "1";
-/// The revision of a package with the same program, for the upgrade test.
+/// The revision of a package with another build of the same program, for the upgrade test.
 pub(super) const SECOND: &str = "2";
 
 /// A .deb and an .rpm package of the same revision.
@@ -72,6 +72,13 @@ impl Packages {
             let name = debug.file_name().context("a file has a name")?;
             fs::rename(&debug, folder.join(name))?;
             fs::remove_dir(folder.join("debuginfo"))?;
+        }
+        if !is_published {
+            // Other bytes: an upgrade to the same program is not a hand-over.
+            let program = tree().join("usr/bin/proscenium");
+            let mut bytes = fs::read(&program)?;
+            bytes.push(0);
+            fs::write(&program, bytes)?;
         }
         let rpm = folder.join("rpm");
         generate_rpm(tools, revision, &rpm, &[])?;

@@ -7,7 +7,7 @@ use std::{
         linux::net::SocketAddrExt as _,
         unix::net::{self, UnixDatagram},
     },
-    process::{self, Command, Stdio},
+    process::{self, Child, Command, Stdio},
     time::Duration,
 };
 
@@ -90,40 +90,46 @@ impl<'a> Service<'a> {
 
     /// Tests the service from start to stop.
     pub(super) fn serve(&self) -> Result<Vec<CommandOutcome>> {
-        let name = format!("proscenium-dist-{}", process::id());
-        let manager = UnixDatagram::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
-        manager.set_read_timeout(Some(LIMIT))?;
-        let mut running = self.start(&name)?.spawn()?;
-        let ready = message(&manager);
+        let mut running = self.start()?;
         let mut outcomes = vec![(
             "READY=1 is sent to the service manager",
-            fault("READY=1", &ready),
+            fault("READY=1", &running.ready),
         )];
-        if ready == "READY=1" {
+        if running.ready == "READY=1" {
             outcomes.extend(self.requests());
             outcomes.push(self.rotation());
         }
         let pid = fs::read_to_string(self.root.path("/tmp/pid"))?;
         output(self.root.command("kill").args(["-TERM", pid.trim()]))?;
-        let status = wait_until(LIMIT, || running.try_wait().ok().flatten());
-        let Some(status) = status else {
-            let _ = running.kill();
-            bail!("the service does not stop:\n{}", self.events());
-        };
-        outcomes.push((
-            "SIGTERM stops it with exit code 0",
-            fault("exit status: 0", &status.to_string()),
-        ));
+        outcomes.push(("SIGTERM stops it with exit code 0", running.end()?));
+        Ok(self.with_events(outcomes))
+    }
+
+    /// Starts the service, and waits until it is ready.
+    pub(super) fn start(&self) -> Result<RunningService<'_>> {
+        let name = format!("proscenium-dist-{}", process::id());
+        let manager = UnixDatagram::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
+        manager.set_read_timeout(Some(LIMIT))?;
+        let process = self.start_command(&name)?.spawn()?;
+        Ok(RunningService {
+            service: self,
+            process,
+            ready: message(&manager),
+            manager,
+        })
+    }
+
+    fn with_events(&self, mut outcomes: Vec<CommandOutcome>) -> Vec<CommandOutcome> {
         for (_, fault) in &mut outcomes {
             if let Some(fault) = fault {
                 fault.push_str(&format!("\n{}", self.events()));
             }
         }
-        Ok(outcomes)
+        outcomes
     }
 
     /// Starts the service as systemd would, but without the sandbox.
-    fn start(&self, manager: &str) -> Result<Command> {
+    fn start_command(&self, manager: &str) -> Result<Command> {
         let events = fs::File::create(self.root.path("/tmp/events"))?;
         let mut command = self.root.command("sh");
         command
@@ -206,6 +212,65 @@ impl<'a> Service<'a> {
 
     fn events(&self) -> String {
         fs::read_to_string(self.root.path("/tmp/events")).unwrap_or_default()
+    }
+}
+
+/// The service while it runs.
+pub(super) struct RunningService<'a> {
+    service: &'a Service<'a>,
+    process: Child,
+    manager: UnixDatagram,
+    /// Its first message to the service manager.
+    ready: String,
+}
+
+impl RunningService<'_> {
+    /// Reloads as the upgrade of a package does, after which the new program serves; and stops that one.
+    pub(super) fn hand_over(mut self) -> Result<Vec<CommandOutcome>> {
+        let service = self.service;
+        let reloaded = output(service.root.command("proscenium").arg("reload"));
+        let reloaded = reloaded.err().map(|error| format!("{error:#}"));
+        let mut outcomes = vec![("reload hands over to the new program", reloaded)];
+        let mut main = None;
+        // Pings of either process may come at any time.
+        let ready = loop {
+            let message = message(&self.manager);
+            if let Some(pid) = message.strip_prefix("MAINPID=") {
+                main = Some(pid.to_owned());
+            } else if message != "WATCHDOG=1" {
+                break message;
+            }
+        };
+        outcomes.push((
+            "the service manager is notified of the new main process, and READY=1",
+            match main {
+                Some(_) => fault("READY=1", &ready),
+                None => Some(format!("no MAINPID before {ready}")),
+            },
+        ));
+        outcomes.push(("the former process ends with exit code 0", self.end()?));
+        outcomes.extend(service.requests());
+        if let Some(pid) = main {
+            output(service.root.command("kill").args(["-TERM", &pid]))?;
+            let socket = service.root.path("/run/proscenium/admin.sock");
+            let stopped = wait_until(LIMIT, || (!socket.exists()).then_some(()));
+            outcomes.push((
+                "SIGTERM stops the new process",
+                stopped.is_none().then(|| "it runs".to_owned()),
+            ));
+        }
+        Ok(service.with_events(outcomes))
+    }
+
+    /// Waits for the end of the process. Returns what is wrong with it.
+    fn end(&mut self) -> Result<Option<String>> {
+        match wait_until(LIMIT, || self.process.try_wait().ok().flatten()) {
+            Some(status) => Ok(fault("exit status: 0", &status.to_string())),
+            None => {
+                let _ = self.process.kill();
+                bail!("the process does not end:\n{}", self.service.events());
+            }
+        }
     }
 }
 
