@@ -1,7 +1,8 @@
 //! The service manager is notified when the proxy is ready, that it is alive, and that it stops.
 
 use std::{
-    os::{linux::net::SocketAddrExt, unix::net},
+    io::Read,
+    os::{fd::OwnedFd, linux::net::SocketAddrExt, unix::net},
     process,
     time::Duration,
 };
@@ -89,6 +90,54 @@ fn a_socket_may_have_a_name_without_a_file_and_pings_may_be_off() {
     estate.proxy.terminate();
     assert_eq!(manager.next(), "STOPPING=1");
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn sockets_of_the_service_manager_serve_clients_that_connected_before_the_start() {
+    let estate = estate(|proxy| proxy.with("[metrics]\naddress = \"127.0.0.1:0\""));
+    let agent = estate.ca.agent("web01");
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+    // The service manager binds the port, and starts the service later.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("an address");
+    let unknown = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let other = unknown.local_addr().expect("an address");
+    let port = estate.proxy.address().port();
+    estate
+        .proxy
+        .edit_config(&format!(":{port}\""), &format!(":{}\"", address.port()));
+    let early = std::net::TcpStream::connect(address).expect("waits in the queue");
+    let script = "exec 3<&0 4>&1 </dev/null >/dev/null; export LISTEN_PID=$$ LISTEN_FDS=2; exec \"$0\" run --config \"$1\"";
+    let mut service = process::Command::new("sh")
+        .args(["-c", script])
+        .arg(estate.proxy.program())
+        .arg(estate.proxy.config_path())
+        .env("STATE_DIRECTORY", estate.proxy.state_directory())
+        .stdin(OwnedFd::from(socket))
+        .stdout(OwnedFd::from(unknown))
+        .stderr(process::Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let client = testkit::Client::new(address, &estate.ca.bundle_pem(), Some(&agent));
+    assert_eq!(client.get(CATALOG).status, 200);
+    assert!(std::net::TcpStream::connect(other).is_err(), "it is closed");
+    drop(early);
+    // The process is the one that serves the admin socket, and its socket is the one of the service manager.
+    let listed = estate.proxy.status()["listeners"][0]["address"].clone();
+    assert_eq!(listed, address.to_string());
+    let pid = rustix::process::Pid::from_child(&service);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("runs");
+    let outcome = service.wait().expect("ends");
+    let mut events = String::new();
+    let stderr = service.stderr.as_mut().expect("a pipe");
+    stderr.read_to_string(&mut events).expect("text");
+    assert_eq!(outcome.code(), Some(0), "{events}");
+    assert!(
+        events.contains("no listener has the address of this socket")
+            && events.contains(&other.to_string()),
+        "{events}"
+    );
 }
 
 #[test]

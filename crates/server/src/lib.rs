@@ -36,6 +36,7 @@ mod reopen_logs;
 mod service_manager;
 mod shared_state;
 mod signals;
+mod socket_activation;
 mod socket_file;
 mod start;
 mod state_directory;

@@ -105,7 +105,7 @@ pub(crate) async fn start(
             read,
             take_over: None,
         };
-        return start.run(TakenSockets::default(), signals).await;
+        return start.run(TakenSockets::of_service_manager(), signals).await;
     };
     let start = Start {
         options,
@@ -189,6 +189,7 @@ impl Start<'_> {
             Some(opened) => opened,
             None => Opened::open_first(config, &mut sockets)?,
         };
+        sockets.log_unused();
         // A stop signal from here on takes effect as soon as the process serves.
         let mut signals = signals.all()?;
         let (socket_file, admin_listener) = admin_socket(&config.admin.socket, &mut sockets)?;

@@ -73,7 +73,9 @@ impl ChangedProgram {
             .stdin(Stdio::null())
             // These are for this process alone.
             .env_remove("WATCHDOG_PID")
-            .env_remove("LISTEN_PID");
+            .env_remove("LISTEN_PID")
+            .env_remove("LISTEN_FDS")
+            .env_remove("LISTEN_FDNAMES");
         command
     }
 }

@@ -20,7 +20,7 @@ use super::{
     ANSWER_MAX, EndpointName, PassedSocket, SOCKET, SOCKETS_MAX, STORE_MAX, ToNew, ToServing,
     VERSION, channel::Channel,
 };
-use crate::socket_file::SocketFile;
+use crate::{socket_activation, socket_file::SocketFile};
 
 /// Why the process cannot take over.
 #[derive(Debug, thiserror::Error)]
@@ -43,12 +43,14 @@ pub(crate) struct TakeOver {
     pub(crate) generation: u64,
 }
 
-/// The sockets of the serving process that are not in use yet.
+/// The sockets of the serving process, or of the service manager, that are not in use yet.
 #[derive(Debug, Default)]
 pub(crate) struct TakenSockets {
     listeners: HashMap<EndpointName, Vec<OwnedFd>>,
     admin: Option<(PathBuf, UnixListener)>,
     metrics: Option<(SocketAddr, TcpListener)>,
+    /// Those of the service manager.
+    activated: Vec<(ListenAddress, TcpListener)>,
 }
 
 impl TakeOver {
@@ -139,9 +141,33 @@ impl TakeOver {
 }
 
 impl TakenSockets {
+    /// The sockets that the service manager has passed to this process.
+    pub(crate) fn of_service_manager() -> Self {
+        Self {
+            activated: socket_activation::from_environment(),
+            ..Self::default()
+        }
+    }
+
     /// The sockets of an endpoint.
     pub(crate) fn take(&mut self, endpoint: &ListenEndpoint) -> Option<Vec<OwnedFd>> {
-        self.listeners.remove(&EndpointName::of(endpoint))
+        let activated = &mut self.activated;
+        let taken = activated.extract_if(.., |(address, _)| *address == endpoint.address);
+        let taken: Vec<_> = taken.map(|(_, socket)| OwnedFd::from(socket)).collect();
+        match taken.is_empty() {
+            true => self.listeners.remove(&EndpointName::of(endpoint)),
+            false => Some(taken),
+        }
+    }
+
+    /// Logs the sockets of the service manager whose address no listener has.
+    pub(crate) fn log_unused(&self) {
+        for (address, _) in &self.activated {
+            tracing::warn!(
+                %address,
+                "no listener has the address of this socket of the service manager, so it is closed"
+            );
+        }
     }
 
     /// Whether a listener has this port.
@@ -155,7 +181,11 @@ impl TakenSockets {
         let listeners = self.listeners.keys();
         let listeners = listeners.filter_map(|name| name.address.parse().ok());
         let metrics = self.metrics.iter();
-        listeners.chain(metrics.map(|(address, _)| ListenAddress::Ip(*address)))
+        let activated = self.activated.iter();
+        let activated = activated.map(|(address, _)| address.clone());
+        listeners
+            .chain(activated)
+            .chain(metrics.map(|(address, _)| ListenAddress::Ip(*address)))
     }
 
     /// Whether an admin socket is among them.
