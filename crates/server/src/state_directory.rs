@@ -354,15 +354,22 @@ impl StateDirectory {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
+            after_step();
             let mut file = OpenOptions::new()
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
                 .open(&temporary)?;
+            after_step();
             file.write_all(bytes)?;
+            after_step();
             file.sync_all()?;
+            after_step();
             fs::rename(&temporary, &path)?;
-            File::open(&self.path)?.sync_all()
+            after_step();
+            File::open(&self.path)?.sync_all()?;
+            after_step();
+            Ok(())
         };
         written().map_err(|source| {
             // An incomplete file is useless, and the disk may be full.
@@ -436,9 +443,23 @@ const LOCK: &str = "lock";
 /// The file that tests whether the directory is writable.
 const PROBE: &str = "probe";
 
+/// Where a test may end the process.
+#[cfg(not(test))]
+fn after_step() {}
+#[cfg(test)]
+use tests::after_step;
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{
+        env,
+        os::unix::{
+            fs::{PermissionsExt, symlink},
+            process::ExitStatusExt,
+        },
+        process::Command,
+        sync::atomic::AtomicUsize,
+    };
 
     use super::*;
 
@@ -459,6 +480,63 @@ mod tests {
         state.remove("list").unwrap();
         state.remove("list").unwrap();
         assert_eq!(state.read("list", 10).unwrap(), None);
+    }
+
+    /// The step after which [`writes_until_killed`] ends by SIGKILL.
+    const KILL_AFTER: &str = "PROSCENIUM_TEST_KILL_AFTER";
+    const KILL_IN: &str = "PROSCENIUM_TEST_KILL_IN";
+    /// Steps of a write.
+    const STEPS: usize = 6;
+    static STEPS_DONE: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn after_step() {
+        let done = STEPS_DONE.fetch_add(1, Ordering::SeqCst) + 1;
+        if env::var(KILL_AFTER).is_ok_and(|step| step == done.to_string()) {
+            let us = rustix::process::getpid();
+            let _ = rustix::process::kill_process(us, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// Run by the next test in a process of its own.
+    #[test]
+    fn writes_until_killed() {
+        let Some(path) = env::var_os(KILL_IN) else {
+            return;
+        };
+        let state = StateDirectory::for_reading(Path::new(&path));
+        state.lock().unwrap();
+        state.write("list", &NEW).unwrap();
+    }
+
+    const OLD: [u8; 5000] = [b'o'; 5000];
+    const NEW: [u8; 9000] = [b'n'; 9000];
+
+    #[test]
+    fn a_process_killed_at_any_step_of_a_write_leaves_the_old_or_the_new_content() {
+        for step in 1..=STEPS + 1 {
+            let place = tempfile::tempdir().unwrap();
+            let state = StateDirectory::open(place.path(), &Arc::default());
+            state.write("list", &OLD).unwrap();
+            let ended = Command::new(env::current_exe().unwrap())
+                .args(["--exact", "state_directory::tests::writes_until_killed"])
+                .env(KILL_AFTER, step.to_string())
+                .env(KILL_IN, place.path())
+                .output()
+                .unwrap();
+            let is_killed = ended.status.signal() == Some(9);
+            assert_eq!(is_killed, step <= STEPS, "step {step}: {ended:?}");
+            // The next start is not hindered by what the killed process has left, and writes again.
+            let state = StateDirectory::open(place.path(), &Arc::default());
+            state.lock().unwrap();
+            let found = state.read("list", 10_000).unwrap().unwrap();
+            match step > 4 {
+                true => assert_eq!(found, NEW, "step {step}"),
+                false => assert_eq!(found, OLD, "step {step}"),
+            }
+            state.write("list", b"next").unwrap();
+            assert_eq!(state.read("list", 10).unwrap().unwrap(), b"next");
+            assert_eq!(state.trouble(), None);
+        }
     }
 
     #[test]
