@@ -1,0 +1,4 @@
+# @summary `[metrics]`: a listener for metrics.
+type Proscenium::Metrics = Struct[{
+  Optional['address'] => String[1],
+}]

@@ -1,0 +1,2 @@
+# @summary An absolute path.
+type Proscenium::Path = Pattern[/\A\/[^\0\n]*\z/]

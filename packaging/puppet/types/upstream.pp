@@ -1,0 +1,22 @@
+# @summary `[upstream]`: settings for all pools.
+type Proscenium::Upstream = Struct[{
+  Optional['connect_timeout']     => Proscenium::Duration,
+  Optional['first_byte_timeout']  => Proscenium::Duration,
+  Optional['idle_timeout']        => Proscenium::Duration,
+  Optional['tunnel_idle_timeout'] => Proscenium::Duration,
+  Optional['keepalive']           => Proscenium::Duration,
+  Optional['connections_max']     => Integer[1],
+  Optional['queue_max']           => Integer[0],
+  Optional['queue_wait_max']      => Proscenium::Duration,
+  Optional['retry_after_max']     => Proscenium::Duration,
+  Optional['agent_max']           => Integer[1],
+  Optional['agent_queue_max']     => Integer[0],
+  Optional['agent_max_except']    => Array[String[1]],
+  Optional['attempts_max']        => Integer[1],
+  Optional['client_share']        => Proscenium::Share,
+  Optional['body_buffer_max']     => Proscenium::Size,
+  Optional['body_buffers_max']    => Proscenium::Size,
+  Optional['discard_max']         => Proscenium::Size,
+  Optional['discard_timeout']     => Proscenium::Duration,
+  Optional['tls']                 => Proscenium::Member_tls,
+}]
