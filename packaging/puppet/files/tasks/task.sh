@@ -1,0 +1,42 @@
+# Functions of the tasks. Bolt passes parameters in variables PT_NAME; the tasks check them again, because any caller may run them.
+
+die() { echo "$*" >&2; exit 1; }
+
+# matches VALUE REGEX: the whole value, which may have one line only
+matches() { [ "$(printf '%s' "$1" | wc -l)" -eq 0 ] && printf '%s\n' "$1" | grep -qxE -e "$2"; }
+
+NAME='[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?'
+HOST="($NAME|\\[[0-9A-Fa-f:.]+\\])"
+PORT='[0-9]{1,5}'
+
+# The members that a task is about, in $members: one member (PT_member, with PT_pool), or all members on a host (PT_host).
+members() {
+  if [ -n "${PT_member:-}" ] && [ -z "${PT_host:-}" ]; then
+    matches "$PT_member" "$HOST:$PORT" || die "member must be HOST:PORT, not '$PT_member'"
+    set -- "$PT_member"
+    if [ -n "${PT_pool:-}" ]; then
+      matches "$PT_pool" '[A-Za-z0-9_-]{1,64}' || die "pool must be the name of a pool, not '$PT_pool'"
+      set -- "$PT_pool" "$@"
+    fi
+  elif [ -n "${PT_host:-}" ] && [ -z "${PT_member:-}${PT_pool:-}" ]; then
+    matches "$PT_host" "$HOST" || die "host must be a host name or an address, not '$PT_host'"
+    set -- --host "$PT_host"
+  else
+    die "set either host, or member and perhaps pool"
+  fi
+  # None of these words has a blank.
+  members=$*
+}
+
+# The options that find the running proxy, in $proxy.
+proxy() {
+  proxy=
+  if [ -n "${PT_socket:-}" ]; then
+    matches "$PT_socket" '/[A-Za-z0-9_./-]+' || die "socket must be an absolute path, not '$PT_socket'"
+    proxy="--socket $PT_socket"
+  fi
+}
+
+duration() { # duration NAME VALUE
+  matches "$2" '[0-9]{1,9}(s|m|h)' || die "$1 must be a duration such as 10m, not '$2'"
+}
