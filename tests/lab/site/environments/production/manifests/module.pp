@@ -1,0 +1,43 @@
+# The machines to which module.bash applies the Puppet module in packaging/puppet.
+
+# The proxy. The lab has started it, so the service has no service manager.
+node /^module[^.]*-proxy\./ {
+  class { 'proscenium':
+    manage_package    => false,
+    program           => $facts['lab_program'],
+    user              => 'root',
+    config_path       => "${facts['lab_dir']}/proxy/proscenium.toml",
+  }
+  $proscenium = "${facts['lab_program']} %s --socket ${facts['lab_dir']}/proxy/admin.sock"
+  Service <| title == 'proscenium' |> {
+    provider => 'base',
+    enable   => undef,
+    status   => sprintf($proscenium, 'status'),
+    start    => '/bin/false',
+    stop     => '/bin/false',
+    restart  => sprintf($proscenium, 'reload'),
+  }
+}
+
+# The compiler m2, with the certificate of the separate CA of the lab.
+node /^module[^.]*-compiler\./ {
+  class { 'proscenium::compiler':
+    proxy_ca     => file("${facts['lab_dir']}/separate/ca.pem"),
+    proxy_ca_crl => file("${facts['lab_dir']}/separate/crl.pem"),
+    confdir      => "${facts['lab_dir']}/m2",
+    ssldir       => "${facts['lab_dir']}/m2/ssl",
+    certname     => 'm2.lab.test',
+    address      => "${facts['lab_net']}.13",
+    # As in config/puppetserver.conf.
+    webserver    => { 'ssl-protocols' => ['TLSv1.2'] },
+  }
+}
+
+# The CA server.
+node /^module[^.]*-ca\./ {
+  class { 'proscenium::ca':
+    proxies         => ['puppet.lab.test'],
+    confdir         => "${facts['lab_dir']}/ca",
+    infra_inventory => "${facts['lab_dir']}/ca/cadir/infra_inventory.txt",
+  }
+}
