@@ -41,3 +41,20 @@ node /^module[^.]*-ca\./ {
     infra_inventory => "${facts['lab_dir']}/ca/cadir/infra_inventory.txt",
   }
 }
+
+# A machine on which the proxy uses the certificate of the agent, in Debian's ssldir.
+node /^module[^.]*-key\./ {
+  class { 'proscenium':
+    settings       => {
+      'certname'  => 'puppet.lab.test',
+      'listeners' => { 'agents' => { 'address' => '127.0.0.1:8140' } },
+      'pools'     => { 'ca' => { 'members' => ['ca.lab.test:8140'] }, 'compilers' => { 'members' => ['m1.lab.test:8140'] } },
+    },
+    manage_package => false,
+    manage_service => false,
+    program        => $facts['lab_program'],
+    user           => 'daemon',
+    check_options  => ['--files-only'],
+    config_path    => '/var/lib/puppet/proscenium.toml',
+  }
+}
