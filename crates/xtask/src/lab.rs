@@ -30,10 +30,11 @@ pub(crate) fn missing() -> Option<&'static str> {
         ("java", "Java is not installed"),
         ("curl", "curl is not installed"),
         ("openssl", "openssl is not installed"),
+        ("setfacl", "acl is not installed"),
     ];
     let absent = |(program, _): &&(&str, _)| !workspace::is_installed(program);
     programs.iter().find(absent).map(|(_, said)| *said)
 }
 
 /// The Debian packages that provide it.
-pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl";
+pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl acl";
