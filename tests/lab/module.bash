@@ -141,7 +141,9 @@ separate_ca_make() {
   printf '[ca]\ndefault_ca = ca\n[ca]\ndatabase = %s/index\ndefault_md = sha256\ndefault_crl_days = 30\n' "$dir" >"$dir/ca.conf"
   { openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj "/CN=Compilers of the lab" -keyout "$dir/ca.key" -out "$dir/ca.pem"
     openssl req -newkey rsa:2048 -nodes -subj "/CN=puppet.$DOMAIN" -keyout "$dir/proxy.key" -out "$dir/proxy.csr"
-    openssl x509 -req -days 30 -in "$dir/proxy.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial -out "$dir/proxy.pem"
+    printf 'basicConstraints = CA:FALSE\nextendedKeyUsage = clientAuth\n' >"$dir/extensions"
+    openssl x509 -req -days 30 -in "$dir/proxy.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial \
+      -extfile "$dir/extensions" -out "$dir/proxy.pem"
     openssl ca -config "$dir/ca.conf" -cert "$dir/ca.pem" -keyfile "$dir/ca.key" -gencrl -out "$dir/crl.pem"
   } >"$dir/log" 2>&1 || broken "the separate CA: $(cat "$dir/log")"
 }

@@ -1,8 +1,8 @@
 # @summary Prepares the CA server for the proxy.
 #
-# The CA does not trust identity headers. It renews the certificates of agents for the proxies that its inventory of
-# infrastructure nodes names, which the proxy needs for `[ca] renewal`. The class changes files only: restart the CA's service
-# after a change of auth.conf.
+# The CA does not trust identity headers. It renews agents' certificates for the proxies in its inventory of infrastructure
+# nodes, which the proxy needs for `[ca] renewal`. The class changes files only: restart the CA's service after a change of
+# auth.conf.
 #
 # @example
 #   class { 'proscenium::ca':
@@ -31,9 +31,10 @@ class proscenium::ca (
 
   $proxies.unique.each |$proxy| {
     # The last line of the file may have no end.
+    $add_line = 'touch "$2" && sed -i -e \'$a\\\' "$2" && echo "$1" >>"$2"'
     exec { "proscenium: ${proxy} in the infra inventory":
       path    => ['/usr/bin', '/bin'],
-      command => ['sh', '-c', "touch \"\$2\" && sed -i -e '\$a\\' \"\$2\" && echo \"\$1\" >>\"\$2\"", 'sh', $proxy, $infra_inventory],
+      command => ['sh', '-c', $add_line, 'sh', $proxy, $infra_inventory],
       unless  => [['grep', '-qxF', '-e', $proxy, $infra_inventory]],
     }
   }

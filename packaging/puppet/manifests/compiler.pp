@@ -1,7 +1,7 @@
 # @summary Lets a compiler trust the proxy's identity headers, and accept no client but the proxy.
 #
-# The class changes files only. Restart the service afterwards, for example with the plan
-# `proscenium::upgrade_compilers`, which drains the compiler first: a compiler that restarts fails the requests that it works on.
+# The class changes files only. Restart the service afterwards. A compiler that restarts fails the requests that it works
+# on, so drain it first, as the plan `proscenium::upgrade_compilers` does.
 #
 # @example
 #   class { 'proscenium::compiler':
@@ -10,8 +10,8 @@
 #   }
 #
 # @param proxy_ca
-#   Certificate (PEM) of the CA that issued the proxy's certificate for compilers. This CA must serve no other purpose: with
-#   the Puppet CA, every agent could claim any name in the headers.
+#   Certificate (PEM) of the CA that issued the proxy's certificate for compilers. This CA must serve no other purpose:
+#   with the Puppet CA, every agent could claim any name in the headers.
 # @param proxy_ca_crl
 #   CRL (PEM) of that CA. It must stay valid: with an expired CRL the compiler refuses the proxy.
 # @param confdir
@@ -73,7 +73,7 @@ class proscenium::compiler (
     $crl_file:
       content => $proxy_ca_crl,
       ;
-    # The whole file: a setting that is left in it, such as `port`, would open a port on which any client can forge headers.
+    # The whole file: a remaining `port` would open a port on which any client can forge headers.
     "${confdir}/conf.d/webserver.conf":
       content => epp('proscenium/webserver.conf.epp', { 'settings' => $settings }),
       require => File[$ca_file, $crl_file],

@@ -13,6 +13,7 @@ class proscenium::config {
       undef   => $proscenium::certname,
       default => $settings['certname'],
     }
+    $parent = regsubst($ssldir, '/[^/]+\z', '')
     $key = "${ssldir}/private_keys/${certname}.pem"
 
     # setfacl is in the package acl. Another module may manage it.
@@ -31,7 +32,7 @@ class proscenium::config {
         before  => File[$proscenium::config_path],
         ;
       'proscenium: directories of the private key':
-        command => ['setfacl', '-m', "u:${user}:x", regsubst($ssldir, '/[^/]+\z', ''), $ssldir, "${ssldir}/private_keys"],
+        command => ['setfacl', '-m', "u:${user}:x", $parent, $ssldir, "${ssldir}/private_keys"],
         before  => Exec['proscenium: private key'],
         ;
       'proscenium: private key':

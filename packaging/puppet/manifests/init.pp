@@ -30,8 +30,8 @@
 # @param check_options
 #   Options of `proscenium check`, which must accept the configuration before it replaces the old one.
 # @param manage_key_access
-#   Whether the class lets the account of the service read the private key of the machine's Puppet agent. Set it to false
-#   if the proxy has certificates of its own for clients and for members.
+#   Whether the class lets the account of the service read the private key of the machine's Puppet agent. Set it to
+#   false if the proxy has certificates of its own for clients and for members.
 # @param ssldir
 #   The ssldir of the Puppet agent, if `settings` has none.
 # @param certname

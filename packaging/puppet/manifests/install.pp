@@ -1,4 +1,4 @@
-# @summary Installs the package, which brings the service account and the unit. An upgrade restarts the service by itself.
+# @summary Installs the package, which has the service account and the unit. Its upgrade restarts the service.
 # @api private
 class proscenium::install {
   if $proscenium::manage_package {

@@ -34,8 +34,14 @@ plan proscenium::upgrade_compilers (
   Integer[1, 99999]                  $up_timeout_seconds = 600,
   Optional[Proscenium::Path]         $socket             = undef,
 ) {
-  $upgrade = { 'package' => $package, 'version' => $version, 'service' => $service }.filter |$_, $value| { $value =~ NotUndef }
-  $proxy = { 'socket' => $socket }.filter |$_, $value| { $value =~ NotUndef }
+  $upgrade = { 'package' => $package, 'version' => $version, 'service' => $service }.filter |$_, $value| {
+    $value =~ NotUndef
+  }
+  $proxy = $socket ? {
+    undef   => {},
+    default => { 'socket' => $socket },
+  }
+  $drain = $proxy + { 'timeout' => $drain_timeout, 'why' => $why }
   $wait = $proxy + { 'timeout_seconds' => $up_timeout_seconds }
 
   # All must be up before the first one is drained.
@@ -46,7 +52,7 @@ plan proscenium::upgrade_compilers (
 
   get_targets($compilers).each |$compiler| {
     $member = { 'host' => $compiler.host }
-    run_task('proscenium::drain', $proxies, "Drain ${compiler.host}", $proxy + $member + { 'timeout' => $drain_timeout, 'why' => $why })
+    run_task('proscenium::drain', $proxies, "Drain ${compiler.host}", $drain + $member)
     run_task('proscenium::upgrade', $compiler, "Upgrade ${compiler.host}", $upgrade)
     # Health checks continue while the compiler is drained.
     run_task('proscenium::wait_up', $proxies, "Wait for ${compiler.host}", $wait + $member)

@@ -3,9 +3,12 @@
 set -eu
 . "${PT__installdir:?}/proscenium/files/tasks/task.sh"
 
-matches "${PT_package:=puppetserver}" '[A-Za-z0-9][A-Za-z0-9+._-]*' || die "package must be the name of a package, not '$PT_package'"
-matches "${PT_service:=$PT_package}" '[A-Za-z0-9][A-Za-z0-9@._-]*' || die "service must be the name of a service, not '$PT_service'"
-[ -z "${PT_version:-}" ] || matches "$PT_version" '[A-Za-z0-9][A-Za-z0-9+.~:_-]*' || die "version must be a version, not '$PT_version'"
+matches "${PT_package:=puppetserver}" '[A-Za-z0-9][A-Za-z0-9+._-]*' ||
+  die "package must be the name of a package, not '$PT_package'"
+matches "${PT_service:=$PT_package}" '[A-Za-z0-9][A-Za-z0-9@._-]*' ||
+  die "service must be the name of a service, not '$PT_service'"
+[ -z "${PT_version:-}" ] || matches "$PT_version" '[A-Za-z0-9][A-Za-z0-9+.~:_-]*' ||
+  die "version must be a version, not '$PT_version'"
 
 if command -v apt-get >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive

@@ -5,10 +5,11 @@ set -eu
 
 proxy
 matches "${PT_host:=}" "$HOST" || die "host must be a host name or an address, not '$PT_host'"
-matches "${PT_timeout_seconds:=600}" '[0-9]{1,5}' || die "timeout_seconds must be a number of seconds, not '$PT_timeout_seconds'"
+matches "${PT_timeout_seconds:=600}" '[0-9]{1,5}' ||
+  die "timeout_seconds must be a number of seconds, not '$PT_timeout_seconds'"
 
-# Prints the members that are not up; fails if the host has no member. The first words of a member's line are its address,
-# its health and its administrative state.
+# Prints the members that are not up; fails if the host has no member. The first words of a member's line are its
+# address, its health and its administrative state.
 not_up() {
   # shellcheck disable=SC2086
   proscenium status $proxy | awk -v host="$PT_host:" '

@@ -1,4 +1,5 @@
-# Functions of the tasks. Bolt passes parameters in variables PT_NAME; the tasks check them again, because any caller may run them.
+# Functions of the tasks. Bolt passes parameters in variables PT_NAME. The tasks check them too, because any caller may
+# run them.
 
 die() { echo "$*" >&2; exit 1; }
 
@@ -9,7 +10,7 @@ NAME='[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?'
 HOST="($NAME|\\[[0-9A-Fa-f:.]+\\])"
 PORT='[0-9]{1,5}'
 
-# The members that a task is about, in $members: one member (PT_member, with PT_pool), or all members on a host (PT_host).
+# The members that a task is about, in $members: one member (PT_member and PT_pool), or all on a host (PT_host).
 members() {
   if [ -n "${PT_member:-}" ] && [ -z "${PT_host:-}" ]; then
     matches "$PT_member" "$HOST:$PORT" || die "member must be HOST:PORT, not '$PT_member'"

@@ -3,13 +3,13 @@
 require 'spec_helper'
 
 describe 'proscenium::ca' do
+  let(:confdir) { '/etc/puppet/puppetserver' }
   let(:params) { { 'proxies' => ['puppet.example.com', 'puppet.example.com', 'front2.example.com'] } }
 
   it { is_expected.to compile.with_all_deps }
 
   it 'does not trust the headers' do
-    is_expected.to contain_proscenium_hocon('/etc/puppet/puppetserver/conf.d/auth.conf authorization.allow-header-cert-info')
-      .with_value(false)
+    is_expected.to contain_proscenium_hocon("#{confdir}/conf.d/auth.conf authorization.allow-header-cert-info").with_value(false)
   end
 
   it 'adds each proxy to the inventory once' do

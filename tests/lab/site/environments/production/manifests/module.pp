@@ -6,6 +6,7 @@ node /^module[^.]*-proxy\./ {
     manage_package    => false,
     program           => $facts['lab_program'],
     user              => 'root',
+    manage_key_access => false,
     config_path       => "${facts['lab_dir']}/proxy/proscenium.toml",
   }
   $proscenium = "${facts['lab_program']} %s --socket ${facts['lab_dir']}/proxy/admin.sock"
@@ -48,7 +49,10 @@ node /^module[^.]*-key\./ {
     settings       => {
       'certname'  => 'puppet.lab.test',
       'listeners' => { 'agents' => { 'address' => '127.0.0.1:8140' } },
-      'pools'     => { 'ca' => { 'members' => ['ca.lab.test:8140'] }, 'compilers' => { 'members' => ['m1.lab.test:8140'] } },
+      'pools'     => {
+        'ca'        => { 'members' => ['ca.lab.test:8140'] },
+        'compilers' => { 'members' => ['m1.lab.test:8140'] },
+      },
     },
     manage_package => false,
     manage_service => false,
