@@ -45,6 +45,12 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Write a configuration for this machine, and print what to do on the CA server and on the compilers
+    ///
+    /// The command reads puppet.conf, the ssldir, the running programs and the ports in use. It changes nothing except
+    /// the file that it writes. With --compiler-ca it writes no configuration, but a CA with which compilers accept the
+    /// proxy and no other client.
+    Init(Init),
     /// Run the proxy until SIGTERM; SIGHUP reloads the configuration, certificates and CRLs
     #[command(after_long_help = exit_codes::help("run"))]
     Run(Run),
@@ -158,6 +164,29 @@ pub(crate) struct AcceptCrl {
     pub(crate) why: String,
     #[command(flatten)]
     pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// File to write, or - for standard output; default: the file in --config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Address of the CA server; default: the one that the agent of this machine uses
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) ca: Option<String>,
+    /// Address of a compiler; can be repeated; default: the server that the agent of this machine uses
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) compiler: Vec<String>,
+    /// Create a CA for the compilers' side in this directory, which must not exist: certificate and CRL for compilers,
+    /// certificate and key for the proxy, and the lines for webserver.conf and auth.conf
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["output", "force", "ca"])]
+    pub(crate) compiler_ca: Option<PathBuf>,
+    /// Directory below which the machine is examined, for tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub(crate) root: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -15,8 +15,10 @@ mod crl;
 mod doctor;
 mod exit_codes;
 mod failure;
+mod init;
 mod log;
 mod member_state;
+mod new_file;
 mod output;
 mod progress;
 mod refusals;
@@ -55,6 +57,7 @@ pub fn command() -> clap::Command {
 
 fn perform(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.verb {
+        Verb::Init(wanted) => init::init(arguments, wanted),
         Verb::Run(run) => verbs::run(arguments, run),
         Verb::Check(wanted) => check::check(arguments, wanted),
         Verb::Explain(explain) => verbs::explain(arguments, explain),
