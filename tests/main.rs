@@ -55,6 +55,7 @@ mod http2;
 mod http2_floods;
 mod http2_timeouts;
 mod identity;
+mod init;
 mod jrubies;
 mod kinds_of_work;
 mod legacy_routes;

@@ -13,7 +13,7 @@ use server::{PreparedStart, expiry_notice_seconds};
 /// A certificate that expires within this time is reported.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
 /// A CA takes longer to renew.
-const CA_NOTICE: Duration = Duration::from_secs(90 * 86_400);
+pub(crate) const CA_NOTICE: Duration = Duration::from_secs(90 * 86_400);
 
 pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
     for (files, credential) in prepared.listener_credentials() {
@@ -42,7 +42,8 @@ pub(crate) fn time(
     within(not_before, not_after, now, CERTIFICATE_NOTICE)
 }
 
-fn within(
+/// The same with another time before the end.
+pub(crate) fn within(
     not_before: UnixTime,
     not_after: UnixTime,
     now: UnixTime,

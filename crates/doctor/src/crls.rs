@@ -61,8 +61,19 @@ fn state_problem(problem: StateProblem) -> (FindingSeverity, String, &'static st
 pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut DoctorReport) {
     let status = prepared.trust().status(now);
     let fetches = prepared.config().trust.fetch.is_some();
+    let remedy = match fetches {
+        true => {
+            "run `proscenium crl fetch` to fetch a newer CRL; `proscenium crl show` shows why a fetch fails; if the proxy is not running, start it"
+        }
+        false => "copy the CRL from the CA server, and fix the job that should have copied it",
+    };
+    let check = CrlDates {
+        check: Check::Crl,
+        notice: NOTICE,
+        remedy,
+    };
     for crl in &status.crls {
-        list(crl, fetches, now, report);
+        check.examine(crl, now, report);
     }
     // Another file in `[trust] crl` would switch off fetching.
     let missing = match prepared.config().agents_copy() {
@@ -102,45 +113,54 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
     }
 }
 
-fn list(crl: &ActiveCrlStatus, fetches: bool, now: UnixTime, report: &mut DoctorReport) {
-    let (issuer, number, source) = (&crl.issuer, &crl.number, &crl.source);
-    let fetch = match fetches {
-        true => {
-            "run `proscenium crl fetch` to fetch a newer CRL; `proscenium crl show` shows why a fetch fails; if the proxy is not running, start it"
+/// How the dates of a CRL are checked.
+pub(crate) struct CrlDates {
+    pub(crate) check: Check,
+    /// A CRL whose next update is due within this time is reported.
+    pub(crate) notice: Duration,
+    /// How to get a newer CRL.
+    pub(crate) remedy: &'static str,
+}
+
+impl CrlDates {
+    pub(crate) fn examine(&self, crl: &ActiveCrlStatus, now: UnixTime, report: &mut DoctorReport) {
+        let Some((grade, found)) = self.wrong(crl, now) else {
+            return report.passed(self.check, &crl.issuer);
+        };
+        let remedy = match is_from_the_future(crl, now) {
+            true => "synchronize the clocks of this host and of the CA server with NTP",
+            false => self.remedy,
+        };
+        report.found(self.check, grade, &crl.issuer, found, remedy);
+    }
+
+    fn wrong(&self, crl: &ActiveCrlStatus, now: UnixTime) -> Option<(FindingSeverity, String)> {
+        let (number, source) = (&crl.number, &crl.source);
+        if is_from_the_future(crl, now) {
+            let made = instant(crl.this_update);
+            let found = format!(
+                "CRL number {number} in {source} was issued on {made}, which is in the future: a clock is wrong"
+            );
+            return Some((FindingSeverity::Failure, found));
         }
-        false => "copy the CRL from the CA server, and fix the job that should have copied it",
-    };
-    if crl.this_update.as_secs() > now.as_secs() + FUTURE_BEARABLE {
-        let made = instant(crl.this_update);
-        return report.found(
-            Check::Crl,
-            FindingSeverity::Failure,
-            issuer,
-            format!("CRL number {number} in {source} was issued on {made}, which is in the future: a clock is wrong"),
-            "synchronize the clocks of this host and of the CA server with NTP",
-        );
+        let next = crl.next_update?;
+        let left = next.as_secs().saturating_sub(now.as_secs());
+        let life = next.as_secs().saturating_sub(crl.this_update.as_secs());
+        if crl.expired {
+            let end = instant(next);
+            let found = format!("CRL number {number} in {source} expired on {end}");
+            return Some((FindingSeverity::Failure, found));
+        }
+        (left < expiry_notice_seconds(life, self.notice)).then(|| {
+            let (end, left) = (instant(next), span(left));
+            let found = format!("CRL number {number} in {source} expires on {end}, in {left}");
+            (FindingSeverity::Warning, found)
+        })
     }
-    let Some(next) = crl.next_update else {
-        return report.passed(Check::Crl, issuer);
-    };
-    let left = next.as_secs().saturating_sub(now.as_secs());
-    let life = next.as_secs().saturating_sub(crl.this_update.as_secs());
-    if crl.expired {
-        let found = format!(
-            "CRL number {number} in {source} expired on {}",
-            instant(next)
-        );
-        report.found(Check::Crl, FindingSeverity::Failure, issuer, found, fetch);
-    } else if left < expiry_notice_seconds(life, NOTICE) {
-        let found = format!(
-            "CRL number {number} in {source} expires on {}, in {}",
-            instant(next),
-            span(left)
-        );
-        report.found(Check::Crl, FindingSeverity::Warning, issuer, found, fetch);
-    } else {
-        report.passed(Check::Crl, issuer);
-    }
+}
+
+fn is_from_the_future(crl: &ActiveCrlStatus, now: UnixTime) -> bool {
+    crl.this_update.as_secs() > now.as_secs() + FUTURE_BEARABLE
 }
 
 /// Compares the CRLs that a CA server serves with the active ones.
@@ -277,7 +297,12 @@ mod tests {
         ] {
             let mut report = DoctorReport::default();
             let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW));
-            list(&crl(made, next, NOW), false, now, &mut report);
+            let check = CrlDates {
+                check: Check::Crl,
+                notice: NOTICE,
+                remedy: "fetch it",
+            };
+            check.examine(&crl(made, next, NOW), now, &mut report);
             assert_eq!(report.worst(), expected, "{made} {next:?}: {report:?}");
         }
     }

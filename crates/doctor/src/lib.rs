@@ -10,6 +10,7 @@
 mod certificates;
 mod claimed_identity;
 mod clock;
+mod compiler_ca;
 mod crls;
 mod direct_access;
 mod file_permissions;
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 use rustls_pki_types::UnixTime;
 
 use claimed_identity::ProxyIdentity;
+pub use compiler_ca::{CA_FILE, CRL_FILE};
 pub use report::{Check, DoctorFinding, DoctorReport, FindingSeverity, PassedCheck};
 use server::{Options, PreparedStart};
 
@@ -62,6 +64,7 @@ pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     crls::restore(&mut prepared, &mut report);
     file_permissions::examine(&prepared, &examination.options.config, &mut report);
     certificates::examine(&prepared, now, &mut report);
+    compiler_ca::examine(&prepared, now, &mut report);
     crls::examine(&prepared, now, &mut report);
     let agent = claimed_identity::ordinary_agent(examination, &prepared, now, &mut report);
     let proxy_identity = proxy_identity(&prepared, now, &mut report);

@@ -85,6 +85,8 @@ checks! {
     OwnCertificate = "own-certificate",
     /// Whether a certificate of the proxy has rights on members.
     CredentialRights = "credential-rights",
+    /// Whether the CA by which compilers accept the proxy, and its CRL, are valid now.
+    CompilerCa = "compiler-ca",
     /// Whether the proxy has a certificate with which members can be queried under its name.
     OwnName = "own-name",
     /// Whether the certificate that was provided as an ordinary agent's is one.

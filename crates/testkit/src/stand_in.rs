@@ -32,7 +32,7 @@ pub use self::{manner::Manner, renewal::Renewing, tunnel::Tunnel};
 
 use self::answer::{After, Transport, give};
 use crate::{
-    ca::{Ca, TestCredential},
+    ca::{Ca, TestCredential, pem_blocks},
     client::small_key,
     crypto::{certificates, private_key},
     enrolment::RequestError,
@@ -433,6 +433,16 @@ impl StandInBuilder {
         self.tls_with(verifier, credential)
     }
 
+    /// The same with the CA and the CRL of two PEM files, as Jetty reads them from `ssl-ca-cert` and `ssl-crl-path`.
+    pub fn tls_by_files(self, ca_pem: &str, crl_pem: &str, credential: &TestCredential) -> Self {
+        let crls = pem_blocks(crl_pem, "X509 CRL");
+        let verifier = verifier_by(ca_pem)
+            .with_crls(crls.into_iter().map(Into::into))
+            .build()
+            .expect("CA and CRL are PEM");
+        self.tls_with(verifier, credential)
+    }
+
     /// The same, for clients without a certificate too (`client-auth: want`).
     pub fn tls_wanting(self, ca: &Ca, credential: &TestCredential) -> Self {
         let verifier = client_verifier(ca)
@@ -521,8 +531,12 @@ impl StandInBuilder {
 }
 
 fn client_verifier(ca: &Ca) -> ClientCertVerifierBuilder {
+    verifier_by(&ca.bundle_pem())
+}
+
+fn verifier_by(ca_pem: &str) -> ClientCertVerifierBuilder {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates(&ca.bundle_pem()));
+    roots.add_parsable_certificates(certificates(ca_pem));
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::crypto::provider())
 }
 

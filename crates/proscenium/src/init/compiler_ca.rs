@@ -27,9 +27,9 @@ const PROXY_NAME: &str = "proscenium";
 /// Names of the files in the directory.
 pub(super) mod names {
     /// The certificate of the CA, for compilers.
-    pub(in super::super) const CA: &str = "proxy-ca.pem";
+    pub(in super::super) use doctor::CA_FILE as CA;
     /// The CRL of the CA, for compilers.
-    pub(in super::super) const CRL: &str = "proxy-ca-crl.pem";
+    pub(in super::super) use doctor::CRL_FILE as CRL;
     /// The key of the CA. No machine needs it until the certificate is renewed.
     pub(in super::super) const CA_KEY: &str = "proxy-ca.key";
     /// The certificate that the proxy presents to compilers.
