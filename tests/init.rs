@@ -141,8 +141,6 @@ fn an_unknown_server_is_left_to_fill_in() {
     assert_eq!(text.matches("FILL IN").count(), 3, "{text}");
     let text = machine.printed(&["--ca", "ca.example.com"]);
     assert_eq!(text.matches("FILL IN").count(), 2, "{text}");
-    let json = machine.init(&["--output", "/nonexistent/a/b.toml"]);
-    assert_eq!(json.code, Some(1), "{json:?}");
     let file = machine.path("out.toml").display().to_string();
     let outcome = machine.init(&["--output", &file, "--json"]);
     let answer: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
@@ -436,14 +434,14 @@ fn doctor_watches_the_dates_of_the_ca_for_compilers() {
     clinic.write("proxy-ca-crl.pem", &front.crl_pem(), 0o644);
     let words = &["to-compilers.pem", "compilers that use proxy-ca.pem"];
     clinic.assert_found("compiler-ca", "warning", words);
-    front.crl_next_update_days(20);
+    front.crl_next_update_seconds(6 * 3600);
     let credential = front.agent("proscenium");
     clinic.write_credential("to-compilers", &credential);
     clinic.write("proxy-ca-crl.pem", &front.crl_pem(), 0o644);
     clinic.assert_found(
         "compiler-ca",
         "warning",
-        &["proxy-ca-crl.pem", "in 19 days"],
+        &["proxy-ca-crl.pem", "expires on"],
     );
     front.crl_next_update_days(-1);
     clinic.write("proxy-ca-crl.pem", &front.crl_pem(), 0o644);

@@ -63,24 +63,22 @@ impl CompilerCa {
         // Certificates have no fractions of seconds.
         let now = now.replace_nanosecond(0)?;
         let (not_before, not_after) = (now - CLOCK_TOLERANCE, now + VALIDITY);
-        let dated = |name: &str| {
-            let mut params = CertificateParams::default();
+        let dated = |name: &str, names: Vec<String>| -> Result<_, rcgen::Error> {
+            let mut params = CertificateParams::new(names)?;
             params.distinguished_name = DistinguishedName::new();
             params.distinguished_name.push(DnType::CommonName, name);
             params.not_before = not_before;
             params.not_after = not_after;
             params.use_authority_key_identifier_extension = true;
-            params
+            Ok(params)
         };
-        let mut params = dated(&format!(
-            "Proscenium CA for compilers: {host} {}",
-            now.date()
-        ));
+        let name = format!("Proscenium CA for compilers: {host} {}", now.date());
+        let mut params = dated(&name, Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
 
-        let mut params = dated(PROXY_NAME);
+        let mut params = dated(PROXY_NAME, vec![PROXY_NAME.to_owned()])?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
