@@ -71,6 +71,22 @@ fn the_debian_changelog_begins_with_this_version() {
     assert!(changelog.starts_with(first), "{first}");
 }
 
+#[test]
+fn both_packages_install_the_alert_rules_where_the_documents_say() {
+    let manifest = include_str!("../crates/proscenium/Cargo.toml");
+    let monitoring = include_str!("../docs/operating/monitoring.md");
+    let directory = "usr/share/proscenium/prometheus/";
+    for line in [
+        format!("[\"../../packaging/prometheus/proscenium.rules.yml\", \"{directory}\", \"644\"],"),
+        format!(
+            "{{ source = \"packaging/prometheus/proscenium.rules.yml\", dest = \"/{directory}\", mode = \"644\" }},"
+        ),
+    ] {
+        assert!(manifest.lines().any(|its| its.trim() == line), "{line}");
+    }
+    assert!(monitoring.contains(&format!("/{directory}proscenium.rules.yml")));
+}
+
 /// The value of a setting of the unit.
 fn setting(key: &str) -> Option<&'static str> {
     UNIT.lines()

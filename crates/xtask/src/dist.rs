@@ -1,10 +1,11 @@
 //! `cargo xtask dist`: a .deb and an .rpm with the same content, separate debug information, a list of components (SBOM)
-//! and checksums, in `target/dist`.
+//! and checksums, in `target/dist`; with `--static` an archive with a static program.
 
 mod check;
 mod packages;
 mod root;
 mod sbom;
+mod static_archive;
 mod tools;
 
 use std::{
@@ -25,6 +26,9 @@ pub(crate) struct Options {
     /// Build without a profile (`cargo xtask pgo`), which makes the program slower by a seventh
     #[arg(long)]
     plain: bool,
+    /// Build an archive with a static program in place of the packages, without a profile; needs musl-tools
+    #[arg(long = "static", conflicts_with_all = ["check", "plain"])]
+    static_archive: bool,
 }
 
 /// Maximum size of the packaged program, without debug information.
@@ -32,6 +36,12 @@ const BINARY_BYTES_MAX: u64 = 20 << 20;
 
 /// Builds everything, and checks it.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.static_archive {
+        tools::require(&["sha256sum"])?;
+        fs::create_dir_all(folder())?;
+        static_archive::build()?;
+        return write_checksums(&folder());
+    }
     tools::require(&["dpkg-deb", "lintian", "rpm", "sha256sum"])?;
     if options.check {
         check::require_programs()?;
@@ -91,6 +101,7 @@ fn write_checksums(dist: &Path) -> Result<()> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.is_file())
         .filter_map(|path| Some(path.file_name()?.to_owned()))
+        .filter(|name| name != "SHA256SUMS")
         .collect();
     names.sort();
     let sums = tools::output(

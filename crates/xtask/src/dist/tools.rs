@@ -75,8 +75,9 @@ pub(super) fn require(programs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The Debian packages of all programs that `dist` and `dist --check` run.
-const PACKAGES: &str = "dpkg lintian rpm coreutils util-linux systemd logrotate";
+/// The Debian packages of all programs that `dist`, `dist --static` and `dist --check` run.
+const PACKAGES: &str =
+    "dpkg lintian rpm coreutils util-linux systemd logrotate musl-tools binutils tar";
 
 /// Standard output of a program that must succeed.
 pub(super) fn output(command: &mut Command) -> Result<String> {
