@@ -15,6 +15,7 @@ fn help_shows_every_verb_and_the_exit_codes() {
     let help = proscenium(&["--help"]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
     for expected in [
+        "init",
         "run",
         "check",
         "explain",

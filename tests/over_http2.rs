@@ -62,6 +62,9 @@ mod alerts;
 // As `admin_api`.
 #[cfg(feature = "every-module-over-http2")]
 mod commands;
+// It writes files; one test sends requests through the connection to a compiler, whose protocol is HTTP/1.1.
+#[cfg(feature = "every-module-over-http2")]
+mod init;
 // The metrics listener has HTTP/1.1 only.
 #[cfg(feature = "every-module-over-http2")]
 mod metrics_listener;
