@@ -30,13 +30,14 @@ pub(crate) use self::{
     messages::{Problem, problem},
     process::{LogLevelRequest, metrics_response},
 };
-use crate::{AuditEntry, Caller, Control, Permission};
+use crate::{AuditEntry, Caller, Control, Permission, history::TrafficHistory};
 
 /// What every endpoint uses.
 #[derive(Clone)]
 pub(crate) struct Api {
     control: Arc<dyn Control>,
     locks: Arc<ChangeLocks>,
+    history: Arc<TrafficHistory>,
     /// Slots of event streams.
     streams: Arc<Semaphore>,
     /// Becomes true when the proxy stops, and ends event streams.
@@ -67,12 +68,14 @@ struct Description;
 /// All endpoints.
 pub(crate) fn endpoints(
     control: Arc<dyn Control>,
+    history: Arc<TrafficHistory>,
     stop: watch::Receiver<bool>,
 ) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static
 {
     let api = Api {
         control,
         locks: Arc::default(),
+        history,
         streams: Arc::new(Semaphore::new(events::STREAMS_MAX)),
         stop,
     };
@@ -109,6 +112,7 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(process::dry_run))
         .routes(routes!(process::explain))
         .routes(routes!(process::traffic))
+        .routes(routes!(process::history))
         .routes(routes!(process::requests))
         .routes(routes!(members::member))
         .routes(routes!(members::states))

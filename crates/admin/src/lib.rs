@@ -15,6 +15,8 @@ mod configuration;
 mod control;
 mod crl;
 mod gauges;
+mod history;
+mod http_listener;
 mod members;
 mod metrics_listener;
 mod serve;
@@ -39,6 +41,8 @@ pub use crl::{
     FailingFetch, RefusedCrl,
 };
 pub use gauges::gauges;
+pub use history::{HistoryStatus, TrafficPeriod, WorkPeriod};
+pub use http_listener::serve_http;
 pub use members::{
     AdministrativeStatus, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
     MemberStateRequest, PoolMemberStatus, RunningRequestStatus, SetMemberState, TunnelStatus,
@@ -47,7 +51,7 @@ pub use metrics_listener::serve_metrics;
 pub use serve::serve;
 pub use status::{
     ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
-    AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus, JrubyStatus,
+    AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus, JrubyStatus,
     LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus,
     NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus,
     ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status,

@@ -9,14 +9,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::sleep};
-use tracing::warn;
+use tokio::sync::watch;
 
-use crate::{
-    Control, ProcessPhase, Status,
-    api::metrics_response,
-    serve::{ACCEPT_PAUSE, connection, limited, report, stopped},
-};
+use crate::{Control, ProcessPhase, Status, api::metrics_response, http_listener::serve_http};
 
 /// Maximum number of connections; more wait in the backlog of the socket.
 const CONNECTIONS_MAX: usize = 16;
@@ -30,33 +25,14 @@ const CONNECTIONS_MAX: usize = 16;
 pub async fn serve_metrics(
     listener: StdListener,
     control: Arc<dyn Control>,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let listener = TcpListener::from_std(listener)?;
     let endpoints = Router::new()
         .route("/metrics", get(metrics))
         .route("/ready", get(ready))
         .route("/live", get(|| async { "live\n" }))
         .with_state(control);
-    let service = limited(endpoints);
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = stopped(&mut stop) => return Ok(()),
-            Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, service.clone(), stop.clone()));
-                }
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection on the metrics listener");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
-    }
+    serve_http(listener, endpoints, CONNECTIONS_MAX, stop).await
 }
 
 async fn metrics(State(control): State<Arc<dyn Control>>, headers: HeaderMap) -> Response {

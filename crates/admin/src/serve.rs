@@ -1,7 +1,11 @@
 //! The admin socket: connections, and limits that keep a stuck caller harmless.
 
 use std::{
-    convert::Infallible, io, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration,
+    convert::Infallible,
+    io,
+    os::unix::net::UnixListener as StdListener,
+    sync::Arc,
+    time::{Duration, SystemTime},
 };
 
 use axum::{body::Body, http::header, response::IntoResponse};
@@ -16,12 +20,15 @@ use tokio::{
     net::{UnixListener, UnixStream},
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, load_shed, timeout as tower_timeout};
 use tracing::{debug, warn};
 
-use crate::{Caller, Control, api};
+use crate::{
+    Caller, Control, api,
+    history::{PERIOD, TrafficHistory},
+};
 
 /// Serves the control plane on a bound socket until `stop` becomes true, then finishes running requests.
 ///
@@ -36,7 +43,14 @@ pub async fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    let service = limited(api::endpoints(control, stop.clone()));
+    let history = Arc::new(TrafficHistory::default());
+    let mut periods = interval(PERIOD);
+    periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let service = limited(api::endpoints(
+        Arc::clone(&control),
+        Arc::clone(&history),
+        stop.clone(),
+    ));
     let others = Arc::new(Semaphore::new(OTHERS_MAX));
     let own = rustix::process::geteuid().as_raw();
     let mut connections = JoinSet::new();
@@ -46,6 +60,7 @@ pub async fn serve(
             biased;
             () = stopped(&mut stop) => break,
             Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
+            _ = periods.tick() => history.record(control.traffic(), SystemTime::now()),
             accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
                 Ok((stream, _)) => {
                     let uid = stream.peer_cred().ok().map(|caller| caller.uid());

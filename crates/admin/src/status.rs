@@ -126,10 +126,24 @@ pub struct AgentCounts {
 pub struct AlarmStatus {
     /// The kind of alarm, as in `proscenium_alarms`, and which of several: `pool-unavailable:compilers`.
     pub key: String,
+    /// How urgent it is.
+    #[serde(default)]
+    pub severity: AlarmSeverity,
     /// When it was raised.
     pub since: Timestamp,
     /// One sentence.
     pub message: String,
+}
+
+/// How urgent an alarm is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AlarmSeverity {
+    /// Agents fail now, or would after a restart.
+    Error,
+    /// Anything else that needs an operator.
+    #[default]
+    Warning,
 }
 
 /// A DNS name that provides members.
@@ -258,6 +272,9 @@ pub struct MemberStatus {
     pub why: Option<String>,
     /// The last probe; none before the first, or if it is not probed.
     pub last_probe: Option<ProbeStatus>,
+    /// The last probes, at most 20, the oldest first.
+    #[serde(default)]
+    pub recent_probes: Vec<ProbeStatus>,
     /// Its clock minus the proxy's, from the `Date` of the last probe that had one; none without.
     #[serde(default)]
     pub clock_offset_seconds: Option<i64>,

@@ -1,6 +1,10 @@
 //! The command line, as typed.
 
-use std::{net::IpAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -95,6 +99,11 @@ pub(crate) enum Verb {
     Trace(Trace),
     /// Show pools, members, queues, rates and refusals of the running proxy, live; q ends it
     Top(Socket),
+    /// Serve a page about the running proxy on a loopback address, until the terminal closes or an hour without a request
+    ///
+    /// The command prints the address, which works once. The page only shows unless --actions is given; the proxy logs
+    /// changes as those of this account. From another machine, use `ssh -L 8141:127.0.0.1:8141 HOST`.
+    Ui(Ui),
     /// Write a file for a support request: status, metrics, lists and the active configuration, without keys
     #[command(name = "support-bundle")]
     SupportBundle(SupportBundle),
@@ -336,6 +345,18 @@ pub(crate) struct Trace {
     /// Access log in JSON; default: the access log of the configuration
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ui {
+    /// Loopback address and port of the page; port 0 uses a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8141")]
+    pub(crate) listen: SocketAddr,
+    /// Allow changes from the page: drain members, put them back into service, block agents
+    #[arg(long)]
+    pub(crate) actions: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Args)]

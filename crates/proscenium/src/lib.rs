@@ -27,6 +27,7 @@ mod status;
 mod support_bundle;
 mod top;
 mod trace;
+mod ui;
 mod verbs;
 mod version;
 mod watch;
@@ -71,6 +72,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Certificates(socket) => requests::certificates(arguments, socket),
         Verb::Trace(wanted) => trace::trace(arguments, wanted),
         Verb::Top(socket) => top::top(arguments, socket),
+        Verb::Ui(wanted) => ui::ui(arguments, wanted),
         Verb::SupportBundle(wanted) => support_bundle::write(arguments, wanted),
         Verb::Crl(verb) => crl::crl(arguments, verb),
         Verb::Ready(members) => member_state::ready(arguments, members),

@@ -488,6 +488,7 @@ materials, watch = notify
                 health,
                 since: Some(Timestamp::from_unix_seconds(0)),
                 why: Some("probes-failed".to_owned()),
+                recent_probes: Vec::new(),
                 last_probe: Some(ProbeStatus {
                     at: Timestamp::from_unix_seconds(1),
                     failure: Some("connection refused".to_owned()),
@@ -629,6 +630,7 @@ materials, watch = notify
                 }),
             },
             alarms: vec![AlarmStatus {
+                severity: admin::AlarmSeverity::Error,
                 key: "pool-unavailable:compilers".to_owned(),
                 since: Timestamp::from_unix_seconds(300),
                 message: "no member of pool compilers is available".to_owned(),

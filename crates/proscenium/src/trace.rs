@@ -28,12 +28,8 @@ const PAUSE_SECONDS: f64 = 300.0;
 
 /// Shows the last runs of an agent.
 pub(crate) fn trace(arguments: &Arguments, wanted: &Trace) -> Result<(), Failure> {
-    let path = match &wanted.log {
-        Some(path) => path.clone(),
-        None => configured_log(&arguments.config)?,
-    };
-    let text = end_of(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let runs = runs(&text, &wanted.certname);
+    let (config, log) = (&arguments.config, wanted.log.as_deref());
+    let (path, runs) = recorded_runs(config, log, LOG_BYTES_MAX, &wanted.certname)?;
     output::answer(arguments.json, &runs, |runs| match runs.is_empty() {
         true => format!(
             "no request of {} is in {}; `proscenium who {}` shows what the proxy remembers",
@@ -45,9 +41,25 @@ pub(crate) fn trace(arguments: &Arguments, wanted: &Trace) -> Result<(), Failure
     })
 }
 
+/// The last runs of an agent, from the end of `log` or of the access log of the configuration.
+pub(crate) fn recorded_runs(
+    config: &Path,
+    log: Option<&Path>,
+    bytes_max: u64,
+    certname: &str,
+) -> Result<(PathBuf, Vec<AgentRun>), Failure> {
+    let path = match log {
+        Some(path) => path.to_owned(),
+        None => configured_log(config)?,
+    };
+    let text = end_of(&path, bytes_max);
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok((path, runs(&text, certname)))
+}
+
 /// Requests of an agent without a long pause between them.
 #[derive(Debug, PartialEq, Serialize)]
-struct AgentRun {
+pub(crate) struct AgentRun {
     began: String,
     seconds: f64,
     requests: Vec<TracedRequest>,
@@ -76,12 +88,12 @@ fn configured_log(config: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-fn end_of(path: &Path) -> std::io::Result<String> {
+fn end_of(path: &Path, bytes_max: u64) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES_MAX)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
     let mut bytes = Vec::new();
-    file.take(LOG_BYTES_MAX).read_to_end(&mut bytes)?;
+    file.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -1,7 +1,7 @@
 //! What probes and requests last showed about each member, and when. It is for the status only; no decision uses it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -9,6 +9,9 @@ use std::{
 use balancing::{HealthCause, OverloadCause};
 
 use crate::{clock_offsets::ClockOffset, pool_runtime::PoolRuntime};
+
+/// Maximum number of probes of a member in memory.
+const PROBES_MAX: usize = 20;
 
 /// By pool and address. A reload removes members that are no longer configured, which bounds its size.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub struct MemberFacts {
     pub changed: Option<(SystemTime, HealthCause)>,
     /// When the last probe ended, and why it failed; none before the first one.
     pub probed: Option<(SystemTime, Option<String>)>,
+    /// The last probes, the oldest first, each with the cause if it failed.
+    pub recent_probes: VecDeque<(SystemTime, Option<String>)>,
     /// Its clock, by the last probe whose answer had a `Date`; none before.
     pub clock_offset: Option<ClockOffset>,
     /// The last response to a request for its JRuby counts; none before.
@@ -107,7 +112,12 @@ impl MemberHistory {
         self.facts(pool, member, |facts| {
             let before = facts.probed.take().and_then(|(_, failure)| failure);
             let differs = before.as_deref() != failure;
-            facts.probed = Some((now, failure.map(str::to_owned)));
+            let probe = (now, failure.map(str::to_owned));
+            if facts.recent_probes.len() >= PROBES_MAX {
+                facts.recent_probes.pop_front();
+            }
+            facts.recent_probes.push_back(probe.clone());
+            facts.probed = Some(probe);
             differs
         })
     }

@@ -13,6 +13,7 @@ use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
 use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
+use telemetry::Severity;
 
 use crate::{
     alarms,
@@ -165,10 +166,8 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             .clock_offset
             .filter(|_| runtime.pool.check().shows_clock())
             .map(|offset| offset.seconds),
-        last_probe: facts.probed.map(|(at, failure)| ProbeStatus {
-            at: at.into(),
-            failure,
-        }),
+        last_probe: facts.probed.map(probe_status),
+        recent_probes: facts.recent_probes.into_iter().map(probe_status).collect(),
         address: address.to_string(),
         health: match entry.member.health() {
             Health::Unknown => admin::MemberHealth::Unknown,
@@ -285,11 +284,22 @@ fn jruby_status(answer: JrubyAnswer) -> JrubyStatus {
     }
 }
 
+fn probe_status((at, failure): (SystemTime, Option<String>)) -> ProbeStatus {
+    ProbeStatus {
+        at: at.into(),
+        failure,
+    }
+}
+
 fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
     let active = app.lasting.metrics.alarms.active().into_iter();
     active
         .map(|active| admin::AlarmStatus {
             key: active.key(),
+            severity: match active.alarm.severity() {
+                Severity::Error => admin::AlarmSeverity::Error,
+                _ => admin::AlarmSeverity::Warning,
+            },
             since: active.since.into(),
             message: active.message,
         })

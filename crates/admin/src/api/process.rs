@@ -16,7 +16,7 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, ConfigurationStatus, Control, LiveExplainRequest, LiveExplanation,
+    AuditEntry, Caller, ConfigurationStatus, Control, HistoryStatus, LiveExplainRequest, LiveExplanation,
     LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestsStatus, Status,
     TrafficStatus,
 };
@@ -56,6 +56,12 @@ pub(crate) fn metrics_response(control: &dyn Control, headers: &HeaderMap) -> Re
 #[utoipa::path(get, path = "/v1/traffic", tag = "process", responses((status = 200, body = TrafficStatus), Problem))]
 pub(super) async fn traffic(State(api): State<Api>) -> Pretty<TrafficStatus> {
     Pretty(StatusCode::OK, api.control.traffic())
+}
+
+/// Requests by kind of work in past periods: a quarter of an hour by 10 seconds, four hours by minutes.
+#[utoipa::path(get, path = "/v1/history", tag = "process", responses((status = 200, body = HistoryStatus), Problem))]
+pub(super) async fn history(State(api): State<Api>) -> Pretty<HistoryStatus> {
+    Pretty(StatusCode::OK, api.history.status())
 }
 
 /// Requests in flight and in queues, and the slowest requests.

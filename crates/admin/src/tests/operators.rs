@@ -161,6 +161,7 @@ async fn events_show_the_state_and_then_its_changes() {
     read_until(&mut stream, &mut read, member).await;
     admin.control.status.lock().unwrap().pools[0].members[0].health = MemberHealth::Down;
     let raised = AlarmStatus {
+        severity: AlarmSeverity::Error,
         key: "pool-unavailable:compilers".to_owned(),
         since: std::time::SystemTime::UNIX_EPOCH.into(),
         message: "no member".to_owned(),

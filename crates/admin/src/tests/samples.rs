@@ -117,6 +117,7 @@ pub(crate) fn member() -> MemberStatus {
             at: SystemTime::UNIX_EPOCH.into(),
             failure: None,
         }),
+        recent_probes: Vec::new(),
         jrubies: None,
         agent_check: None,
         warming: None,

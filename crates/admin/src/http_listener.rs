@@ -1,0 +1,44 @@
+//! Plain HTTP on a TCP address: the metrics listener of the proxy, and the page of `proscenium ui`.
+
+use std::{io, net::TcpListener as StdListener};
+
+use axum::Router;
+use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::sleep};
+use tracing::warn;
+
+use crate::serve::{ACCEPT_PAUSE, connection, limited, report, stopped};
+
+/// Serves a router on a bound socket until `stop` becomes true or its sender is dropped: one request per connection, and
+/// at most `connections_max` connections; more wait in the backlog of the socket.
+///
+/// Needs a tokio runtime with IO and time; one thread is enough.
+///
+/// # Errors
+/// The socket cannot be registered with the runtime.
+pub async fn serve_http(
+    listener: StdListener,
+    endpoints: Router,
+    connections_max: usize,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let service = limited(endpoints);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = stopped(&mut stop) => return Ok(()),
+            Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
+            accepted = listener.accept(), if connections.len() < connections_max => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, service.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection on an HTTP listener");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+}
