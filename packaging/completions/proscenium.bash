@@ -46,9 +46,6 @@ _proscenium() {
             proscenium,help)
                 cmd="proscenium__subcmd__help"
                 ;;
-            proscenium,init)
-                cmd="proscenium__subcmd__init"
-                ;;
             proscenium,log-level)
                 cmd="proscenium__subcmd__log__subcmd__level"
                 ;;
@@ -84,6 +81,9 @@ _proscenium() {
                 ;;
             proscenium,trace)
                 cmd="proscenium__subcmd__trace"
+                ;;
+            proscenium,ui)
+                cmd="proscenium__subcmd__ui"
                 ;;
             proscenium,unblock)
                 cmd="proscenium__subcmd__unblock"
@@ -166,9 +166,6 @@ _proscenium() {
             proscenium__subcmd__help,help)
                 cmd="proscenium__subcmd__help__subcmd__help"
                 ;;
-            proscenium__subcmd__help,init)
-                cmd="proscenium__subcmd__help__subcmd__init"
-                ;;
             proscenium__subcmd__help,log-level)
                 cmd="proscenium__subcmd__help__subcmd__log__subcmd__level"
                 ;;
@@ -205,6 +202,9 @@ _proscenium() {
             proscenium__subcmd__help,trace)
                 cmd="proscenium__subcmd__help__subcmd__trace"
                 ;;
+            proscenium__subcmd__help,ui)
+                cmd="proscenium__subcmd__help__subcmd__ui"
+                ;;
             proscenium__subcmd__help,unblock)
                 cmd="proscenium__subcmd__help__subcmd__unblock"
                 ;;
@@ -236,7 +236,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --json --watch --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="-h -V --config --json --watch --help --version run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1283,7 +1283,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help)
-            opts="init run check explain doctor config reload reopen-logs log-level status requests certificates trace top support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1506,20 +1506,6 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        proscenium__subcmd__help__subcmd__init)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         proscenium__subcmd__help__subcmd__log__subcmd__level)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1688,6 +1674,20 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__help__subcmd__ui)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__help__subcmd__unblock)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1723,85 +1723,6 @@ _proscenium() {
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        proscenium__subcmd__init)
-            opts="-h --output --force --ca --compiler --compiler-ca --root --config --json --watch --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --output)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --ca)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --compiler)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
-                --compiler-ca)
-                    COMPREPLY=()
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o plusdirs
-                    fi
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=()
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o plusdirs
-                    fi
-                    return 0
-                    ;;
-                --config)
-                    local oldifs
-                    if [ -n "${IFS+x}" ]; then
-                        oldifs="$IFS"
-                    fi
-                    IFS=$'\n'
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    if [ -n "${oldifs+x}" ]; then
-                        IFS="$oldifs"
-                    fi
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o filenames
-                    fi
-                    return 0
-                    ;;
-                --watch)
-                    COMPREPLY=("${cur}")
-                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
-                        compopt -o nospace
-                    fi
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2209,7 +2130,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__run)
-            opts="-h --ssldir --certname --hand-over --log --config --json --watch --help"
+            opts="-h --ssldir --certname --log --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2423,6 +2344,64 @@ _proscenium() {
             fi
             case "${prev}" in
                 --log)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__ui)
+            opts="-h --listen --actions --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --listen)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --socket)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
                         oldifs="$IFS"
