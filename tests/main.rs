@@ -104,6 +104,7 @@ mod tidy;
 mod tracing_headers;
 mod trust_policies;
 mod tunnels;
+mod ui;
 mod unix_listeners;
 mod upgrades;
 mod who;

@@ -176,6 +176,9 @@ mod state_directory;
 // The verdict is reached from the certificate, before a protocol is used.
 #[cfg(feature = "every-module-over-http2")]
 mod trust_policies;
+// The page is served over HTTP/1.1 in both cases.
+#[cfg(feature = "every-module-over-http2")]
+mod ui;
 // TLS is the same on every kind of socket.
 #[cfg(feature = "every-module-over-http2")]
 mod unix_listeners;

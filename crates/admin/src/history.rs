@@ -229,7 +229,10 @@ mod tests {
         let history = recorded(6 * 300);
         assert_eq!(history.recent.len(), RECENT_MAX);
         assert_eq!(history.minutes.len(), MINUTES_MAX);
-        assert_eq!(history.minutes[0].ended, Timestamp::from_unix_seconds(61 * 60));
+        assert_eq!(
+            history.minutes[0].ended,
+            Timestamp::from_unix_seconds(61 * 60)
+        );
     }
 
     #[test]

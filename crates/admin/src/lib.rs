@@ -51,9 +51,9 @@ pub use metrics_listener::serve_metrics;
 pub use serve::serve;
 pub use status::{
     ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
-    AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus, JrubyStatus,
-    LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus,
-    NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus,
+    AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus,
+    JrubyStatus, LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth,
+    MemberStatus, NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus,
     ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status,
     Timestamp, WarmingStatus,
 };

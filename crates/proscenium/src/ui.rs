@@ -86,18 +86,18 @@ pub(crate) fn ui(arguments: &Arguments, wanted: &Ui) -> Result<(), Failure> {
         config: arguments.config.clone(),
         used: watch::Sender::new(Instant::now()),
     });
-    print_address(arguments, &page, &token)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start a runtime")?;
-    runtime.block_on(serve(arguments, listener, page))
+    runtime.block_on(serve(arguments, listener, page, &token))
 }
 
 async fn serve(
     arguments: &Arguments,
     listener: TcpListener,
     page: Arc<Page>,
+    token: &str,
 ) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
     let mut lines = terminal_lines();
@@ -113,6 +113,7 @@ async fn serve(
     let [interrupt, terminate, hangup] = signals.as_mut_slice() else {
         return Err(Failure::because("three signals are waited for"));
     };
+    print_address(arguments, &page, token)?;
     let endpoints = endpoints::router(&page);
     let serving = admin::serve_http(listener, endpoints, CONNECTIONS_MAX, stopped);
     tokio::pin!(serving);

@@ -16,9 +16,9 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, ConfigurationStatus, Control, HistoryStatus, LiveExplainRequest, LiveExplanation,
-    LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult, RequestsStatus, Status,
-    TrafficStatus,
+    AuditEntry, Caller, ConfigurationStatus, Control, HistoryStatus, LiveExplainRequest,
+    LiveExplanation, LogLevelStatus, LogsReopened, QueueStatus, ReloadOutcome, ReloadResult,
+    RequestsStatus, Status, TrafficStatus,
 };
 
 /// Maximum length of a request to explain: it can have the header fields of a real one.

@@ -36,7 +36,8 @@ pub(super) async fn search(State(page): State<Arc<Page>>, body: Bytes) -> Respon
         let seen = known.seen;
         let name = |agent: &admin::AgentStatus| agent.certificate.certname.clone();
         let agents = known.agents.into_iter();
-        let matching = agents.filter(|agent| name(agent).is_some_and(|name| name.contains(&wanted)));
+        let matching =
+            agents.filter(|agent| name(agent).is_some_and(|name| name.contains(&wanted)));
         let mut agents: Vec<_> = matching.collect();
         // The name itself first.
         agents.sort_by_key(|agent| name(agent).map(|name| (name.len(), name)));

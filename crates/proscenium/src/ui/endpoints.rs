@@ -71,9 +71,7 @@ async fn session(State(page): State<Arc<Page>>, token: String) -> Response {
         session.exchange(&token)
     };
     match exchanged {
-        Ok(Some(secret)) => {
-            json_response(&json!({"secret": secret, "actions": page.actions}))
-        }
+        Ok(Some(secret)) => json_response(&json!({"secret": secret, "actions": page.actions})),
         Ok(None) => problem(
             StatusCode::UNAUTHORIZED,
             "this address was used already: press Enter in the terminal of `proscenium ui`, or run it again, and open \

@@ -28,11 +28,7 @@ const FILES: &[File] = &[
     ("/trust.js", SCRIPT, include_str!("page/trust.js")),
     ("/agents.js", SCRIPT, include_str!("page/agents.js")),
     ("/actions.js", SCRIPT, include_str!("page/actions.js")),
-    (
-        "/uPlot.js",
-        SCRIPT,
-        include_str!("page/uPlot.iife.min.js"),
-    ),
+    ("/uPlot.js", SCRIPT, include_str!("page/uPlot.iife.min.js")),
     ("/uPlot.css", CSS, include_str!("page/uPlot.min.css")),
     ("/uPlot.LICENSE", TEXT, include_str!("page/uPlot.LICENSE")),
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
@@ -43,7 +39,10 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES
         .iter()
         .fold(Router::new(), |router, (path, content_type, content)| {
-            router.route(path, get(move || async move { file(content_type, content) }))
+            router.route(
+                path,
+                get(move || async move { file(content_type, content) }),
+            )
         })
 }
 
@@ -61,14 +60,24 @@ mod tests {
             let ours = !path.starts_with("/uPlot");
             assert!(!content.is_empty(), "{path}");
             if ours {
-                for refused in ["innerHTML", "insertAdjacentHTML", "eval(", "https://", "style="] {
+                for refused in [
+                    "innerHTML",
+                    "insertAdjacentHTML",
+                    "eval(",
+                    "https://",
+                    "style=",
+                ] {
                     assert!(!content.contains(refused), "{path} has {refused}");
                 }
             }
             if *content_type == HTML {
                 assert!(!content.contains("<style"), "{path}");
                 let scripts = content.matches("<script").count();
-                assert_eq!(content.matches("<script src=").count() + content.matches("<script type=\"module\" src=").count(), scripts);
+                assert_eq!(
+                    content.matches("<script src=").count()
+                        + content.matches("<script type=\"module\" src=").count(),
+                    scripts
+                );
             }
         }
     }
