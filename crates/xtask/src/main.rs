@@ -14,6 +14,7 @@ mod herd;
 mod lab;
 mod matrix;
 mod openapi;
+mod page;
 mod pgo;
 mod reference;
 mod simulate;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Dist(options) => dist::run(&options),
         Command::Openapi(options) => openapi::run(&options),
         Command::Book(options) => book::run(&options),
+        Command::Page(options) => page::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,6 +90,8 @@ enum Command {
     Openapi(openapi::Options),
     /// Check every link of the documentation, and build docs/ as a book in target/book
     Book(book::Options),
+    /// Test the page of `proscenium ui` in a headless Chromium, with axe-core
+    Page(page::Options),
     /// Build the program with a profile of its own work, which saves a fifth of the instructions per request; in target/pgo
     Pgo(pgo::Options),
     /// Run a small estate while members fail and restart, and CRLs, certificates and the configuration change; exits 1 if a request

@@ -1,0 +1,136 @@
+//! `cargo xtask page`: the page of `proscenium ui` in a real Chromium, in front of a small estate: each item changes when
+//! the thing changes, and axe-core finds no violation.
+
+mod axe;
+mod browser;
+mod checks;
+mod estate;
+
+use std::{
+    fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::json;
+
+use self::{
+    browser::Browser,
+    estate::{PageEstate, Traffic},
+};
+use crate::workspace;
+
+/// The options of `cargo xtask page`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Write the screenshots of the documentation to docs/images, and not to target/page
+    #[arg(long)]
+    screenshots: bool,
+    /// Minutes of traffic before the screenshots
+    #[arg(long, default_value_t = 0, value_name = "MINUTES")]
+    traffic: u64,
+}
+
+/// Width, height and colours of a screen.
+struct Screen {
+    name: &'static str,
+    width: u32,
+    height: u32,
+    colours: &'static str,
+}
+
+const SCREENS: [Screen; 4] = [
+    Screen {
+        name: "wide-light",
+        width: 1400,
+        height: 1000,
+        colours: "light",
+    },
+    Screen {
+        name: "wide-dark",
+        width: 1400,
+        height: 1000,
+        colours: "dark",
+    },
+    Screen {
+        name: "narrow-light",
+        width: 360,
+        height: 800,
+        colours: "light",
+    },
+    Screen {
+        name: "narrow-dark",
+        width: 360,
+        height: 800,
+        colours: "dark",
+    },
+];
+
+/// Fails if an item does not change, or if axe-core finds a violation.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let axe = axe::script()?;
+    let binary = workspace::build_proscenium(false)?;
+    // The stand-ins and the raw client panic where a test would fail. Their messages are then on the terminal.
+    catch_unwind(AssertUnwindSafe(|| show(&binary, &axe, options)))
+        .unwrap_or_else(|_| Err(anyhow!("the test was aborted by a panic")))
+}
+
+fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
+    let estate = PageEstate::start(binary);
+    let directory = tempfile::tempdir().context("cannot create a directory for the browser")?;
+    let browser = Browser::start(directory.path())?;
+    set_screen(&browser, &SCREENS[0])?;
+    checks::all(&estate, &browser)?;
+    let traffic = Traffic::start(&estate);
+    checks::traffic(&browser)?;
+    estate.have_problems();
+    checks::problems(&browser)?;
+    println!("traffic for {} minutes", options.traffic);
+    traffic.run_for(Duration::from_secs(60 * options.traffic))?;
+    let images = match options.screenshots {
+        true => workspace::root().join("docs/images"),
+        false => workspace::target().join("page"),
+    };
+    screens(&browser, axe, &images, options.screenshots)?;
+    drop(traffic);
+    checks::end(&estate, &browser)
+}
+
+/// Looks for violations on each screen, with the dialog open too, and takes the screenshots.
+fn screens(browser: &Browser, axe: &str, images: &PathBuf, for_docs: bool) -> Result<()> {
+    fs::create_dir_all(images).with_context(|| format!("cannot create {}", images.display()))?;
+    for screen in &SCREENS {
+        set_screen(browser, screen)?;
+        checks::fits(browser, screen.width)?;
+        axe::check(browser, axe, screen.name)?;
+        browser.script("document.querySelector('[data-action=drain]').click()")?;
+        axe::check(browser, axe, &format!("{} with the dialog", screen.name))?;
+        browser.script("document.querySelector('#cancel').click()")?;
+        // The documentation has the first two and the narrow one.
+        if !for_docs || screen.name != "narrow-dark" {
+            let file = images.join(format!("page-{}.png", screen.name));
+            fs::write(&file, browser.screenshot()?)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            println!("wrote {}", file.display());
+        }
+    }
+    set_screen(browser, &SCREENS[0])
+}
+
+fn set_screen(browser: &Browser, screen: &Screen) -> Result<()> {
+    let size = json!({
+        "width": screen.width, "height": screen.height, "deviceScaleFactor": 1, "mobile": false,
+    });
+    browser.devtools("Emulation.setDeviceMetricsOverride", &size)?;
+    let colours = json!({"name": "prefers-color-scheme", "value": screen.colours});
+    browser.devtools(
+        "Emulation.setEmulatedMedia",
+        &json!({"features": [colours]}),
+    )?;
+    browser.script("scrollTo(0, 0)")?;
+    // Two frames: the plots follow the screen in the first.
+    browser.script_async("requestAnimationFrame(() => requestAnimationFrame(() => done(true)))")?;
+    Ok(())
+}
