@@ -45,13 +45,13 @@ const SCREENS: [Screen; 4] = [
     Screen {
         name: "wide-light",
         width: 1400,
-        height: 1000,
+        height: 1900,
         colours: "light",
     },
     Screen {
         name: "wide-dark",
         width: 1400,
-        height: 1000,
+        height: 1900,
         colours: "dark",
     },
     Screen {
@@ -82,7 +82,7 @@ fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
     let directory = tempfile::tempdir().context("cannot create a directory for the browser")?;
     let browser = Browser::start(directory.path())?;
     set_screen(&browser, &SCREENS[0])?;
-    checks::all(&estate, &browser)?;
+    let _page = checks::all(&estate, &browser)?;
     let traffic = Traffic::start(&estate);
     checks::traffic(&browser)?;
     estate.have_problems();

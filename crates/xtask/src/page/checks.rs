@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use testkit::OperatorPage;
 
 use super::{
     browser::Browser,
@@ -14,10 +15,10 @@ const ESCAPE: &str = "\u{E00C}";
 /// More than the page has places for the focus.
 const TABS_MAX: usize = 60;
 
-/// Each item changes when the thing changes.
-pub(super) fn all(estate: &PageEstate, browser: &Browser) -> Result<()> {
+/// Each item changes when the thing changes. Returns the page that is open.
+pub(super) fn all(estate: &PageEstate, browser: &Browser) -> Result<OperatorPage> {
     read_only(estate, browser)?;
-    let page = Box::leak(Box::new(estate.page(&["--actions"])));
+    let page = estate.page(&["--actions"]);
     browser.open(&page.url)?;
     browser.wait_for(
         "the page opens",
@@ -31,7 +32,8 @@ pub(super) fn all(estate: &PageEstate, browser: &Browser) -> Result<()> {
     keyboard(estate, browser)?;
     members(estate, browser)?;
     agents(estate, browser)?;
-    trust(estate, browser)
+    trust(estate, browser)?;
+    Ok(page)
 }
 
 /// A page without `--actions` has no button that changes something.

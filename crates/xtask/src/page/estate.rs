@@ -30,7 +30,6 @@ impl PageEstate {
             .compiler_pool(
                 "check = { interval = \"1s\", fast_interval = \"1s\", rise = 1, fall = 2 }",
             )
-            .compiler_pool("read_jrubies = true")
             .ca_pool("check = { interval = \"1s\", fast_interval = \"1s\", rise = 1, fall = 2 }")
             .start();
         for (index, compiler) in estate.compilers.iter().enumerate() {

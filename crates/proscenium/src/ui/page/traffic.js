@@ -1,12 +1,14 @@
 // Rates and durations by kind of work, and the run interval of the agents.
 
 import { byId, h, none, show, table } from "./dom.js";
-import { count, milliseconds, rate, seconds } from "./format.js";
+import { count, milliseconds, now, rate, seconds } from "./format.js";
 
 /** Kinds of work in the order of their colours. */
 const WORK = ["catalog", "file", "report", "other"];
 const HEAT_LEVELS = 9;
 const PLOT_HEIGHT = 190;
+/** Seconds of each period. */
+const PERIODS = { recent: 900, minutes: 14400 };
 
 const plots = { rate: null, latency: null };
 let shown = null;
@@ -14,8 +16,8 @@ let shown = null;
 /** The current values, which are also the legend of the plots. */
 export function showWork(traffic, history) {
   const last = history.recent.at(-1);
-  show("work", table("Now, over the last 10 seconds, and since the start",
-    [{ name: "Work" }, { name: "Requests/s", class: "number" }, { name: "Mean", class: "number" }, { name: "95 %", class: "number" }, { name: "Since the start", class: "number" }],
+  show("work", table("Over the last 10 seconds, and since the start",
+    [{ name: "Work" }, { name: "Requests/s", class: "number" }, { name: "Mean", class: "number" }, { name: "95 %", class: "number" }, { name: "In all", class: "number" }],
     WORK.map((work, index) => {
       const period = last?.work[work];
       return {
@@ -67,13 +69,19 @@ function options(name, width, format) {
     height: PLOT_HEIGHT,
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false } },
-    scales: { y: { range: (_, __, max) => [0, Math.max(max ?? 0, 1) * 1.1] } },
+    scales: { x: { range: (plot) => timeRange(plot.data[0]) }, y: { range: (_, __, max) => [0, Math.max(max ?? 0, 1) * 1.1] } },
     axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((value) => (value === null ? "" : format(value))) }],
     series: [{}, ...WORK.map((work, index) => ({
       label: work, stroke: colour(`--series-${index}`), width: 2, points: { show: (plot) => plot.data[0].length < 3 }, spanGaps: false,
     }))],
     hooks: { setCursor: [read] },
   };
+}
+
+/** The whole period, also while the proxy has not run for so long. */
+function timeRange(times) {
+  const end = times.length === 0 ? now() : times[times.length - 1];
+  return [end - PERIODS[byId("period").value], end];
 }
 
 /** Colours and widths follow the screen. */
