@@ -14,7 +14,8 @@ export function duration(seconds) {
     } else if (parts.length > 0) {
       break;
     }
-    if (parts.length === 2) break;
+    // Hours do not matter next to many days.
+    if (parts.length === 2 || (name === "d" && count >= 10)) break;
   }
   return parts.join(" ");
 }
@@ -59,6 +60,11 @@ export function time(timestamp) {
   const two = (value) => String(value).padStart(2, "0");
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
     `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+}
+
+/** The time of day, from seconds since 1970. */
+export function clock(at) {
+  return time(at * 1000).slice(11, 16);
 }
 
 export function plural(number, word) {

@@ -9,7 +9,7 @@ const COLUMNS = [
   { name: "Service" },
   { name: "In flight", class: "number" },
   { name: "JRubies" },
-  { name: "Probes, newest last" },
+  { name: "Probes" },
 ];
 
 export function showPools(status, actions) {

@@ -1,7 +1,7 @@
 // Rates and durations by kind of work, and the run interval of the agents.
 
 import { byId, h, none, show, table } from "./dom.js";
-import { count, milliseconds, now, rate, seconds } from "./format.js";
+import { clock, count, milliseconds, now, rate, seconds } from "./format.js";
 
 /** Kinds of work in the order of their colours. */
 const WORK = ["catalog", "file", "report", "other"];
@@ -61,7 +61,7 @@ function options(name, width, format) {
     const at = plot.cursor.idx;
     const values = at === null || at === undefined ? [] : WORK.map((work, index) => [work, plot.data[index + 1][at]]);
     byId(`${name}-read`).textContent = values.length === 0 ? "" :
-      `${new Date(plot.data[0][at] * 1000).toLocaleTimeString()}: ` +
+      `${clock(plot.data[0][at])}: ` +
       values.filter(([, value]) => value !== null && value !== undefined).map(([work, value]) => `${work} ${format(value)}`).join(", ");
   };
   return {
@@ -70,7 +70,7 @@ function options(name, width, format) {
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false } },
     scales: { x: { range: (plot) => timeRange(plot.data[0]) }, y: { range: (_, __, max) => [0, Math.max(max ?? 0, 1) * 1.1] } },
-    axes: [axis, { ...axis, size: 64, values: (_, values) => values.map((value) => (value === null ? "" : format(value))) }],
+    axes: [{ ...axis, values: (_, times) => times.map(clock) }, { ...axis, size: 64, values: (_, values) => values.map((value) => (value === null ? "" : format(value))) }],
     series: [{}, ...WORK.map((work, index) => ({
       label: work, stroke: colour(`--series-${index}`), width: 2, points: { show: (plot) => plot.data[0].length < 3 }, spanGaps: false,
     }))],
@@ -121,27 +121,26 @@ export function showInterval(history) {
   const values = [...rows.values()].flat().filter((value) => value !== null);
   const most = Math.max(...values);
   const ordered = [...rows.entries()].sort(([a], [b]) => a - b);
-  const clock = (minute) => new Date(minute * 60000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   show("interval-body",
-    h("p", {}, summary(values, ordered, length, clock)),
+    h("p", {}, summary(values, ordered, length)),
     h("div", { class: "heat", role: "img", "aria-label": "Catalogs by minute of the run interval; the sentence above names the busiest minute" },
       ordered.map(([begin, row]) => h("div", { class: "heat-row" },
-        h("span", { class: "heat-label" }, clock(begin)),
+        h("span", { class: "heat-label" }, clock(begin * 60)),
         h("div", { class: `heat-cells of-${length}` }, row.map((value, index) => h("span", {
           class: value === null ? "heat-none" : `heat-${most === 0 ? 0 : Math.ceil(value * HEAT_LEVELS / most)}`,
-          title: value === null ? "not recorded" : `${clock(begin + index)}: ${count(value)} catalogs`,
+          title: value === null ? "not recorded" : `${clock((begin + index) * 60)}: ${count(value)} catalogs`,
         })))))),
     h("p", { class: "note" }, `Each row is one interval, each cell one minute; a darker cell has more catalogs. Agents keep their phase, so that a herd is a column.`));
 }
 
-function summary(values, rows, length, clock) {
+function summary(values, rows, length) {
   const all = values.reduce((sum, value) => sum + value, 0);
   if (all === 0) return "No catalog was requested in the recorded time.";
   const byPhase = new Array(length).fill(0);
   for (const [, row] of rows) row.forEach((value, index) => { byPhase[index] += value ?? 0; });
   const peak = byPhase.indexOf(Math.max(...byPhase));
   const share = Math.round(100 * byPhase[peak] / all);
-  return `${count(all)} catalogs in ${values.length} minutes. The busiest minute of the interval is ${clock(rows[0][0] + peak)}, with ${share} % of them; an even load has ${Math.round(100 / Math.min(length, values.length))} %.`;
+  return `${count(all)} catalogs in ${values.length} minutes. The busiest minute of the interval is ${clock((rows[0][0] + peak) * 60)}, with ${share} % of them; an even load has ${Math.round(100 / Math.min(length, values.length))} %.`;
 }
 
 /** Catalogs by minute since 1970, the current minute included. */
