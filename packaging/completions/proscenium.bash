@@ -46,6 +46,9 @@ _proscenium() {
             proscenium,help)
                 cmd="proscenium__subcmd__help"
                 ;;
+            proscenium,init)
+                cmd="proscenium__subcmd__init"
+                ;;
             proscenium,log-level)
                 cmd="proscenium__subcmd__log__subcmd__level"
                 ;;
@@ -166,6 +169,9 @@ _proscenium() {
             proscenium__subcmd__help,help)
                 cmd="proscenium__subcmd__help__subcmd__help"
                 ;;
+            proscenium__subcmd__help,init)
+                cmd="proscenium__subcmd__help__subcmd__init"
+                ;;
             proscenium__subcmd__help,log-level)
                 cmd="proscenium__subcmd__help__subcmd__log__subcmd__level"
                 ;;
@@ -236,7 +242,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --json --watch --help --version run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="-h -V --config --json --watch --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1283,7 +1289,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help)
-            opts="run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1493,6 +1499,20 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__init)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1723,6 +1743,85 @@ _proscenium() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__init)
+            opts="-h --output --force --ca --compiler --compiler-ca --root --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --ca)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --compiler)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --compiler-ca)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2130,7 +2229,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__run)
-            opts="-h --ssldir --certname --log --config --json --watch --help"
+            opts="-h --ssldir --certname --hand-over --log --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
