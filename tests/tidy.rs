@@ -230,6 +230,10 @@ const NEVER_OVER_HTTP2: &[(&str, &str)] = &[
         "configuration",
         "its one handshake shows a certificate; no request follows",
     ),
+    (
+        "hand_over",
+        "its tunnels need HTTP/1.1; a former process ends as any that drains, and `drain` is repeated",
+    ),
     ("http2", "it is about HTTP/2 itself"),
     ("http2_timeouts", "it is about HTTP/2 itself"),
     (
