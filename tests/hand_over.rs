@@ -70,7 +70,7 @@ fn states_blocks_and_agents_are_passed_on_and_each_process_ends_by_itself() {
     let estate = Estate::start();
     let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
     assert_eq!(estate.client(&good).get(CATALOG).status, 200);
-    let member = estate.compilers[0].address().to_string();
+    let member = estate.compilers[0].address();
     done(&estate.proxy, &["drain"], &[&member, "--why", "upgrade"]);
     done(&estate.proxy, &["block"], &["web02", "--why", "stolen"]);
 

@@ -6,6 +6,7 @@
     reason = "a program for the terminal, which starts programs and writes files"
 )]
 
+mod acceptance;
 mod bench;
 mod book;
 mod demo;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Herd(options) => herd::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Tunnel(options) => tunnel::run(&options),
+        Command::Acceptance(options) => acceptance::run(&options),
         Command::Handover(options) => uninterrupted::hand_over(&options),
         Command::ReloadStorm(options) => uninterrupted::reload_storm(&options),
         Command::Dist(options) => dist::run(&options),
@@ -103,6 +105,8 @@ enum Command {
     Simulate(simulate::Options),
     /// Keep passed-through connections silent for minutes; exits 1 if one is closed
     Tunnel(tunnel::Options),
+    /// Run the heavy checks one after the other: module, page, hand-overs, reloads, packages, lab; exits 1 if one fails
+    Acceptance(acceptance::Options),
     /// Replace the program ten times under 100 agents that never retry; exits 1 if a request is lost
     Handover(uninterrupted::HandOverOptions),
     /// Reload 200 times under 32 busy connections; exits 1 if a request is lost or memory grows
