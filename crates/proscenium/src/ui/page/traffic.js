@@ -1,7 +1,7 @@
 // Rates and durations by kind of work, and the run interval of the agents.
 
 import { byId, h, none, show, table } from "./dom.js";
-import { clock, count, milliseconds, now, rate, seconds } from "./format.js";
+import { clock, count, milliseconds, now, plural, rate, seconds } from "./format.js";
 
 /** Kinds of work in the order of their colours. */
 const WORK = ["catalog", "file", "report", "other"];
@@ -122,7 +122,7 @@ export function showInterval(history) {
   const most = Math.max(...values);
   const ordered = [...rows.entries()].sort(([a], [b]) => a - b);
   show("interval-body",
-    h("p", {}, summary(values, ordered, length)),
+    h("p", {}, summary(values, [...rows.values()], length)),
     h("div", { class: "heat", role: "img", "aria-label": "Catalogs by minute of the run interval; the sentence above names the busiest minute" },
       ordered.map(([begin, row]) => h("div", { class: "heat-row" },
         h("span", { class: "heat-label" }, clock(begin * 60)),
@@ -136,11 +136,17 @@ export function showInterval(history) {
 function summary(values, rows, length) {
   const all = values.reduce((sum, value) => sum + value, 0);
   if (all === 0) return "No catalog was requested in the recorded time.";
-  const byPhase = new Array(length).fill(0);
-  for (const [, row] of rows) row.forEach((value, index) => { byPhase[index] += value ?? 0; });
-  const peak = byPhase.indexOf(Math.max(...byPhase));
-  const share = Math.round(100 * byPhase[peak] / all);
-  return `${count(all)} catalogs in ${values.length} minutes. The busiest minute of the interval is ${clock((rows[0][0] + peak) * 60)}, with ${share} % of them; an even load has ${Math.round(100 / Math.min(length, values.length))} %.`;
+  const byPhase = new Array(length).fill(null);
+  for (const row of rows) {
+    row.forEach((value, index) => {
+      if (value !== null) byPhase[index] = (byPhase[index] ?? 0) + value;
+    });
+  }
+  const recorded = byPhase.filter((value) => value !== null);
+  const most = Math.max(...recorded);
+  const share = (value) => Math.round(100 * value / all);
+  return `${plural(all, "catalog")} in ${plural(values.length, "minute")}. The busiest minute of the interval is ` +
+    `minute ${byPhase.indexOf(most) + 1} of ${length}, with ${share(most)} % of them; an even load has ${share(all / recorded.length)} %.`;
 }
 
 /** Catalogs by minute since 1970, the current minute included. */
