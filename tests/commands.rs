@@ -5,12 +5,12 @@ use std::{
     process::{Command, Stdio},
 };
 
-use serde_json::Value;
-use testkit::{CommandOutcome, wait_until};
+use serde_json::{Value, json};
+use testkit::{CommandOutcome, StandIn, wait_until};
 
 use crate::support::{BINARY, Estate, LIMIT, paths::CATALOG};
 
-fn json(outcome: &CommandOutcome) -> Value {
+fn parsed(outcome: &CommandOutcome) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"))
 }
 
@@ -41,7 +41,8 @@ fn every_command_prints_json() {
         (&["log-level"], "/level"),
         (&["log-level", "debug"], "/previous"),
         (&["crl", "show"], "/crls"),
-        (&["config", "show"], "/toml"),
+        (&["config", "show"], "/listeners/agents/address"),
+        (&["config", "show", "--defaults"], "/workers"),
         (&["config", "diff"], "/reload/result"),
         (&["explain", "--certname", "web01", CATALOG], "/steps"),
         (
@@ -54,13 +55,13 @@ fn every_command_prints_json() {
         let outcome = estate.proxy.command(&[words, &["--json"]].concat(), &[]);
         assert_eq!(outcome.code, Some(0), "{words:?} {outcome:?}");
         assert!(
-            json(&outcome).pointer(field).is_some(),
+            parsed(&outcome).pointer(field).is_some(),
             "{words:?} {outcome:?}"
         );
     }
     let failed = estate.proxy.command(&["crl", "fetch", "--json"], &[]);
     assert_eq!(
-        (failed.code, &json(&failed)["result"]),
+        (failed.code, &parsed(&failed)["result"]),
         (Some(1), &Value::from("off"))
     );
     let run = estate.proxy.command(&["run", "--json"], &[]);
@@ -182,4 +183,64 @@ fn top_needs_a_terminal() {
     let top = estate.proxy.command(&["top"], &[]);
     assert_eq!(top.code, Some(64), "{top:?}");
     assert!(top.stderr.contains("status --watch"), "{top:?}");
+}
+
+#[test]
+fn config_show_prints_the_settings_as_json() {
+    let estate = Estate::start();
+    let show = |flags: &[&str]| {
+        let outcome = estate.proxy.command(&["config", "show", "--json"], flags);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        parsed(&outcome)
+    };
+    let shown = show(&[]);
+    let members: Vec<_> = estate.compilers.iter().map(StandIn::address).collect();
+    assert_eq!(shown["pools"]["compilers"]["members"], json!(members));
+    assert_eq!(shown.get("workers"), None, "it is a default");
+    let all = show(&["--defaults"]);
+    assert_eq!(all["pools"]["compilers"]["members"], json!(members));
+    assert_eq!(all["listeners"]["agents"]["http2"], json!(true));
+    assert!(all["workers"].is_u64(), "{all}");
+    let text = all.to_string();
+    assert!(text.contains("private_keys") && !text.contains("PRIVATE KEY"));
+}
+
+#[test]
+fn lists_are_tables_on_a_terminal_and_lines_elsewhere() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let block = ["block", "web01", "--why", "stolen"];
+    assert_eq!(estate.proxy.command(&block, &[]).code, Some(0));
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 403);
+    let refused = || estate.proxy.command(&["refusals"], &[]).stdout;
+    let has_refusal = || refused().contains("on listener agents: blocked").then_some(());
+    assert!(wait_until(LIMIT, has_refusal).is_some(), "{}", refused());
+    for (verb, header, line) in [
+        ("blocks", "BLOCKED  ", "certname web01, since "),
+        ("refusals", "LAST  ", "web01  on listener agents: blocked"),
+        ("who", "EXPIRES  ", "  web01  serial "),
+    ] {
+        let lines = estate.proxy.command(&[verb], &[]).stdout;
+        assert!(lines.contains(line), "{verb}: {lines}");
+        let table = on_terminal(&estate, verb);
+        assert!(table.starts_with(header), "{verb}: {table}");
+        assert!(table.contains("web01"), "{verb}: {table}");
+        assert!(!table.contains(line), "{verb}: {table}");
+    }
+}
+
+/// The output of a command on a terminal, which script(1) opens.
+fn on_terminal(estate: &Estate, verb: &str) -> String {
+    let socket = estate.proxy.admin_socket();
+    let command = format!("{BINARY} {verb} --socket {}", socket.display());
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("script runs");
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    assert!(output.status.success(), "{text}");
+    // The terminal shows the end of the input.
+    text.trim_start_matches("^D\u{8}\u{8}").to_owned()
 }

@@ -65,6 +65,12 @@ mod commands;
 // It writes files; one test sends requests through the connection to a compiler, whose protocol is HTTP/1.1.
 #[cfg(feature = "every-module-over-http2")]
 mod init;
+// Prometheus reads the metrics over HTTP/1.1.
+#[cfg(feature = "every-module-over-http2")]
+mod dashboard;
+// As `metrics`.
+#[cfg(feature = "every-module-over-http2")]
+mod metric_labels;
 // The metrics listener has HTTP/1.1 only.
 #[cfg(feature = "every-module-over-http2")]
 mod metrics_listener;

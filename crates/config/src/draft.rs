@@ -133,6 +133,7 @@ impl Draft {
         };
         let mut config = Config::base();
         read_tables(root, &mut config);
+        check_metrics(root, &config, &mut problems);
         access_logs::read(root, &mut config, &mut problems);
         config.ssldir.clone_from(&self.agent.ssldir);
         config.certname.clone_from(&self.agent.certname);
@@ -242,6 +243,20 @@ pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
     match problem.is_about_crls() {
         true => "trust.crl",
         false => "trust.ca",
+    }
+}
+
+/// The metrics listener has no authentication, so only this machine should reach it.
+fn check_metrics(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+    let exposed = config.metrics.address;
+    let exposed = exposed.filter(|address| !address.ip().to_canonical().is_loopback());
+    if let Some(address) = exposed {
+        let message = format!(
+            "every client that can connect to {address} can read the metrics: this listener has no TLS and no authentication"
+        );
+        let section = root.table(Root::metrics);
+        let problem = section.warning(keys::Metrics::address, message);
+        problems.push(problem.help("use a loopback address, or allow only Prometheus and load balancers with a packet filter"));
     }
 }
 

@@ -1027,8 +1027,9 @@ settings! {
     /// A listener for metrics and readiness, beside the admin socket: plain HTTP, `GET /metrics`, `GET /ready` and
     /// `GET /live`.
     Metrics at "metrics" for Config {
-        /// IP address and port. Every client that can connect can read the metrics, which have names of pools and members
-        /// and no certname. Use a loopback address, or restrict the port with a packet filter. Metrics have no TLS.
+        /// IP address and port. There is no TLS and no authentication: every client that can connect can read the metrics,
+        /// which have names of pools and members and no certname. Use a loopback address, or restrict the port with a packet
+        /// filter; another address is a warning.
         address: text(&forms::METRICS_ADDRESS) => metrics.address, else "none: metrics are read over the admin socket";
     }
 

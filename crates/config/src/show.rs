@@ -5,6 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use balancing::settings::MemberSettings;
 use identity::HeaderForm;
 use routing::{PathPattern, Persistence};
+use serde::de::DeserializeOwned;
 use telemetry::{DaemonSettings, Facility, LogProtocol};
 
 use crate::{
@@ -65,6 +66,12 @@ impl Config {
             let _ = writeln!(text, "{key} = {value}");
         }
         text
+    }
+
+    /// The settings that [`show`](Self::show) prints, as a value of another format, such as JSON.
+    #[must_use]
+    pub fn structured<T: DeserializeOwned>(&self, defaults: bool) -> T {
+        toml::from_str(&self.show(defaults)).expect("printed settings are TOML")
     }
 
     /// Every setting, in the order of `show`. With `defaults`, two configurations print the same if and only if they

@@ -7,6 +7,7 @@ use admin::{BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Timestamp};
 use crate::{
     arguments::{Arguments, Block, Socket, Unblock, Whom},
     ask::{client, wait},
+    columns::table_or_lines,
     failure::Failure,
     output,
 };
@@ -72,7 +73,12 @@ pub(crate) fn blocks(arguments: &Arguments, socket: &Socket) -> Result<(), Failu
         &wait(client.blocks())?,
         |blocks| match blocks.is_empty() {
             true => "no blocks".to_owned(),
-            false => blocks.iter().map(line).collect::<Vec<_>>().join("\n"),
+            false => table_or_lines(
+                ["BLOCKED", "SINCE", "BY", "UNTIL", "REASON"],
+                blocks,
+                cells,
+                line,
+            ),
         },
     )
 }
@@ -85,6 +91,18 @@ fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Formats a block as a row of a table.
+fn cells(block: &BlockStatus) -> [String; 5] {
+    let until = block.until.as_ref();
+    [
+        whom(&block.blocked),
+        block.since.to_string(),
+        block.by.clone(),
+        until.map_or_else(|| "-".to_owned(), ToString::to_string),
+        block.why.clone(),
+    ]
 }
 
 /// Formats a block as one line.

@@ -10,6 +10,19 @@ pub(crate) fn columns<const N: usize>(
     laid_out(io::stdout().is_terminal().then_some(header), rows)
 }
 
+/// A table on a terminal, and elsewhere one line for each item, which scripts read.
+pub(crate) fn table_or_lines<T, const N: usize>(
+    header: [&str; N],
+    items: &[T],
+    cells: impl Fn(&T) -> [String; N],
+    line: impl Fn(&T) -> String,
+) -> String {
+    match io::stdout().is_terminal() {
+        true => laid_out(Some(header), items.iter().map(cells)),
+        false => items.iter().map(line).collect::<Vec<_>>().join("\n"),
+    }
+}
+
 fn laid_out<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,

@@ -7,6 +7,7 @@ use admin::{RefusalStatus, RefusalsStatus};
 use crate::{
     arguments::{Arguments, Refusals},
     ask::{client, wait},
+    columns::table_or_lines,
     failure::Failure,
     output,
 };
@@ -34,13 +35,11 @@ fn is_within(refusal: &RefusalStatus, length: Duration, now: SystemTime) -> bool
 }
 
 fn text(answer: &RefusalsStatus, since: Option<Duration>) -> String {
-    let mut lines: Vec<_> = answer.refusals.iter().map(line).collect();
-    if lines.is_empty() {
-        lines.push(match since {
-            Some(_) => "no client has been refused within this time".to_owned(),
-            None => "no client has been refused since the start".to_owned(),
-        });
-    }
+    let mut lines = vec![match (answer.refusals.is_empty(), since) {
+        (true, Some(_)) => "no client has been refused within this time".to_owned(),
+        (true, None) => "no client has been refused since the start".to_owned(),
+        (false, _) => table_or_lines(HEADER, &answer.refusals, cells, line),
+    }];
     if answer.evicted > 0 {
         lines.push(format!(
             "{} older entries were removed to make room; the access log has every refusal",
@@ -50,13 +49,34 @@ fn text(answer: &RefusalsStatus, since: Option<Duration>) -> String {
     lines.join("\n")
 }
 
-/// Formats a refused client as one line.
-pub(crate) fn line(refusal: &RefusalStatus) -> String {
-    let name = match (&refusal.certname, refusal.verified) {
+const HEADER: [&str; 7] = [
+    "LAST", "CLIENT", "NAME", "LISTENER", "REASON", "COUNT", "FIRST",
+];
+
+/// Formats a refused client as a row of a table.
+fn cells(refusal: &RefusalStatus) -> [String; 7] {
+    [
+        refusal.last_at.to_string(),
+        refusal.client.clone(),
+        name(refusal),
+        refusal.listener.clone(),
+        refusal.reason.clone(),
+        refusal.count.to_string(),
+        refusal.first_at.to_string(),
+    ]
+}
+
+fn name(refusal: &RefusalStatus) -> String {
+    match (&refusal.certname, refusal.verified) {
         (Some(name), true) => name.clone(),
         (Some(name), false) => format!("{name} (unverified)"),
         (None, _) => "no name".to_owned(),
-    };
+    }
+}
+
+/// Formats a refused client as one line.
+pub(crate) fn line(refusal: &RefusalStatus) -> String {
+    let name = name(refusal);
     let times = match refusal.count {
         1 => String::new(),
         count => format!(", {count} times since {}", refusal.first_at),

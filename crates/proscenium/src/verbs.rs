@@ -101,9 +101,9 @@ fn print_explanation(arguments: &Arguments, text: &str, is_refused: bool) -> Res
 
 /// Prints the configuration in effect.
 pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {
-    let text = server::effective(&options(arguments, &show.agent), show.defaults)?;
-    let answer = serde_json::json!({ "toml": text });
-    output::answer(arguments.json, &answer, |_| text.clone())
+    let config = server::effective(&options(arguments, &show.agent))?;
+    let settings: serde_json::Value = config.structured(show.defaults);
+    output::answer(arguments.json, &settings, |_| config.show(show.defaults))
 }
 
 pub(crate) fn options(arguments: &Arguments, agent: &Agent) -> Options {

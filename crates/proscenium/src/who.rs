@@ -2,13 +2,14 @@
 
 use std::{fs, path::Path};
 
-use admin::{AgentsStatus, RequestStatus, RevocationStatus, WhoRequest, WhoStatus};
+use admin::{AgentStatus, AgentsStatus, RequestStatus, RevocationStatus, WhoRequest, WhoStatus};
 use anyhow::Context;
 
 use crate::{
     arguments::{Arguments, Who},
     ask::{client, wait},
     block,
+    columns::table_or_lines,
     failure::Failure,
     output, refusals,
 };
@@ -127,24 +128,41 @@ fn request_line(request: &RequestStatus) -> String {
     format!("{} {status} {}{reason}", request.at, request.line)
 }
 
+const HEADER: [&str; 6] = ["EXPIRES", "AGENT", "SERIAL", "LAST SEEN", "CLIENT", "REFUSED"];
+
+/// Formats an agent as a row of a table.
+fn cells(agent: &AgentStatus) -> [String; 6] {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    [
+        agent.certificate.not_after.to_string(),
+        or_dash(&agent.certificate.certname),
+        agent.certificate.serial.clone(),
+        agent.at.to_string(),
+        agent.client.clone(),
+        or_dash(&agent.refused),
+    ]
+}
+
+/// Formats an agent as one line.
+fn agent_line(agent: &AgentStatus) -> String {
+    let refused = agent.refused.as_ref();
+    let refused = refused.map_or_else(String::new, |reason| format!(", {reason}"));
+    format!(
+        "{}  {}  serial {}, last seen {} from {}{refused}",
+        agent.certificate.not_after,
+        agent.certificate.certname.as_deref().unwrap_or("-"),
+        agent.certificate.serial,
+        agent.at,
+        agent.client
+    )
+}
+
 fn agents(agents: &AgentsStatus) -> String {
-    let mut lines: Vec<_> = agents
-        .agents
-        .iter()
-        .map(|agent| {
-            let refused = agent.refused.as_ref();
-            let refused = refused.map_or_else(String::new, |reason| format!(", {reason}"));
-            format!(
-                "{}  {}  serial {}, last seen {} from {}{refused}",
-                agent.certificate.not_after,
-                agent.certificate.certname.as_deref().unwrap_or("-"),
-                agent.certificate.serial,
-                agent.at,
-                agent.client
-            )
-        })
-        .collect();
     let shown = agents.agents.len();
+    let mut lines = Vec::new();
+    if shown > 0 {
+        lines.push(table_or_lines(HEADER, &agents.agents, cells, agent_line));
+    }
     lines.push(match agents.seen {
         0 => "no agent has connected since the start".to_owned(),
         1 => "1 agent has connected since the start".to_owned(),

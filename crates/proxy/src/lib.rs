@@ -82,6 +82,7 @@ pub use body_fault::BodyFault;
 pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset};
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::Generation;
+pub use listener_context::REDIRECT;
 pub use long_requests::{LongRequest, LongRequests};
 pub use member_head::{RequestStamp, member_head};
 pub use member_history::{AgentFacts, JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};

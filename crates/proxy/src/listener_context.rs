@@ -49,7 +49,7 @@ impl ListenerContext for WorkerContext {
 }
 
 /// The class of redirected requests in records and metrics.
-const REDIRECT: &str = "redirect";
+pub const REDIRECT: &str = "redirect";
 
 /// Counts and records a request that a listener redirected.
 fn record_redirect(worker: &Worker, listener: &str, origin: Origin, redirected: &Redirected) {

@@ -104,14 +104,14 @@ fn check_host(
     host_checks::add(faults, report)
 }
 
-/// The configuration in effect as TOML.
+/// The configuration in effect.
 ///
 /// # Errors
 /// The report that a start would print.
-pub fn effective(options: &Options, defaults: bool) -> Result<String, ConfigReport> {
+pub fn effective(options: &Options) -> Result<Config, ConfigReport> {
     let read = files::load(options)?;
     let prepared = prepare(read, 1, &Lasting::default(), None)?;
-    Ok(prepared.config.show(defaults))
+    Ok(prepared.config)
 }
 
 /// Prepares a generation as a start would, for commands that do not serve.

@@ -7,7 +7,7 @@ use routing::Document;
 use telemetry::{KnownLabels, Metrics};
 
 /// Creates these series.
-pub(crate) fn start_at_zero(metrics: &Metrics) {
+pub fn start_at_zero(metrics: &Metrics) {
     let csr: Vec<_> = [CsrRule::Unreadable, CsrRule::Name]
         .into_iter()
         .chain(CsrRule::LIFTABLE)

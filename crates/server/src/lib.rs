@@ -58,6 +58,7 @@ pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
 pub use hand_over::TakeOverError;
 pub use http_date::clock_offset;
+pub use known_labels::start_at_zero;
 pub use members::jrubies;
 pub use prepare::credentials::PreparedTls;
 pub use prepared_start::{PreparedStart, StateProblem};

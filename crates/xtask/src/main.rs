@@ -78,7 +78,7 @@ enum Command {
     /// Measure the cost of the program on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Write docs/configuration.md, manual pages and completions from the declarations in the code
+    /// Write docs/configuration.md, docs/metrics.md, manual pages and completions from the declarations in the code
     Reference {
         /// Write nothing; fail if a file is outdated
         #[arg(long)]

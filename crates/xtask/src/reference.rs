@@ -1,7 +1,8 @@
-//! `cargo xtask reference`: everything that is generated from declarations in the code: settings page, manual pages, completions.
+//! `cargo xtask reference`: everything that is generated from declarations in the code: settings and metrics pages, manual pages, completions.
 
 mod completions;
 mod man;
+mod metrics;
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +41,10 @@ pub(crate) fn run(check: bool) -> Result<()> {
 
 /// Each generated file, by its path from the root of the repository.
 fn generated() -> BTreeMap<String, String> {
-    let mut files = BTreeMap::from([("docs/configuration.md".to_owned(), config::reference())]);
+    let mut files = BTreeMap::from([
+        ("docs/configuration.md".to_owned(), config::reference()),
+        ("docs/metrics.md".to_owned(), metrics::page()),
+    ]);
     let path = "docs/operating/limits-and-exit-codes.md";
     let page = fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
     files.insert(path.to_owned(), with_exit_codes(&page));

@@ -1,0 +1,102 @@
+//! A Prometheus that scrapes the proxy's metrics listener.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+};
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use testkit::Client;
+
+use super::LIMIT;
+
+/// The running process; it ends with this value.
+pub(crate) struct Prometheus {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Prometheus {
+    /// Scrapes `target` several times a second as the job `proscenium`. `None`: Prometheus is not installed, and no test
+    /// requires it.
+    pub(crate) fn start(directory: &Path, target: SocketAddr) -> Option<Self> {
+        let settings = directory.join("prometheus.yml");
+        let scrape = format!(
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
+             scrape_configs: [{{job_name: proscenium, static_configs: [{{targets: [\"{target}\"]}}]}}]\n"
+        );
+        fs::write(&settings, scrape).expect("a writable directory");
+        let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        let started = Command::new("prometheus")
+            .arg(path("config.file", &settings))
+            .arg(path("storage.tsdb.path", &directory.join("tsdb")))
+            .arg("--web.listen-address=127.0.0.1:0")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut process = match started {
+            Ok(process) => process,
+            // If the lab is required, Prometheus is required too.
+            Err(error) if env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
+                eprintln!("skipped: Debian's prometheus does not start: {error}");
+                return None;
+            }
+            Err(error) => panic!("Debian's prometheus does not start: {error}"),
+        };
+        let log = BufReader::new(process.stderr.take().expect("is piped"));
+        let (sender, address) = mpsc::channel();
+        thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                if line.contains("msg=\"Listening on\"") {
+                    let address = line.split_once("address=").map(|(_, rest)| rest.trim());
+                    let _ = sender.send(address.and_then(|address| address.parse().ok()));
+                }
+            }
+        });
+        let address = address.recv_timeout(LIMIT).ok().flatten();
+        let address = address.expect("Prometheus listens");
+        Some(Self { process, address })
+    }
+
+    /// The series that a query returns now. Prometheus answers once it has read its storage.
+    ///
+    /// # Panics
+    /// Prometheus does not accept the query.
+    #[track_caller]
+    pub(crate) fn query(&self, query: &str) -> Vec<Value> {
+        let query = utf8_percent_encode(query, NON_ALPHANUMERIC);
+        let answer = self.get(&format!("/api/v1/query?query={query}"));
+        match answer["data"]["result"].clone() {
+            Value::Array(series) => series,
+            other => panic!("{other} from {query}"),
+        }
+    }
+
+    /// The values of a label in the series of a selector.
+    #[track_caller]
+    pub(crate) fn label_values(&self, selector: &str, label: &str) -> Vec<Value> {
+        let selector = utf8_percent_encode(selector, NON_ALPHANUMERIC);
+        let answer = self.get(&format!("/api/v1/label/{label}/values?match[]={selector}"));
+        answer["data"].as_array().expect("a list").clone()
+    }
+
+    #[track_caller]
+    fn get(&self, target: &str) -> Value {
+        let response = Client::plain(self.address).get(target);
+        assert_eq!(response.status, 200, "{target}: {}", response.text());
+        serde_json::from_str(&response.text()).expect("JSON")
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
