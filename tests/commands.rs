@@ -196,11 +196,11 @@ fn config_show_prints_the_settings_as_json() {
     let shown = show(&[]);
     let members: Vec<_> = estate.compilers.iter().map(StandIn::address).collect();
     assert_eq!(shown["pools"]["compilers"]["members"], json!(members));
-    assert_eq!(shown.get("workers"), None, "it is a default");
+    assert_eq!(shown.get("dns"), None, "its settings are defaults");
     let all = show(&["--defaults"]);
     assert_eq!(all["pools"]["compilers"]["members"], json!(members));
     assert_eq!(all["listeners"]["agents"]["http2"], json!(true));
-    assert!(all["workers"].is_u64(), "{all}");
+    assert!(all["dns"].is_object(), "{all}");
     let text = all.to_string();
     assert!(text.contains("private_keys") && !text.contains("PRIVATE KEY"));
 }
@@ -214,11 +214,15 @@ fn lists_are_tables_on_a_terminal_and_lines_elsewhere() {
     assert_eq!(estate.proxy.command(&block, &[]).code, Some(0));
     assert_eq!(estate.client(&agent).get(CATALOG).status, 403);
     let refused = || estate.proxy.command(&["refusals"], &[]).stdout;
-    let has_refusal = || refused().contains("on listener agents: blocked").then_some(());
+    let has_refusal = || {
+        refused()
+            .contains("on listener agents: blocked")
+            .then_some(())
+    };
     assert!(wait_until(LIMIT, has_refusal).is_some(), "{}", refused());
     for (verb, header, line) in [
         ("blocks", "BLOCKED  ", "certname web01, since "),
-        ("refusals", "LAST  ", "web01  on listener agents: blocked"),
+        ("refusals", "LAST  ", "  on listener agents: blocked"),
         ("who", "EXPIRES  ", "  web01  serial "),
     ] {
         let lines = estate.proxy.command(&[verb], &[]).stdout;

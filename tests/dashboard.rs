@@ -118,7 +118,8 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 fn every_metric_and_label_of_the_dashboard_exists() {
     let documented = documented();
     assert!(documented.len() > 70, "{}", documented.len());
-    let selector = Regex::new(r"\b((?:proscenium|process)_\w+)(?:\{([^}]*)\})?").expect("a pattern");
+    let selector =
+        Regex::new(r"\b((?:proscenium|process)_\w+)(?:\{([^}]*)\})?").expect("a pattern");
     for Query { expression, .. } in queries(&dashboard()) {
         for found in selector.captures_iter(&expression) {
             let name = &found[1];
@@ -189,14 +190,19 @@ fn prometheus_answers_every_query_and_only_the_lists_of_faults_are_empty_in_heal
     let broker = Broker::echo();
     let estate = estate(&broker);
     let status = estate.proxy.status();
-    let address = text(&status["metrics_address"]).parse().expect("an address");
+    let address = text(&status["metrics_address"])
+        .parse()
+        .expect("an address");
     let Some(prometheus) = Prometheus::start(estate.proxy.directory(), address) else {
         return;
     };
     // Counters must be scraped before and after they rise.
     wait_for_series(&prometheus, "proscenium_refusals_total");
     load(&estate);
-    wait_for_series(&prometheus, "proscenium_request_duration_seconds_count{work=\"report\"} > 0");
+    wait_for_series(
+        &prometheus,
+        "proscenium_request_duration_seconds_count{work=\"report\"} > 0",
+    );
     load(&estate);
 
     let dashboard = dashboard();
@@ -207,13 +213,18 @@ fn prometheus_answers_every_query_and_only_the_lists_of_faults_are_empty_in_heal
     let (listed, others): (Vec<_>, Vec<_>) = queries(&dashboard).into_iter().partition(is_listed);
     assert_eq!(listed.len(), EMPTY_IN_HEALTH.len(), "a panel is gone");
     others.iter().for_each(|query| check(&prometheus, query));
-    for Query { panel, expression, .. } in &listed {
+    for Query {
+        panel, expression, ..
+    } in &listed
+    {
         let series = prometheus.query(&with_variables(expression));
         assert!(series.is_empty(), "{panel} in health: {series:?}");
     }
     for variable in list(&dashboard["templating"]["list"]) {
         let query = variable["query"]["query"].as_str().unwrap_or_default();
-        let query = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+        let query = query
+            .strip_prefix("label_values(")
+            .and_then(|rest| rest.strip_suffix(')'));
         let Some((selector, label)) = query.and_then(|query| query.rsplit_once(", ")) else {
             continue;
         };
@@ -239,12 +250,18 @@ fn estate(broker: &Broker) -> Estate {
     );
     let estate = Estate::builder()
         .compiler_pool(QUICK_CHECK)
-        .proxy(move |proxy| proxy.fetch("interval = \"1s\"\njitter = \"0s\"").with(&tables))
+        .proxy(move |proxy| {
+            proxy
+                .fetch("interval = \"1s\"\njitter = \"0s\"")
+                .with(&tables)
+        })
         .start();
-    let jrubies = Reply::json(&json!({ "state": "running", "status": { "experimental": { "metrics": {
+    let jrubies = Reply::json(
+        &json!({ "state": "running", "status": { "experimental": { "metrics": {
         "num-jrubies": 4, "num-free-jrubies": 1, "borrow-count": 1, "average-borrow-time": 1, "average-wait-time": 1,
         "requested-instances": [],
-    } } } }));
+    } } } }),
+    );
     for compiler in &estate.compilers {
         let jrubies = jrubies.clone();
         compiler.answer(move |request| request.is_jruby_reading().then(|| jrubies.clone()));
@@ -278,17 +295,25 @@ fn load(estate: &Estate) {
 
 #[track_caller]
 fn wait_for_series(prometheus: &Prometheus, query: &str) {
-    let found = wait_until(LIMIT, || (!prometheus.query(query).is_empty()).then_some(()));
+    let found = wait_until(LIMIT, || {
+        (!prometheus.query(query).is_empty()).then_some(())
+    });
     assert!(found.is_some(), "{query}");
 }
 
 /// Asserts that a query returns series with a finite value and with the labels that its panel shows.
 #[track_caller]
 fn check(prometheus: &Prometheus, query: &Query) {
-    let Query { panel, expression, shown } = query;
+    let Query {
+        panel,
+        expression,
+        shown,
+    } = query;
     let expression = with_variables(expression);
     let is_finite = |series: &Value| {
-        let value = series["value"][1].as_str().and_then(|value| value.parse::<f64>().ok());
+        let value = series["value"][1]
+            .as_str()
+            .and_then(|value| value.parse::<f64>().ok());
         value.is_some_and(f64::is_finite)
     };
     let series = wait_until(LIMIT, || {

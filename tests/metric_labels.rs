@@ -28,7 +28,11 @@ fn estate() -> Estate {
     );
     let estate = Estate::builder()
         .compiler_pool(QUICK_CHECK)
-        .proxy(move |proxy| proxy.fetch("interval = \"1s\"\njitter = \"0s\"").with(&tables))
+        .proxy(move |proxy| {
+            proxy
+                .fetch("interval = \"1s\"\njitter = \"0s\"")
+                .with(&tables)
+        })
         .start();
     estate.proxy.reload();
     estate
@@ -71,7 +75,8 @@ fn every_exposed_metric_and_label_value_is_on_the_page() {
             let begin = format!("| `{label}` | ");
             let row = rows.iter().find(|row| {
                 let is_of = |name: &String| row.contains(name.as_str());
-                row.starts_with(&begin) && names.iter().any(is_of)
+                let is_for_all = row.contains(" | all | ");
+                row.starts_with(&begin) && (is_for_all || names.iter().any(is_of))
             });
             let row = row.unwrap_or_else(|| panic!("docs/metrics.md: {name} has no label {label}"));
             let values = row.rsplit(" | ").next().unwrap_or_default();
@@ -102,7 +107,9 @@ fn no_certname_and_no_environment_of_an_agent_is_in_the_metrics() {
         let closed = estate.ca.agent(&format!("db-{word}"));
         assert_eq!(estate.client(&closed).get(&catalog).status, 403);
         let request = format!("/puppet-ca/v1/certificate_request/{certname}");
-        estate.anonymous().request("PUT", &request, &[], b"no request");
+        estate
+            .anonymous()
+            .request("PUT", &request, &[], b"no request");
         let block = ["block", &certname, "--why", "zebra"];
         assert_eq!(estate.proxy.command(&block, &[]).code, Some(0));
         assert_eq!(estate.client(&agent).get(&catalog).status, 403);

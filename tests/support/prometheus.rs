@@ -52,19 +52,22 @@ impl Prometheus {
         let log = BufReader::new(process.stderr.take().expect("is piped"));
         let (sender, address) = mpsc::channel();
         thread::spawn(move || {
+            let mut address = None;
             for line in log.lines().map_while(Result::ok) {
                 if line.contains("msg=\"Listening on\"") {
-                    let address = line.split_once("address=").map(|(_, rest)| rest.trim());
-                    let _ = sender.send(address.and_then(|address| address.parse().ok()));
+                    let found = line.split_once("address=").map(|(_, rest)| rest.trim());
+                    address = found.and_then(|address| address.parse::<SocketAddr>().ok());
+                } else if line.contains("Server is ready") {
+                    // A test that has ended does not read it.
+                    let _ = address.map(|address| sender.send(address));
                 }
             }
         });
-        let address = address.recv_timeout(LIMIT).ok().flatten();
-        let address = address.expect("Prometheus listens");
+        let address = address.recv_timeout(LIMIT).expect("Prometheus is ready");
         Some(Self { process, address })
     }
 
-    /// The series that a query returns now. Prometheus answers once it has read its storage.
+    /// The series that a query returns now.
     ///
     /// # Panics
     /// Prometheus does not accept the query.

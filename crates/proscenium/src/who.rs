@@ -128,7 +128,14 @@ fn request_line(request: &RequestStatus) -> String {
     format!("{} {status} {}{reason}", request.at, request.line)
 }
 
-const HEADER: [&str; 6] = ["EXPIRES", "AGENT", "SERIAL", "LAST SEEN", "CLIENT", "REFUSED"];
+const HEADER: [&str; 6] = [
+    "EXPIRES",
+    "AGENT",
+    "SERIAL",
+    "LAST SEEN",
+    "CLIENT",
+    "REFUSED",
+];
 
 /// Formats an agent as a row of a table.
 fn cells(agent: &AgentStatus) -> [String; 6] {

@@ -33,10 +33,14 @@ pub(super) fn page() -> String {
         let _ = writeln!(page, "| `{name}` | {kind} | {unit} | {labels} | {help} |");
     }
     page.push_str(LABELS);
-    for (label, values) in label_values(&families) {
-        for (values, of) in values {
+    for (label, sets) in label_values(&families) {
+        for (values, of) in &sets {
             let of: Vec<_> = of.iter().map(|name| format!("`{name}`")).collect();
-            let _ = writeln!(page, "| `{label}` | {} | {values} |", of.join(", "));
+            let of = match sets.len() {
+                1 => "all".to_owned(),
+                _ => of.join(", "),
+            };
+            let _ = writeln!(page, "| `{label}` | {of} | {values} |");
         }
     }
     page
@@ -154,7 +158,7 @@ The proxy exposes these metrics at `GET /metrics` on the admin socket and on the
 [Monitoring](operating/monitoring.md) describes which of them to alert on and to graph.
 
 - The names are those of the Prometheus text format; OpenMetrics names a counter without `_total`.
-- A histogram has the series `_bucket`, `_sum` and `_count`.
+- A histogram has the series `_bucket`, `_sum` and `_count`; the label `le` of a bucket is its upper bound.
 - A gauge whose value is unknown, or whose function is not configured, is absent.
 - No label has a certname, an environment, a path or another text that a client sends.
 ";

@@ -29,7 +29,11 @@ fn metrics() -> Metrics {
     for work in Work::ALL.map(Some).into_iter().chain([None]) {
         metrics.request(OPEN, OPEN, proxy::REDIRECT, work);
     }
-    for class in Class::ALL.map(Class::as_str).into_iter().chain([proxy::REDIRECT]) {
+    for class in Class::ALL
+        .map(Class::as_str)
+        .into_iter()
+        .chain([proxy::REDIRECT])
+    {
         let request = metrics.request(OPEN, OPEN, class, None);
         for code in 0..=1000 {
             request.finished(code, Duration::ZERO);
