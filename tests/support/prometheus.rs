@@ -1,8 +1,8 @@
 //! A Prometheus that scrapes the proxy's metrics listener.
 
 use std::{
-    env, fs,
-    io::{BufRead, BufReader},
+    fs,
+    io::{self, BufRead, BufReader},
     net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
@@ -23,9 +23,11 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes `target` several times a second as the job `proscenium`. `None`: Prometheus is not installed, and no test
-    /// requires it.
-    pub(crate) fn start(directory: &Path, target: SocketAddr) -> Option<Self> {
+    /// Scrapes `target` several times a second as the job `proscenium`.
+    ///
+    /// # Errors
+    /// Debian's prometheus is not installed.
+    pub(crate) fn start(directory: &Path, target: SocketAddr) -> io::Result<Self> {
         let settings = directory.join("prometheus.yml");
         let scrape = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
@@ -33,22 +35,13 @@ impl Prometheus {
         );
         fs::write(&settings, scrape).expect("a writable directory");
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
-        let started = Command::new("prometheus")
+        let mut process = Command::new("prometheus")
             .arg(path("config.file", &settings))
             .arg(path("storage.tsdb.path", &directory.join("tsdb")))
             .arg("--web.listen-address=127.0.0.1:0")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .spawn();
-        let mut process = match started {
-            Ok(process) => process,
-            // If the lab is required, Prometheus is required too.
-            Err(error) if env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
-                eprintln!("skipped: Debian's prometheus does not start: {error}");
-                return None;
-            }
-            Err(error) => panic!("Debian's prometheus does not start: {error}"),
-        };
+            .spawn()?;
         let log = BufReader::new(process.stderr.take().expect("is piped"));
         let (sender, address) = mpsc::channel();
         thread::spawn(move || {
@@ -64,7 +57,7 @@ impl Prometheus {
             }
         });
         let address = address.recv_timeout(LIMIT).expect("Prometheus is ready");
-        Some(Self { process, address })
+        Ok(Self { process, address })
     }
 
     /// The series that a query returns now.
