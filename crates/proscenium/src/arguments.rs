@@ -147,7 +147,7 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Print the configuration in effect as TOML
+    /// Print the configuration in effect as TOML, or with --json as an object of the same settings
     Show(ConfigShow),
     /// Show whether the files differ from what the running proxy uses; exit code 1 if they do
     Diff(Socket),
