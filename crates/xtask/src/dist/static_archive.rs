@@ -34,6 +34,10 @@ const FILES: &[(&str, &str)] = &[
         "packaging/prometheus/proscenium.rules.yml",
         "prometheus/proscenium.rules.yml",
     ),
+    (
+        "packaging/prometheus/proscenium.dashboard.json",
+        "prometheus/proscenium.dashboard.json",
+    ),
 ];
 /// An empty directory, which the Containerfile copies for directories that the proxy writes to.
 const EMPTY: &str = "empty";
