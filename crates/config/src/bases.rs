@@ -6,7 +6,7 @@ use crate::{
     binding::Base,
     config::{
         AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
-        MaterialWatching, MemberTls, PoolConfig, Trust,
+        MaterialWatching, MemberTls, OwnRenewal, PoolConfig, Trust,
     },
     environment::Environment,
 };
@@ -23,6 +23,10 @@ impl Base for Config {
             listeners: Vec::new(),
             certificates: Vec::new(),
             listener_certificates: BTreeMap::new(),
+            own_renewal: OwnRenewal {
+                enabled: false,
+                before: Duration::from_secs(45 * 86_400),
+            },
             session_lifetime: Duration::from_secs(6 * 3600),
             trust: Trust {
                 settings: pki::settings::TrustSettings::default(),

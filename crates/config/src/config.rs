@@ -22,6 +22,8 @@ pub struct Config {
     pub certificates: Vec<CredentialFiles>,
     /// Credentials of listeners that have their own, by the listener's name.
     pub listener_certificates: BTreeMap<String, Vec<CredentialFiles>>,
+    /// Whether the proxy renews the credentials in `certificates` at the Puppet CA, and when.
+    pub own_renewal: OwnRenewal,
     /// How long after its full handshake a client may resume a session.
     pub session_lifetime: Duration,
     /// The CAs, CRLs and policies by which clients are verified.
@@ -99,6 +101,15 @@ pub struct CredentialFiles {
     pub chain: PathBuf,
     /// PEM file: the private key.
     pub key: PathBuf,
+}
+
+/// `[tls] renew` and `renew_before`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnRenewal {
+    /// Whether the proxy renews its certificates at the Puppet CA.
+    pub enabled: bool,
+    /// How long before its expiry a certificate is renewed, but never before its last third.
+    pub before: Duration,
 }
 
 /// `[trust]`.

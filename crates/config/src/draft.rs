@@ -164,6 +164,7 @@ impl Draft {
         routes::build(root, &mut config, &mut problems);
         enrolment::check_edge(root, &config, &mut problems);
         enrolment::check_renewal(root, &config, &mut problems);
+        enrolment::check_own_renewal(root, &config, &mut problems);
         problems.append(&mut naming.problems);
         (self.wanted, self.credentials) = (naming.wanted, naming.credentials);
         self.problems = problems;

@@ -1,4 +1,5 @@
-//! `[csr]` and `[ca]`: which CA requests are allowed, from agents and from clients without a verified certificate.
+//! `[csr]`, `[ca]` and `[tls] renew`: which CA requests are allowed, from agents, from clients without a verified certificate and
+//! from the proxy itself.
 
 use pki::{CsrAllow, CsrRule, CsrSettings};
 use routing::Class;
@@ -7,7 +8,7 @@ use upstream::settings::{Plaintext, Scheme};
 use crate::{
     binding::{Base, Bound},
     config::{Config, PoolConfig},
-    keys::{self, Ca, Csr, Identity, Pool, Root},
+    keys::{self, Ca, Csr, Identity, Pool, Root, Tls},
     report::Problem,
     section::Section,
 };
@@ -46,6 +47,29 @@ pub(crate) fn check_edge(root: &Section<'_>, config: &Config, problems: &mut Vec
         let problem = section.error(Ca::edge_answers, message);
         problems.push(problem.expected("[trust.fetch] enabled = true, and a pool `ca`"));
     }
+}
+
+/// The CA authenticates the renewal of the proxy's own certificates by their use in TLS.
+pub(crate) fn check_own_renewal(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+    let section = root.table(Root::tls);
+    if !config.own_renewal.enabled {
+        if section.is_set(Tls::renew_before) {
+            let message = "no effect with renew = false";
+            problems.push(section.warning(Tls::renew_before, message));
+        }
+        return;
+    }
+    let mut pools = config.pools.iter();
+    let pool = pools.find(|pool| pool.pool.name == routing::pool_names::CA);
+    let message = match pool {
+        None => "there is no pool `ca` whose CA could renew the certificates",
+        Some(pool) if pool.upstream.scheme == Scheme::Http => {
+            "the pool `ca` has plain HTTP, but the CA knows from TLS which certificate it renews"
+        }
+        Some(_) => return,
+    };
+    let problem = section.error(Tls::renew, message);
+    problems.push(problem.expected("a pool `ca` with scheme = \"https\""));
 }
 
 /// Checks every pool that receives certificate renewals.

@@ -47,6 +47,10 @@ const DAY: Duration = seconds(86_400);
 /// Older than that no list of revocations should be handed out.
 const EDGE_AGE_MAX: Duration = seconds(7 * 86_400);
 
+/// A certificate that Puppet's CA has renewed is valid for 90 days by default, which must be longer than the present one is
+/// still valid.
+const RENEW_BEFORE_MAX: Duration = seconds(60 * 86_400);
+
 /// What a key of rustls's opens for at the least, halved: ours is needed for two lifetimes.
 const SESSION_LIFETIME_MAX: Duration = seconds(6 * 3600);
 
@@ -231,6 +235,16 @@ settings! {
         /// certificate for the same name: its handshake costs a fifth. If no certificate covers the name, the proxy
         /// considers all of them in order.
         certificates: tables(Credential::TABLE), else "that of `certname` in `ssldir`";
+        /// Whether the proxy renews these certificates at the Puppet CA before they expire (`POST certificate_renewal`).
+        /// The CA must be Puppet Server 8.2.1 or later, in the pool `ca` with TLS. The key stays the same. The proxy
+        /// replaces the chain file, so its account must be able to write to the directory of the file. Certificates that
+        /// no CA of `[trust] ca` issued are not renewed. With `false`, or if a renewal fails, the alarms
+        /// `certificate-expiring` and `certificate-invalid` show what to do.
+        renew: switch() => own_renewal.enabled;
+        /// How long before its expiry a certificate is renewed. A certificate with a short life is renewed in its last third.
+        /// The proxy tries a failed renewal again after an hour, then at growing intervals of up to a day, and after
+        /// a `proscenium reload`.
+        renew_before: duration(seconds(3600)..=RENEW_BEFORE_MAX) => own_renewal.before;
         /// How long after its full handshake a client may resume a TLS session, however often it does so. The proxy
         /// replaces the keys of session tickets at the same interval, holds them in memory only and discards them
         /// after twice that time. It verifies the client's certificate again on every resumption; this setting

@@ -49,6 +49,10 @@ pub(crate) fn show_duration(duration: Duration) -> String {
         0 => "0s".into(),
         // Operators usually write `60s`.
         60_000 => "60s".into(),
+        // Up to a week, hours are easier to compare.
+        days if days.is_multiple_of(86_400_000) && days > 7 * 86_400_000 => {
+            format!("{}d", days / 86_400_000)
+        }
         hours if hours.is_multiple_of(3_600_000) => format!("{}h", hours / 3_600_000),
         minutes if minutes.is_multiple_of(60_000) => format!("{}m", minutes / 60_000),
         seconds if seconds.is_multiple_of(1_000) => format!("{}s", seconds / 1_000),
@@ -131,7 +135,17 @@ mod tests {
     #[test]
     fn a_printed_quantity_parses_to_the_same_value() {
         for milliseconds in [
-            0, 1, 999, 1_000, 1_500, 60_000, 90_000, 660_000, 3_600_000, 86_400_000,
+            0,
+            1,
+            999,
+            1_000,
+            1_500,
+            60_000,
+            90_000,
+            660_000,
+            3_600_000,
+            86_400_000,
+            3_888_000_000,
         ] {
             let value = Duration::from_millis(milliseconds);
             assert_eq!(

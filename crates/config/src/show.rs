@@ -141,6 +141,7 @@ impl Config {
             pools: _,
             routes: _,
             // Each of these is set by the keys of one table.
+            own_renewal: _,
             session_lifetime: _,
             trust: _,
             materials: _,

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use balancing::settings::{CheckKind, CheckSettings};
 use config::PoolConfig;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use identity::{CertFormat, HeaderForm};
 use pki::{Credential, MemberNames, TrustStore};
 use proxy::settings::PoolRules;
@@ -183,6 +183,7 @@ impl Member {
             false => (QUESTION_TIMEOUT, ANSWER_BYTES_MAX),
         };
         let question = MemberQuery {
+            method: Method::GET,
             path,
             port: None,
             headers: fields,

@@ -312,7 +312,7 @@ impl Ca {
             && own
                 .name_constraints
                 .is_none_or(|own| Some(own) == other.name_constraints)
-            && own.has_extended_key_usage <= other.has_extended_key_usage
+            && own.extended_key_usage.is_some() <= other.extended_key_usage.is_some()
             && own.signs_certificates() >= other.signs_certificates()
     }
 

@@ -44,7 +44,8 @@ pub(crate) struct Extensions<'a> {
     pub(crate) subject_alt_name: Option<&'a [u8]>,
     /// The whole NameConstraints; none if there is no such extension.
     pub(crate) name_constraints: Option<&'a [u8]>,
-    pub(crate) has_extended_key_usage: bool,
+    /// The whole ExtKeyUsageSyntax; none if there is no such extension.
+    pub(crate) extended_key_usage: Option<&'a [u8]>,
 }
 
 impl Extensions<'_> {
@@ -298,7 +299,7 @@ impl<'a> Extensions<'a> {
             }
             SUBJECT_ALT_NAME => self.subject_alt_name = Some(extension.value),
             NAME_CONSTRAINTS => self.name_constraints = Some(extension.value),
-            EXTENDED_KEY_USAGE => self.has_extended_key_usage = true,
+            EXTENDED_KEY_USAGE => self.extended_key_usage = Some(extension.value),
             BASIC_CONSTRAINTS => {
                 self.basic_constraints = Some(extension.value);
                 let mut parts =

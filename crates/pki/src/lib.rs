@@ -69,7 +69,9 @@ pub use member_verifier::MemberError;
 pub use pem::{Named, holds_certificate, holds_crl, holds_key};
 pub use persistence_key::PersistenceKey;
 pub use problem::PkiProblem;
-pub use renewal::{RenewedCertificateError, check_renewed_certificate};
+pub use renewal::{
+    OwnRenewalError, RenewedCertificateError, check_own_renewal, check_renewed_certificate,
+};
 pub use required_cas::{CA_SEEN_WITHIN, CertificatePurpose};
 pub use sessions::{ServerTls, TicketKeys};
 pub use set_aside::{SetAsideError, SetAsideRule};

@@ -101,7 +101,7 @@ impl<'a> PathStart<'a> {
         // webpki must check constraints on names other than addresses, but would not see them on a start.
         let own_constraints = ca.extensions.name_constraints;
         let is_plain = own_constraints.is_none_or(email_constraint::is_of_addresses_alone)
-            && !ca.extensions.has_extended_key_usage;
+            && ca.extensions.extended_key_usage.is_none();
         // 6.1.3 (b): the anchor's constraints apply to all CAs below it, except for a self-issued CA.
         let is_admitted = anchor.name_constraints.is_none() || ca.is_self_issued();
         if !(in_time && is_plain && is_admitted) {

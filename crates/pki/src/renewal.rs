@@ -1,11 +1,12 @@
-//! Checks that a CA's response to a renewal is the next certificate of the requesting agent.
+//! Checks that a CA's response to a renewal is the next certificate of the requesting agent, or of the proxy itself.
 //!
 //! A CA that does not trust the proxy's identity headers renews the certificate of its TLS client, which is the proxy's
 //! own. The next certificate of the agent has the agent's key and subject, so those are checked.
 
 use identity::Subject;
+use rustls_pki_types::UnixTime;
 
-use crate::certificate::{self, Certificate};
+use crate::certificate::{self, Certificate, Day};
 use crate::strict_pem;
 
 /// Why a response is not the agent's next certificate.
@@ -44,4 +45,90 @@ pub fn check_renewed_certificate(
         true => Ok(()),
         false => Err(RenewedCertificateError::Key),
     }
+}
+
+/// Why a response must not replace a certificate of the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OwnRenewalError {
+    /// It is not a certificate of the same subject.
+    #[error(transparent)]
+    Unrelated(RenewedCertificateError),
+    /// It has another key than the one that the proxy holds.
+    #[error("it has another key than the present certificate")]
+    Key,
+    /// Another CA issued it, so the intermediate certificates of the file might not fit.
+    #[error("it was issued by {0}, which did not issue the present certificate")]
+    Issuer(String),
+    /// Clients use these names, and it lacks them.
+    #[error("it is not valid for {}, as the present certificate is", .0.join(", "))]
+    NamesLost(Vec<String>),
+    /// Its key usage, extended key usage or basic constraints differ.
+    #[error("it is not valid for the same purposes as the present certificate")]
+    Purposes,
+    /// Its authorization extensions differ.
+    #[error("it has other authorization extensions than the present certificate")]
+    Authorization,
+    /// Clients refuse it now.
+    #[error("it is not valid before {}, so the clock of the CA server or of this host is wrong", Day(*.0))]
+    NotYetValid(UnixTime),
+    /// It is not valid for longer than the present one.
+    #[error("it expires on {}, which is not after the present certificate", Day(*.0))]
+    ExpiresEarlier(UnixTime),
+}
+
+/// Compares a response with the certificate of the proxy (DER) that was to be renewed. The trust store must verify the
+/// response in addition: signatures are not checked here.
+///
+/// # Errors
+/// Anything but one PEM certificate of the same subject, key and issuer, with all names and the same purposes, that is
+/// valid now and expires later.
+pub fn check_own_renewal(
+    present: &[u8],
+    answer: &[u8],
+    now: UnixTime,
+) -> Result<(), OwnRenewalError> {
+    check_renewed_certificate(present, answer).map_err(|error| match error {
+        RenewedCertificateError::Key => OwnRenewalError::Key,
+        other => OwnRenewalError::Unrelated(other),
+    })?;
+    let unreadable =
+        |why: String| OwnRenewalError::Unrelated(RenewedCertificateError::Unreadable(why));
+    let der = strict_pem::only_block(answer, "CERTIFICATE").map_err(unreadable)?;
+    let read = |der| Certificate::read(der).map_err(|error| unreadable(error.to_string()));
+    let (renewed, old) = (read(&der)?, read(present)?);
+    if !Subject::is_same(renewed.issuer, old.issuer) {
+        let issuer = certificate::Subject(renewed.issuer).to_string();
+        return Err(OwnRenewalError::Issuer(issuer));
+    }
+    let lost = names_lost(present, &der);
+    if !lost.is_empty() {
+        return Err(OwnRenewalError::NamesLost(lost));
+    }
+    let purposes = |of: &Certificate<'_>| {
+        let found = of.extensions;
+        (found.key_usage, found.extended_key_usage.map(<[u8]>::to_vec), found.is_ca)
+    };
+    if purposes(&renewed) != purposes(&old) {
+        return Err(OwnRenewalError::Purposes);
+    }
+    let rights = identity::authorization_extensions;
+    if rights(&der) != rights(present) {
+        return Err(OwnRenewalError::Authorization);
+    }
+    if renewed.not_before > now {
+        return Err(OwnRenewalError::NotYetValid(renewed.not_before));
+    }
+    match renewed.not_after > old.not_after && renewed.not_after > now {
+        true => Ok(()),
+        false => Err(OwnRenewalError::ExpiresEarlier(renewed.not_after)),
+    }
+}
+
+/// The names of the subjectAltName of one certificate that another one lacks.
+fn names_lost(present: &[u8], renewed: &[u8]) -> Vec<String> {
+    let renewed = certificate::names(renewed);
+    let is_kept = |name: &String| renewed.iter().any(|kept| kept.eq_ignore_ascii_case(name));
+    let mut names = certificate::names(present);
+    names.retain(|name| !is_kept(name));
+    names
 }

@@ -124,6 +124,24 @@ impl Connector {
         })
     }
 
+    /// The same member with another TLS configuration, for a query that presents another certificate.
+    #[must_use]
+    pub fn with_tls(&self, tls: Arc<ClientConfig>) -> Self {
+        Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            address: Arc::clone(&self.address),
+            target: self.target.clone(),
+            addresses: self.addresses.clone(),
+            host: self.host.clone(),
+            server_name: self.server_name.clone(),
+            tls: Some(tls),
+            check: self.check.clone(),
+            settings: self.settings,
+            slots: Arc::clone(&self.slots),
+            in_memory: self.in_memory.clone(),
+        }
+    }
+
     /// For tests: a member without a socket. Each dial calls `connect`, within `connect_timeout`. There is no TLS.
     ///
     /// # Errors

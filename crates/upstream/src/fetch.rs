@@ -2,7 +2,7 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use crate::{
     cause::cause,
@@ -93,6 +93,7 @@ pub async fn fetch(
     headers.extend(since.map(|since| (header::IF_MODIFIED_SINCE, since)));
     let max = request.body_bytes_max;
     let get = MemberQuery {
+        method: Method::GET,
         path: request.path,
         port: None,
         headers,

@@ -6,7 +6,7 @@ use balancing::{
     ANSWER_BYTES_MAX as AGENT_ANSWER_BYTES_MAX, host_and_port,
     settings::{CheckKind, CheckSettings, StatusRange},
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -331,6 +331,7 @@ async fn run_http_check(
     headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
     let path = check.path.to_owned();
     let get = MemberQuery {
+        method: Method::GET,
         path: check.path,
         port,
         headers,

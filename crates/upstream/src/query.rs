@@ -1,4 +1,4 @@
-//! A GET of the proxy itself to a member, on a separate connection: for probes, fetches and the doctor.
+//! A request of the proxy itself to a member, on a separate connection: for probes, fetches, renewals and the doctor.
 
 use std::{error::Error, future::poll_fn, io, time::Duration};
 
@@ -19,9 +19,11 @@ use crate::{
     wire::Wire,
 };
 
-/// A GET request. The proxy itself sends no requests that change a member.
+/// A request without a body: a GET, or the POST that renews a certificate of the proxy.
 #[derive(Clone, Debug)]
 pub struct MemberQuery<'q> {
+    /// GET or POST. [`QueryConnection`](crate::QueryConnection) may send a query twice, so a POST is for [`query`] alone.
+    pub method: Method,
     /// Path and query.
     pub path: &'q str,
     /// The port of the member's host. `None`: the member's own port.
@@ -131,7 +133,7 @@ pub(crate) async fn exchange_on(
         .parse()
         .map_err(|error| QueryError::Broken(Box::new(error)))?;
     let line = RequestLine {
-        method: &Method::GET,
+        method: &query.method,
         target: &target,
         version: match connector.settings.http_version {
             HttpVersion::Http11 => Version::HTTP_11,
@@ -139,7 +141,10 @@ pub(crate) async fn exchange_on(
         },
     };
     let fields = fields.iter().map(|(name, value)| (name, value.as_bytes()));
-    let begun = Conversation::begin(wire, line, fields, None, false, Empty::<Bytes>::new());
+    // A POST says that its body is empty.
+    let has_length = query.method == Method::POST;
+    let body = Empty::<Bytes>::new();
+    let begun = Conversation::begin(wire, line, fields, None, has_length, body);
     let mut conversation = begun.map_err(broken)?;
     let head = poll_fn(|cx| conversation.poll_head(wire, &mut HeaderMap::new(), cx)).await;
     let head = head.map_err(broken)?;

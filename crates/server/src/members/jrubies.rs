@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use balancing::{Health, JRUBIES_MAX, Pool};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use proxy::{Generation, JrubyAnswer, JrubyReading, Shared};
 use routing::pool_names;
 use serde::Deserialize;
@@ -87,6 +87,7 @@ pub enum JrubyError {
 pub fn counts_query(port: Option<u16>) -> MemberQuery<'static> {
     let accept = HeaderValue::from_static("application/json");
     MemberQuery {
+        method: Method::GET,
         path: PATH,
         port,
         headers: HeaderMap::from_iter([(header::ACCEPT, accept)]),
