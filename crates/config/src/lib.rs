@@ -44,7 +44,7 @@ pub use crate::{
     changes::{ChangeKind, SettingChange},
     config::{
         AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
-        MaterialWatching, MemberTls, PoolConfig, Trust,
+        MaterialWatching, MemberTls, OwnRenewal, PoolConfig, Trust,
     },
     draft::{Draft, trust_key},
     environment::{Environment, Overrides},

@@ -106,7 +106,11 @@ pub fn check_own_renewal(
     }
     let purposes = |of: &Certificate<'_>| {
         let found = of.extensions;
-        (found.key_usage, found.extended_key_usage.map(<[u8]>::to_vec), found.is_ca)
+        (
+            found.key_usage,
+            found.extended_key_usage.map(<[u8]>::to_vec),
+            found.is_ca,
+        )
     };
     if purposes(&renewed) != purposes(&old) {
         return Err(OwnRenewalError::Purposes);

@@ -1,6 +1,6 @@
 //! Alarms about the trust store, about fetching CRLs and about the proxy's own certificates.
 
-use std::time::SystemTime;
+use std::{collections::BTreeMap, path::PathBuf, time::SystemTime};
 
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
@@ -32,8 +32,13 @@ pub(crate) fn update_crl_fetch(alarms: &Alarms, fetch: Option<&CrlFetchState>) {
 }
 
 /// Raises and clears the alarms about the dates of the proxy's own certificates.
-pub(crate) fn update_certificates(alarms: &Alarms, own: &[OwnCertificate]) {
-    let found = certificates::alarms(own, UnixTime::now());
+/// `failures`: why a certificate could not be renewed and what to do, by its file.
+pub(crate) fn update_certificates(
+    alarms: &Alarms,
+    own: &[OwnCertificate],
+    failures: &BTreeMap<PathBuf, String>,
+) {
+    let found = certificates::alarms(own, failures, UnixTime::now());
     // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
     let kinds = [Alarm::CertificateInvalid, Alarm::CertificateExpiring];
     replace(alarms, kinds, &found);

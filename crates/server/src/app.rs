@@ -12,6 +12,7 @@ use crate::{
     hand_over::{accept_hand_overs, follow_state},
     materials::refresh,
     members::{administrative, discovery},
+    own_renewal,
     service_manager::ServiceManager,
     shared_state::App,
     signals::{EarlySignals, Signals},
@@ -149,6 +150,7 @@ fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
     upkeep.spawn(administrative::end_when_due(Arc::clone(app)));
     upkeep.spawn(alarm_schedule::update_when_due(Arc::clone(app)));
+    upkeep.spawn(own_renewal::renew_when_due(Arc::clone(app)));
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));
     upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));

@@ -140,8 +140,13 @@ fn replaced_by<'o>(
     }
 }
 
-/// The alarms about these certificates: the kind, the file and the message.
-pub(crate) fn alarms(own: &[OwnCertificate], now: UnixTime) -> Vec<(Alarm, String, String)> {
+/// The alarms about these certificates: the kind, the file and the message. `failures`: why the CA has not renewed a
+/// certificate and what to do, by its file.
+pub(crate) fn alarms(
+    own: &[OwnCertificate],
+    failures: &BTreeMap<PathBuf, String>,
+    now: UnixTime,
+) -> Vec<(Alarm, String, String)> {
     let mut by_file: BTreeMap<&Path, Vec<&OwnCertificate>> = BTreeMap::new();
     for certificate in own {
         let uses = by_file.entry(&certificate.file).or_default();
@@ -149,7 +154,9 @@ pub(crate) fn alarms(own: &[OwnCertificate], now: UnixTime) -> Vec<(Alarm, Strin
     }
     let alarms = by_file.into_iter().filter_map(|(file, uses)| {
         let certificate = uses.first()?;
-        let (alarm, what) = certificate.alarm(now)?;
+        let remedy = failures.get(file).cloned();
+        let remedy = remedy.unwrap_or_else(|| renewal_by_hand(file));
+        let (alarm, what) = certificate.alarm(&remedy, now)?;
         let uses: Vec<_> = uses.iter().map(|used| used.usage()).collect();
         let message = format!("{certificate} of {} {what}", uses.join(", "));
         Some((alarm, file.display().to_string(), message))
@@ -231,7 +238,8 @@ impl OwnCertificate {
         }
     }
 
-    fn alarm(&self, now: UnixTime) -> Option<(Alarm, String)> {
+    /// `remedy`: what to do about a certificate that expires or has expired.
+    fn alarm(&self, remedy: &str, now: UnixTime) -> Option<(Alarm, String)> {
         let refused_by = match self.role {
             Role::Listener => "agents",
             Role::Pool => "members",
@@ -240,7 +248,7 @@ impl OwnCertificate {
             let what = self.describe(fault);
             let remedy = match fault {
                 Fault::NotYetValid => "check the clock of this host",
-                _ => RENEW,
+                _ => remedy,
             };
             let what = format!("{what}, so {refused_by} refuse it: {remedy}");
             return Some((Alarm::CertificateInvalid, what));
@@ -252,7 +260,7 @@ impl OwnCertificate {
             .filter(|notice| left < *notice)
             .min()?;
         let what = format!(
-            "expires on {}{}, in less than {}: {RENEW}",
+            "expires on {}{}, in less than {}: {remedy}",
             timestamp(self.not_after),
             self.first_to_expire(),
             span(notice)
@@ -278,8 +286,23 @@ impl OwnCertificate {
     }
 }
 
-/// The remedy for a certificate that expires or has expired.
-const RENEW: &str = "renew it, replace both files, and run `proscenium reload`";
+/// How an operator renews a certificate. In an ssldir the agent's command does it, with a CA that renews.
+pub(crate) fn renewal_by_hand(chain: &Path) -> String {
+    match of_ssldir(chain) {
+        Some((ssldir, certname)) => format!(
+            "run `puppet ssl renew_cert --ssldir {} --certname {certname}` (Puppet 8), or replace both files and run `proscenium reload`",
+            ssldir.display()
+        ),
+        None => "renew it, replace both files, and run `proscenium reload`".to_owned(),
+    }
+}
+
+/// The ssldir and the certname of a chain file at `SSLDIR/certs/CERTNAME.pem`.
+pub(crate) fn of_ssldir(chain: &Path) -> Option<(&Path, &str)> {
+    let certs = chain.parent().filter(|certs| certs.ends_with("certs"))?;
+    let certname = chain.file_name()?.to_str()?.strip_suffix(".pem")?;
+    Some((certs.parent()?, certname))
+}
 
 impl fmt::Display for OwnCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -474,7 +497,7 @@ mod tests {
                 certificate.clone(),
                 of(Role::Pool, "ca", certificate.clone()),
             ];
-            let mut alarms = alarms(&own, at(now));
+            let mut alarms = alarms(&own, &BTreeMap::new(), at(now));
             assert!(alarms.len() < 2, "one for each file: {alarms:?}");
             alarms.pop()
         };
@@ -518,10 +541,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_alarm_says_which_command_renews_the_certificate() {
+        let message = |file: &str, failures: &[(&str, &str)]| {
+            let failures = failures
+                .iter()
+                .map(|(file, why)| (PathBuf::from(file), (*why).to_owned()));
+            let mut alarms = alarms(&[ending_in(file, 60)], &failures.collect(), at(NOW));
+            alarms.pop().unwrap().2
+        };
+        let in_ssldir = "/var/lib/puppet/ssl/certs/puppet.example.com.pem";
+        let command =
+            "`puppet ssl renew_cert --ssldir /var/lib/puppet/ssl --certname puppet.example.com`";
+        let failures = [("/etc/other.pem", "the CA is down"), (in_ssldir, "no room")];
+        for (file, failures, words) in [
+            (in_ssldir, &[][..], command),
+            ("/etc/pki/puppet.pem", &[], ": renew it, replace both files"),
+            (
+                "/etc/certs/puppet.crt",
+                &[],
+                ": renew it, replace both files",
+            ),
+            (in_ssldir, &failures[..1], command),
+            (in_ssldir, &failures, ": no room"),
+        ] {
+            let message = message(file, failures);
+            assert!(message.contains(words), "{words}: {message}");
+        }
+    }
+
     /// A task that sleeps until the next change misses no alarm.
     #[test]
     fn alarms_change_at_the_next_date_and_not_before() {
         let own = [ending_in("a", 40 * DAY as i64), not_yet_valid("b")];
+        let alarms = |own: &[OwnCertificate], now| alarms(own, &BTreeMap::new(), now);
         let (mut now, mut changes) = (NOW, Vec::new());
         while let Some(next) = next_change(&own, at(now)) {
             let next = next.as_secs();

@@ -1,6 +1,6 @@
 //! `check` and `config show`: what a start would do, without listening.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::{Config, ConfigReport};
 use discovery::DnsQuestion;
@@ -200,7 +200,8 @@ fn warn_of_dates(prepared: &mut Prepared) {
     for alarm in alarms {
         prepared.report.warn("trust", &alarm);
     }
-    for (_, _, message) in certificates::alarms(&prepared.own_certificates(), now) {
+    for (_, _, message) in certificates::alarms(&prepared.own_certificates(), &BTreeMap::new(), now)
+    {
         prepared.report.warn("certificates", &message);
     }
 }

@@ -28,6 +28,7 @@ mod materials;
 mod members;
 mod metrics_endpoint;
 mod operators;
+mod own_renewal;
 mod prepare;
 mod prepared_start;
 mod proc_status;

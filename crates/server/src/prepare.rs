@@ -210,6 +210,33 @@ impl Foundation {
         Some(first.settings.address)
     }
 
+    /// A credential of a listener or of a pool.
+    pub(crate) fn credential(&self, files: &config::CredentialFiles) -> Option<&pki::Credential> {
+        let of_members = || {
+            let mut tls = self.member_tls.iter();
+            tls.find(|tls| tls.settings.credential == *files)
+        };
+        let of_listeners = self.credentials.get(files);
+        of_listeners.or_else(|| of_members().map(|tls| &tls.credential))
+    }
+
+    /// The TLS of a pool, with another certificate that the proxy presents.
+    ///
+    /// # Errors
+    /// The pool has no TLS, or rustls refuses the certificate.
+    pub(crate) fn tls_presenting(
+        &self,
+        pool: &str,
+        credential: &pki::Credential,
+    ) -> Result<Arc<pki::MemberTlsConfig>, String> {
+        let mut pools = self.config.pools.iter();
+        let settings = pools.find(|settings| settings.pool.name == pool);
+        let tls = settings.and_then(|settings| parts::tls_of(settings, &self.member_tls));
+        let tls = tls.ok_or_else(|| format!("pool `{pool}` has no TLS"))?;
+        tls.presenting(credential)
+            .map_err(|problem| problem.to_string())
+    }
+
     /// A pool with the members that DNS names now, to replace `before`, and whether instructions of an operator have moved to
     /// other members.
     ///

@@ -1,6 +1,6 @@
 //! One reload: reads and prepares everything, then commits it. Whatever fails leaves the active generation serving.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
 use admin::{ConfigurationStatus, ReloadOutcome, ReloadResult};
 use config::{ChangeDetection, Colour, Config, ConfigReport};
@@ -119,6 +119,7 @@ impl App {
         self.lasting.metrics.reloaded(metric);
         self.reloaded.notify_one();
         self.trust.crl_fetch.due.notify_one();
+        self.own_renewals.try_again();
         self.lasting.answers.configured.notify_one();
         outcome
     }
@@ -334,6 +335,29 @@ impl App {
         }
     }
 
+    /// Prepares the active materials with other bytes in one file, by the rules for materials that change on disk. Nothing is
+    /// read, so the stamps are those of the active materials, and the next check finds the new file.
+    fn prepare_with(&self, path: &Path, bytes: Vec<u8>) -> Result<Prepared, String> {
+        let foundation = self.state().foundation.clone();
+        let mut materials = (*foundation.materials).clone();
+        let file = materials.get_mut(path).and_then(|file| file.as_mut().ok());
+        match file.map(|file| file.blobs.as_mut_slice()) {
+            Some([blob]) => blob.bytes = bytes,
+            _ => return Err(format!("{} is not one file", path.display())),
+        }
+        let draft = foundation.draft.at(SystemTime::now());
+        let read = ConfigFiles {
+            loaded: draft
+                .clone()
+                .finish(materials)
+                .map_err(|report| one_line(&rendered(&report)))?,
+            draft,
+            stamps: foundation.stamps.clone(),
+        };
+        self.build(read, Input::Materials, &foundation)
+            .map_err(|report| one_line(&report))
+    }
+
     /// Notes that the same bytes as before were read again.
     fn note_unchanged(&self, read: ConfigFiles) {
         let mut state = self.state();
@@ -407,6 +431,33 @@ impl GenerationWriter<'_> {
             prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload failed".to_owned())))?;
         let report = self.commit_prepared(*prepared, input).await?;
         Ok(Applied { report, refused })
+    }
+
+    /// Activates the active materials with other bytes in one file, if the rules for changed materials allow it. `store`
+    /// writes the file before that.
+    ///
+    /// # Errors
+    /// Why it is not active: the rules, or what `store` reports.
+    pub(crate) async fn replace_file<E: From<String> + Send + 'static>(
+        &self,
+        path: &Path,
+        bytes: Vec<u8>,
+        store: impl FnOnce() -> Result<(), E> + Send + 'static,
+    ) -> Result<(), E> {
+        let (app, path) = (Arc::clone(self.app), path.to_owned());
+        let prepared = tokio::task::spawn_blocking(move || {
+            let prepared = app.prepare_with(&path, bytes).map_err(E::from)?;
+            store().map(|()| prepared)
+        });
+        let prepared = prepared.await;
+        let prepared = prepared.map_err(|_| E::from("the preparation failed".to_owned()))??;
+        let committed = self.commit_prepared(prepared, Input::Materials).await;
+        committed.map(drop).map_err(|stopped| {
+            E::from(match stopped {
+                Stopped::Refused(report) => one_line(&report),
+                _ => "the process is stopping".to_owned(),
+            })
+        })
     }
 
     /// Returns what has changed, for the operator.

@@ -21,6 +21,7 @@ use crate::{
     members::{StateChanges, passthrough, probes::Probes},
     metrics_endpoint::MetricsEndpoint,
     operators,
+    own_renewal::OwnRenewals,
     prepare::{Foundation, Lasting},
     state_directory::StateDirectory,
     trust::TrustKeeping,
@@ -44,6 +45,8 @@ pub(crate) struct App {
     pub(crate) member_states: StateChanges,
     /// Blocks, CRLs and copies of the CA's documents.
     pub(crate) trust: TrustKeeping,
+    /// Renewals of the proxy's own certificates.
+    pub(crate) own_renewals: OwnRenewals,
     /// Notified after each reload, because the configuration may name other materials.
     pub(crate) reloaded: Notify,
     state: Mutex<ActiveState>,
@@ -113,6 +116,7 @@ impl App {
             started: (Instant::now(), UnixTime::now()),
             member_states: StateChanges::default(),
             trust,
+            own_renewals: OwnRenewals::default(),
             reloaded: Notify::new(),
             state: Mutex::new(ActiveState {
                 foundation,
@@ -180,7 +184,8 @@ impl App {
         // Locked to the end, so that a reload meanwhile does not leave the alarms of the old certificates.
         let state = self.state();
         let alarms = &self.lasting.metrics.alarms;
-        alarms::update_certificates(alarms, &state.foundation.certificates);
+        let failures = self.own_renewals.failures();
+        alarms::update_certificates(alarms, &state.foundation.certificates, &failures);
     }
 
     /// Waits for the right to replace what is active.

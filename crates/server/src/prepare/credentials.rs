@@ -23,3 +23,17 @@ pub struct PreparedTls {
     pub trust: Arc<TrustStore>,
     pub(super) config: Arc<pki::MemberTlsConfig>,
 }
+
+impl PreparedTls {
+    /// The same TLS with another certificate that the proxy presents.
+    pub(super) fn presenting(
+        &self,
+        credential: &pki::Credential,
+    ) -> Result<Arc<pki::MemberTlsConfig>, pki::PkiProblem> {
+        let names = pki::MemberNames {
+            indicated: self.indication,
+            from_cn: self.settings.name_from_cn,
+        };
+        pki::client_config(&self.trust, Some(credential), names)
+    }
+}
