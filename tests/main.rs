@@ -75,6 +75,7 @@ mod member_tls;
 mod metric_labels;
 mod metrics;
 mod metrics_listener;
+mod own_renewal;
 mod packaging;
 mod passthrough;
 mod passthrough_guards;

@@ -161,6 +161,9 @@ mod member_capacity;
 // The counters are the same; `limits` and `exchange` read them over both protocols.
 #[cfg(feature = "every-module-over-http2")]
 mod metrics;
+// The CA is asked over HTTP/1.1 in both cases, and a certificate is presented before a protocol is used.
+#[cfg(feature = "every-module-over-http2")]
+mod own_renewal;
 // systemd and the package managers read these files; no request is sent.
 #[cfg(feature = "every-module-over-http2")]
 mod packaging;

@@ -72,7 +72,7 @@ pub enum OwnRenewalError {
     #[error("it is not valid before {}, so the clock of the CA server or of this host is wrong", Day(*.0))]
     NotYetValid(UnixTime),
     /// It is not valid for longer than the present one.
-    #[error("it expires on {}, which is not after the present certificate", Day(*.0))]
+    #[error("it expires on {}, not later than the present certificate", Day(*.0))]
     ExpiresEarlier(UnixTime),
 }
 

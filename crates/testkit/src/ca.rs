@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write,
+    net::IpAddr,
     os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,7 +18,7 @@ use rcgen::{
     SerialNumber, SigningKey,
 };
 use time::{Duration, OffsetDateTime};
-use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 use crate::enrolment::{RequestError, RequestedKey, SigningRequest};
 use crate::subject;
@@ -216,7 +217,8 @@ impl Ca {
         })
     }
 
-    /// The next certificate for the name, key and Puppet extensions of this one, whichever CA signed it, as Puppet's CA renews.
+    /// The next certificate for the name, key, alternative names and Puppet extensions of this one, whichever CA signed it, as
+    /// Puppet's CA renews.
     ///
     /// # Errors
     /// It is not a certificate, or its kind of key is unknown here.
@@ -229,6 +231,15 @@ impl Ca {
             .ok_or(RequestError::Nameless)?
             .to_owned();
         let mut leaf = self.leaf(&certname);
+        let names = old.subject_alternative_name().ok().flatten();
+        let names = names
+            .into_iter()
+            .flat_map(|names| &names.value.general_names);
+        // The certname is added when it is signed.
+        leaf.params.subject_alt_names = names
+            .filter(|name| !matches!(name, GeneralName::DNSName(name) if **name == certname))
+            .filter_map(alternative_name)
+            .collect();
         for extension in old.extensions() {
             let oid: Option<Vec<u64>> = extension.oid.iter().map(Iterator::collect);
             let oid = oid.filter(|oid| oid.starts_with(PUPPET));
@@ -594,8 +605,16 @@ impl LeafBuilder {
 
     /// Signs it over a new key.
     pub fn issue(self) -> TestCredential {
+        self.issue_over(new_key())
+    }
+
+    /// Signs it over the key of another credential, as a renewal does.
+    pub fn issue_with_key_of(self, other: &TestCredential) -> TestCredential {
+        self.issue_over(KeyPair::from_pem(&other.key_pem).expect("a key of ours can be read"))
+    }
+
+    fn issue_over(self, key: KeyPair) -> TestCredential {
         let certname = self.certname.clone();
-        let key = new_key();
         let (cert, serial) = self.signed(&key);
         TestCredential {
             certname,
@@ -605,6 +624,12 @@ impl LeafBuilder {
             intermediates_pem: String::new(),
             serial,
         }
+    }
+
+    /// A certificate that no server may present.
+    pub fn for_clients_alone(mut self) -> Self {
+        self.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self
     }
 
     fn signed(mut self, key: &impl PublicKeyData) -> (Certificate, u64) {
@@ -690,6 +715,19 @@ fn common_name(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);
     subject
+}
+
+/// A DNS name or an IP address, to be signed again.
+fn alternative_name(name: &GeneralName<'_>) -> Option<SanType> {
+    match name {
+        GeneralName::DNSName(name) => (*name).try_into().ok().map(SanType::DnsName),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(SanType::IpAddress)
+        }
+        _ => None,
+    }
 }
 
 fn utf8_extension(oid: &[u64], value: &str) -> CustomExtension {
