@@ -109,7 +109,7 @@ pub fn check_own_renewal(
         (
             found.key_usage,
             found.extended_key_usage.map(<[u8]>::to_vec),
-            found.is_ca,
+            found.is_ca.unwrap_or(false),
         )
     };
     if purposes(&renewed) != purposes(&old) {

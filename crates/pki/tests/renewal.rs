@@ -3,8 +3,14 @@
 
 mod support;
 
-use pki::{CaCertificatesError, RenewedCertificateError, check_renewed_certificate};
-use rcgen::{DistinguishedName, DnType, DnValue, KeyPair};
+use pki::{
+    CaCertificatesError, OwnRenewalError, RenewedCertificateError, check_own_renewal,
+    check_renewed_certificate,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, DnValue,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
+};
 use support::*;
 
 fn check(leaf: &Leaf, answer: &str) -> Result<(), String> {
@@ -71,6 +77,123 @@ fn only_a_single_certificate_is_accepted_as_renewed() {
             error.starts_with("it is not a single certificate"),
             "{bad}: {error}"
         );
+    }
+}
+
+#[test]
+fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone() {
+    let puppet = Puppet::new();
+    let dns = |name: &str| SanType::DnsName(name.try_into().unwrap());
+    let params = |serial| {
+        let mut params = leaf_params("puppet", serial);
+        let address = SanType::IpAddress([192, 0, 2, 5].into());
+        params
+            .subject_alt_names
+            .extend([dns("Puppet.example.com"), address]);
+        params.not_after = date_time_ymd(2030, 2, 1);
+        params
+    };
+    let present = puppet.ca.sign(params(5));
+    let key = || KeyPair::from_pem(&present.key.serialize_pem()).unwrap();
+    let later = || {
+        let mut params = params(6);
+        params.not_before = date_time_ymd(2029, 12, 31);
+        params.not_after = date_time_ymd(2030, 4, 1);
+        params
+    };
+    let check = |answer: &str| check_own_renewal(&present.der, answer.as_bytes(), now());
+    let signed = |params: &CertificateParams| {
+        check(&pem("CERTIFICATE", &puppet.ca.sign_key(params, key()).der))
+    };
+    assert_eq!(signed(&later()), Ok(()));
+    let with = |change: &dyn Fn(&mut CertificateParams)| {
+        let mut params = later();
+        change(&mut params);
+        signed(&params)
+    };
+    let respelled = |params: &mut CertificateParams| {
+        params.subject_alt_names[1] = dns("puppet.EXAMPLE.com");
+        params.subject_alt_names.push(dns("more"));
+    };
+    assert_eq!(with(&respelled), Ok(()));
+    assert_eq!(with(&|params| params.is_ca = IsCa::ExplicitNoCa), Ok(()));
+    let lost = |names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned());
+        Err(OwnRenewalError::NamesLost(names.collect()))
+    };
+    let cases: [(&dyn Fn(&mut CertificateParams), _); 12] = [
+        (&|p| drop(p.subject_alt_names.remove(0)), lost(&["puppet"])),
+        (&|p| drop(p.subject_alt_names.pop()), lost(&["192.0.2.5"])),
+        (
+            &|p| p.subject_alt_names.clear(),
+            lost(&["puppet", "Puppet.example.com", "192.0.2.5"]),
+        ),
+        // A wildcard is another name: a renewal keeps the names.
+        (
+            &|p| p.subject_alt_names[1] = dns("*.example.com"),
+            lost(&["Puppet.example.com"]),
+        ),
+        (
+            &|p| drop(p.extended_key_usages.pop()),
+            Err(OwnRenewalError::Purposes),
+        ),
+        (
+            &|p| p.extended_key_usages.push(ExtendedKeyUsagePurpose::Any),
+            Err(OwnRenewalError::Purposes),
+        ),
+        (
+            &|p| p.key_usages.push(KeyUsagePurpose::KeyCertSign),
+            Err(OwnRenewalError::Purposes),
+        ),
+        (
+            &|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+            Err(OwnRenewalError::Purposes),
+        ),
+        (
+            &|p| {
+                let oid = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
+                let extension = CustomExtension::from_oid_content(&oid, b"\x0c\x04true".to_vec());
+                p.custom_extensions.push(extension);
+            },
+            Err(OwnRenewalError::Authorization),
+        ),
+        (
+            &|p| p.not_before = date_time_ymd(2030, 1, 2),
+            Err(OwnRenewalError::NotYetValid(at(1_893_456_000 + 86_400))),
+        ),
+        (
+            &|p| p.not_after = date_time_ymd(2030, 2, 1),
+            Err(OwnRenewalError::ExpiresEarlier(at(
+                1_893_456_000 + 31 * 86_400
+            ))),
+        ),
+        (
+            &|p| p.not_after = date_time_ymd(2029, 1, 1),
+            Err(OwnRenewalError::ExpiresEarlier(at(
+                1_893_456_000 - 365 * 86_400
+            ))),
+        ),
+    ];
+    for (change, expected) in cases {
+        assert_eq!(with(change), expected);
+    }
+    let of_another_key = puppet.ca.sign(later());
+    let answer = pem("CERTIFICATE", &of_another_key.der);
+    assert_eq!(check(&answer), Err(OwnRenewalError::Key));
+    let other = TestCa::root("Other CA").sign_key(&later(), key());
+    let answer = pem("CERTIFICATE", &other.der);
+    assert_eq!(
+        check(&answer),
+        Err(OwnRenewalError::Issuer("CN=Other CA".into()))
+    );
+    let subject = |p: &mut CertificateParams| {
+        p.distinguished_name = leaf_params("other", 1).distinguished_name
+    };
+    let error = with(&subject).unwrap_err().to_string();
+    assert_eq!(error, "it is a certificate of CN=other");
+    for garbage in ["", "north", &answer.repeat(2), &answer[..90]] {
+        let error = check(garbage).unwrap_err();
+        assert!(matches!(error, OwnRenewalError::Unrelated(_)), "{error}");
     }
 }
 
