@@ -323,20 +323,27 @@ fn a_file_that_cannot_be_replaced_uses_up_no_serial_of_the_ca() {
 }
 
 #[test]
-fn a_file_that_also_has_the_key_is_not_replaced() {
+fn a_certificate_with_its_key_in_one_file_or_with_rights_on_servers_is_not_renewed() {
     let ca = Ca::new();
     let present = due(&ca);
     let both = format!("{}{}", present.cert_pem, present.key_pem);
-    let certificates = format!(
-        "[tls]\n{OFF}\ncertificates = [{{ chain = \"{{dir}}/both.pem\", key = \"{{dir}}/both.pem\" }}]"
-    );
+    let rights = named(&ca).extension(&[1, 3, 6, 1, 4, 1, 34380, 1, 3, 39], "true");
+    let rights = rights.valid_days(-400, 20).issue();
+    let entries = [("both.pem", "both.pem"), ("rights.pem", "rights.key")]
+        .map(|(chain, key)| format!("{{ chain = \"{{dir}}/{chain}\", key = \"{{dir}}/{key}\" }}"));
+    let certificates = format!("[tls]\n{OFF}\ncertificates = [{}]", entries.join(", "));
     let estate = Estate::builder().ca(&ca).tls_members();
-    let estate = estate
-        .proxy(move |proxy| proxy.file("both.pem", &both, 0o600).with(&certificates))
-        .start();
+    let estate = estate.proxy(move |proxy| {
+        let proxy = proxy.file("both.pem", &both, 0o600);
+        let proxy = proxy.file("rights.pem", &rights.cert_pem, 0o644);
+        let proxy = proxy.file("rights.key", &rights.key_pem, 0o600);
+        proxy.with(&certificates)
+    });
+    let estate = estate.start();
     renewing(&estate);
     enable(&estate.proxy);
     wait_for_alarm(&estate.proxy, "put the key in a file of its own");
+    wait_for_alarm(&estate.proxy, "does not present to servers");
     assert!(estate.ca_server.requests().is_empty());
 }
 

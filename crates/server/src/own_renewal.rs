@@ -137,7 +137,8 @@ pub(crate) async fn renew_when_due(app: Arc<App>) {
 
 impl App {
     async fn renew_due(self: &Arc<Self>) {
-        let due = match self.is_serving() && self.owns_state() {
+        let is_on = self.state().foundation.config.own_renewal.enabled;
+        let due = match is_on && self.is_serving() && self.owns_state() {
             true => {
                 let foundation = self.state().foundation.clone();
                 due_certificates(&foundation, &self.generation().trust, UnixTime::now())
@@ -271,9 +272,6 @@ fn due_certificates(
     now: UnixTime,
 ) -> Vec<DueCertificate> {
     let settings = foundation.config.own_renewal;
-    if !settings.enabled {
-        return Vec::new();
-    }
     let due = foundation.config.certificates.iter().filter_map(|files| {
         let credential = foundation.credential(files)?;
         let chain = credential.chain();

@@ -100,7 +100,7 @@ impl ChainFile {
         self.file.write_all(bytes)?;
         self.file.sync_all()?;
         fs::rename(&self.temporary, &self.path)?;
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        let directory = self.path.parent().unwrap_or_else(|| Path::new("/"));
         File::open(directory)?.sync_all()
     }
 }
