@@ -13,6 +13,9 @@ use rcgen::{
 };
 use support::*;
 
+/// What differs in a certificate.
+type Change = dyn Fn(&mut CertificateParams);
+
 fn check(leaf: &Leaf, answer: &str) -> Result<(), String> {
     let checked = check_renewed_certificate(&leaf.der, answer.as_bytes());
     checked.map_err(|error| error.to_string())
@@ -106,7 +109,7 @@ fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone()
         check(&pem("CERTIFICATE", &puppet.ca.sign_key(params, key()).der))
     };
     assert_eq!(signed(&later()), Ok(()));
-    let with = |change: &dyn Fn(&mut CertificateParams)| {
+    let with = |change: &Change| {
         let mut params = later();
         change(&mut params);
         signed(&params)
@@ -121,7 +124,7 @@ fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone()
         let names = names.iter().map(|name| (*name).to_owned());
         Err(OwnRenewalError::NamesLost(names.collect()))
     };
-    let cases: [(&dyn Fn(&mut CertificateParams), _); 12] = [
+    let cases: [(&Change, _); 12] = [
         (&|p| drop(p.subject_alt_names.remove(0)), lost(&["puppet"])),
         (&|p| drop(p.subject_alt_names.pop()), lost(&["192.0.2.5"])),
         (
