@@ -195,7 +195,6 @@ fn any_other_answer_leaves_the_certificate_and_the_alarm_says_what_to_do() {
             pem(over(named(&ca).valid_days(-400, 19))),
             "not later than the present",
         ),
-        ("the same", pem(present.cert_pem.clone()), "not later than"),
         (
             "not valid yet",
             pem(over(named(&ca).valid_days(1, 900))),
@@ -213,9 +212,13 @@ fn any_other_answer_leaves_the_certificate_and_the_alarm_says_what_to_do() {
             )),
             "authorization extensions",
         ),
-        ("two", pem(good.repeat(2)), "not a single certificate"),
-        ("nothing", Reply::ok(""), "not a single certificate"),
-        ("a page", Reply::ok("<html>"), "not a single certificate"),
+        ("two", pem(good.repeat(2)), "something other than base64"),
+        // The words of each case differ from those of the case before, so that its alarm is a new one.
+        (
+            "a page",
+            Reply::ok("<html>"),
+            "it does not begin with the line",
+        ),
         (
             "an endless text",
             pem(good.repeat(200)),
@@ -229,12 +232,12 @@ fn any_other_answer_leaves_the_certificate_and_the_alarm_says_what_to_do() {
         (
             "403",
             Reply::status(403).body(b"Forbidden"),
-            "auth.conf must allow",
+            "403 Forbidden (Forbidden); on the CA server, auth.conf must allow",
         ),
         (
             "400",
             Reply::status(400).body(b"No cert"),
-            "allow-header-cert-info",
+            "400 Bad Request (No cert); on the CA server",
         ),
         (
             "503",

@@ -14,7 +14,7 @@ use rcgen::{
 use support::*;
 
 /// What differs in a certificate.
-type Change = dyn Fn(&mut CertificateParams);
+type Change<'c> = dyn Fn(&mut CertificateParams) + 'c;
 
 fn check(leaf: &Leaf, answer: &str) -> Result<(), String> {
     let checked = check_renewed_certificate(&leaf.der, answer.as_bytes());
@@ -109,7 +109,7 @@ fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone()
         check(&pem("CERTIFICATE", &puppet.ca.sign_key(params, key()).der))
     };
     assert_eq!(signed(&later()), Ok(()));
-    let with = |change: &Change| {
+    let with = |change: &Change<'_>| {
         let mut params = later();
         change(&mut params);
         signed(&params)
@@ -124,7 +124,7 @@ fn the_proxys_next_certificate_differs_from_the_present_one_in_its_dates_alone()
         let names = names.iter().map(|name| (*name).to_owned());
         Err(OwnRenewalError::NamesLost(names.collect()))
     };
-    let cases: [(&Change, _); 12] = [
+    let cases: [(&Change<'_>, _); 12] = [
         (&|p| drop(p.subject_alt_names.remove(0)), lost(&["puppet"])),
         (&|p| drop(p.subject_alt_names.pop()), lost(&["192.0.2.5"])),
         (
