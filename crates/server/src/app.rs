@@ -102,8 +102,18 @@ async fn serve(
         () = stop.recv() => {}
         _ = successor.wait_for(Option::is_some) => {}
     }
-    let is_handed_over = !app.owns_state();
-    if is_handed_over {
+    drop(upkeep);
+    if app.owns_state() {
+        if let Some(manager) = &manager {
+            manager.stopping();
+        }
+        hand_over.abort();
+        drain(app, &mut stop).await;
+        cas_seen::store(app);
+        let _ = stop_admin.send(true);
+        app.state().admin = None;
+        drop(socket);
+    } else {
         app.state().listeners.leave_socket_files();
         if let Some(socket) = socket {
             socket.leave();
@@ -114,17 +124,6 @@ async fn serve(
         drain(app, &mut stop).await;
         // The other process may still be receiving the agents that this one has seen.
         let _ = hand_over.await;
-    } else {
-        if let Some(manager) = &manager {
-            manager.stopping();
-        }
-        drop(upkeep);
-        hand_over.abort();
-        drain(app, &mut stop).await;
-        cas_seen::store(app);
-        let _ = stop_admin.send(true);
-        app.state().admin = None;
-        drop(socket);
     }
     drop((on_signals, trust_upkeep));
     let _ = timeout(CUT_GRACE, admin).await;
