@@ -238,7 +238,7 @@ plan_tools_make() {
 upgrade_compilers() {
   PATH=$LAB_DIR/tools:$PATH ruby "$LAB_SOURCE/plan.rb" "$MODULES" proscenium::upgrade_compilers "$(cat <<-X
 	{ "compilers": ["m1.$DOMAIN", "m2.$DOMAIN"], "proxies": ["puppet.$DOMAIN"], "why": "lab upgrade", "version": "7.9.5",
-	  "up_timeout_seconds": 120, "socket": "$LAB_DIR/proxy/admin.sock" }
+	  "up_timeout_seconds": 300, "socket": "$LAB_DIR/proxy/admin.sock" }
 	X
   )"
 }

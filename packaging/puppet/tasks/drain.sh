@@ -9,4 +9,4 @@ duration timeout "${PT_timeout:=10m}"
 matches "${PT_why:=}" '[^[:cntrl:]]{1,200}' || die "why must be one line of 1 to 200 characters"
 
 # shellcheck disable=SC2086
-exec proscenium drain $proxy --wait --timeout "$PT_timeout" --why "$PT_why" $members
+exec proscenium drain $proxy --wait --timeout="$PT_timeout" --why="$PT_why" $members

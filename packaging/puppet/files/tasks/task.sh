@@ -16,7 +16,7 @@ members() {
     matches "$PT_member" "$HOST:$PORT" || die "member must be HOST:PORT, not '$PT_member'"
     set -- "$PT_member"
     if [ -n "${PT_pool:-}" ]; then
-      matches "$PT_pool" '[A-Za-z0-9_-]{1,64}' || die "pool must be the name of a pool, not '$PT_pool'"
+      matches "$PT_pool" '[A-Za-z0-9_][A-Za-z0-9_-]{0,63}' || die "pool must be the name of a pool, not '$PT_pool'"
       set -- "$PT_pool" "$@"
     fi
   elif [ -n "${PT_host:-}" ] && [ -z "${PT_member:-}${PT_pool:-}" ]; then
