@@ -114,6 +114,17 @@ fn the_former_process_obeys_blocks_and_crls_that_come_after_the_hand_over() {
     estate.proxy.write_crl();
     assert!(revoked.is_closed_within(LIMIT), "{}", former.stderr());
     assert_echoes(&mut other);
+    // The metrics listener is that of the new process alone.
+    let address = estate.proxy.status()["metrics_address"].clone();
+    let address = address.as_str().expect("an address").parse();
+    let metrics = Client::plain(address.expect("an address"));
+    for _ in 0..20 {
+        assert_eq!(metrics.get("/ready").status, 200);
+    }
+    // A stop of the service signals both processes. The former one drains already.
+    former.terminate();
+    former.wait_for_event("a stop is requested");
+    assert_echoes(&mut other);
     assert!(former.is_running(), "it has a tunnel");
     drop(other);
     let outcome = former.wait_for_end(END);
@@ -149,6 +160,7 @@ fn with_tunnels() -> Estate {
         proxy
             .materials("watch = \"notify\"\nsettle = \"10ms\"")
             .top("drain_grace = \"10m\"")
+            .with("[metrics]\naddress = \"127.0.0.1:0\"")
     }))
 }
 
@@ -206,6 +218,42 @@ fn a_new_process_that_fails_leaves_the_other_serving() {
     let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
     assert_eq!(former.wait_for_end(END).code, Some(0));
     assert!(done(&estate.proxy, &["blocks"], &[]).contains("web09"));
+}
+
+#[test]
+fn a_change_during_a_hand_over_waits_until_it_is_known_which_process_serves() {
+    let estate = Estate::start();
+    let member = estate.compilers[0].address();
+    let mut peer = prepared_peer(&estate.proxy);
+    peer.send(&json!("prepared"));
+    assert_eq!(peer.receive(), json!("unlocked"));
+    let drain = ["--why", "upgrade", &*member];
+    thread::scope(|scope| {
+        let drained = scope.spawn(|| done(&estate.proxy, &["drain"], &drain));
+        // The state is not applied yet, whenever the command arrives.
+        assert_eq!(member_state(&estate.proxy.status(), &member), "ready");
+        drop(peer);
+        drained.join().expect("is drained");
+    });
+    let stored = fs::read_to_string(estate.proxy.state_directory().join("members.json"));
+    assert!(stored.expect("is stored").contains(&*member));
+}
+
+#[test]
+fn a_stop_ends_a_hand_over_that_has_not_happened() {
+    let estate = Estate::start();
+    let peer = prepared_peer(&estate.proxy);
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(END).code, Some(0));
+    drop(peer);
+}
+
+/// A peer that has the sockets.
+fn prepared_peer(proxy: &Proxy) -> Peer {
+    let mut peer = Peer::connect(&proxy.state_directory());
+    peer.send(&json!({"hello": {"version": 1, "build": "test"}}));
+    peer.receive_sockets();
+    peer
 }
 
 #[test]

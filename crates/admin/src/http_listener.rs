@@ -1,12 +1,15 @@
 //! Plain HTTP on a TCP address: the metrics listener of the proxy, and the page of `proscenium ui`.
 
-use std::{io, net::TcpListener as StdListener};
+use std::{io, net::TcpListener as StdListener, time::Duration};
 
 use axum::Router;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::sleep};
 use tracing::warn;
 
 use crate::serve::{ACCEPT_PAUSE, connection, limited, report, stopped};
+
+/// Maximum time of a request, its body included: any account of the machine can connect to a loopback address.
+const LISTENER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Serves a router on a bound socket until `stop` becomes true or its sender is dropped: one request per connection, and
 /// at most `connections_max` connections; more wait in the backlog of the socket.
@@ -23,7 +26,7 @@ pub async fn serve_http(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let service = limited(endpoints);
+    let service = limited(endpoints, LISTENER_TIMEOUT);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

@@ -156,6 +156,9 @@ pub struct RunningRequestStatus {
 /// Why a member's state could not be set or shown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemberStateError {
+    /// Another process has taken over while the request waited.
+    #[error("another process has taken over; send the request again")]
+    HandedOver,
     /// No pool with that name.
     #[error("no pool {pool:?}; the pools are: {}", .known.join(", "))]
     UnknownPool {

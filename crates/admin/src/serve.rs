@@ -46,11 +46,8 @@ pub async fn serve(
     let history = Arc::new(TrafficHistory::default());
     let mut periods = interval(PERIOD);
     periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let service = limited(api::endpoints(
-        Arc::clone(&control),
-        Arc::clone(&history),
-        stop.clone(),
-    ));
+    let endpoints = api::endpoints(Arc::clone(&control), Arc::clone(&history), stop.clone());
+    let service = limited(endpoints, ANSWER_TIMEOUT);
     let others = Arc::new(Semaphore::new(OTHERS_MAX));
     let own = rustix::process::geteuid().as_raw();
     let mut connections = JoinSet::new();
@@ -179,6 +176,7 @@ where
 /// The API behind its limits: a maximum of concurrent requests, refusal beyond it, and a maximum of their time.
 pub(crate) fn limited<S>(
     api: S,
+    within: Duration,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = BoxError, Future: Send>
 + Clone
 + Send
@@ -196,7 +194,7 @@ where
         })
         .load_shed()
         .concurrency_limit(REQUESTS_MAX)
-        .timeout(ANSWER_TIMEOUT)
+        .timeout(within)
         .map_request(|request: Request<Incoming>| request.map(Body::new))
         .service(api)
 }

@@ -102,7 +102,7 @@ pub(crate) enum Verb {
     /// Serve a page about the running proxy on a loopback address, until the terminal closes or an hour without a request
     ///
     /// The command prints the address, which works once. The page only shows unless --actions is given; the proxy logs
-    /// changes as those of this account. From another machine, use `ssh -L 8141:127.0.0.1:8141 HOST`.
+    /// changes as those of this account. From another machine, see the page about it in the operator's guide.
     Ui(Ui),
     /// Write a file for a support request: status, metrics, lists and the active configuration, without keys
     #[command(name = "support-bundle")]
@@ -350,7 +350,7 @@ pub(crate) struct Trace {
 #[derive(Debug, Args)]
 pub(crate) struct Ui {
     /// Loopback address and port of the page; port 0 uses a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8141")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
     /// Allow changes from the page: drain members, put them back into service, block agents
     #[arg(long)]

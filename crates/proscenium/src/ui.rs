@@ -67,7 +67,7 @@ pub(crate) fn ui(arguments: &Arguments, wanted: &Ui) -> Result<(), Failure> {
     if !wanted.listen.ip().is_loopback() {
         return Err(Failure::Usage(format!(
             "error: --listen {}: the page is only served on a loopback address, such as 127.0.0.1:8141; from another \
-             machine, use `ssh -L 8141:127.0.0.1:8141 HOST`",
+             machine, forward that port with `ssh -L`",
             wanted.listen
         )));
     }

@@ -107,8 +107,9 @@ async fn serve(
         if let Some(manager) = &manager {
             manager.stopping();
         }
+        app.hand_over.cancel();
         hand_over.abort();
-        drain(app, &mut stop).await;
+        drain(app, stop.recv()).await;
         cas_seen::store(app);
         let _ = stop_admin.send(true);
         app.state().admin = None;
@@ -120,8 +121,15 @@ async fn serve(
         }
         let _ = stop_admin.send(true);
         app.state().admin = None;
+        app.state().metrics = None;
         trust_upkeep.spawn(follow_state(Arc::clone(app)));
-        drain(app, &mut stop).await;
+        // A stop of the service signals this process too, which drains already: only a second one ends the grace.
+        drain(app, async {
+            stop.recv().await;
+            tracing::info!("a stop is requested; this process finishes its requests anyway");
+            stop.recv().await;
+        })
+        .await;
         // The other process may still be receiving the agents that this one has seen.
         let _ = hand_over.await;
     }

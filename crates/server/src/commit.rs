@@ -242,6 +242,7 @@ impl GenerationWriter<'_> {
             opened,
         } = commit;
         let app = self.app;
+        let is_first = previous.is_none();
         let answered = first_probes(&generation, previous.as_ref()).await;
         // A stop has closed the listeners. Changed materials still apply to the connections that are open.
         if !app.is_serving() && !opened.is_empty() {
@@ -283,7 +284,10 @@ impl GenerationWriter<'_> {
         }
         app.update_crl_fetch_alarms();
         app.update_certificate_alarms();
-        app.set_socket_mode();
+        // At a start, the socket may still be that of a process that hands over; later, that of the one that has taken over.
+        if !is_first && app.owns_state() {
+            app.set_socket_mode();
+        }
         if let MetricsChange::Replace(listener) = opened.metrics {
             let endpoint = listener.and_then(|listener| serve_metrics(app, listener));
             app.state().metrics = endpoint;

@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use proxy::LifecyclePhase;
 use tokio::time::{Instant, interval, sleep_until, timeout};
 
-use crate::{shared_state::App, signals::Stop};
+use crate::shared_state::App;
 
 /// How often a stopping process checks whether a connection is open.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for connections to close once they are cut, and for records to be written.
 pub(crate) const CUT_GRACE: Duration = Duration::from_secs(2);
 
-/// Finishes what is open within `drain_grace`, accepts nothing new, and logs the result. A second signal ends the grace.
-pub(crate) async fn drain(app: &App, stop: &mut Stop) {
+/// Finishes what is open within `drain_grace`, accepts nothing new, and logs the result. `cut` ends the grace.
+pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     let began = Instant::now();
     let grace = app.state().foundation.config.drain_grace;
     let open = connections(app);
@@ -28,7 +28,7 @@ pub(crate) async fn drain(app: &App, stop: &mut Stop) {
     tokio::select! {
         () = no_connection_open(app) => {}
         () = sleep_until(began + grace) => {}
-        () = stop.recv() => {}
+        () = cut => {}
     }
     let cut = connections(app);
     if cut > 0 {

@@ -173,7 +173,8 @@ pub(crate) fn bind(
     Ok(bound(address, None, sockets))
 }
 
-/// Uses the sockets of an endpoint that another process has bound. Workers for which there is no socket share one.
+/// Uses the sockets of an endpoint that another process has bound. Workers for which there is no socket share one. The file
+/// of a Unix socket belongs to that process, with the permissions that it has set, until it has handed over.
 ///
 /// # Errors
 /// [`BindError`] names the address.
@@ -184,13 +185,6 @@ pub(crate) fn adopt(
     workers: usize,
 ) -> Result<BoundSockets, BindError> {
     let adopted = || -> io::Result<BoundSockets> {
-        if let Some(path) = endpoint.address.path() {
-            // The file is that of the other process until it has handed over.
-            let file = SocketFile::of(path)?;
-            let access = file.set_access(settings.socket_mode.0, group(settings)?);
-            file.leave();
-            access?;
-        }
         let mut address = endpoint.address.clone();
         let mut sockets = Vec::new();
         for descriptor in descriptors {

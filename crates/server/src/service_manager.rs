@@ -45,6 +45,11 @@ impl ServiceManager {
             .ok()
     }
 
+    /// Whether a service manager has started this process.
+    pub(crate) fn is_named() -> bool {
+        env::var_os("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty())
+    }
+
     fn new(name: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(SEND_MAX))?;

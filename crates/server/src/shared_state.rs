@@ -153,6 +153,16 @@ impl App {
         self.hand_over.successor.borrow().is_none()
     }
 
+    /// Gives the files of Unix listeners the permissions that the configuration asks for.
+    pub(crate) fn set_listener_access(&self) {
+        let state = self.state();
+        for settings in &state.foundation.config.listeners {
+            for endpoint in settings.endpoints() {
+                state.listeners.set_access(settings, &endpoint);
+            }
+        }
+    }
+
     /// Gives the admin socket the permissions that the configuration asks for.
     pub(crate) fn set_socket_mode(&self) {
         let settings = self.state().foundation.config.admin.clone();

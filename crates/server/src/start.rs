@@ -228,14 +228,17 @@ impl Start<'_> {
         if let Some(take_over) = take_over {
             if let Err(error) = take_over.serving() {
                 // The other process still serves, and this one has accepted connections.
-                drain(&app, &mut signals.stop).await;
+                app.state_directory.unlock();
+                drain(&app, signals.stop.recv()).await;
                 return Err(error.into());
             }
             app.state().listeners.own_socket_files();
+            app.set_listener_access();
             sockets.remove_unused_files();
             let path = &app.admin_socket;
             admin_file = admin_file.or_else(|| SocketFile::of(path).ok());
         }
+        app.set_socket_mode();
         Ok(Started {
             app,
             admin_socket: (admin_file, admin_listener),

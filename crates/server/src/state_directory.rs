@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::SystemTime,
 };
@@ -29,11 +29,22 @@ pub(crate) struct StateDirectory {
     writing: Mutex<()>,
     /// The locked file [`LOCK`], while this process owns the directory.
     lock: Mutex<Option<File>>,
-    /// Whether another process owns the directory since [`unlock`](Self::unlock). Then this process writes nothing.
-    is_given_up: AtomicBool,
+    /// [`Ownership`] as a number.
+    ownership: AtomicU8,
     /// An account whose files are accepted, in addition to those of this account and of root.
     account: Option<u32>,
     alarms: Arc<Alarms>,
+}
+
+/// Which process writes to the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ownership {
+    /// This one.
+    Ours,
+    /// Another one has taken over, and has the state: writes of this process are left out.
+    HandedOver,
+    /// A hand-over has failed, and the other process still has the lock: writes are errors until this process has it again.
+    Lost,
 }
 
 /// Another process owns the state directory.
@@ -99,6 +110,12 @@ impl StateDirectory {
     /// # Errors
     /// Another process has locked it.
     pub(crate) fn lock(&self) -> Result<(), StateDirectoryInUse> {
+        self.take_lock()?;
+        self.set_ownership(Ownership::Ours);
+        Ok(())
+    }
+
+    fn take_lock(&self) -> Result<(), StateDirectoryInUse> {
         let path = self.path.join(LOCK);
         let opened = OpenOptions::new()
             .read(true)
@@ -128,7 +145,6 @@ impl StateDirectory {
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
         *self.locked() = Some(file);
-        self.is_given_up.store(false, Ordering::Relaxed);
         Ok(())
     }
 
@@ -136,8 +152,34 @@ impl StateDirectory {
     pub(crate) fn unlock(&self) {
         // No write is half finished.
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_given_up.store(true, Ordering::Relaxed);
+        self.set_ownership(Ownership::HandedOver);
         *self.locked() = None;
+    }
+
+    /// The lock could not be taken again after a failed hand-over: raises the alarm. [`try_again`](Self::try_again) clears it
+    /// as soon as the lock is free.
+    pub(crate) fn lost(&self) {
+        self.set_ownership(Ownership::Lost);
+        self.note(PROBE, &self.writable().map(drop));
+    }
+
+    fn set_ownership(&self, ownership: Ownership) {
+        self.ownership.store(ownership as u8, Ordering::SeqCst);
+    }
+
+    /// Whether this process writes to the directory.
+    ///
+    /// # Errors
+    /// Another process has the lock, although this one serves.
+    fn writable(&self) -> Result<bool, StateError> {
+        let ownership = self.ownership.load(Ordering::SeqCst);
+        if ownership == Ownership::Lost as u8 {
+            return Err(StateError::System {
+                path: self.path.join(LOCK),
+                source: io::Error::other("another process has locked it since a failed hand-over"),
+            });
+        }
+        Ok(ownership == Ownership::Ours as u8)
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<File>> {
@@ -167,7 +209,7 @@ impl StateDirectory {
             trouble: Mutex::default(),
             writing: Mutex::default(),
             lock: Mutex::default(),
-            is_given_up: AtomicBool::new(false),
+            ownership: AtomicU8::new(Ownership::Ours as u8),
             account,
             alarms: Arc::clone(alarms),
         }
@@ -227,7 +269,7 @@ impl StateDirectory {
 
     /// Tests the directory again, if that test is what failed before.
     pub(crate) fn try_again(&self) {
-        if self.lacks(PROBE) {
+        if self.lacks(PROBE) && self.lock().is_ok() {
             self.test();
         }
     }
@@ -297,7 +339,7 @@ impl StateDirectory {
     /// # Errors
     /// It still exists.
     pub(crate) fn remove(&self, name: &str) -> Result<(), StateError> {
-        if self.is_given_up.load(Ordering::Relaxed) {
+        if !self.writable()? {
             return Ok(());
         }
         let path = self.path.join(name);
@@ -344,7 +386,7 @@ impl StateDirectory {
     /// Writes a temporary file and renames it, so that a reader finds the old or the new content, even after a crash.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_given_up.load(Ordering::Relaxed) {
+        if !self.writable()? {
             return Ok(());
         }
         let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.new")));
@@ -559,8 +601,17 @@ mod tests {
         assert_eq!(first.read("list", 10).unwrap().unwrap(), b"first");
         second.lock().unwrap();
         first.lock().unwrap_err();
+        // A hand-over that has failed: nothing is reported as stored until the lock is free again.
+        first.lost();
+        first.write("list", b"third").unwrap_err();
+        assert!(first.trouble().is_some());
+        first.try_again();
+        first.write("list", b"third").unwrap_err();
         drop(second);
-        first.lock().unwrap();
+        first.try_again();
+        assert_eq!(first.trouble().map(|why| why.contains("list")), Some(true));
+        first.write("list", b"third").unwrap();
+        assert_eq!(first.trouble(), None);
     }
 
     #[test]

@@ -417,9 +417,26 @@ struct Running {
 pub struct FormerProxy(Running);
 
 impl FormerProxy {
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        if let Some(pid) = self.0.process.pid() {
+            kill_process(pid, Signal::TERM).expect("it runs");
+        }
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         !self.0.process.has_ended()
+    }
+
+    /// Waits until its standard error contains these words.
+    ///
+    /// # Panics
+    /// It does not in time.
+    #[track_caller]
+    pub fn wait_for_event(&self, words: &str) {
+        let said = wait_until(WAIT_LIMIT, || self.stderr().contains(words).then_some(()));
+        assert!(said.is_some(), "{words:?} is not in\n{}", self.stderr());
     }
 
     /// Waits for its end.

@@ -133,7 +133,9 @@ fn refused(error: MemberStateError) -> ApiError {
         | MemberStateError::UnknownMember { .. }
         | MemberStateError::UnknownAnywhere { .. }
         | MemberStateError::UnknownHost { .. } => StatusCode::NOT_FOUND,
-        MemberStateError::LastAvailable { .. } => StatusCode::CONFLICT,
+        MemberStateError::LastAvailable { .. } | MemberStateError::HandedOver => {
+            StatusCode::CONFLICT
+        }
         MemberStateError::Ambiguous { .. } | MemberStateError::Invalid(_) => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

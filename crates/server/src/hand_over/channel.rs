@@ -38,6 +38,11 @@ impl Channel {
         Ok(Self(stream))
     }
 
+    /// Ends the connection in both directions.
+    pub(super) fn close(&self) {
+        let _ = self.0.shutdown(std::net::Shutdown::Both);
+    }
+
     /// The process on the other side, as the kernel names it.
     ///
     /// # Errors

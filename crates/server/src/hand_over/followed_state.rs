@@ -21,16 +21,15 @@ pub(crate) async fn follow_state(app: Arc<App>) {
         let found = spawn_blocking(move || stamps(directory.path())).await;
         let found = found.unwrap_or_default();
         if applied.as_ref() != Some(&found) {
-            app.apply_stored_trust().await;
-            applied = Some(found);
+            applied = app.apply_stored_trust().await.then_some(found);
         }
         sleep(INTERVAL).await;
     }
 }
 
 impl App {
-    /// Applies the stored blocks and CRLs.
-    async fn apply_stored_trust(self: &Arc<Self>) {
+    /// Applies the stored blocks and CRLs. False if they cannot be read.
+    async fn apply_stored_trust(self: &Arc<Self>) -> bool {
         let writer = self.writer().await;
         let app = Arc::clone(self);
         let read = spawn_blocking(move || {
@@ -43,7 +42,7 @@ impl App {
             (stored_blocks::read(&app.state_directory), restored)
         });
         let Ok((blocks, restored)) = read.await else {
-            return;
+            return false;
         };
         if let Some(trust) = restored {
             writer.replace_trust(trust);
@@ -57,8 +56,12 @@ impl App {
             }
             Ok(_) => {}
             // The known blocks stay active.
-            Err(error) => tracing::error!("{error}"),
+            Err(error) => {
+                tracing::error!("{error}");
+                return false;
+            }
         }
+        true
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct HandOverState {
     pub(crate) successor: watch::Sender<Option<u32>>,
     /// Why the last hand-over failed.
     failure: Mutex<Option<String>>,
+    /// The connection of the running hand-over, which a stop closes.
+    running: Mutex<Option<std::os::unix::net::UnixStream>>,
 }
 
 impl HandOverState {
@@ -40,7 +42,20 @@ impl HandOverState {
             program,
             successor: watch::Sender::new(None),
             failure: Mutex::default(),
+            running: Mutex::default(),
         }
+    }
+
+    /// Ends a running hand-over, because this process stops. The other process ends too, unless it serves already.
+    pub(crate) fn cancel(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = &*running {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn set_running(&self, stream: Option<std::os::unix::net::UnixStream>) {
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = stream;
     }
 
     /// Why the last hand-over failed. It is forgotten.
@@ -107,7 +122,15 @@ pub(crate) async fn accept_hand_overs(app: Arc<App>) {
 
 /// Passes the sockets and the state directory. From then on, the other process serves.
 fn give(app: &Arc<App>, stream: UnixStream) -> Result<(Channel, u32), HandOverError> {
-    let channel = Channel::new(stream.into_std()?)?;
+    let stream = stream.into_std()?;
+    app.hand_over.set_running(Some(stream.try_clone()?));
+    let channel = Channel::new(stream)?;
+    let given = give_on(app, &channel);
+    app.hand_over.set_running(None);
+    given.map(|pid| (channel, pid))
+}
+
+fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
     let pid = channel.peer()?;
     let (ToServing::Hello { version, build }, _) = channel.receive(ANSWER_MAX)? else {
         return Err(io::Error::from(io::ErrorKind::InvalidData).into());
@@ -123,7 +146,12 @@ fn give(app: &Arc<App>, stream: UnixStream) -> Result<(Channel, u32), HandOverEr
         ));
     }
     tracing::info!(pid, build, "another process is preparing to take over");
-    send_sockets(app, &channel)?;
+    if ServiceManager::is_named() && !is_of_our_service(pid) {
+        return refuse(
+            "the new process is not part of this process's service; run `systemctl reload` in place of `proscenium run --hand-over`",
+        );
+    }
+    send_sockets(app, channel)?;
     expect_prepared(channel.receive(PREPARE_MAX)?.0)?;
 
     let runtime = Handle::current();
@@ -153,15 +181,27 @@ fn give(app: &Arc<App>, stream: UnixStream) -> Result<(Channel, u32), HandOverEr
         .and_then(|()| channel.receive(START_MAX))
         .map_err(HandOverError::from)
         .and_then(|(message, _)| expect_serving(message));
+    // The other process serves on unless it gets a refusal, because it cannot know whether this one still runs.
+    let serving = serving.and_then(|()| match app.is_serving() {
+        true => Ok(()),
+        false => Err(HandOverError::Refused("the process is stopping".to_owned())),
+    });
     if let Err(error) = serving {
-        // The other process ends when it finds the connection closed.
-        drop(channel);
+        let why = error.to_string();
+        let _ = channel.send(&ToNew::Refused { why });
+        channel.close();
         lock_again(app);
         return Err(error);
     }
     app.hand_over.successor.send_replace(Some(pid));
     drop(writer);
-    Ok((channel, pid))
+    Ok(pid)
+}
+
+/// Whether a process is in the control group of this one.
+fn is_of_our_service(pid: u32) -> bool {
+    let group = |process: &str| std::fs::read_to_string(format!("/proc/{process}/cgroup")).ok();
+    group("self") == group(&pid.to_string())
 }
 
 /// Notifies the other process that this one drains, and the service manager which one is its main process now.
@@ -255,6 +295,7 @@ fn lock_again(app: &App) {
     while let Err(error) = app.state_directory.lock() {
         if began.elapsed() > ANSWER_MAX {
             tracing::error!("after a failed hand-over: {error}");
+            app.state_directory.lost();
             return;
         }
         std::thread::sleep(LOCK_INTERVAL);

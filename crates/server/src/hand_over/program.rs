@@ -36,6 +36,9 @@ impl RunningProgram {
     /// The program of this process. Called at the start, before the file can be replaced.
     pub(crate) fn of_this_process() -> Self {
         let path = env::current_exe().unwrap_or_default();
+        // The file was replaced between the start and this line.
+        let text = path.to_string_lossy();
+        let path = PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(&text));
         Self {
             file: identity(&path).ok(),
             path,

@@ -20,7 +20,8 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(
 impl App {
     /// Another build at the path of the running program, if this process may hand over to it.
     pub(crate) async fn changed_program(self: &Arc<Self>) -> Option<ChangedProgram> {
-        if !self.is_serving() {
+        // A container ends with its process 1, and its program is replaced with it.
+        if !self.is_serving() || std::process::id() == 1 {
             return None;
         }
         let app = Arc::clone(self);

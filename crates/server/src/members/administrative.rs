@@ -65,7 +65,12 @@ impl App {
         request: MemberStateRequest,
         by: Caller,
     ) -> Result<MemberStateOutcome, MemberStateError> {
-        let names = self.change_states(&request, by)?;
+        let names = {
+            // A process that has handed over must not confirm a state that the other one does not know.
+            let writer = self.writer_of_owner().await;
+            let _writer = writer.ok_or(MemberStateError::HandedOver)?;
+            self.change_states(&request, by)?
+        };
         self.member_states.changed.notify_one();
         let not_persisted = self.store_member_states().await;
         if not_persisted.is_none() {
@@ -175,6 +180,9 @@ impl App {
     async fn end_due_states(self: &Arc<Self>) {
         let now = SystemTime::now();
         let registry = &self.lasting.registry;
+        let Some(_writer) = self.writer_of_owner().await else {
+            return;
+        };
         let ended = {
             let _one_at_a_time = self.member_states.lock();
             registry.end_due(now)
