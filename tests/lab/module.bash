@@ -182,11 +182,15 @@ plan_stops_at_an_error() {
   expect 1 upgrade_compilers
   rm "$LAB_DIR/tools/fails"
   printed "proscenium::upgrade failed on m1.$DOMAIN"
+  printed "still drained on puppet.$DOMAIN.* proscenium ready --socket .* --host m1.$DOMAIN"
   proxy_shows m1 "up +drain " || broken "m1 is not drained"
   proxy_uses m2 || broken "the proxy does not use m2"
   expect 1 grep -F "m2.$DOMAIN" "$LAB_DIR/upgrades"
   verb status >"$OUTPUT"
   printed "m1\.$DOMAIN.*lab upgrade"
+  # Nor does it start while m1 is drained.
+  expect 1 upgrade_compilers
+  printed "m1\.$DOMAIN:$TLS_PORT is up, but its administrative state is drain"
   # Now m2 is the last available member.
   expect 1 task drain PT_host="m2.$DOMAIN" PT_why=again
   printed "force"

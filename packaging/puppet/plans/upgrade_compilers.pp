@@ -1,7 +1,7 @@
 # @summary Drains, upgrades and readies one compiler after the other.
 #
-# The plan stops at the first error. The compiler at which it stops remains drained: it gets no requests, and the other
-# compilers serve the agents. Fix it, and run `proscenium ready` on the proxies, or run the plan again.
+# The plan stops at the first error. It prints the proxies on which the compiler is still drained, and the command that
+# makes it ready there. If a drain fails, the plan makes the compiler ready again on all proxies before it stops.
 #
 # The proxy refuses to drain the last available member of a pool, and the plan then stops too.
 #
@@ -21,6 +21,9 @@
 #   How long the requests of a compiler may take to finish.
 # @param up_timeout_seconds
 #   How long a compiler may take until its health checks succeed.
+# @param include_drained
+#   Whether compilers that are drained or in maintenance before the plan starts are upgraded too. They are ready
+#   afterwards.
 # @param socket
 #   Admin socket of the proxies, if it is not at its usual path.
 plan proscenium::upgrade_compilers (
@@ -32,6 +35,7 @@ plan proscenium::upgrade_compilers (
   Optional[String[1]]                $service            = undef,
   Pattern[/\A[0-9]+(s|m|h)\z/]       $drain_timeout      = '10m',
   Integer[1, 99999]                  $up_timeout_seconds = 600,
+  Boolean                            $include_drained    = false,
   Optional[Proscenium::Path]         $socket             = undef,
 ) {
   $upgrade = { 'package' => $package, 'version' => $version, 'service' => $service }.filter |$_, $value| {
@@ -44,19 +48,47 @@ plan proscenium::upgrade_compilers (
   $drain = $proxy + { 'timeout' => $drain_timeout, 'why' => $why }
   $wait = $proxy + { 'timeout_seconds' => $up_timeout_seconds }
 
-  # All must be up before the first one is drained.
+  # All must be up, and in service, before the first one is drained.
+  $check = $proxy + { 'timeout_seconds' => 0, 'ready' => !$include_drained }
   $hosts = get_targets($compilers).map |$compiler| { $compiler.host }
   $hosts.each |$host| {
-    run_task('proscenium::wait_up', $proxies, "Check ${host}", $proxy + { 'host' => $host, 'timeout_seconds' => 0 })
+    run_task('proscenium::wait_up', $proxies, "Check ${host}", $check + { 'host' => $host })
   }
 
   get_targets($compilers).each |$compiler| {
-    $member = { 'host' => $compiler.host }
-    run_task('proscenium::drain', $proxies, "Drain ${compiler.host}", $drain + $member)
-    run_task('proscenium::upgrade', $compiler, "Upgrade ${compiler.host}", $upgrade)
-    # Health checks continue while the compiler is drained.
-    run_task('proscenium::wait_up', $proxies, "Wait for ${compiler.host}", $wait + $member)
-    run_task('proscenium::ready', $proxies, "Ready ${compiler.host}", $proxy + $member)
+    $host = $compiler.host
+    $catch = { '_catch_errors' => true }
+    $ready = $proxy + $catch + { 'host' => $host }
+    [
+      ['drain', $proxies, $drain + { 'host' => $host }],
+      ['upgrade', $compiler, $upgrade],
+      # Health checks continue while the compiler is drained.
+      ['wait_up', $proxies, $wait + { 'host' => $host }],
+      ['ready', $proxies, $ready],
+    ].each |$step| {
+      [$task, $targets, $parameters] = $step
+      $results = run_task("proscenium::${task}", $targets, "${task} ${host}", $parameters + $catch)
+      unless $results.ok {
+        $drained = $task ? {
+          # Also where the drain failed: a drain that times out leaves the compiler drained.
+          'drain' => run_task('proscenium::ready', $proxies, "undo drain ${host}", $ready).error_set.names,
+          'ready' => $results.error_set.names,
+          default => get_targets($proxies).map |$target| { $target.name },
+        }
+        $errors = $results.error_set.results.map |$result| { "${result.target.name}: ${result.error.msg}" }
+        $option = $socket ? { undef => '', default => " --socket ${socket}" }
+        $command = "proscenium ready${option} --host ${host}"
+        $left = $drained ? {
+          []      => "${host} is in service on all proxies.",
+          default => "${host} is still drained on ${drained.join(', ')}. When it works, run there: ${command}",
+        }
+        fail_plan(
+          "${task} failed at ${host}. ${errors.join('; ')}. ${left}",
+          'proscenium/upgrade-stopped',
+          { 'compiler' => $host, 'step' => $task, 'drained_on' => $drained },
+        )
+      }
+    }
   }
 
   return $hosts
