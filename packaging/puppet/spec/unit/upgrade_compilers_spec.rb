@@ -71,7 +71,7 @@ describe 'the plan proscenium::upgrade_compilers' do
     expect(out).to include('ready failed at c1.example.com', 'still drained on p1. When')
   end
 
-  it 'refuses compilers that somebody drained, before it changes anything' do
+  it 'refuses compilers that an operator drained, before it changes anything' do
     out, log = run_plan(state: 'drain')
     expect(@status).not_to be_success
     expect(log).to be_empty
