@@ -16,8 +16,9 @@ use serde_json::Value;
 use testkit::{Ca, Proxy, Reply, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, VERSION,
+    Estate, LIMIT,
     paths::{CA_CERTIFICATE, CATALOG},
+    version,
 };
 
 #[test]
@@ -37,7 +38,7 @@ fn a_record_describes_an_exchange_from_handshake_to_last_byte() {
         ("verdict", "SUCCESS".into()),
         ("method", "POST".into()),
         ("target", CATALOG.into()),
-        ("http_version", VERSION.into()),
+        ("http_version", version().into()),
         ("status", 200.into()),
         ("bytes_in", body.len().into()),
         ("bytes_out", answer.body.length.into()),
@@ -204,8 +205,9 @@ fn combined_is_apaches_format_with_the_certname_as_user() {
     let answer = estate.client(&agent).request("GET", CATALOG, &headers, b"");
     let line = lines(&estate.proxy, "combined.log", 1).remove(0);
     assert!(line.starts_with("127.0.0.1 - web01 ["), "{line}");
+    let version = version();
     let expected = format!(
-        "] \"GET {CATALOG} {VERSION}\" 200 {} \"a \\x22b\\x22\" \"Puppet/8 (Linux)\" id=",
+        "] \"GET {CATALOG} {version}\" 200 {} \"a \\x22b\\x22\" \"Puppet/8 (Linux)\" id=",
         answer.body.length
     );
     assert!(line.contains(&expected), "{expected} is not in {line}");
@@ -596,7 +598,7 @@ fn several_logs_are_written_at_once_each_in_its_own_format() {
         wait_until(LIMIT, read).unwrap_or_else(|| panic!("line {n} of {}", log.display()))
     };
     let [combined, tls] = logs.each_ref().map(|log| line(log, 0));
-    let request = format!("\"GET {CATALOG} {VERSION}\"");
+    let request = format!("\"GET {CATALOG} {}\"", version());
     let (head, rest) = combined.split_once(" [").expect("a time");
     assert_eq!(head, "127.0.0.1 - web01");
     let (time, rest) = rest.split_once("] ").expect("a time");

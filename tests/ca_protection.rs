@@ -153,7 +153,7 @@ fn t11_no_encoding_of_a_certificate_request_for_rights_reaches_the_ca() {
         .send_chunked("PUT", &path, &[], &bytes)
         .expect("sends");
     assert_eq!(connection.read_response().expect("an answer").status, 403);
-    if crate::PROTOCOL == Protocol::Http1 {
+    if crate::protocol() == Protocol::Http1 {
         let response = estate.anonymous().request("PUT", &absolute, &[], &body);
         assert_eq!(response.status, 403, "{response:?}");
     }

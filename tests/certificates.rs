@@ -59,7 +59,7 @@ fn the_clients_signature_algorithms_decide_between_certificates_of_one_name() {
         .start();
     let bundle = ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
     let client = Client::new(proxy.address(), &bundle, None)
-        .protocol(crate::PROTOCOL)
+        .protocol(crate::protocol())
         .server_name("puppet.lab.test");
     let both = [ECDSA, RSA].concat();
     for version in [Client::tls12, Client::tls13] {

@@ -206,7 +206,7 @@ fn the_example_for_mongrel_serves() {
         });
         assert!(written.is_some(), "{words} is not in {name}");
     };
-    let request = format!("\"GET /production/catalog/web01 {}\"", support::VERSION);
+    let request = format!("\"GET /production/catalog/web01 {}\"", support::version());
     log("balancer_access.log", &format!("{request} 200 "));
     log(
         "balancer_ssl_request.log",

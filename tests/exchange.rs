@@ -3,10 +3,11 @@
 use testkit::{BodyFraming, Reply};
 
 use crate::support::{
-    LIMIT, VERSION, connection,
+    LIMIT, connection,
     exchanges::{one_compiler, raw},
     http1_alone,
     paths::{CATALOG, FILE, REPORT},
+    version,
 };
 
 const BUCKET: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
@@ -308,7 +309,7 @@ fn responses_of_a_member_with_http_1_0_are_passed_on_as_1_1() {
         let response = connection.get(FILE);
         assert_eq!(
             (response.version.as_str(), response.text().as_str()),
-            (VERSION, "hello"),
+            (version(), "hello"),
             "{answer}"
         );
         assert!(response.headers.get("connection").is_none());

@@ -406,7 +406,7 @@ certificates = [
         })
         .start();
     let bundle = estate.ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
-    let client = Client::new(estate.proxy.address(), &bundle, None).protocol(crate::PROTOCOL);
+    let client = Client::new(estate.proxy.address(), &bundle, None).protocol(crate::protocol());
     for (client, shown) in [
         (client.clone(), &ecdsa),
         (client.clone().tls12(), &ecdsa),

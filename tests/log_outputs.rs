@@ -9,8 +9,9 @@ use tempfile::TempDir;
 use testkit::{Proxy, ProxyBuilder, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, VERSION,
+    Estate, LIMIT,
     paths::{CA_CERTIFICATE, CATALOG},
+    version,
 };
 
 #[test]
@@ -28,7 +29,7 @@ fn records_go_to_syslog_one_datagram_each() {
     );
     let records = [syslog.text(), syslog.text()];
     for target in [CATALOG, CA_CERTIFICATE] {
-        let request = format!("] \"GET {target} {VERSION}\" 200 ");
+        let request = format!("] \"GET {target} {}\" 200 ", version());
         let its = |record: &&String| record.starts_with(&head) && record.contains(&request);
         assert_eq!(records.iter().filter(its).count(), 1, "{records:#?}");
     }

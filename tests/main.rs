@@ -12,6 +12,7 @@ mod alerts;
 mod backups;
 mod balancing;
 mod blocks;
+mod build_script;
 mod ca_by_dns;
 mod ca_protection;
 mod certificate_forms;
@@ -112,5 +113,15 @@ mod unix_listeners;
 mod upgrades;
 mod who;
 
-/// What clients speak to the proxy under test.
-pub(crate) const PROTOCOL: testkit::Protocol = testkit::Protocol::Http1;
+/// The environment variable that chooses it: `http2`, or nothing for HTTP/1.1. over_http2.tsv lists the modules that are
+/// repeated over HTTP/2.
+const PROTOCOL: &str = "PROSCENIUM_TEST_PROTOCOL";
+
+/// The protocol that clients use with the proxy under test.
+pub(crate) fn protocol() -> testkit::Protocol {
+    match std::env::var(PROTOCOL).as_deref() {
+        Err(_) => testkit::Protocol::Http1,
+        Ok("http2") => testkit::Protocol::Http2,
+        Ok(other) => panic!("{PROTOCOL} is {other:?}; it can only be \"http2\""),
+    }
+}

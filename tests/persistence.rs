@@ -80,7 +80,7 @@ impl Site {
             [("Cookie", "other=1"), ("Cookie", cookie)],
         );
         // Over HTTP/2 each cookie may be a separate field.
-        let fields = match crate::PROTOCOL {
+        let fields = match crate::protocol() {
             Protocol::Http1 => &[("Cookie", &*one)][..],
             Protocol::Http2 => &two,
         };

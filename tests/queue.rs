@@ -36,7 +36,7 @@ fn response_to(estate: &Estate, certname: &str, version: &str) -> Response {
 #[track_caller]
 fn seconds(response: &Response) -> u64 {
     assert_eq!(response.status, 503, "{response:?}");
-    if crate::PROTOCOL == Protocol::Http1 {
+    if crate::protocol() == Protocol::Http1 {
         assert_eq!(response.headers.only("connection"), "close");
     }
     let seconds = response.headers.only("retry-after").parse();

@@ -70,7 +70,7 @@ fn a_refusal_sends_no_100_continue() {
         );
         // The body was never requested, so the next bytes could be a body or a request: the connection must close. Over
         // HTTP/2 only the stream ends.
-        assert!(response.says_close() || crate::PROTOCOL == testkit::Protocol::Http2);
+        assert!(response.says_close() || crate::protocol() == testkit::Protocol::Http2);
         assert!(connection.is_closed_within(LIMIT), "{target}");
     }
     let mut anyone = estate.anonymous().connect().expect("connects");

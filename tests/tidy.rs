@@ -10,6 +10,7 @@ use std::{
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 mod circles;
+mod dependencies;
 mod pages;
 mod words;
 
@@ -224,116 +225,41 @@ fn every_threat_has_an_answer_and_tests_that_are_there() {
     }
 }
 
-/// Modules with requests that are never repeated over HTTP/2, and why.
-const NEVER_OVER_HTTP2: &[(&str, &str)] = &[
-    (
-        "configuration",
-        "its one handshake shows a certificate; no request follows",
-    ),
-    (
-        "hand_over",
-        "its tunnels need HTTP/1.1; a former process ends as any that drains, and `drain` is repeated",
-    ),
-    ("http2", "it is about HTTP/2 itself"),
-    ("http2_timeouts", "it is about HTTP/2 itself"),
-    (
-        "passthrough",
-        "the proxy reads nothing of what is passed through; what it terminates beside that is one request",
-    ),
-    (
-        "proxy_protocol",
-        "the header comes before TLS, in which the protocol is chosen",
-    ),
-    (
-        "sni_passthrough",
-        "the proxy reads nothing of what is passed through; what it terminates beside that is one request",
-    ),
-    (
-        "tunnels",
-        "HTTP/2 has no Upgrade; `http2` shows that such a request is refused",
-    ),
-    (
-        "upgrades",
-        "HTTP/2 has no Upgrade; `http2` shows that such a request is refused",
-    ),
-];
-
+/// `over_http2.tsv` says of each module whether it is repeated over HTTP/2, and why.
 #[test]
-fn every_module_that_sends_requests_is_repeated_over_http2_or_says_why_not() {
-    const ONLY_WITH_ALL: &str = "#[cfg(feature = \"every-module-over-http2\")]";
-    let page = read(&root().join("tests/over_http2.rs"));
-    let lines: Vec<_> = page.lines().collect();
-    for (path, text) in sources() {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if path.parent() != Some(Path::new("tests")) || name == "tidy" {
-            continue;
-        }
-        assert!(
-            !text.contains("Proxy::new("),
-            "{name}: use `support::proxy`, which chooses the protocol of the run"
-        );
-        let never = NEVER_OVER_HTTP2
-            .iter()
-            .any(|(module, reason)| *module == name && !reason.is_empty());
-        let declared = format!("mod {name};");
-        let Some(at) = lines.iter().position(|line| *line == declared) else {
-            let sends = text.contains(".client(") || text.contains(".anonymous(");
-            assert!(never || !sends, "{name} is not in tests/over_http2.rs");
-            continue;
+fn every_end_to_end_module_says_whether_it_is_repeated_over_http2() {
+    let list = read(&root().join("tests/over_http2.tsv"));
+    let mut listed = Vec::new();
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
+        let Some((module, reason)) = line.split_once('\t') else {
+            panic!("{line:?} has no reason");
         };
-        let left_out = at >= 2 && lines[at - 1] == ONLY_WITH_ALL;
+        let reason = reason.split_once('\t');
+        let known = ["always", "acceptance", "never"];
         assert!(
-            !left_out || lines[at - 2].starts_with("// "),
-            "{name}: tests/over_http2.rs gives no reason for leaving it out of `cargo xtask test`"
+            reason.is_some_and(|(when, why)| known.contains(&when) && !why.is_empty()),
+            "{line:?} is not: module, when, reason"
+        );
+        listed.push(module);
+    }
+    let declared = read(&root().join("tests/main.rs"));
+    let declared = declared
+        .lines()
+        .filter_map(|line| line.strip_prefix("mod "));
+    let declared: Vec<_> = declared
+        .map(|name| name.trim_end_matches(';'))
+        .filter(|name| *name != "support")
+        .collect();
+    assert_eq!(listed, declared, "tests/over_http2.tsv and tests/main.rs");
+    for (path, text) in sources() {
+        assert!(
+            path.parent() != Some(Path::new("tests"))
+                || path.ends_with("tidy.rs")
+                || !text.contains("Proxy::new("),
+            "{}: use `support::proxy`, which chooses the protocol of the run",
+            path.display()
         );
     }
-}
-
-/// Minimum versions stand in `deny.toml` for cargo-deny; held here too, where every test run sees them:
-/// RUSTSEC-2026-0258 (h2), RUSTSEC-2024-0399 (rustls), RUSTSEC-2026-0104, -0049, -0098, -0099 (rustls-webpki), and
-/// RUSTSEC-2025-0134 (rustls-pemfile, at any version).
-#[test]
-fn no_library_is_of_a_version_that_an_advisory_is_about() {
-    let deny = read(&root().join("deny.toml"));
-    let lock = read(&root().join("Cargo.lock"));
-    let locked = |name: &str| -> Vec<Vec<u64>> {
-        let line = format!("name = \"{name}\"\nversion = \"");
-        let found = lock.split(&line).skip(1);
-        found
-            .map(|rest| version(rest.split('"').next().unwrap_or_default()))
-            .collect()
-    };
-    let floors: Vec<_> = deny
-        .lines()
-        .filter_map(|line| line.split_once("crate = \"")?.1.split_once('"'))
-        .filter_map(|(spec, rest)| Some((spec.split_once("@<")?, rest)))
-        .collect();
-    for ((name, least), _) in &floors {
-        for found in locked(name) {
-            assert!(
-                found >= version(least),
-                "{name} {found:?} is older than {least}"
-            );
-        }
-    }
-    for advisory in [
-        "2026-0258",
-        "2024-0399",
-        "2026-0104",
-        "-0049",
-        "-0098",
-        "-0099",
-    ] {
-        let held = floors.iter().any(|(_, reason)| reason.contains(advisory));
-        assert!(held, "no minimum version for RUSTSEC-{advisory}");
-    }
-    assert!(locked("rustls-pemfile").is_empty(), "RUSTSEC-2025-0134");
-    assert!(!locked("rustls-webpki").is_empty(), "the lock file is read");
-}
-
-fn version(text: &str) -> Vec<u64> {
-    let numbers = text.split(['.', '-', '+']).take(3);
-    numbers.map(|number| number.parse().unwrap_or(0)).collect()
 }
 
 /// How many tests a page names; all of them must be there.

@@ -35,7 +35,7 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 /// Ends a test here if clients use HTTP/2, and prints why: it needs HTTP/1.1.
 macro_rules! http1_alone {
     ($why:literal) => {
-        if crate::PROTOCOL == testkit::Protocol::Http2 {
+        if crate::protocol() == testkit::Protocol::Http2 {
             eprintln!("over HTTP/1.1 alone: {}", $why);
             return;
         }
@@ -54,15 +54,17 @@ pub(crate) fn fingerprint(credential: &TestCredential) -> String {
 }
 
 /// The name of the protocol in records and responses.
-pub(crate) const VERSION: &str = match crate::PROTOCOL {
-    Protocol::Http1 => "HTTP/1.1",
-    Protocol::Http2 => "HTTP/2",
-};
+pub(crate) fn version() -> &'static str {
+    match crate::protocol() {
+        Protocol::Http1 => "HTTP/1.1",
+        Protocol::Http2 => "HTTP/2",
+    }
+}
 
 /// The fields that can be sent over the protocol of this run: in HTTP/2 a request with `Connection` is malformed
 /// (`http2.rs`).
 pub(crate) fn allowed_fields<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let alone = crate::PROTOCOL == Protocol::Http1;
+    let alone = crate::protocol() == Protocol::Http1;
     let allowed_fields =
         |(name, _): &(&str, &str)| alone || !name.eq_ignore_ascii_case("connection");
     fields.iter().copied().filter(allowed_fields).collect()
@@ -70,7 +72,7 @@ pub(crate) fn allowed_fields<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str,
 
 /// A builder of a proxy whose clients use the protocol of this run. All tests start from here.
 pub(crate) fn proxy(ca: &Ca) -> ProxyBuilder {
-    Proxy::new(ca, BINARY).speaking(crate::PROTOCOL)
+    Proxy::new(ca, BINARY).speaking(crate::protocol())
 }
 
 /// Longer than any operation takes that is not stuck.

@@ -5,12 +5,10 @@
     reason = "the examples and the reference page are files"
 )]
 
-mod machine;
-
 use std::{fs, path::Path};
 
+use crate::machine::Machine;
 use config::{AccessLogOutput, LoadedConfig, Overrides};
-use machine::Machine;
 
 const SIX_LINES: &str = r#"
 [listeners.agents]
@@ -141,7 +139,7 @@ fn the_default_ssldir_is_that_of_puppets_packages_or_else_debians() {
                 .filter(|(_, there)| *there)
                 .map(|(path, _)| path.into())
                 .collect(),
-            ..machine::environment()
+            ..crate::machine::environment()
         };
         let machine = Machine::with_agent();
         let loaded = config::load(&source, &Overrides::default(), &environment, &machine);

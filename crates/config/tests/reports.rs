@@ -7,12 +7,10 @@
     reason = "cases are files, and a environment variable rewrites them"
 )]
 
-mod machine;
-
 use std::{fs, path::Path};
 
+use crate::machine::Machine;
 use config::{Colour, Overrides};
-use machine::Machine;
 
 #[test]
 fn every_report_matches_its_expected_file() {

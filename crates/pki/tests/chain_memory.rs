@@ -1,14 +1,12 @@
 //! Remembered chains, and clocks that change: a remembered chain never gives another verdict than a new verification.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use aws_lc_rs::digest::{SHA256, digest};
 use identity::Reason;
 use pki::{BlockTarget, ChainMemoryStats, DenyList, TrustSettings, TrustStore};
 use rcgen::date_time_ymd;
 use rustls_pki_types::CertificateDer;
-use support::*;
 
 fn counts(store: &TrustStore) -> (usize, u64, u64) {
     let ChainMemoryStats {

@@ -1,13 +1,11 @@
 //! The effect of each kind of CRL on a verdict, and the warnings about kinds that are not used.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::crls::{List, element};
+use crate::support::*;
 use identity::Reason;
 use pki::{PkiProblem, TrustStore};
 use rustls_pki_types::CertificateRevocationListDer;
-use support::crls::{List, element};
-use support::*;
 
 #[test]
 fn a_crl_without_an_authority_key_identifier_is_used() {

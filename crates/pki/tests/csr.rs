@@ -1,10 +1,8 @@
 //! Checks of certificate requests: the rules of `[csr]`, exceptions from them, and the messages of refusals.
 
-mod support;
-
+use crate::support::requests::*;
 use identity::CertnamePattern;
 use pki::{CsrAllow, CsrKey, CsrPolicy, CsrRule, CsrSettings};
-use support::requests::*;
 
 use CsrRule::{Altnames, Authorization, Extensions, Key, Name, Signature, Unreadable};
 

@@ -1,9 +1,7 @@
 //! Every kind of certificate request, and the rule that it breaks.
 
-mod support;
-
+use crate::support::requests::*;
 use pki::CsrRule::{self, Altnames, Authorization, Extensions, Key, Name, Signature, Unreadable};
-use support::requests::*;
 
 #[test]
 fn every_kind_of_certificate_request_has_the_expected_outcome() {

@@ -1,12 +1,10 @@
 //! The deny list, applied like a CRL.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use identity::{Certname, Reason};
 use pki::{Block, BlockTarget, DenyList, SerialNumber, TrustStore};
 use rustls_pki_types::UnixTime;
-use support::*;
 
 fn with(store: &TrustStore, blocked: BlockTarget, until: Option<UnixTime>) -> TrustStore {
     store.with_deny_list(DenyList::new([Block {

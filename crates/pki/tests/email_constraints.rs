@@ -1,15 +1,13 @@
 //! Name constraints on e-mail addresses, on whole chains: at each level, and with each form of address.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::crls::element;
+use crate::support::*;
 use identity::Reason;
 use pki::TrustStore;
 use rcgen::{
     CertificateParams, CustomExtension, DnType, DnValue, KeyPair, OtherNameValue, SanType,
 };
-use support::crls::element;
-use support::*;
 
 #[test]
 fn an_address_in_the_subject_is_checked_against_every_ca_above() {

@@ -1,16 +1,14 @@
 //! The information of trust stores and credentials for `check`, metrics and the log.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::tls::credential;
+use crate::support::*;
 use identity::Certname;
 use pki::{
     BlockTarget, Credential, ListenerCredentials, Named, PkiProblem, SerialNumber, TrustSettings,
 };
 use rcgen::{CustomExtension, DistinguishedName, KeyPair, KeyUsagePurpose, SanType, date_time_ymd};
 use rustls_pki_types::CertificateDer;
-use support::tls::credential;
-use support::*;
 
 macro_rules! fixture {
     ($name:literal) => {

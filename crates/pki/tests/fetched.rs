@@ -1,15 +1,13 @@
 //! Fetched CRLs: which of them become active, and for how long.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use identity::Reason;
 use pki::{
     CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, SetAsideRule, TrustSettings,
     TrustStore,
 };
 use rustls_pki_types::CertificateRevocationListDer;
-use support::*;
 
 fn text(crls: &[CertificateRevocationListDer<'_>]) -> Named<Vec<u8>> {
     let text: String = crls.iter().map(|der| pem("X509 CRL", der)).collect();

@@ -1,11 +1,11 @@
 //! Real TLS 1.2 and 1.3 handshakes in memory: possession of the key, deferred and aborting verdicts, resumption.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::tls::*;
+use crate::support::*;
 use identity::{ClientIdentity, Reason};
 use pki::{
     ClientCert, ClientVerifier, Credential, ListenerCredentials, ListenerPolicy, OnInvalid,
@@ -18,8 +18,6 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, CertificateError, CipherSuite, ClientConfig, Error, HandshakeKind};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use rustls_pki_types::CertificateDer;
-use support::tls::*;
-use support::*;
 
 const DEFER: ListenerPolicy = ListenerPolicy {
     client_cert: ClientCert::Optional,

@@ -1,16 +1,14 @@
 //! Legacy signatures, on the fixtures: only the named CA may use them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use crate::support::*;
 use identity::Reason;
 use pki::{MemberError, MemberNames, TrustSettings, TrustStore, client_config};
 use rustls::{ClientConnection, Error};
 use rustls_pki_types::{CertificateDer, ServerName, pem::PemObject};
-use support::*;
 use testkit::{StandIn, TestCredential};
 
 macro_rules! fixtures {

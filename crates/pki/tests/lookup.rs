@@ -1,11 +1,9 @@
 //! What CRLs say about one serial.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use pki::{Named, SerialNumber, crl_entry_in_pem, facts_of};
 use rcgen::RevocationReason;
-use support::*;
 
 fn serial(text: &str) -> SerialNumber {
     SerialNumber::parse(text).unwrap()

@@ -1,11 +1,11 @@
 //! How the proxy verifies members' certificates.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::tls::*;
+use crate::support::*;
 use identity::{Certname, Reason};
 use pki::{
     Block, BlockTarget, ClientVerifier, Credential, DenyList, ListenerCredentials, ListenerPolicy,
@@ -17,8 +17,6 @@ use rustls::{
     AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind, ServerConfig,
 };
 use rustls_pki_types::CertificateDer;
-use support::tls::*;
-use support::*;
 
 #[test]
 fn a_member_is_verified_by_its_chain_and_a_subject_alternative_name() {

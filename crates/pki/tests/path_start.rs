@@ -2,16 +2,14 @@
 //! allows is accepted, and every other check still applies to such a CA.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::crls::element;
+use crate::support::*;
 use identity::Reason;
 use pki::{TrustSettings, TrustStore};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, SanType, date_time_ymd,
 };
-use support::crls::element;
-use support::*;
 
 #[test]
 fn an_address_that_the_constraints_permit_is_accepted_under_every_ca() {

@@ -1,13 +1,11 @@
 //! Policies for single issuers: what they change in the verdicts, and what they do not change.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::*;
 use identity::Reason;
 use pki::{CrlExpired, IssuerSettings, Revocation, TrustSettings};
-use support::*;
 
 const ROOT: &str = "CN=Puppet Root CA: test";
 const ISSUING: &str = "CN=Puppet CA: test";

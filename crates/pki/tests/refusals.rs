@@ -1,12 +1,10 @@
 //! The messages of refusals and problems.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use identity::Reason;
 use pki::{TrustMaterial, TrustSettings, TrustStore};
 use rcgen::{KeyPair, date_time_ymd};
-use support::*;
 
 #[test]
 fn a_refusal_of_another_cas_agent_names_the_trusted_cas() {

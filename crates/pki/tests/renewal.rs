@@ -1,8 +1,7 @@
 //! Responses of a CA: renewed certificates, and the CA's own certificates.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use pki::{
     CaCertificatesError, OwnRenewalError, RenewedCertificateError, check_own_renewal,
     check_renewed_certificate,
@@ -11,7 +10,6 @@ use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType, DnValue,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
-use support::*;
 
 /// What differs in a certificate.
 type Change<'c> = dyn Fn(&mut CertificateParams) + 'c;

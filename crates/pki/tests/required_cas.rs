@@ -2,13 +2,11 @@
 //! recently seen agents.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::*;
 use pki::{CA_SEEN_WITHIN, CertificatePurpose, TrustStore};
 use rustls_pki_types::UnixTime;
-use support::*;
 
 fn later(time: Duration) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(now().as_secs()) + time)

@@ -1,13 +1,11 @@
 //! Revocation: which CRL applies to a certificate, and which CRLs are not used.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use identity::Reason;
 use pki::{Named, PkiProblem, TrustMaterial, TrustSettings, TrustStore};
 use rcgen::{CrlDistributionPoint, KeyPair, KeyUsagePurpose, SerialNumber, date_time_ymd};
 use rustls_pki_types::CertificateRevocationListDer;
-use support::*;
 
 #[test]
 fn the_newer_of_two_crls_is_used_in_either_order() {

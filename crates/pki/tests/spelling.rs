@@ -2,10 +2,10 @@
 //! its own way in every certificate that it signs. The name is the same, and all other checks apply.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::tls::{Fixed, shake};
+use crate::support::*;
 use identity::Reason;
 use pki::{MemberNames, TrustSettings, TrustStore, client_config};
 use rcgen::{
@@ -14,8 +14,6 @@ use rcgen::{
 };
 use rustls::ServerConfig;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use support::tls::{Fixed, shake};
-use support::*;
 
 #[test]
 fn agents_of_an_imported_ca_are_verified_at_any_level() {

@@ -1,12 +1,10 @@
 //! Changes of a trust store: verdicts that are verified again, generations, and the status.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use identity::Reason;
 use pki::{TrustSettings, TrustStore};
 use rcgen::{KeyPair, date_time_ymd};
-use support::*;
 
 #[test]
 fn a_new_crl_applies_to_a_chain_that_was_verified_before() {

@@ -1,8 +1,7 @@
 //! Verdicts on presented chains: what is accepted, and why the rest is refused.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
-mod support;
-
+use crate::support::*;
 use identity::{ClientIdentity, Reason};
 use pki::{Named, PkiProblem, TrustMaterial, TrustSettings, TrustStore};
 use rcgen::{
@@ -11,7 +10,6 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use support::*;
 
 #[test]
 fn a_leaf_sent_alone_is_verified_through_the_bundles_intermediate() {

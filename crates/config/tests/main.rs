@@ -1,0 +1,5 @@
+//! Configurations and their reports.
+
+mod configuration;
+mod machine;
+mod reports;

@@ -1,0 +1,24 @@
+//! Verification of certificates, CRLs and requests, with generated CAs. One module for each subject.
+
+mod chain_memory;
+mod crl_selection;
+mod csr;
+mod csr_kinds;
+mod deny;
+mod email_constraints;
+mod facts;
+mod fetched;
+mod handshakes;
+mod legacy_signatures;
+mod lookup;
+mod member_verifier;
+mod path_start;
+mod policies;
+mod refusals;
+mod renewal;
+mod required_cas;
+mod revocation;
+mod spelling;
+mod support;
+mod trust_changes;
+mod verdicts;

@@ -1,0 +1,4 @@
+//! Requests to a member and its responses, in raw bytes.
+
+mod answers;
+mod requests;
