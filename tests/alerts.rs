@@ -1,8 +1,9 @@
 //! The alert rules for Prometheus: they are valid, their tests pass, and their metrics, labels and pages exist.
 
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf};
 
 use regex::Regex;
+use testkit::Tool;
 
 use crate::support::{Estate, paths::CATALOG};
 
@@ -23,19 +24,11 @@ fn the_rules_are_valid_and_their_tests_pass() {
         ["check", "rules", "proscenium.rules.yml"],
         ["test", "rules", "proscenium.rules.test.yml"],
     ] {
-        let output = match Command::new("promtool")
-            .args(arguments)
-            .current_dir(directory())
-            .output()
-        {
-            Ok(output) => output,
-            // If the lab is required, promtool is required too.
-            Err(error) if env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
-                eprintln!("skipped: promtool (Debian's prometheus) does not start: {error}");
-                return;
-            }
-            Err(error) => panic!("promtool (Debian's prometheus) does not start: {error}"),
+        let Some(mut promtool) = Tool::Promtool.command() else {
+            return;
         };
+        let output = promtool.args(arguments).current_dir(directory()).output();
+        let output = output.expect("promtool starts");
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {text}{errors}");

@@ -5,11 +5,11 @@ use std::{
     fs,
     net::SocketAddr,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 use tempfile::TempDir;
-use testkit::{Ca, Client, HeldPort, StandIn, TestCredential, wait_until};
+use testkit::{Ca, Client, HeldPort, StandIn, TestCredential, Tool, wait_until};
 
 use crate::support::{self, LIMIT, paths::CATALOG};
 
@@ -17,20 +17,21 @@ const CA_NAME: &str = "/CN=Puppet CA: puppet.example.com";
 
 #[test]
 fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
-    if !is_there("apache2", "-v") || !is_there("openssl", "version") {
+    let Some(cas) = TwoCas::new() else {
         return;
-    }
-    let cas = TwoCas::new();
+    };
     let apache = |crl: &str| Apache::start(&cas, crl);
     let agent = cas.agent("web01");
     // With the CRL of the CA alone Apache accepts the agent, and answers 404.
-    let right = apache("new/crl.pem");
+    let Some(right) = apache("new/crl.pem") else {
+        return;
+    };
     let client = right.client(&cas, &agent);
     let answer = client.try_request("GET", CATALOG, &[], b"");
     assert!(matches!(answer.expect("an answer").status, 403 | 404));
     // With both CRLs, as with the old one alone, Apache uses the one that it finds by the name: the newer.
     for crl in ["old/crl.pem", "both.pem"] {
-        let wrong = apache(crl);
+        let wrong = apache(crl).expect("as before");
         let answer = wrong
             .client(&cas, &agent)
             .try_request("GET", CATALOG, &[], b"");
@@ -50,10 +51,9 @@ fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
 
 #[test]
 fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() {
-    if !is_there("openssl", "version") {
+    let Some(cas) = TwoCas::new() else {
         return;
-    }
-    let cas = TwoCas::new();
+    };
     for crl in ["both.pem", "crl"] {
         let ca = Ca::new();
         let member = StandIn::builder("m").ca(&ca).start();
@@ -95,7 +95,8 @@ fn a_crl_from_a_former_ca_of_the_same_name_changes_nothing_here_and_is_logged() 
 struct TwoCas(TempDir);
 
 impl TwoCas {
-    fn new() -> Self {
+    fn new() -> Option<Self> {
+        Tool::Openssl.command()?;
         let cas = Self(TempDir::new().expect("a directory"));
         for (name, number) in [("new", "01"), ("old", "05")] {
             cas.write(&format!("{name}/index.txt"), "");
@@ -147,7 +148,7 @@ impl TwoCas {
         cas.write("both.pem", &format!("{old}{new}"));
         cas.write("crl/old.pem", &old);
         cas.write("crl/new.pem", &new);
-        cas
+        Some(cas)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -162,7 +163,7 @@ impl TwoCas {
 
     #[track_caller]
     fn openssl(&self, directory: &str, arguments: &[&str]) {
-        let mut command = Command::new("openssl");
+        let mut command = Tool::Openssl.command().expect("as before");
         let made = command
             .args(arguments)
             .current_dir(self.path(directory))
@@ -220,7 +221,8 @@ struct Apache {
 
 impl Apache {
     #[track_caller]
-    fn start(cas: &TwoCas, crl: &str) -> Self {
+    fn start(cas: &TwoCas, crl: &str) -> Option<Self> {
+        let mut command = Tool::Apache.command()?;
         let directory = TempDir::new().expect("a directory");
         let port = HeldPort::take();
         let modules: String = ["mpm_event", "ssl", "authz_core"]
@@ -243,7 +245,6 @@ impl Apache {
         );
         let configuration = directory.path().join("apache.conf");
         fs::write(&configuration, text).expect("is written");
-        let mut command = Command::new("apache2");
         command.args(["-D", "FOREGROUND", "-f"]).arg(&configuration);
         let process = command.stdout(Stdio::null()).spawn();
         let apache = Self {
@@ -254,7 +255,7 @@ impl Apache {
         let listens = wait_until(LIMIT, || apache.port.is_listened_on().then_some(()));
         let log = || fs::read_to_string(apache.log()).unwrap_or_default();
         assert!(listens.is_some(), "{}", log());
-        apache
+        Some(apache)
     }
 
     fn client(&self, cas: &TwoCas, agent: &TestCredential) -> Client {
@@ -275,21 +276,4 @@ impl Drop for Apache {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let _ = self.process.wait();
     }
-}
-
-/// Whether a program of Debian is installed. If the lab is required, the program is required too.
-#[expect(clippy::print_stderr, reason = "it says why a test is skipped")]
-fn is_there(program: &str, argument: &str) -> bool {
-    let tried = Command::new(program)
-        .arg(argument)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let found = tried.is_ok_and(|status| status.success());
-    let required = std::env::var("PROSCENIUM_LAB").as_deref() == Ok("required");
-    assert!(found || !required, "install {program}");
-    if !found {
-        eprintln!("skipped: {program} (Debian's apache2-bin, openssl) is not installed");
-    }
-    found
 }

@@ -2,8 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
-    io::{Write, stderr},
+    fs,
+    io::Write,
     net::SocketAddr,
 };
 
@@ -225,22 +225,11 @@ fn prometheus_answers_every_query_and_only_the_lists_of_faults_are_empty_in_heal
     listed.iter().for_each(|query| check(&prometheus, query));
 }
 
-/// Prometheus with the metrics of this estate as its target; `None` if it is not installed and not required.
+/// Prometheus with the metrics of this estate as its target; `None` if it is not installed.
 fn prometheus(estate: &Estate) -> Option<Prometheus> {
     let status = estate.proxy.status();
     let address = text(&status["metrics_address"]).parse();
-    match Prometheus::start(estate.proxy.directory(), address.expect("an address")) {
-        Ok(prometheus) => Some(prometheus),
-        // If the lab is required, Prometheus is required too.
-        Err(error) if env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
-            let _ = writeln!(
-                stderr(),
-                "skipped: Debian's prometheus does not start: {error}"
-            );
-            None
-        }
-        Err(error) => panic!("Debian's prometheus does not start: {error}"),
-    }
+    Prometheus::start(estate.proxy.directory(), address.expect("an address"))
 }
 
 /// Asserts that each variable of the dashboard has values.

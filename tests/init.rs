@@ -4,12 +4,11 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, CommandOutcome, StandIn, command_line};
+use testkit::{Ca, CommandOutcome, StandIn, Tool, command_line};
 
 use crate::support::{BINARY, Estate, assert_identity, doctor::Clinic, paths::CATALOG};
 
@@ -320,16 +319,15 @@ fn a_ca_for_compilers_has_private_keys_and_is_not_overwritten() {
 
 #[test]
 fn openssl_accepts_the_certificate_by_the_ca_and_its_crl() {
-    if Command::new("openssl").arg("version").output().is_err() {
-        eprintln!("skipped: openssl does not start");
+    let Some(mut openssl) = Tool::Openssl.command() else {
         return;
-    }
+    };
     let machine = Machine::new();
     let directory = machine.path("compiler-ca");
     let made = machine.init(&["--compiler-ca", &directory.display().to_string(), "--json"]);
     let answer: Value = serde_json::from_str(&made.stdout).expect("JSON");
     assert!(answer["not_after"].is_string(), "{answer:#}");
-    let verified = Command::new("openssl")
+    let verified = openssl
         .args([
             "verify",
             "-x509_strict",

@@ -1,13 +1,8 @@
 //! Every metric family changes with what it measures, and no client can create more series.
 
-use std::{
-    collections::BTreeSet,
-    io::Write,
-    net::TcpStream,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeSet, io::Write, net::TcpStream, process::Stdio};
 
-use testkit::{Ca, Proxy, Reply, ReplyGate, ScrapedMetrics, Seed};
+use testkit::{Ca, Proxy, Reply, ReplyGate, ScrapedMetrics, Seed, Tool};
 
 use crate::support::{
     Estate, LIMIT, QUICK_CHECK,
@@ -97,24 +92,19 @@ fn the_metric_families_are_exactly_these() {
 
 #[test]
 fn promtool_reports_no_problem() {
+    let Some(mut promtool) = Tool::Promtool.command() else {
+        return;
+    };
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-    let promtool = Command::new("promtool")
+    let mut promtool = promtool
         .args(["check", "metrics"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn();
-    let mut promtool = match promtool {
-        Ok(promtool) => promtool,
-        // If the lab is required, promtool is required too.
-        Err(error) if std::env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
-            eprintln!("skipped: promtool (Debian's prometheus) does not start: {error}");
-            return;
-        }
-        Err(error) => panic!("promtool (Debian's prometheus) does not start: {error}"),
-    };
+        .spawn()
+        .expect("promtool starts");
     let text = estate.proxy.admin("GET", "/metrics").text();
     let mut input = promtool.stdin.take().expect("is piped");
     input.write_all(text.as_bytes()).expect("is read");

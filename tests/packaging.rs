@@ -1,8 +1,9 @@
 //! The files of `packaging/` match systemd, each other and the program.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 use tempfile::TempDir;
+use testkit::Tool;
 
 const UNIT: &str = include_str!("../packaging/proscenium.service");
 const DIRECTORIES: &str = include_str!("../packaging/tmpfiles.conf");
@@ -12,14 +13,8 @@ const EXPOSURE_MAX: &str = "20";
 
 #[test]
 fn systemd_accepts_the_unit_and_rates_it_as_hardened() {
-    match Command::new("systemd-analyze").arg("--version").output() {
-        Ok(_) => {}
-        // If the lab is required, systemd-analyze is required too.
-        Err(error) if std::env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
-            eprintln!("skipped: systemd-analyze (Debian's systemd) does not start: {error}");
-            return;
-        }
-        Err(error) => panic!("systemd-analyze (Debian's systemd) does not start: {error}"),
+    if Tool::SystemdAnalyze.command().is_none() {
+        return;
     }
     let directory = TempDir::new().expect("a directory");
     let unit = directory.path().join("proscenium.service");
@@ -95,7 +90,8 @@ fn setting(key: &str) -> Option<&'static str> {
 
 /// `systemd-analyze` accepts the unit and prints nothing about it.
 fn assert_analyzed(arguments: &[&str], unit: &Path) {
-    let output = Command::new("systemd-analyze")
+    let mut analyze = Tool::SystemdAnalyze.command().expect("it is installed");
+    let output = analyze
         .args(arguments)
         .arg(unit)
         .output()

@@ -5,12 +5,12 @@ use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 use rcgen::DnType;
 use serde_json::Value;
-use testkit::{Ca, Client, Proxy, TestCredential};
+use testkit::{Ca, Client, Proxy, TestCredential, Tool};
 
 use crate::{examples::mongrel, support};
 
@@ -102,20 +102,19 @@ const FORMS: &[Form] = &[
 
 #[test]
 fn masters_on_puma_read_every_form() {
-    read_every_form("puma");
+    read_every_form(Tool::Puma);
 }
 
 #[test]
 fn masters_on_webrick_read_every_form() {
-    read_every_form("webrick");
+    read_every_form(Tool::Webrick);
 }
 
-fn read_every_form(server: &str) {
-    if !is_there(server) {
-        return;
-    }
+fn read_every_form(server: Tool) {
     for form in FORMS {
-        let masters = masters(server, form.settings);
+        let Some(masters) = masters(server, form.settings) else {
+            return;
+        };
         for version in ["1.0", "1.1"] {
             let estate = Behind::start(&masters, form, version);
             reads_the_verified_agent(&estate, form);
@@ -183,12 +182,11 @@ fn reads_no_one(estate: &Behind) {
 
 #[test]
 fn the_mongrel_example_serves_ruby_masters() {
-    for server in ["puma", "webrick"] {
-        if !is_there(server) {
-            return;
-        }
+    for server in [Tool::Puma, Tool::Webrick] {
         let settings = [("ssl_client_header", SUBJECT)];
-        let masters = masters(server, &settings);
+        let Some(masters) = masters(server, &settings) else {
+            return;
+        };
         let ca = Ca::single("Puppet CA: puppet.example.com");
         let front = ca.server("puppet.example.com");
         let addresses = masters
@@ -220,8 +218,8 @@ fn the_mongrel_example_serves_ruby_masters() {
             "/puppet/v3/node/web01?environment=production",
         ] {
             let seen = seen(&client, "GET", target, &[], b"");
-            assert_eq!(seen["node_2_7"], "web01", "{server} {target}: {seen:#}");
-            assert_eq!(seen["authenticated"], true, "{server} {target}: {seen:#}");
+            assert_eq!(seen["node_2_7"], "web01", "{server:?} {target}: {seen:#}");
+            assert_eq!(seen["authenticated"], true, "{server:?} {target}: {seen:#}");
         }
     }
 }
@@ -286,15 +284,16 @@ impl Behind {
 }
 
 /// Two processes of the application on this server, with these settings of puppet.conf.
-fn masters(server: &str, settings: &[(&str, &str)]) -> [Master; 2] {
+fn masters(server: Tool, settings: &[(&str, &str)]) -> Option<[Master; 2]> {
+    let (first, second) = (server.command()?, server.command()?);
+    let name = match server {
+        Tool::Puma => "puma",
+        _ => "webrick",
+    };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/ruby/master.rb");
-    let mut processes = [(); 2].map(|()| {
-        let mut command = Command::new("ruby");
-        command
-            .arg(&script)
-            .arg(server)
-            .envs(settings.iter().copied());
-        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut processes = [first, second].map(|mut ruby| {
+        ruby.arg(&script).arg(name).envs(settings.iter().copied());
+        let started = ruby.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         started.expect("ruby starts")
     });
     let ports = processes.each_mut().map(|process| {
@@ -303,13 +302,13 @@ fn masters(server: &str, settings: &[(&str, &str)]) -> [Master; 2] {
         BufReader::new(stdout).read_line(&mut line).expect("text");
         line.trim()
             .parse()
-            .unwrap_or_else(|_| panic!("{server} prints its port, not {line:?}"))
+            .unwrap_or_else(|_| panic!("{name} prints its port, not {line:?}"))
     });
     let mut ports = ports.into_iter();
-    processes.map(|process| Master {
+    Some(processes.map(|process| Master {
         process,
         port: ports.next().expect("as many as processes"),
-    })
+    }))
 }
 
 impl Drop for Master {
@@ -317,23 +316,4 @@ impl Drop for Master {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-/// Whether Debian's ruby, rack and this server are installed. If the lab is required, they are required too.
-#[expect(clippy::print_stderr, reason = "it says why a test is skipped")]
-fn is_there(server: &str) -> bool {
-    let script = format!("require \"rack\"; require {server:?}");
-    let tried = Command::new("ruby")
-        .args(["-e", &script])
-        .stderr(Stdio::null())
-        .status();
-    let found = tried.is_ok_and(|status| status.success());
-    let required = std::env::var("PROSCENIUM_LAB").as_deref() == Ok("required");
-    assert!(found || !required, "install ruby, ruby-rack and {server}");
-    if !found {
-        eprintln!(
-            "skipped: ruby with rack and {server} (Debian's ruby-rack, puma, ruby-webrick) is not installed"
-        );
-    }
-    found
 }

@@ -12,6 +12,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 mod circles;
 mod dependencies;
 mod pages;
+mod programs;
 mod words;
 
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.

@@ -2,17 +2,17 @@
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader},
+    io::{BufRead, BufReader},
     net::SocketAddr,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc,
     thread,
 };
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use testkit::Client;
+use testkit::{Client, Tool};
 
 use super::LIMIT;
 
@@ -24,10 +24,9 @@ pub(crate) struct Prometheus {
 
 impl Prometheus {
     /// Scrapes `target` several times a second as the job `proscenium`.
-    ///
-    /// # Errors
-    /// Debian's prometheus is not installed.
-    pub(crate) fn start(directory: &Path, target: SocketAddr) -> io::Result<Self> {
+    /// If Prometheus is not installed, the test is skipped.
+    pub(crate) fn start(directory: &Path, target: SocketAddr) -> Option<Self> {
+        let mut prometheus = Tool::Prometheus.command()?;
         let settings = directory.join("prometheus.yml");
         let scrape = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
@@ -35,13 +34,14 @@ impl Prometheus {
         );
         fs::write(&settings, scrape).expect("a writable directory");
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
-        let mut process = Command::new("prometheus")
+        let mut process = prometheus
             .arg(path("config.file", &settings))
             .arg(path("storage.tsdb.path", &directory.join("tsdb")))
             .arg("--web.listen-address=127.0.0.1:0")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .spawn()?;
+            .spawn()
+            .expect("Prometheus starts");
         let log = BufReader::new(process.stderr.take().expect("is piped"));
         let (sender, address) = mpsc::channel();
         thread::spawn(move || {
@@ -57,7 +57,7 @@ impl Prometheus {
             }
         });
         let address = address.recv_timeout(LIMIT).expect("Prometheus is ready");
-        Ok(Self { process, address })
+        Some(Self { process, address })
     }
 
     /// The series that a query returns now.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use regex::Regex;
+use testkit::Tool;
 
 use super::{is_test, read, root, sources};
 
@@ -21,7 +22,10 @@ const IS_NO: &str = r"(?:^|[^A-Za-z])([Tt]here[ _])?is[ _]no[ _]([A-Za-z]+)";
 #[test]
 fn pages_comments_messages_and_names_use_plain_words() {
     let mut wrong = Vec::new();
-    for path in written_files() {
+    let Some(git) = Tool::Git.command() else {
+        return;
+    };
+    for path in written_files(git) {
         let text = read(&root().join(&path));
         // The table of refused words names them.
         let is_table = |line: &str| path == "CONTRIBUTING.md" && line.starts_with("| ");
@@ -143,11 +147,8 @@ fn no_test_file_is_longer_than_800_lines() {
 }
 
 /// Files of the repository that people wrote, by their paths from the root. The rules themselves name the odd words.
-fn written_files() -> Vec<String> {
-    let listed = Command::new("git")
-        .args(["ls-files", "-z"])
-        .current_dir(root())
-        .output();
+fn written_files(mut git: Command) -> Vec<String> {
+    let listed = git.args(["ls-files", "-z"]).current_dir(root()).output();
     let listed = listed.expect("git lists the files of the repository");
     assert!(listed.status.success(), "git ls-files: {listed:?}");
     let listed = String::from_utf8(listed.stdout).expect("paths are UTF-8");

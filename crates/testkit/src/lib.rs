@@ -47,6 +47,7 @@ mod small_rsa;
 mod socket;
 mod stand_in;
 mod subject;
+mod tools;
 mod transport;
 mod wait;
 
@@ -67,4 +68,5 @@ pub use reply::{Reply, ReplyGate};
 pub use seed::Seed;
 pub use stand_in::{Manner, Recorded, Renewing, StandIn, StandInBuilder, Tunnel};
 pub use subject::{Attribute, name_der};
+pub use tools::{Tool, find_program};
 pub use wait::wait_until;

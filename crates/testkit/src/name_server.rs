@@ -12,7 +12,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{port::HeldPort, wait::wait_until};
+use crate::{port::HeldPort, tools::Tool, wait::wait_until};
 
 /// Time for the server to listen or to load a zone.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -33,12 +33,14 @@ struct Running {
 }
 
 impl NameServer {
-    /// Starts it with these records below `example.com`, one a line.
+    /// Starts it with these records below `example.com`, one a line. If Knot DNS is not installed, the test is skipped
+    /// ([`Tool::command`]).
     ///
     /// # Panics
-    /// If Knot DNS is not installed or does not start.
+    /// If it does not start.
     #[track_caller]
-    pub fn start(records: &str) -> Self {
+    pub fn start(records: &str) -> Option<Self> {
+        let knot = Tool::Knot.command()?;
         let server = Self {
             directory: tempfile::tempdir().expect("a directory"),
             port: HeldPort::take(),
@@ -48,8 +50,8 @@ impl NameServer {
             }),
         };
         server.write_zone(records);
-        server.restart();
-        server
+        server.run(knot);
+        Some(server)
     }
 
     /// Its address, for UDP and TCP.
@@ -86,6 +88,11 @@ impl NameServer {
     /// If it does not start.
     #[track_caller]
     pub fn restart(&self) {
+        self.run(Tool::Knot.command().expect("it was installed at the start"));
+    }
+
+    #[track_caller]
+    fn run(&self, mut knot: Command) {
         let directory = self.directory.path().display();
         let configuration = format!(
             "server:\n  rundir: {directory}\n  pidfile: {directory}/pid\n  listen: 127.0.0.1@{port}\n  \
@@ -101,14 +108,13 @@ impl NameServer {
         let path = self.directory.path().join("knot.conf");
         fs::write(&path, configuration).expect("a file");
         let log = File::create(self.log()).expect("a log");
-        // Not every account has sbin in its path.
-        let child = Command::new("/usr/sbin/knotd")
+        let child = knot
             .arg("-c")
             .arg(&path)
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("Knot DNS, Debian's package `knot`, is installed");
+            .expect("Knot DNS starts");
         let mut running = self.running();
         *running = Running {
             child: Some(child),

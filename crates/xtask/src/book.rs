@@ -162,7 +162,10 @@ mod tests {
 
     #[test]
     fn every_link_leads_somewhere_and_every_page_is_in_the_book() {
-        run(&Options { links: true }).expect("links are good");
+        // Git lists the pages.
+        if testkit::Tool::Git.command().is_some() {
+            run(&Options { links: true }).expect("links are good");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod herd;
 mod lab;
 mod matrix;
 mod openapi;
+mod packages;
 mod page;
 mod pgo;
 mod reference;
@@ -32,6 +33,7 @@ use clap::Parser;
 fn main() -> ExitCode {
     let outcome = match Command::parse() {
         Command::Test(options) => test::run(&options),
+        Command::Packages(options) => packages::run(&options),
         Command::Tidy => test::tidy(),
         Command::Lab { arguments } => lab::run(&arguments),
         Command::Bench(bench) => bench::run(&bench),
@@ -64,8 +66,10 @@ fn main() -> ExitCode {
 #[derive(Parser)]
 #[command(name = "cargo xtask", about)]
 enum Command {
-    /// Run every test: the workspace's, then the lab with real Puppet servers if Puppet Server is installed
+    /// Run every test: the workspace's, then the lab with real Puppet servers; on Debian, install what they need first
     Test(test::Options),
+    /// List the Debian packages that the tests, the lab and .ci/run need, or install them
+    Packages(packages::Options),
     /// Check the rules of the tree: layers, names, imports, words
     Tidy,
     /// Run the lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of them without an argument

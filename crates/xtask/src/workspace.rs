@@ -62,8 +62,5 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Whether a program is somewhere in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
-        .any(|folder| folder.join(program).is_file())
+    testkit::find_program(program).is_some()
 }

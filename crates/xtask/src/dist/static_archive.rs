@@ -157,8 +157,7 @@ mod tests {
 
     #[test]
     fn a_program_with_an_interpreter_is_refused() {
-        if !workspace::is_installed("readelf") {
-            eprintln!("skipped: readelf is not installed");
+        if testkit::Tool::Readelf.command().is_none() {
             return;
         }
         let this = env::current_exe().expect("this test is a program");

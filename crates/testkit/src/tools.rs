@@ -1,0 +1,204 @@
+//! Programs that tests start and that a machine may lack, each with the Debian packages that provide it. A test whose
+//! program is missing is skipped.
+
+use std::{
+    env,
+    fs::OpenOptions,
+    io::{Write, stderr},
+    path::PathBuf,
+    process::{Command, Stdio},
+    thread,
+};
+
+/// A program that tests start only where it is installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    /// The web server.
+    Apache,
+    /// The HTTP client of commands that the documentation shows.
+    Curl,
+    /// Version control.
+    Git,
+    /// The DNS server Knot.
+    Knot,
+    /// The command line of OpenSSL.
+    Openssl,
+    /// The server that collects metrics.
+    Prometheus,
+    /// The checks of Prometheus.
+    Promtool,
+    /// Ruby with the Rack server puma.
+    Puma,
+    /// The reader of programs' headers.
+    Readelf,
+    /// The checks of systemd.
+    SystemdAnalyze,
+    /// Ruby with Rack and the server WEBrick.
+    Webrick,
+}
+
+impl Tool {
+    /// Every tool.
+    pub const ALL: &[Self] = &[
+        Self::Apache,
+        Self::Curl,
+        Self::Git,
+        Self::Knot,
+        Self::Openssl,
+        Self::Prometheus,
+        Self::Promtool,
+        Self::Puma,
+        Self::Readelf,
+        Self::SystemdAnalyze,
+        Self::Webrick,
+    ];
+
+    /// The name of the program.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Self::Apache => "apache2",
+            Self::Curl => "curl",
+            Self::Git => "git",
+            Self::Knot => "knotd",
+            Self::Openssl => "openssl",
+            Self::Prometheus => "prometheus",
+            Self::Promtool => "promtool",
+            Self::Puma | Self::Webrick => "ruby",
+            Self::Readelf => "readelf",
+            Self::SystemdAnalyze => "systemd-analyze",
+        }
+    }
+
+    /// The Debian packages that provide it.
+    pub const fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Apache => &["apache2-bin"],
+            Self::Curl => &["curl"],
+            Self::Git => &["git"],
+            Self::Knot => &["knot"],
+            Self::Openssl => &["openssl"],
+            Self::Prometheus | Self::Promtool => &["prometheus"],
+            Self::Puma => &["ruby", "ruby-rack", "puma"],
+            Self::Readelf => &["binutils"],
+            Self::SystemdAnalyze => &["systemd"],
+            Self::Webrick => &["ruby", "ruby-rack", "ruby-webrick"],
+        }
+    }
+
+    /// The libraries that Ruby loads for it.
+    const fn libraries(self) -> &'static [&'static str] {
+        match self {
+            Self::Puma => &["rack", "puma"],
+            Self::Webrick => &["rack", "webrick"],
+            _ => &[],
+        }
+    }
+
+    /// The program, ready for its arguments. Without it the test must return: this prints one line that names the test,
+    /// the program and its packages, and appends the packages to the file that `PROSCENIUM_SKIPPED` names.
+    ///
+    /// # Panics
+    /// The program is missing, and `PROSCENIUM_TOOLS=required` is set.
+    pub fn command(self) -> Option<Command> {
+        let command = self.find();
+        if command.is_none() {
+            self.skip();
+        }
+        command
+    }
+
+    /// Whether tests can start it.
+    pub fn is_installed(self) -> bool {
+        self.find().is_some()
+    }
+
+    fn find(self) -> Option<Command> {
+        let program = find_program(self.program())?;
+        let libraries = self.libraries();
+        let is_complete = || {
+            let mut ruby = Command::new(&program);
+            ruby.args(libraries.iter().flat_map(|library| ["-r", library]));
+            let status = ruby.args(["-e", ""]).stderr(Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        };
+        (libraries.is_empty() || is_complete()).then(|| Command::new(&program))
+    }
+
+    fn skip(self) {
+        let thread = thread::current();
+        let test = thread.name().unwrap_or_default();
+        let (program, packages) = (self.program(), self.packages().join(" "));
+        let line = format!("skipped {test}: it needs {program} (Debian: {packages})");
+        let required = env::var("PROSCENIUM_TOOLS").is_ok_and(|value| value == "required");
+        assert!(!required, "PROSCENIUM_TOOLS=required, but {line}");
+        // Not `eprint!`, which the test harness captures. One write each: tests of several processes share both files.
+        let _ = stderr().write_all(format!("{line}\n").as_bytes());
+        if let Some(file) = env::var_os("PROSCENIUM_SKIPPED") {
+            let file = OpenOptions::new().append(true).create(true).open(file);
+            let written =
+                file.and_then(|mut file| file.write_all(format!("{packages}\n").as_bytes()));
+            written.expect("the file of PROSCENIUM_SKIPPED can be written");
+        }
+    }
+}
+
+/// The path of a program in `PATH` or among the programs of root, which not every account has in its `PATH`.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders.find_map(|folder| Some(folder.join(name)).filter(|file| file.is_file()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process::Output};
+
+    use super::*;
+
+    #[test]
+    fn openssl_prints_its_version() {
+        let Some(mut openssl) = Tool::Openssl.command() else {
+            return;
+        };
+        let output = openssl.arg("version").output().expect("it starts");
+        assert!(output.status.success(), "{output:?}");
+    }
+
+    /// The test above in a process of its own that finds no program.
+    fn without_programs(variable: (&str, &str)) -> Output {
+        Command::new(env::current_exe().expect("this program"))
+            .args(["--exact", "tools::tests::openssl_prints_its_version"])
+            .env("PATH", "/nonexistent")
+            .env_remove("PROSCENIUM_TOOLS")
+            .env_remove("PROSCENIUM_SKIPPED")
+            .env(variable.0, variable.1)
+            .output()
+            .expect("it starts")
+    }
+
+    #[test]
+    fn a_test_without_its_program_is_skipped_with_one_line_and_recorded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let record = directory.path().join("skipped");
+        let variable = ("PROSCENIUM_SKIPPED", record.to_str().expect("UTF-8"));
+        for runs in 1..=2 {
+            let output = without_programs(variable);
+            assert!(output.status.success(), "{output:?}");
+            assert_eq!(
+                String::from_utf8_lossy(&output.stderr),
+                "skipped tools::tests::openssl_prints_its_version: it needs openssl (Debian: openssl)\n"
+            );
+            let recorded = fs::read_to_string(&record).expect("a record");
+            assert_eq!(recorded, "openssl\n".repeat(runs));
+        }
+    }
+
+    #[test]
+    fn a_test_without_its_program_fails_if_tools_are_required() {
+        let output = without_programs(("PROSCENIUM_TOOLS", "required"));
+        assert_eq!(output.status.code(), Some(101), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let expected = "PROSCENIUM_TOOLS=required, but skipped tools::";
+        assert!(text.contains(expected), "{text}");
+    }
+}
