@@ -20,6 +20,7 @@ type Check = (&'static str, &'static [&'static str]);
 
 /// The checks. Each is a command of its own, so that it can be repeated alone.
 const CHECKS: &[Check] = &[
+    ("fresh", &["cargo", "xtask", "fresh"]),
     ("module", &["packaging/puppet/check"]),
     ("page", &["cargo", "xtask", "page"]),
     ("handover", &["cargo", "xtask", "handover"]),

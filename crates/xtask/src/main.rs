@@ -11,6 +11,7 @@ mod bench;
 mod book;
 mod demo;
 mod dist;
+mod fresh;
 mod herd;
 mod lab;
 mod matrix;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Herd(options) => herd::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Tunnel(options) => tunnel::run(&options),
+        Command::Fresh(options) => fresh::run(&options),
         Command::Acceptance(options) => acceptance::run(&options),
         Command::Handover(options) => uninterrupted::hand_over(&options),
         Command::ReloadStorm(options) => uninterrupted::reload_storm(&options),
@@ -109,7 +111,9 @@ enum Command {
     Simulate(simulate::Options),
     /// Keep passed-through connections silent for minutes; exits 1 if one is closed
     Tunnel(tunnel::Options),
-    /// Run the heavy checks one after the other: module, page, hand-overs, reloads, packages, lab; exits 1 if one fails
+    /// Run the demonstration and all tests in minimal Debian roots, from an empty clone; needs root
+    Fresh(fresh::Options),
+    /// Run the heavy checks one after the other: fresh roots, module, page, hand-overs, reloads, packages, lab; exits 1 if one fails
     Acceptance(acceptance::Options),
     /// Replace the program ten times under 100 agents that never retry; exits 1 if a request is lost
     Handover(uninterrupted::HandOverOptions),

@@ -1,0 +1,86 @@
+//! `cargo xtask fresh`: the commands of the README in minimal roots of Debian 12 and 13, from an empty clone.
+
+mod counts;
+mod root;
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::Tool;
+
+use self::{counts::Counts, root::FreshRoot};
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Releases of Debian
+    #[arg(value_name = "RELEASE", default_values = RELEASES)]
+    releases: Vec<String>,
+    /// Run only what needs no packages: the demonstration, and the tests without optional programs
+    #[arg(long)]
+    without_packages: bool,
+}
+
+const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+
+/// Runs the commands in each root, and prints what each took and counted. The first failure ends this.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    for (number, release) in options.releases.iter().enumerate() {
+        let begun = Instant::now();
+        let root = FreshRoot::make(release)?;
+        println!("{release}: made in {} s", begun.elapsed().as_secs());
+        step(&root, "demo")?;
+        // Without optional programs every release runs the same tests.
+        if number == 0 {
+            let counts = step(&root, "test --no-install")?;
+            check_skips(&root, &counts)?;
+        }
+        if !options.without_packages {
+            let counts = step(&root, "test")?;
+            ensure!(
+                counts.skipped.is_empty(),
+                "{release}: tests were skipped although their packages were installed"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Runs `cargo xtask COMMAND` in the clone.
+fn step(root: &FreshRoot, command: &str) -> Result<Counts> {
+    let begun = Instant::now();
+    let (outcome, output) = root.run(&format!("cargo xtask {command}"))?;
+    let counts = Counts::read(&output);
+    println!(
+        "{}: cargo xtask {command}: {} s, {counts}",
+        root.release(),
+        begun.elapsed().as_secs()
+    );
+    outcome.with_context(|| {
+        let last: Vec<_> = output.lines().rev().take(40).collect();
+        last.into_iter().rev().collect::<Vec<_>>().join("\n")
+    })?;
+    Ok(counts)
+}
+
+/// Each program that the root lacks has a line, and so has the lab.
+fn check_skips(root: &FreshRoot, counts: &Counts) -> Result<()> {
+    let is_there = |tool: &Tool| {
+        ["usr/bin", "usr/sbin"]
+            .iter()
+            .any(|folder| root.path().join(folder).join(tool.program()).is_file())
+    };
+    for tool in Tool::ALL.iter().filter(|tool| !is_there(tool)) {
+        let packages = format!("tests (Debian: {})", tool.packages().join(" "));
+        ensure!(
+            counts.skipped.iter().any(|line| line.ends_with(&packages)),
+            "no test was skipped without {}",
+            tool.program()
+        );
+    }
+    ensure!(
+        counts.skipped.iter().any(|line| line.contains("the lab")),
+        "the lab was not skipped"
+    );
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! A minimal root of a Debian release with a C compiler, this machine's Rust toolchain, and a clone.
+
+use std::{
+    env,
+    fs::{self, File},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::workspace;
+
+/// What the README asks for, and the certificates with which cargo reaches its registry.
+const PACKAGES: &str = "gcc,libc6-dev,ca-certificates";
+
+/// Runs the rest of its arguments in a root, with this machine's network and the toolchain. The mounts end with the
+/// namespace, and so do all processes.
+const ENTER: &str = r#"
+    set -e
+    root=$1 toolchain=$2
+    shift 2
+    # A mount point, because a mount namespace cannot be made below another root.
+    mount --bind "$root" "$root"
+    mount -t proc proc "$root/proc"
+    for tree in /dev /sys; do mount --rbind "$tree" "$root$tree"; done
+    mkdir -p "$root/opt/rust"
+    mount --bind -o ro "$toolchain" "$root/opt/rust"
+    exec chroot "$root" "$@""#;
+
+/// The directory of the root.
+pub(super) struct FreshRoot {
+    release: String,
+    directory: PathBuf,
+    toolchain: String,
+    /// Removes the directory when this process has ended, however it ends.
+    remover: Child,
+}
+
+impl FreshRoot {
+    /// Makes it from the mirror in this machine's own package sources.
+    pub(super) fn make(release: &str) -> Result<Self> {
+        let parent = workspace::target().join("fresh");
+        fs::create_dir_all(&parent)?;
+        let directory = fs::canonicalize(parent)?.join(release);
+        ensure!(
+            !directory.exists(),
+            "{} exists: remove it if no other run uses it",
+            directory.display()
+        );
+        let root = Self {
+            release: release.to_owned(),
+            toolchain: output(Command::new("rustc").args(["--print", "sysroot"]))?,
+            remover: remover(&directory)?,
+            directory,
+        };
+        let tool = ["mmdebstrap", "debootstrap"]
+            .into_iter()
+            .find(|tool| workspace::is_installed(tool))
+            .context("this needs the Debian package mmdebstrap or debootstrap")?;
+        let mut made = isolated(tool);
+        made.args(["--variant=minbase", &format!("--include={PACKAGES}")])
+            .arg(release)
+            .arg(&root.directory)
+            .arg(mirror()?);
+        root.logged(&mut made)?;
+        root.copy_from_machine("/etc/resolv.conf", "etc/resolv.conf")?;
+        let certificates = env::var("SSL_CERT_FILE").unwrap_or_else(|_| CERTIFICATES.to_owned());
+        root.copy_from_machine(&certificates, "etc/ssl/machine.pem")?;
+        let mut clone = Command::new("git");
+        clone.args(["clone", "--quiet"]).arg(workspace::root());
+        workspace::run(clone.arg(root.directory.join("root/proscenium")))?;
+        Ok(root)
+    }
+
+    /// The name of the release.
+    pub(super) fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// The root directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Runs a command in the clone as a new user of the machine would, and returns its output as well.
+    pub(super) fn run(&self, command: &str) -> Result<(Result<()>, String)> {
+        let mut inside = isolated("sh");
+        inside
+            .args(["-c", ENTER, "sh"])
+            .arg(&self.directory)
+            .arg(&self.toolchain)
+            .args(["env", "--ignore-environment", "HOME=/root"])
+            .arg("PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .arg("CARGO_HTTP_CAINFO=/etc/ssl/machine.pem")
+            .args(proxies())
+            .args([
+                "sh",
+                "-c",
+                &format!("cd /root/proscenium && {command} 2>&1"),
+            ]);
+        let outcome = self.logged(&mut inside);
+        Ok((outcome, fs::read_to_string(self.log())?))
+    }
+
+    /// Runs a command to its end with its output in the log.
+    fn logged(&self, command: &mut Command) -> Result<()> {
+        let log = File::create(self.log())?;
+        let outcome = workspace::run(command.stdout(log.try_clone()?).stderr(log));
+        outcome.with_context(|| self.log().display().to_string())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.with_extension("log")
+    }
+
+    fn copy_from_machine(&self, from: &str, to: &str) -> Result<()> {
+        let to = self.directory.join(to);
+        fs::copy(from, to).with_context(|| format!("cannot copy {from}"))?;
+        Ok(())
+    }
+}
+
+impl Drop for FreshRoot {
+    fn drop(&mut self) {
+        self.remover.stdin.take();
+        let _ = self.remover.wait();
+    }
+}
+
+/// A process that waits for the end of this one. An interrupt from the terminal does not reach it.
+fn remover(directory: &Path) -> Result<Child> {
+    let script = "read -r line; rm -rf --one-file-system \"$1\"";
+    let mut remover = Command::new("sh");
+    remover.args(["-c", script, "sh"]).arg(directory);
+    let remover = remover.stdin(Stdio::piped()).process_group(0);
+    remover.spawn().context("sh does not start")
+}
+
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// A command with mounts and processes of its own. They end with it, however it ends.
+fn isolated(program: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "--pid", "--fork"])
+        .args(["--kill-child", program])
+        .stdin(Stdio::null());
+    command
+}
+
+/// The settings by which this machine reaches its network.
+fn proxies() -> impl Iterator<Item = String> {
+    let names = ["http_proxy", "https_proxy", "no_proxy"];
+    names
+        .into_iter()
+        .filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?)))
+}
+
+/// The Debian mirror of this machine.
+fn mirror() -> Result<String> {
+    let mut sources = Command::new("apt-get");
+    sources.args(["indextargets", "--format", "$(REPO_URI)"]);
+    let filters = ["Created-By: Packages", "Origin: Debian", "Label: Debian"];
+    let uris = output(sources.args(filters))?;
+    let first = uris.lines().next().map(str::to_owned);
+    first.context(
+        "this machine's package sources name no Debian mirror, or `apt-get update` has not read it",
+    )
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {output:?}");
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
