@@ -6,9 +6,14 @@ use anyhow::Result;
 
 use crate::workspace;
 
-/// Runs the lab's script with these arguments; `all` without any.
+/// Builds the program and runs the lab's script with these arguments; `all` without any.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let proscenium = workspace::build_proscenium(false)?;
+    workspace::run(&mut command(&proscenium, arguments))
+}
+
+/// The lab's script with these arguments, for this program; `all` without any.
+pub(crate) fn command(proscenium: &Path, arguments: &[String]) -> Command {
     let mut lab = Command::new(workspace::root().join("tests/lab/lab"));
     lab.env("PROSCENIUM", proscenium)
         .env("LAB_DIR", workspace::target().join("lab"));
@@ -16,7 +21,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         [] => lab.arg("all"),
         _ => lab.args(arguments),
     };
-    workspace::run(&mut lab)
+    lab
 }
 
 /// What the lab needs and this machine lacks.

@@ -1,23 +1,32 @@
 //! `cargo xtask test`: set-up and all tests in one command.
 
-use std::{collections::BTreeMap, env, fs, path::Path, thread};
+mod lab_lane;
+mod over_http2;
+mod skipped;
 
-use anyhow::{Result, anyhow, bail};
+use std::{env, process::Command, thread};
 
-use crate::{lab, packages, workspace};
+use anyhow::{Result, bail, ensure};
+
+use self::{lab_lane::LabLane, skipped::Skipped};
+use crate::{packages, workspace};
 
 /// The options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Repeat every end-to-end module over HTTP/2, not only those whose promises depend on the protocol.
+    /// Repeat every end-to-end module over HTTP/2 that can be, not only those in which the transport decides
     #[arg(long)]
     all: bool,
-    /// Install no packages. Tests without their programs are skipped.
+    /// Install no packages. Tests without their programs are skipped
     #[arg(long)]
     no_install: bool,
+    /// Leave out the lab with real Puppet servers and agents
+    #[arg(long)]
+    no_lab: bool,
 }
 
-/// The workspace's tests, then the lab. The last lines count what was skipped.
+/// Builds once, then runs the lab beside the tests of the workspace. A failed part does not stop the others. The last
+/// lines count what was skipped.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let required = are_tools_required()?;
     if !options.no_install
@@ -25,24 +34,25 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     {
         println!("Packages are missing: {error:#}. Tests that need them are skipped.");
     }
-    let skipped = tempfile::NamedTempFile::new()?;
-    let tested = run_workspace(options, skipped.path());
-    let lab_missing = lab_missing();
-    let lab_tested = match lab_missing {
-        None => lab::run(&[]),
-        Some(what) if required => Err(anyhow!(
-            "the lab is required (PROSCENIUM_TOOLS=required) and cannot run: {what}"
-        )),
-        Some(_) => Ok(()),
+    workspace::run(tests().arg("--no-run"))?;
+    let mut skipped = Skipped::new()?;
+    let lab = match options.no_lab {
+        true => None,
+        false => LabLane::start(required, &mut skipped)?,
     };
-    print!("{}", summary(&fs::read_to_string(skipped.path())?));
-    if let Some(what) = lab_missing {
-        println!(
-            "skipped: the lab with real Puppet servers and agents, because {what} (Debian: {})",
-            lab::PACKAGES
-        );
+    let mut failed = Vec::new();
+    if workspace::run(skipped.record(tests().arg("--no-fail-fast"))).is_err() {
+        failed.push("the tests of the workspace");
     }
-    tested.and(lab_tested)
+    if workspace::run(skipped.record(&mut over_http2::tests(options.all)?)).is_err() {
+        failed.push("the end-to-end tests over HTTP/2");
+    }
+    if lab.is_some_and(|lab| lab.finish().is_err()) {
+        failed.push("the lab");
+    }
+    print!("{}", skipped.summary()?);
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
 }
 
 /// Whether a missing program fails its test.
@@ -54,36 +64,16 @@ fn are_tools_required() -> Result<bool> {
     }
 }
 
-/// All tests of the workspace. Those that are skipped write to this file.
-fn run_workspace(options: &Options, skipped: &Path) -> Result<()> {
+/// `cargo test` with every test binary. Documentation has no tests, and looking for them takes as long as a crate's tests.
+fn tests() -> Command {
     let mut tests = workspace::cargo();
-    tests.args(["test", "--workspace", "--no-fail-fast"]);
-    tests.env("PROSCENIUM_SKIPPED", skipped);
-    if options.all {
-        tests.args(["--features", "proscenium/every-module-over-http2"]);
-    }
+    tests.args(["test", "--workspace", "--lib", "--bins", "--tests"]);
+    // The commands under test would build it again with other features.
+    tests.env("PROSCENIUM", workspace::target().join("debug/proscenium"));
     if env::var_os("RUST_TEST_THREADS").is_none() {
         tests.env("RUST_TEST_THREADS", threads().to_string());
     }
-    workspace::run(&mut tests)
-}
-
-/// Why the lab cannot run here.
-fn lab_missing() -> Option<&'static str> {
-    let not_root = "it needs root, or sudo without a password";
-    lab::missing().or_else(|| (!packages::can_become_root()).then_some(not_root))
-}
-
-/// A line for each set of packages without which tests were skipped, from the packages of each skipped test.
-fn summary(skipped: &str) -> String {
-    let mut counts = BTreeMap::new();
-    for packages in skipped.lines() {
-        *counts.entry(packages).or_insert(0) += 1;
-    }
-    let lines = counts
-        .iter()
-        .map(|(packages, count)| format!("skipped: {count} tests (Debian: {packages})\n"));
-    lines.collect()
+    tests
 }
 
 /// End-to-end tests mostly wait for sockets and child processes. With one thread per core, as is the default, the cores
@@ -105,18 +95,4 @@ pub(crate) fn tidy() -> Result<()> {
         "end_to_end",
         "tidy::",
     ]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn skipped_tests_are_counted_by_their_packages() {
-        assert_eq!(summary(""), "");
-        assert_eq!(
-            summary("knot\nruby puma\nknot\n"),
-            "skipped: 2 tests (Debian: knot)\nskipped: 1 tests (Debian: ruby puma)\n"
-        );
-    }
 }

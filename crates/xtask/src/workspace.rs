@@ -60,6 +60,20 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Standard output of a program that must succeed.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command
+        .output()
+        .with_context(|| format!("{name} does not start"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        bail!("{name} failed: {}\n{stdout}{stderr}", output.status);
+    }
+    Ok(text(&output.stdout))
+}
+
 /// Whether a program is somewhere in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
     testkit::find_program(program).is_some()

@@ -5,9 +5,10 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::workspace;
+pub(super) use crate::workspace::output;
 
 const CARGO_TOOLS: [(&str, &str); 3] = [
     ("cargo-deb", "3.8.0"),
@@ -78,17 +79,3 @@ pub(super) fn require(programs: &[&str]) -> Result<()> {
 /// The Debian packages of all programs that `dist`, `dist --static` and `dist --check` run.
 const PACKAGES: &str =
     "dpkg lintian rpm coreutils util-linux systemd logrotate musl-tools binutils tar";
-
-/// Standard output of a program that must succeed.
-pub(super) fn output(command: &mut Command) -> Result<String> {
-    let name = command.get_program().display().to_string();
-    let output = command
-        .output()
-        .with_context(|| format!("{name} does not start"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if !output.status.success() {
-        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-        bail!("{name} failed: {}\n{stdout}{stderr}", output.status);
-    }
-    Ok(text(&output.stdout))
-}

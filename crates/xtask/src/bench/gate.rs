@@ -1,0 +1,156 @@
+//! `cargo xtask bench gate`: checks the instructions and system calls of a request, unless the sources of the request path
+//! are those of the last check. `bench/checked.tsv` has their tree hashes, by which the check needs no other commit.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result};
+
+use crate::workspace::{self, output};
+
+/// Counts, compares with `bench/baseline.tsv`, and records the sources.
+pub(super) fn run() -> Result<()> {
+    let sources = sources()?;
+    let path = workspace::root().join(CHECKED);
+    let checked = fs::read_to_string(&path).unwrap_or_default();
+    let changed = changed(&sources, &checked);
+    if changed.is_empty() {
+        println!("skipped: the request path is the one of the last check ({CHECKED})");
+        return Ok(());
+    }
+    println!("changed since the last check: {}", changed.join(", "));
+    let program = build()?;
+    check(&program, &["instructions", "--check"])?;
+    // With one connection: with several, events that come together depend on the clock.
+    check(&program, &["syscalls", "--check", "--connections", "1"])?;
+    if !sources.contains(UNCOMMITTED) {
+        fs::write(&path, &sources).context(CHECKED)?;
+    }
+    Ok(())
+}
+
+/// The hashes of the last check.
+const CHECKED: &str = "bench/checked.tsv";
+/// Stands after the hash of a path with changes that are not committed.
+const UNCOMMITTED: &str = " (not committed)";
+
+/// Files outside the crates that decide what a request costs.
+const FILES: &[&str] = &[
+    "Cargo.lock",
+    "Cargo.toml",
+    "rust-toolchain.toml",
+    "bench/baseline.tsv",
+    "bench/proscenium.toml",
+];
+
+/// A line for each path: the path and the hash of its content, separated by a tab.
+fn sources() -> Result<String> {
+    let mut lines = String::new();
+    for path in paths()? {
+        let hash = git(&["rev-parse", &format!("HEAD:{path}")])?;
+        let edited = git(&["status", "--porcelain", "--", &path])?;
+        let note = if edited.is_empty() { "" } else { UNCOMMITTED };
+        lines.push_str(&format!("{path}\t{hash}{note}\n"));
+    }
+    Ok(lines)
+}
+
+/// The crates through which a request passes are the proxy and its dependencies; `server` connects them.
+fn paths() -> Result<Vec<String>> {
+    let mut tree = workspace::cargo();
+    tree.args(["tree", "--package", "proxy", "--edges", "normal"])
+        .args(["--prefix", "none", "--format", "{p}"]);
+    let printed = output(&mut tree)?;
+    let ours = printed.lines().filter(|line| line.contains("/crates/"));
+    let names = ours.filter_map(|line| line.split(' ').next());
+    let mut paths: Vec<_> = names
+        .chain(["server"])
+        .map(|name| format!("crates/{name}"))
+        .chain(FILES.iter().map(|&file| file.to_owned()))
+        .collect();
+    paths.sort();
+    paths.dedup();
+    Ok(paths)
+}
+
+/// The paths whose line is not among the checked ones.
+fn changed<'a>(sources: &'a str, checked: &str) -> Vec<&'a str> {
+    let is_checked = |line: &str| checked.lines().any(|known| known == line);
+    let changed = sources.lines().filter(|line| !is_checked(line));
+    changed
+        .map(|line| line.split('\t').next().unwrap_or(line))
+        .collect()
+}
+
+/// The program in the build that is counted.
+fn build() -> Result<PathBuf> {
+    workspace::run(workspace::cargo().args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--profile",
+        "counted",
+        "--package",
+        "proscenium",
+    ]))?;
+    Ok(workspace::target().join("counted/proscenium"))
+}
+
+/// This program's own command for a count, with that build.
+fn check(program: &Path, arguments: &[&str]) -> Result<()> {
+    let mut count = Command::new(env::current_exe()?);
+    count.arg("bench").args(arguments);
+    workspace::run(count.env("PROSCENIUM", program))
+}
+
+fn git(arguments: &[&str]) -> Result<String> {
+    let printed = output(
+        Command::new("git")
+            .args(arguments)
+            .current_dir(workspace::root()),
+    )?;
+    Ok(printed.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_checked_only_with_the_same_content() {
+        let checked = "Cargo.lock\t1\ncrates/proxy\t2\n";
+        let sources = "Cargo.lock\t1\ncrates/proxy\t3\ncrates/server\t4\n";
+        assert_eq!(changed(sources, checked), ["crates/proxy", "crates/server"]);
+        assert!(changed(checked, checked).is_empty());
+        let edited = format!("Cargo.lock\t1{UNCOMMITTED}\n");
+        assert_eq!(changed(&edited, checked), ["Cargo.lock"]);
+        assert_eq!(
+            changed(checked, "").len(),
+            2,
+            "without a record, everything is counted"
+        );
+    }
+
+    #[test]
+    fn the_request_path_is_the_proxy_with_its_dependencies_and_the_server() {
+        let paths = paths().expect("cargo tree");
+        for path in [
+            "crates/proxy",
+            "crates/http1",
+            "crates/server",
+            "Cargo.lock",
+        ] {
+            assert!(
+                paths.iter().any(|its| its == path),
+                "{path} is not in {paths:?}"
+            );
+        }
+        assert!(
+            !paths.iter().any(|path| path == "crates/doctor"),
+            "{paths:?}"
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! What was skipped, counted for the last lines of the output.
+
+use std::{collections::BTreeMap, fs, process::Command};
+
+use anyhow::Result;
+use tempfile::NamedTempFile;
+
+/// The skipped tests and labs of one run.
+pub(super) struct Skipped {
+    /// Each skipped test appends a line with the packages that it needs.
+    file: NamedTempFile,
+    labs: Vec<String>,
+}
+
+impl Skipped {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            file: NamedTempFile::new()?,
+            labs: Vec::new(),
+        })
+    }
+
+    /// Makes the tests of this command record what they skip.
+    pub(super) fn record<'a>(&self, tests: &'a mut Command) -> &'a mut Command {
+        tests.env("PROSCENIUM_SKIPPED", self.file.path())
+    }
+
+    /// Records a lab that cannot run here, and why.
+    pub(super) fn lab(&mut self, why: String) {
+        self.labs.push(why);
+    }
+
+    /// A line for each set of packages without which tests were skipped, and for each lab.
+    pub(super) fn summary(&self) -> Result<String> {
+        let tests = count(&fs::read_to_string(self.file.path())?);
+        let labs = self.labs.iter().map(|why| format!("skipped: the lab, because {why}\n"));
+        Ok(tests + &labs.collect::<String>())
+    }
+}
+
+/// A line for each set of packages, from the packages of each skipped test.
+fn count(skipped: &str) -> String {
+    let mut counts = BTreeMap::new();
+    for packages in skipped.lines() {
+        *counts.entry(packages).or_insert(0) += 1;
+    }
+    let lines = counts
+        .iter()
+        .map(|(packages, count)| format!("skipped: {count} tests (Debian: {packages})\n"));
+    lines.collect()
+}
+
+#[test]
+fn skipped_tests_are_counted_by_their_packages() {
+    assert_eq!(count(""), "");
+    assert_eq!(
+        count("knot\nruby puma\nknot\n"),
+        "skipped: 2 tests (Debian: knot)\nskipped: 1 tests (Debian: ruby puma)\n"
+    );
+}
