@@ -20,14 +20,23 @@ type Check = (&'static str, &'static [&'static str]);
 
 /// The checks. Each is a command of its own, so that it can be repeated alone.
 const CHECKS: &[Check] = &[
-    ("fresh", &["cargo", "xtask", "fresh"]),
+    ("deny", &["cargo", "xtask", "deny"]),
+    ("book", &["cargo", "xtask", "book"]),
     ("module", &["packaging/puppet/check"]),
+    ("openapi", &["cargo", "xtask", "openapi"]),
     ("page", &["cargo", "xtask", "page"]),
+    ("tests", &["cargo", "xtask", "test", "--all", "--no-lab"]),
     ("handover", &["cargo", "xtask", "handover"]),
     ("reload-storm", &["cargo", "xtask", "reload-storm"]),
+    ("matrix", &["cargo", "xtask", "matrix"]),
+    ("herd", &["cargo", "xtask", "herd"]),
+    ("simulate", &["cargo", "xtask", "simulate"]),
+    ("tunnel", &["cargo", "xtask", "tunnel"]),
     ("static", &["cargo", "xtask", "dist", "--static"]),
     ("packages", &["cargo", "xtask", "dist", "--check"]),
     ("lab", &["cargo", "xtask", "lab"]),
+    ("soak", &["cargo", "xtask", "soak", "--minutes", "60"]),
+    ("fuzz", &["cargo", "xtask", "fuzz"]),
 ];
 
 /// Runs the checks. A failed one does not stop the others.

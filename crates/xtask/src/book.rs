@@ -4,17 +4,12 @@
 mod commands;
 mod links;
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use self::links::Page;
-use crate::workspace;
+use crate::{cargo_tools, workspace};
 
 /// The version that is installed.
 const MDBOOK: &str = "0.5.4";
@@ -41,12 +36,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let source = workspace::target().join("book-source");
     stage(root, &files, &source)?;
     let book = workspace::target().join("book");
+    // It runs for a second, so that building it without optimisation saves more time than it costs.
     workspace::run(
-        Command::new(mdbook()?)
-            .arg("build")
-            .arg("--dest-dir")
-            .arg(fs::canonicalize(workspace::target())?.join("book"))
-            .arg(&source),
+        Command::new(cargo_tools::install(
+            "mdbook",
+            MDBOOK,
+            &["--debug", "--no-default-features"],
+        )?)
+        .arg("build")
+        .arg("--dest-dir")
+        .arg(fs::canonicalize(workspace::target())?.join("book"))
+        .arg(&source),
     )?;
     println!("{}", book.join("index.html").display());
     Ok(())
@@ -134,26 +134,6 @@ fn from_the_root(summary: &str) -> String {
         }
     }
     text
-}
-
-/// Installs mdBook in the target directory if it is not there.
-fn mdbook() -> Result<PathBuf> {
-    let directory = workspace::target().join("mdbook").join(MDBOOK);
-    let program = directory.join("bin/mdbook");
-    if program.is_file() {
-        return Ok(program);
-    }
-    println!("installing mdBook {MDBOOK}");
-    // It runs for a second, so that building it without optimisation saves more time than it costs.
-    workspace::run(
-        workspace::cargo()
-            .args(["install", "--quiet", "--debug", "--locked", "mdbook"])
-            .args(["--version", MDBOOK, "--no-default-features", "--root"])
-            .arg(&directory)
-            .arg("--target-dir")
-            .arg(directory.join("build")),
-    )?;
-    Ok(program)
 }
 
 #[cfg(test)]

@@ -9,9 +9,12 @@
 mod acceptance;
 mod bench;
 mod book;
+mod cargo_tools;
 mod demo;
+mod deny;
 mod dist;
 mod fresh;
+mod fuzz;
 mod herd;
 mod lab;
 mod matrix;
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         Command::Acceptance(options) => acceptance::run(&options),
         Command::Handover(options) => uninterrupted::hand_over(&options),
         Command::ReloadStorm(options) => uninterrupted::reload_storm(&options),
+        Command::Deny => deny::run(),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Openapi(options) => openapi::run(&options),
         Command::Book(options) => book::run(&options),
@@ -119,6 +124,10 @@ enum Command {
     Handover(uninterrupted::HandOverOptions),
     /// Reload 200 times under 32 busy connections; exits 1 if a request is lost or memory grows
     ReloadStorm(uninterrupted::ReloadOptions),
+    /// Check licences, sources and bans of all dependencies on every platform with cargo-deny
+    Deny,
+    /// Run every fuzz target for some minutes; exits 1 if one finds an input that breaks a promise
+    Fuzz(fuzz::Options),
     /// Build packages for Debian and rpm, with checksums and an SBOM, in target/dist
     Dist(dist::Options),
 }

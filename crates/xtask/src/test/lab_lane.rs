@@ -1,7 +1,7 @@
 //! The lab beside the tests: it mostly waits for Puppet servers that start, so that together they take hardly longer than
 //! one of them alone.
 
-use std::{env, fs::File, io, path::PathBuf, process::Child, time::Instant};
+use std::{fs::File, io, path::PathBuf, process::Child, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 

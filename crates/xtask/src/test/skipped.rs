@@ -33,7 +33,10 @@ impl Skipped {
     /// A line for each set of packages without which tests were skipped, and for each lab.
     pub(super) fn summary(&self) -> Result<String> {
         let tests = count(&fs::read_to_string(self.file.path())?);
-        let labs = self.labs.iter().map(|why| format!("skipped: the lab, because {why}\n"));
+        let labs = self
+            .labs
+            .iter()
+            .map(|why| format!("skipped: the lab, because {why}\n"));
         Ok(tests + &labs.collect::<String>())
     }
 }
