@@ -20,6 +20,7 @@ type Check = (&'static str, &'static [&'static str]);
 
 /// The checks. Each is a command of its own, so that it can be repeated alone.
 const CHECKS: &[Check] = &[
+    ("fresh", &["cargo", "xtask", "fresh"]),
     ("deny", &["cargo", "xtask", "deny"]),
     ("book", &["cargo", "xtask", "book"]),
     ("module", &["packaging/puppet/check"]),

@@ -31,10 +31,11 @@ pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
         return Ok(built.into());
     }
     let mut command = cargo();
-    command.args(["build", "--package", "proscenium"]);
-    if release {
-        command.arg("--release");
-    }
+    match release {
+        true => command.args(["build", "--release", "--package", "proscenium"]),
+        // From the libraries of the tests and of this program, which are already built.
+        false => command.args(["build", "--workspace", "--bin", "proscenium"]),
+    };
     run(&mut command)?;
     Ok(target()
         .join(if release { "release" } else { "debug" })

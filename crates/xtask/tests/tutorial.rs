@@ -215,7 +215,7 @@ fn proscenium() -> String {
     std::env::var("PROSCENIUM").unwrap_or_else(|_| {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let built = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "proscenium"])
+            .args(["build", "--quiet", "--workspace", "--bin", "proscenium"])
             .status();
         assert!(built.expect("cargo starts").success());
         let xtask = Path::new(env!("CARGO_BIN_EXE_xtask"));

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use crate::workspace::{self, output};
 
@@ -38,7 +39,7 @@ const CHECKED: &str = "bench/checked.tsv";
 const UNCOMMITTED: &str = " (not committed)";
 
 /// Files outside the crates that decide what a request costs.
-const FILES: &[&str] = &[
+const FILES: [&str; 5] = [
     "Cargo.lock",
     "Cargo.toml",
     "rust-toolchain.toml",
@@ -60,19 +61,31 @@ fn sources() -> Result<String> {
 
 /// The crates through which a request passes are the proxy and its dependencies; `server` connects them.
 fn paths() -> Result<Vec<String>> {
-    let mut tree = workspace::cargo();
-    tree.args(["tree", "--package", "proxy", "--edges", "normal"])
-        .args(["--prefix", "none", "--format", "{p}"]);
-    let printed = output(&mut tree)?;
-    let ours = printed.lines().filter(|line| line.contains("/crates/"));
-    let names = ours.filter_map(|line| line.split(' ').next());
-    let mut paths: Vec<_> = names
-        .chain(["server"])
-        .map(|name| format!("crates/{name}"))
-        .chain(FILES.iter().map(|&file| file.to_owned()))
-        .collect();
+    let metadata = MetadataCommand::new()
+        .current_dir(workspace::root())
+        .no_deps()
+        .exec()?;
+    let mut crates = vec!["proxy".to_owned()];
+    let mut next = 0;
+    while let Some(name) = crates.get(next) {
+        let mut packages = metadata.workspace_packages().into_iter();
+        let package = packages.find(|package| *package.name == *name);
+        for dependency in package
+            .context("a crate of the workspace")?
+            .dependencies
+            .iter()
+        {
+            let ours = dependency.path.is_some() && dependency.kind == DependencyKind::Normal;
+            if ours && !crates.contains(&dependency.name) {
+                crates.push(dependency.name.clone());
+            }
+        }
+        next += 1;
+    }
+    crates.push("server".to_owned());
+    let crates = crates.iter().map(|name| format!("crates/{name}"));
+    let mut paths: Vec<_> = crates.chain(FILES.map(str::to_owned)).collect();
     paths.sort();
-    paths.dedup();
     Ok(paths)
 }
 
