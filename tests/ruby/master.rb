@@ -6,7 +6,7 @@
 
 require "json"
 require "openssl"
-require "rack"
+require "stringio"
 
 DN = ENV.fetch("ssl_client_header", "HTTP_X_CLIENT_DN")
 VERIFY = ENV.fetch("ssl_client_verify_header", "HTTP_X_CLIENT_VERIFY")
@@ -79,10 +79,15 @@ when "puma"
   server.run.join
 when "webrick"
   require "webrick"
-  require "rack/handler/webrick"
   quiet = WEBrick::Log.new($stderr, WEBrick::Log::FATAL)
   server = WEBrick::HTTPServer.new(BindAddress: "127.0.0.1", Port: 0, Logger: quiet, AccessLog: [])
-  server.mount("/", Rack::Handler::WEBrick, APPLICATION)
+  # Rack's own adapter moved to another library in Rack 3. This is what it does.
+  server.mount_proc("/") do |request, response|
+    env = request.meta_vars.merge("rack.input" => StringIO.new(request.body.to_s))
+    response.status, headers, body = APPLICATION.call(env)
+    headers.each { |name, value| response[name] = value }
+    response.body = body.join
+  end
   listening(server.listeners[0].addr[1])
   server.start
 end

@@ -27,13 +27,13 @@ pub enum Tool {
     Prometheus,
     /// The checks of Prometheus.
     Promtool,
-    /// Ruby with the Rack server puma.
+    /// Ruby with the server puma.
     Puma,
     /// The reader of programs' headers.
     Readelf,
     /// The checks of systemd.
     SystemdAnalyze,
-    /// Ruby with Rack and the server WEBrick.
+    /// Ruby with the server WEBrick.
     Webrick,
 }
 
@@ -78,19 +78,19 @@ impl Tool {
             Self::Knot => &["knot"],
             Self::Openssl => &["openssl"],
             Self::Prometheus | Self::Promtool => &["prometheus"],
-            Self::Puma => &["ruby", "ruby-rack", "puma"],
+            Self::Puma => &["ruby", "puma"],
             Self::Readelf => &["binutils"],
             Self::SystemdAnalyze => &["systemd"],
-            Self::Webrick => &["ruby", "ruby-rack", "ruby-webrick"],
+            Self::Webrick => &["ruby", "ruby-webrick"],
         }
     }
 
-    /// The libraries that Ruby loads for it.
-    const fn libraries(self) -> &'static [&'static str] {
+    /// The library that Ruby loads for it.
+    const fn library(self) -> Option<&'static str> {
         match self {
-            Self::Puma => &["rack", "puma"],
-            Self::Webrick => &["rack", "webrick"],
-            _ => &[],
+            Self::Puma => Some("puma"),
+            Self::Webrick => Some("webrick"),
+            _ => None,
         }
     }
 
@@ -114,14 +114,14 @@ impl Tool {
 
     fn find(self) -> Option<Command> {
         let program = find_program(self.program())?;
-        let libraries = self.libraries();
-        let is_complete = || {
+        let loads = |library| {
             let mut ruby = Command::new(&program);
-            ruby.args(libraries.iter().flat_map(|library| ["-r", library]));
-            let status = ruby.args(["-e", ""]).stderr(Stdio::null()).status();
-            status.is_ok_and(|status| status.success())
+            ruby.args(["-r", library, "-e", ""]).stderr(Stdio::null());
+            ruby.status().is_ok_and(|status| status.success())
         };
-        (libraries.is_empty() || is_complete()).then(|| Command::new(&program))
+        self.library()
+            .is_none_or(loads)
+            .then(|| Command::new(program))
     }
 
     fn skip(self) {

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use testkit::Tool;
 
 use self::{counts::Counts, root::FreshRoot};
+use crate::packages;
 
 /// What to run.
 #[derive(clap::Args)]
@@ -25,6 +26,10 @@ const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 
 /// Runs the commands in each root, and prints what each took and counted. The first failure ends this.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(
+        packages::is_root(),
+        "a root directory needs root: mounts and chroot"
+    );
     for (number, release) in options.releases.iter().enumerate() {
         let begun = Instant::now();
         let root = FreshRoot::make(release)?;
@@ -52,7 +57,7 @@ fn step(root: &FreshRoot, command: &str) -> Result<Counts> {
     let (outcome, output) = root.run(&format!("cargo xtask {command}"))?;
     let counts = Counts::read(&output);
     println!(
-        "{}: cargo xtask {command}: {} s, {counts}",
+        "{}: cargo xtask {command}: {} s{counts}",
         root.release(),
         begun.elapsed().as_secs()
     );

@@ -170,7 +170,8 @@ fn as_root(program: &str) -> Command {
     sudo
 }
 
-fn is_root() -> bool {
+/// Whether this account is root.
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 

@@ -42,7 +42,9 @@ fn number_before(words: &[&str], word: &str) -> usize {
 impl Display for Counts {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let (passed, failed) = (self.passed, self.failed);
-        write!(formatter, "{passed} tests passed, {failed} failed")?;
+        if passed + failed > 0 {
+            write!(formatter, ", {passed} tests passed, {failed} failed")?;
+        }
         for line in &self.skipped {
             write!(formatter, "\n    {line}")?;
         }
@@ -74,7 +76,7 @@ mod tests {
         );
         assert_eq!(
             counts.to_string(),
-            "82 tests passed, 1 failed\n    skipped: 1 tests (Debian: knot)"
+            ", 82 tests passed, 1 failed\n    skipped: 1 tests (Debian: knot)"
         );
     }
 }
