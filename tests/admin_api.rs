@@ -31,6 +31,7 @@ fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
         // Another account must reach the socket and the program.
         let open = fs::Permissions::from_mode(0o755);
         fs::set_permissions(proxy.directory(), open).unwrap();
+        fs::copy(BINARY, proxy.directory().join("program")).unwrap();
         let status = |group| run_as(proxy, group, &["status"]);
         let address = estate.compilers[0].address();
         let drain = |group| run_as(proxy, group, &["drain", "compilers", &address]);
@@ -62,7 +63,7 @@ fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
 /// Runs a command with the account and this group; whether it succeeded, and its errors.
 fn run_as(proxy: &Proxy, group: u32, words: &[&str]) -> (bool, String) {
     let socket = proxy.admin_socket();
-    let output = Command::new(BINARY)
+    let output = Command::new(proxy.directory().join("program"))
         .args(words)
         .arg("--socket")
         .arg(&socket)

@@ -65,6 +65,8 @@ impl FreshRoot {
             .arg(&root.directory)
             .arg(mirror()?);
         root.logged(&mut made)?;
+        // An installed machine has both.
+        root.copy_from_machine("/etc/hosts", "etc/hosts")?;
         root.copy_from_machine("/etc/resolv.conf", "etc/resolv.conf")?;
         let certificates = env::var("SSL_CERT_FILE").unwrap_or_else(|_| CERTIFICATES.to_owned());
         root.copy_from_machine(&certificates, "etc/ssl/machine.pem")?;
