@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::workspace;
 
@@ -131,21 +132,27 @@ impl Drop for FreshRoot {
     }
 }
 
-/// A process that waits for the end of this one. An interrupt from the terminal does not reach it.
+/// A process that waits for the end of this one and of the commands that it started. An interrupt from the terminal does
+/// not reach it.
 fn remover(directory: &Path) -> Result<Child> {
     let script = "read -r line; rm -rf --one-file-system \"$1\"";
     let mut remover = Command::new("sh");
     remover.args(["-c", script, "sh"]).arg(directory);
     let remover = remover.stdin(Stdio::piped()).process_group(0);
-    remover.spawn().context("sh does not start")
+    let remover = remover.spawn().context("sh does not start")?;
+    // Each command inherits this end of the pipe. The other end is at its end when all of them have ended.
+    let pipe = remover.stdin.as_ref().context("a pipe")?;
+    fcntl_setfd(pipe, FdFlags::empty())?;
+    Ok(remover)
 }
 
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// A command with mounts and processes of its own. They end with it, however it ends.
+/// A command with mounts and processes of its own. They end with it, and it ends with this process.
 fn isolated(program: &str) -> Command {
-    let mut command = Command::new("unshare");
+    let mut command = Command::new("setpriv");
     command
+        .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--mount", "--propagation", "private", "--pid", "--fork"])
         .args(["--kill-child", program])
         .stdin(Stdio::null());
