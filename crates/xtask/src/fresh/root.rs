@@ -13,8 +13,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::workspace;
 
-/// What the README asks for, and the certificates with which cargo reaches its registry.
-const PACKAGES: &str = "gcc,libc6-dev,ca-certificates";
+/// What the README asks for.
+const PACKAGES: &str = "gcc,libc6-dev";
 
 /// Runs the rest of its arguments in a root, with this machine's network and the toolchain. The mounts end with the
 /// namespace, and so do all processes.
@@ -70,7 +70,7 @@ impl FreshRoot {
         root.copy_from_machine("/etc/hosts", "etc/hosts")?;
         root.copy_from_machine("/etc/resolv.conf", "etc/resolv.conf")?;
         let certificates = env::var("SSL_CERT_FILE").unwrap_or_else(|_| CERTIFICATES.to_owned());
-        root.copy_from_machine(&certificates, "etc/ssl/machine.pem")?;
+        root.copy_from_machine(&certificates, CARGO_CERTIFICATES)?;
         let mut clone = Command::new("git");
         clone.args(["clone", "--quiet"]).arg(workspace::root());
         workspace::run(clone.arg(root.directory.join("root/proscenium")))?;
@@ -96,7 +96,7 @@ impl FreshRoot {
             .arg(&self.toolchain)
             .args(["env", "--ignore-environment", "HOME=/root"])
             .arg("PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-            .arg("CARGO_HTTP_CAINFO=/etc/ssl/machine.pem")
+            .arg(format!("CARGO_HTTP_CAINFO={CARGO_CERTIFICATES}"))
             .args(proxies())
             .args([
                 "sh",
@@ -119,7 +119,7 @@ impl FreshRoot {
     }
 
     fn copy_from_machine(&self, from: &str, to: &str) -> Result<()> {
-        let to = self.directory.join(to);
+        let to = self.directory.join(to.trim_start_matches('/'));
         fs::copy(from, to).with_context(|| format!("cannot copy {from}"))?;
         Ok(())
     }
@@ -146,7 +146,9 @@ fn remover(directory: &Path) -> Result<Child> {
     Ok(remover)
 }
 
+/// The certificates of this machine's CAs, and their copy for cargo: the package ca-certificates would bring openssl.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+const CARGO_CERTIFICATES: &str = "/etc/machine-certificates.pem";
 
 /// A command with mounts and processes of its own. They end with it, and it ends with this process.
 fn isolated(program: &str) -> Command {
