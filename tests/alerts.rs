@@ -71,7 +71,12 @@ fn every_rule_is_tested_and_its_metrics_labels_and_page_exist() {
         assert_eq!(tested, 2, "{alert}: once quiet, once raised");
     }
     let root = directory().join("../..");
-    for page in found(r"runbook: (\S+)") {
-        assert!(root.join(&page).is_file(), "{page} does not exist");
+    let pages = found(r"runbook: /usr/share/doc/proscenium/(\S+)");
+    assert_eq!(pages.len(), 10);
+    for page in pages {
+        assert!(
+            root.join("docs").join(&page).is_file(),
+            "{page} does not exist"
+        );
     }
 }

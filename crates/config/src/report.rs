@@ -100,7 +100,7 @@ impl ConfigReport {
         let mut report = Self::new(&source, Vec::new());
         let help = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "name another file with --config, or write this one with `proscenium init` (docs/operating/install.md)"
+                "name another file with --config, or write this one with `proscenium init` (/usr/share/doc/proscenium/operating/install.md)"
             }
             std::io::ErrorKind::PermissionDenied => "run as an account that may read it",
             _ => "name another file with --config",

@@ -142,7 +142,7 @@ fn found(machine: &Machine, members: &Members) -> Vec<(&'static str, String)> {
         let domain = fact(&machine.srv_domain);
         found.push((
             "SRV records",
-            format!("{domain}; see docs/operating/dns.md"),
+            format!("{domain}; see /usr/share/doc/proscenium/operating/dns.md"),
         ));
     }
     let programs: Vec<_> = machine.programs.iter().copied().collect();

@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod commands;
-mod links;
+pub(crate) mod links;
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The Markdown files under version control, by their paths from the root.
-fn markdown_files(root: &Path) -> Result<Vec<String>> {
+pub(crate) fn markdown_files(root: &Path) -> Result<Vec<String>> {
     let listed = Command::new("git")
         .args([
             "ls-files",

@@ -2,6 +2,7 @@
 //! and checksums, in `target/dist`; with `--static` an archive with a static program.
 
 mod check;
+mod docs;
 mod packages;
 mod root;
 mod sbom;
@@ -51,6 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let _ = fs::remove_dir_all(&dist);
     fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
 
+    docs::stage(&dist.join("docs"))?;
     println!("Building proscenium (some minutes)");
     let is_built = env::var_os("PROSCENIUM").is_some();
     let binary = match options.plain || is_built {
@@ -64,6 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let first = packages::Packages::build(&tools, packages::FIRST)?;
     check_size()?;
     first.check_content()?;
+    docs::check_links(&tree())?;
     first.check_by_lintian()?;
     sbom::write(&tools, &dist.join("proscenium.cdx.json"))?;
     write_checksums(&dist)?;

@@ -63,7 +63,7 @@ pub(super) fn after_configuration(machine: &Machine, members: &Members, file: &s
         here.push(fill_in.as_str());
     }
     if machine.agents_port_in_use {
-        here.push("Port 8140 is in use on this machine. If that is a Puppet Server, move it to another machine or to loopback (\"Everything on one host\" in docs/operating/compilers.md). Otherwise change `address` of the listener.");
+        here.push("Port 8140 is in use on this machine. If that is a Puppet Server, move it to another machine or to loopback (\"Everything on one host\" in /usr/share/doc/proscenium/operating/compilers.md). Otherwise change `address` of the listener.");
     }
     here.push("Test the configuration. `check` prints how to request a certificate, and how to let the proxy read the key, if necessary.");
     vec![
@@ -75,7 +75,7 @@ pub(super) fn after_configuration(machine: &Machine, members: &Members, file: &s
         Step::new(
             "On the CA server",
             &[
-                "Leave `allow-header-cert-info` at `false` in auth.conf. A CA server that trusts the headers signs certificates for any client (docs/operating/ca.md).",
+                "Leave `allow-header-cert-info` at `false` in auth.conf. A CA server that trusts the headers signs certificates for any client (/usr/share/doc/proscenium/operating/ca.md).",
             ],
             "",
         ),
@@ -89,7 +89,7 @@ pub(super) fn after_configuration(machine: &Machine, members: &Members, file: &s
         Step::new(
             "On each compiler, before the first agent run",
             &[
-                "Make sure that only the proxy can connect: by a CA of their own (the command below creates it), by a packet filter, or on loopback (docs/operating/compilers.md).",
+                "Make sure that only the proxy can connect: by a CA of their own (the command below creates it), by a packet filter, or on loopback (/usr/share/doc/proscenium/operating/compilers.md).",
             ],
             "proscenium init --compiler-ca /etc/proscenium/compiler-ca",
         ),
@@ -121,7 +121,7 @@ pub(super) fn after_compiler_ca(layout: &Layout, directory: &Path, webserver: &s
         Step::new(
             "In the configuration of the proxy, use the certificate",
             &[
-                "If compilers are in use, they must accept both CAs until this is done (docs/operating/compilers.md).",
+                "If compilers are in use, they must accept both CAs until this is done (/usr/share/doc/proscenium/operating/compilers.md).",
             ],
             &format!(
                 "[pools.compilers.tls]\n\

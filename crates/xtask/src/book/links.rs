@@ -106,7 +106,7 @@ fn problem(
     }
 }
 
-fn is_external(link: &str) -> bool {
+pub(crate) fn is_external(link: &str) -> bool {
     link.contains("://") || link.starts_with("mailto:")
 }
 
