@@ -1,9 +1,11 @@
-//! `cargo xtask dist`: a .deb and an .rpm with the same content, separate debug information, a list of components (SBOM)
-//! and checksums, in `target/dist`; with `--static` an archive with a static program.
+//! `cargo xtask dist`: a .deb and an .rpm with the same content for each processor, separate debug information, a list of
+//! components (SBOM) and checksums, in `target/dist`; with `--static` an archive with a static program.
 
 mod check;
+mod debian;
 mod docs;
 mod packages;
+mod portable;
 mod root;
 mod sbom;
 mod static_archive;
@@ -14,8 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
+use self::{
+    packages::Packages,
+    portable::{AARCH64, Builder, Processor, X86_64},
+};
 use crate::{pgo, workspace};
 
 /// The options of `cargo xtask dist`.
@@ -43,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         static_archive::build()?;
         return write_checksums(&folder());
     }
-    tools::require(&["dpkg-deb", "lintian", "rpm", "sha256sum"])?;
+    tools::require(&["dpkg-deb", "lintian", "rpm", "sha256sum", "readelf"])?;
     if options.check {
         check::require_programs()?;
     }
@@ -51,30 +57,54 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let dist = folder();
     let _ = fs::remove_dir_all(&dist);
     fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
-
     docs::stage(&dist.join("docs"))?;
-    println!("Building proscenium (some minutes)");
-    let is_built = env::var_os("PROSCENIUM").is_some();
-    let binary = match options.plain || is_built {
-        true => workspace::build_proscenium(true)?,
-        false => pgo::build(pgo::MINUTES)?,
-    };
-    let packaged = workspace::target().join("release/proscenium");
-    if binary != packaged {
-        fs::copy(&binary, &packaged).context("cannot copy the program")?;
-    }
-    let first = packages::Packages::build(&tools, packages::FIRST)?;
-    check_size()?;
-    first.check_content()?;
-    docs::check_links(&tree())?;
-    first.check_by_lintian()?;
+
+    let aarch64 = packages_for(&tools, AARCH64, || Ok(None))?;
+    // Last, because the upgrade of these packages is built from the same tree.
+    let x86_64 = packages_for(&tools, X86_64, || match options.plain {
+        true => Ok(None),
+        false => pgo::profile(pgo::MINUTES).map(Some),
+    })?;
+    ensure!(
+        aarch64.is_some() || x86_64.is_some(),
+        "no package was built"
+    );
     sbom::write(&tools, &dist.join("proscenium.cdx.json"))?;
     write_checksums(&dist)?;
     if options.check {
-        let second = packages::Packages::build(&tools, packages::SECOND)?;
-        check::run(&first, &second)?;
+        let first = x86_64.context("there are no packages for this machine")?;
+        let second = first.upgrade(&tools)?;
+        check::run(&first, &second, aarch64.as_ref())?;
     }
     Ok(())
+}
+
+/// Builds and checks the packages for a processor; `None` if the tools for it cannot be fetched. `PROSCENIUM` names a
+/// program for x86_64 that is already built.
+fn packages_for(
+    tools: &tools::Tools,
+    processor: Processor,
+    profile: impl FnOnce() -> Result<Option<PathBuf>>,
+) -> Result<Option<Packages>> {
+    let binary = match env::var_os("PROSCENIUM") {
+        Some(built) if processor == X86_64 => PathBuf::from(built),
+        _ => match Builder::fetch(processor) {
+            Ok(builder) => builder.build(profile()?.as_deref())?,
+            Err(why) => {
+                tools::skip(&format!("the packages for {}", processor.name), &why);
+                return Ok(None);
+            }
+        },
+    };
+    portable::place(&binary, processor)?;
+    let packages = Packages::publish(tools, processor)?;
+    check_size()?;
+    portable::check_needs(&tree().join("usr/bin/proscenium"))?;
+    docs::check_links(&tree())?;
+    packages.check_fields()?;
+    packages.check_content()?;
+    packages.check_by_lintian()?;
+    Ok(Some(packages))
 }
 
 /// The directory of the results.

@@ -31,8 +31,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The same, for callers that use the program.
-pub(crate) fn build(minutes: f64) -> Result<PathBuf> {
+/// Builds the program by a profile that it collects.
+fn build(minutes: f64) -> Result<PathBuf> {
+    let profile = profile(minutes)?;
+    println!("4 of 4: building by the profile");
+    let built = workspace::target().join("pgo/built");
+    compile(&built, &profile_use(&profile))
+}
+
+/// The compiler flag for a build by this profile.
+pub(crate) fn profile_use(profile: &Path) -> String {
+    format!("-Cprofile-use={}", profile.display())
+}
+
+/// Builds, trains, and returns the profile. It is valid for builds with `--target` for this processor, also by another
+/// linker.
+pub(crate) fn profile(minutes: f64) -> Result<PathBuf> {
     let folder = workspace::target().join("pgo");
     let (raw, profile) = (folder.join("raw"), folder.join("proscenium.profdata"));
     let merge = profile_tool()?;
@@ -50,12 +64,7 @@ pub(crate) fn build(minutes: f64) -> Result<PathBuf> {
     let mut command = Command::new(merge);
     command.arg("merge").arg("-o").arg(&profile).arg(&raw);
     workspace::run(&mut command)?;
-    println!("4 of 4: building by the profile");
-    let built = compile(
-        &folder.join("built"),
-        &format!("-Cprofile-use={}", profile.display()),
-    )?;
-    Ok(built)
+    Ok(profile)
 }
 
 /// A release build of the program with these compiler flags, in a directory of its own.
@@ -68,12 +77,16 @@ fn compile(target: &Path, flags: &str) -> Result<PathBuf> {
             "--locked",
             "--package",
             "proscenium",
+            // Names of functions differ between builds with and without `--target`, and the profile has these names.
+            "--target",
+            "host-tuple",
             "--target-dir",
         ])
         .arg(target)
         .env("RUSTFLAGS", flags);
     workspace::run(&mut command)?;
-    Ok(target.join("release/proscenium"))
+    let tuple = format!("{}-unknown-linux-gnu", env::consts::ARCH);
+    Ok(target.join(tuple).join("release/proscenium"))
 }
 
 /// The soak with this program, which writes its counters when it ends.

@@ -57,7 +57,7 @@ pub(crate) fn hand_over(options: &HandOverOptions) -> Result<()> {
     without_panic(|| {
         let estate = Estate::start(&binary);
         let load = Load::default();
-        let printed = estate.under_load(&load, (options.agents, RUN_REQUESTS), || {
+        let printed = load.during(estate.agents(options.agents), RUN_REQUESTS, || {
             for number in 1..=options.hand_overs {
                 match number == BROKEN {
                     true => estate.fail_to_hand_over()?,
@@ -85,7 +85,7 @@ pub(crate) fn reload_storm(options: &ReloadOptions) -> Result<()> {
     without_panic(|| {
         let estate = Estate::start(&binary);
         let load = Load::default();
-        let printed = estate.under_load(&load, (options.connections, usize::MAX), || {
+        let printed = load.during(estate.agents(options.connections), usize::MAX, || {
             let mut warm = 0;
             for number in 1..=options.reloads {
                 let (from, to) = match number % 2 {
@@ -149,23 +149,11 @@ impl Estate {
         }
     }
 
-    /// Runs `change` while agents send requests, `requests` on each connection.
-    fn under_load<T>(
-        &self,
-        load: &Load,
-        (agents, requests): (usize, usize),
-        change: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        thread::scope(|scope| {
-            for number in 0..agents {
-                let agent = self.ca.agent(&format!("web{number}"));
-                let client = self.proxy.client(Some(&agent));
-                scope.spawn(move || load.run(&client, number, requests));
-            }
-            let changed = load.wait_for_more(agents as u64).and_then(|()| change());
-            load.stops.store(true, Ordering::SeqCst);
-            changed
-        })
+    fn agents(&self, count: usize) -> Vec<Client> {
+        let agent = |number| self.ca.agent(&format!("web{number}"));
+        (0..count)
+            .map(|number| self.proxy.client(Some(&agent(number))))
+            .collect()
     }
 
     /// Replaces the program by another build, as a package manager does, and starts it.
@@ -207,13 +195,31 @@ impl Estate {
 
 /// What the agents do and have seen.
 #[derive(Default)]
-struct Load {
+pub(crate) struct Load {
     stops: AtomicBool,
     answered: AtomicU64,
     lost: Mutex<Vec<String>>,
 }
 
 impl Load {
+    /// Runs `change` while the agents `web0`, `web1` and so on send requests, `requests` on each connection.
+    pub(crate) fn during<T>(
+        &self,
+        agents: Vec<Client>,
+        requests: usize,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let count = agents.len() as u64;
+        thread::scope(|scope| {
+            for (number, client) in agents.into_iter().enumerate() {
+                scope.spawn(move || self.run(&client, number, requests));
+            }
+            let changed = self.wait_for_more(count).and_then(|()| change());
+            self.stops.store(true, Ordering::SeqCst);
+            changed
+        })
+    }
+
     /// One agent: sends requests until the end, and retries none.
     fn run(&self, client: &Client, number: usize, requests: usize) {
         let target = format!("/puppet/v3/catalog/web{number}?environment=production");
@@ -252,7 +258,7 @@ impl Load {
     }
 
     /// Waits until this many more requests are answered, or one is lost.
-    fn wait_for_more(&self, more: u64) -> Result<()> {
+    pub(crate) fn wait_for_more(&self, more: u64) -> Result<()> {
         let begun = Instant::now();
         let wanted = self.answered.load(Ordering::SeqCst) + more;
         wait_until(PATIENCE, || {
@@ -262,7 +268,7 @@ impl Load {
     }
 
     /// Prints the result.
-    fn end(&self, what: &str) -> Result<()> {
+    pub(crate) fn end(&self, what: &str) -> Result<()> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = self.answered.load(Ordering::SeqCst);
         println!("{what}: {answered} requests answered, {} lost", lost.len());

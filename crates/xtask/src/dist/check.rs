@@ -1,17 +1,24 @@
 //! `cargo xtask dist --check`: installs, runs, upgrades and removes each package on a test machine, and checks what
 //! remains.
 
+mod booted;
+mod emulated;
 mod installed;
 
-use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, bail};
 
 use self::installed::Service;
 use super::{
+    debian,
     packages::Packages,
     root::Root,
-    tools::{output, require},
+    tools::{output, require, skip},
 };
 use testkit::Servers;
 
@@ -34,18 +41,58 @@ pub(super) fn require_programs() -> Result<()> {
     Ok(())
 }
 
-/// Installs, runs, upgrades, removes and purges both packages.
-pub(super) fn run(first: &Packages, second: &Packages) -> Result<()> {
+/// Checks the packages on this machine, in Debian's releases, for the other processor, and last in a
+/// system that runs.
+pub(super) fn run(first: &Packages, second: &Packages, aarch64: Option<&Packages>) -> Result<()> {
+    in_root("this machine", Path::new("/"), first, second)?;
+    for release in debian::RELEASES {
+        let name = format!("Debian {release}");
+        match debian::root(release) {
+            Ok(lower) => in_root(&name, &lower, first, second)?,
+            Err(why) => skip(&format!("the packages in {name}"), &why),
+        }
+    }
+    let lower = debian::root(debian::BOOTED);
+    match aarch64 {
+        Some(packages) => optional(
+            "the arm64 program",
+            require(&[emulated::PROGRAM]),
+            &emulated::libraries(),
+            |libraries| emulated::check(packages, libraries),
+        )?,
+        None => println!("skipped: the arm64 program: it is not built"),
+    }
+    let nspawn = require(&["systemd-nspawn"]);
+    optional("the upgrade under systemd", nspawn, &lower, |lower| {
+        booted::check(lower, &first.deb, &second.deb)
+    })
+}
+
+/// Runs a check that needs these programs and this directory, or prints what is missing.
+fn optional(
+    part: &str,
+    programs: Result<()>,
+    directory: &Result<PathBuf>,
+    check: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    println!("\n{part}");
+    match (programs, directory) {
+        (Err(why), _) => skip(part, &why),
+        (_, Err(why)) => skip(part, why),
+        (Ok(()), Ok(directory)) => return check(directory),
+    }
+    Ok(())
+}
+
+/// Installs, runs, upgrades, removes and purges both packages in a view of this root.
+fn in_root(name: &str, lower: &Path, first: &Packages, second: &Packages) -> Result<()> {
     for (manager, first, second) in [
         (&Manager::DPKG, &first.deb, &second.deb),
         (&Manager::RPM, &first.rpm, &second.rpm),
     ] {
-        println!("\n{}", manager.name);
-        let check = Check {
-            manager,
-            root: Root::new()?,
-        };
-        check.run(first, second)?;
+        println!("\n{} on {name}", manager.name);
+        let root = Root::new(lower)?;
+        Check { manager, root }.run(first, second)?;
     }
     Ok(())
 }

@@ -11,82 +11,84 @@ use anyhow::{Context, Result, bail};
 
 use super::{
     folder,
+    portable::{Processor, X86_64},
     tools::{Tools, output},
     tree,
 };
 use crate::workspace;
 
 /// The revision of the published package.
-pub(super) const FIRST: &str = "1";
+const FIRST: &str = "1";
 /// The revision of a package with another build of the same program, for the upgrade test.
-pub(super) const SECOND: &str = "2";
+const SECOND: &str = "2";
 
-/// A .deb and an .rpm package of the same revision.
+/// `setfacl`, which the guide uses, and the rotation of the access log.
+const RECOMMENDED: &str = "acl logrotate";
+
+/// A .deb and an .rpm package of the same revision, for one processor.
 pub(super) struct Packages {
+    processor: Processor,
     pub(super) deb: PathBuf,
     pub(super) rpm: PathBuf,
 }
 
 impl Packages {
-    /// Builds both packages. Only the published revision gets a package with debug information.
-    pub(super) fn build(tools: &Tools, revision: &str) -> Result<Self> {
-        let is_published = revision == FIRST;
-        let folder = match is_published {
-            true => folder(),
-            false => folder().join("upgrade"),
-        };
-        fs::create_dir_all(&folder)?;
-        let debug = match is_published {
+    /// Builds both packages of the published revision, and those with the debug information of an x86_64 program.
+    pub(super) fn publish(tools: &Tools, processor: Processor) -> Result<Self> {
+        let folder = folder();
+        let has_debug = processor == X86_64;
+        let debug = match has_debug {
             true => "--dbgsym",
-            false => "--strip",
+            false => "--no-strip",
         };
-        println!("Building packages of revision {revision}");
-        let built = output(
-            tools
-                .command("cargo-deb")
-                .args([
-                    "--package",
-                    "proscenium",
-                    "--locked",
-                    "--no-build",
-                    "--quiet",
-                ])
-                .args(["--deb-revision", revision, debug, "--output"])
-                .arg(&folder),
-        )?;
-        let mut built = built.lines().map(PathBuf::from);
-        let deb = built.find(|path| path.extension().is_some_and(|ending| ending == "deb"));
-        let deb = deb.context("cargo-deb names no .deb")?;
-        if is_published {
-            let debug = only(&folder, "ddeb")?;
-            for package in [&deb, &debug] {
-                workspace::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(tree()))?;
+        let deb = generate_deb(tools, processor, (FIRST, debug), &folder)?;
+        if tree().exists() {
+            fs::remove_dir_all(tree())?;
+        }
+        unpack(&deb, &tree())?;
+        if has_debug {
+            unpack(&only(&folder, "ddeb")?, &tree())?;
+            generate_rpm(tools, processor, FIRST, &["--variant", "debuginfo"])?;
+        }
+        let rpm = generate_rpm(tools, processor, FIRST, &[])?;
+        Ok(Self {
+            processor,
+            deb,
+            rpm,
+        })
+    }
+
+    /// Builds packages of the next revision, for the upgrade of the packages that were published last.
+    pub(super) fn upgrade(&self, tools: &Tools) -> Result<Self> {
+        let processor = self.processor;
+        let deb = generate_deb(tools, processor, (SECOND, "--strip"), &upgrades())?;
+        // Other bytes: an upgrade to the same program is not a hand-over.
+        let program = tree().join("usr/bin/proscenium");
+        let mut bytes = fs::read(&program)?;
+        bytes.push(0);
+        fs::write(&program, bytes)?;
+        let rpm = generate_rpm(tools, processor, SECOND, &[])?;
+        Ok(Self {
+            processor,
+            deb,
+            rpm,
+        })
+    }
+
+    /// Checks that both packages are for the processor of the program, and recommend the same programs.
+    pub(super) fn check_fields(&self) -> Result<()> {
+        let mut query = Command::new("dpkg-deb");
+        query.args(["--show", "--showformat=${Architecture}: ${Recommends}"]);
+        let deb = output(query.arg(&self.deb))?.replace(',', "");
+        let mut query = Command::new("rpm");
+        query.args(["-qp", "--qf", "%{ARCH}: [%{RECOMMENDNAME} ]"]);
+        let rpm = output(query.arg(&self.rpm))?;
+        for (found, processor) in [(deb, self.processor.debian), (rpm, self.processor.name)] {
+            if found.trim() != format!("{processor}: {RECOMMENDED}") {
+                bail!("a package for {processor} has the fields {found}");
             }
-            generate_rpm(
-                tools,
-                revision,
-                &folder.join("debuginfo"),
-                &["--variant", "debuginfo"],
-            )?;
-            let debug = only(&folder.join("debuginfo"), "rpm")?;
-            let name = debug.file_name().context("a file has a name")?;
-            fs::rename(&debug, folder.join(name))?;
-            fs::remove_dir(folder.join("debuginfo"))?;
         }
-        if !is_published {
-            // Other bytes: an upgrade to the same program is not a hand-over.
-            let program = tree().join("usr/bin/proscenium");
-            let mut bytes = fs::read(&program)?;
-            bytes.push(0);
-            fs::write(&program, bytes)?;
-        }
-        let rpm = folder.join("rpm");
-        generate_rpm(tools, revision, &rpm, &[])?;
-        let made = only(&rpm, "rpm")?;
-        let rpm_path = folder.join(made.file_name().context("a file has a name")?);
-        fs::rename(&made, &rpm_path)?;
-        fs::remove_dir(&rpm)?;
-        Ok(Self { deb, rpm: rpm_path })
+        Ok(())
     }
 
     /// Checks that both packages have the same files with the same owners, modes and links.
@@ -115,17 +117,75 @@ impl Packages {
     }
 }
 
-fn generate_rpm(tools: &Tools, revision: &str, folder: &Path, options: &[&str]) -> Result<()> {
+/// Unpacks a .deb.
+pub(super) fn unpack(deb: &Path, to: &Path) -> Result<()> {
+    workspace::run(Command::new("dpkg-deb").arg("-x").arg(deb).arg(to))
+}
+
+/// The directory of the packages that are not published.
+fn upgrades() -> PathBuf {
+    folder().join("upgrade")
+}
+
+fn generate_deb(
+    tools: &Tools,
+    processor: Processor,
+    (revision, debug): (&str, &str),
+    folder: &Path,
+) -> Result<PathBuf> {
+    println!(
+        "Building packages of revision {revision} for {}",
+        processor.name
+    );
     fs::create_dir_all(folder)?;
+    let built = output(
+        tools
+            .command("cargo-deb")
+            .args([
+                "--package",
+                "proscenium",
+                "--locked",
+                "--no-build",
+                "--quiet",
+            ])
+            .args(["--target", &processor.target()])
+            .args(["--deb-revision", revision, debug, "--output"])
+            .arg(folder),
+    )?;
+    let mut built = built.lines().map(PathBuf::from);
+    let deb = built.find(|path| path.extension().is_some_and(|ending| ending == "deb"));
+    deb.context("cargo-deb names no .deb")
+}
+
+/// Builds an .rpm from the unpacked .deb.
+fn generate_rpm(
+    tools: &Tools,
+    processor: Processor,
+    revision: &str,
+    options: &[&str],
+) -> Result<PathBuf> {
+    // The program prints no path, so the file gets a directory of its own first.
+    let (made, folder) = match revision {
+        FIRST => (folder().join("rpm"), folder()),
+        _ => (upgrades().join("rpm"), upgrades()),
+    };
+    fs::create_dir_all(&made)?;
     workspace::run(
         tools
             .command("cargo-generate-rpm")
             .args(["--package", "crates/proscenium", "--set-metadata"])
             .arg(format!("release = \"{revision}\""))
+            // The rpm of RHEL 8 reads xz; it does not read zstd in every version.
+            .args(["--arch", processor.name, "--payload-compress", "xz"])
             .args(options)
             .arg("--output")
-            .arg(folder),
-    )
+            .arg(&made),
+    )?;
+    let file = only(&made, "rpm")?;
+    let rpm = folder.join(file.file_name().context("a file has a name")?);
+    fs::rename(&file, &rpm)?;
+    fs::remove_dir(&made)?;
+    Ok(rpm)
 }
 
 /// The only file in a folder with this extension.

@@ -1,15 +1,22 @@
-//! A separate root file system for a package test: a copy-on-write view of this machine with its own processes. Changes
-//! stay in memory.
+//! A separate root file system for a package test: a copy-on-write view of this machine or of another root, with its own
+//! processes. Changes stay in memory.
 
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::fd::AsFd as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    thread::{LinkNameSpaceType, move_into_link_name_space},
+};
 use tempfile::TempDir;
+use testkit::wait_until;
 
 /// Maximum size of the changes in memory: enough to unpack two packages twice.
 const SIZE_MAX: &str = "1g";
@@ -17,13 +24,20 @@ const SIZE_MAX: &str = "1g";
 /// The root file system. All its processes end when it is dropped.
 pub(super) struct Root {
     holder: Child,
-    /// The process that holds the namespaces, by its process id outside them.
-    pid: u32,
-    directory: TempDir,
+    /// The first process of the namespaces, by its process id outside them.
+    pid: i32,
+    /// The root file system, as the first process sees it.
+    inside: PathBuf,
+    /// Where the layers of the root file system are, as the first process sees them.
+    layers: Option<TempDir>,
 }
 
+/// Maximum time for the start of a system.
+const BOOT_MAX: Duration = Duration::from_secs(120);
+
 impl Root {
-    pub(super) fn new() -> Result<Self> {
+    /// A view of the root file system in `lower`.
+    pub(super) fn new(lower: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("proscenium-").tempdir()?;
         // An overlay's upper layer must not be inside its lower layer, so it is on a separate file system. The
         // directories are removed, because a proxy that was run on this machine may have left files that do not belong
@@ -34,7 +48,7 @@ impl Root {
              mount -t tmpfs -o mode=0755,size={SIZE_MAX} proscenium \"$1\"\n\
              cd \"$1\"\n\
              mkdir upper work root\n\
-             mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root\n\
+             mount -t overlay -o lowerdir=\"$2\",upperdir=upper,workdir=work overlay root\n\
              rm -rf root/etc/proscenium root/var/lib/proscenium root/var/log/proscenium\n\
              mount -t proc proc root/proc\n\
              mount --rbind /dev root/dev\n\
@@ -47,6 +61,7 @@ impl Root {
             .args(["--mount", "--propagation", "private", "--pid", "--fork"])
             .args(["--kill-child", "sh", "-c", &script, "sh"])
             .arg(directory.path())
+            .arg(lower)
             .stdout(Stdio::piped())
             .spawn()
             .context("unshare does not start")?;
@@ -63,22 +78,67 @@ impl Root {
         Ok(Self {
             holder,
             pid,
-            directory,
+            inside: directory.path().join("root"),
+            layers: Some(directory),
         })
+    }
+
+    /// A view of the root file system in `lower` in which systemd runs, with a network of its own.
+    pub(super) fn boot(lower: &Path) -> Result<Self> {
+        let mut holder = Command::new("systemd-nspawn")
+            .args(["--quiet", "--boot", "--register=no", "--keep-unit"])
+            .args(["--private-network", "--volatile=overlay", "--directory"])
+            .arg(lower)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("systemd-nspawn does not start")?;
+        let children = format!("/proc/{0}/task/{0}/children", holder.id());
+        let booted = wait_until(BOOT_MAX, || {
+            let pid = fs::read_to_string(&children).ok()?.trim().parse().ok()?;
+            // Before, the child is another program, which makes the namespaces.
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+            (name.trim() == "systemd").then_some(pid)
+        });
+        let Some(pid) = booted else {
+            let _ = holder.kill();
+            bail!(
+                "`systemd-nspawn --boot --directory={}` does not start systemd: {}",
+                lower.display(),
+                holder.wait()?
+            );
+        };
+        let root = Self {
+            holder,
+            pid,
+            inside: PathBuf::from("/"),
+            layers: None,
+        };
+        wait_until(BOOT_MAX, || {
+            let state = root.command("systemctl").arg("is-system-running").output();
+            let state = String::from_utf8(state.ok()?.stdout).ok()?;
+            ["running", "degraded"]
+                .contains(&state.trim())
+                .then_some(())
+        })
+        .context("the system does not start")?;
+        Ok(root)
+    }
+
+    /// Moves this thread into the network of this root. Threads and programs that it starts use this network too.
+    pub(super) fn join_network(&self) -> Result<()> {
+        let network = fs::File::open(format!("/proc/{}/ns/net", self.pid))?;
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
+            .context("cannot join a network namespace")
     }
 
     /// Prepares to run a program in this root.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
-            .args([
-                "--target",
-                &self.pid.to_string(),
-                "--mount",
-                "--pid",
-                "chroot",
-            ])
-            .arg(self.directory.path().join("root"))
+            .args(["--target", &self.pid.to_string(), "--all", "chroot"])
+            .arg(&self.inside)
             .arg(program)
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -89,7 +149,8 @@ impl Root {
 
     /// The path of one of this root's files, as seen from outside.
     pub(super) fn path(&self, path: &str) -> PathBuf {
-        self.outside("root").join(path.trim_start_matches('/'))
+        self.outside(&self.inside)
+            .join(path.trim_start_matches('/'))
     }
 
     /// Copies a file into `/tmp` of this root, and returns its path there.
@@ -102,9 +163,10 @@ impl Root {
 
     /// The paths that differ from this machine and contain `words`. Removed files are not listed.
     pub(super) fn changed(&self, words: &str) -> Result<Vec<String>> {
+        let layers = self.layers.as_ref().context("a root in layers")?;
         let found = super::tools::output(
             Command::new("find")
-                .current_dir(self.outside("upper"))
+                .current_dir(self.outside(&layers.path().join("upper")))
                 .args([".", "-path", &format!("*{words}*"), "-not", "-type", "c"])
                 .args(["-printf", "/%P\n"]),
         )?;
@@ -113,9 +175,8 @@ impl Root {
         Ok(paths)
     }
 
-    fn outside(&self, name: &str) -> PathBuf {
-        let directory = self.directory.path().join(name);
-        let relative = directory.strip_prefix("/").unwrap_or(&directory);
+    fn outside(&self, directory: &Path) -> PathBuf {
+        let relative = directory.strip_prefix("/").unwrap_or(directory);
         PathBuf::from(format!("/proc/{}/root", self.pid)).join(relative)
     }
 }
@@ -123,7 +184,11 @@ impl Root {
 impl Drop for Root {
     fn drop(&mut self) {
         // When the first process of a process id namespace ends, the kernel ends the other processes.
-        let _ = self.holder.kill();
+        match (&self.layers, Pid::from_raw(self.pid)) {
+            (None, Some(pid)) => drop(kill_process(pid, Signal::KILL)),
+            // `unshare` ends it.
+            _ => drop(self.holder.kill()),
+        }
         let _ = self.holder.wait();
     }
 }

@@ -1,6 +1,7 @@
-//! The programs that build the packages: Debian's, and cargo tools in pinned versions in the cache of `.ci/run`.
+//! The programs that build the packages: Debian's, and cargo tools and zig in pinned versions in the cache of `.ci/run`.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -15,6 +16,9 @@ const CARGO_TOOLS: [(&str, &str); 3] = [
     ("cargo-generate-rpm", "0.21.1"),
     ("cargo-cyclonedx", "0.5.9"),
 ];
+
+/// From PyPI: a linker for other processors and for older versions of the C library.
+const PYTHON_TOOLS: [(&str, &str); 2] = [("cargo-zigbuild", "0.24.1"), ("ziglang", "0.17.1")];
 
 /// The folder with the cargo tools.
 pub(super) struct Tools {
@@ -31,9 +35,31 @@ impl Tools {
     }
 }
 
+/// The directory of tools that stay between runs.
+pub(super) fn cache() -> PathBuf {
+    workspace::root().join(".ci/cache")
+}
+
+/// The programs of cargo-zigbuild and zig, which are fetched if the cache does not have these versions.
+pub(super) fn install_zig() -> Result<PathBuf> {
+    let packages = PYTHON_TOOLS.map(|(name, version)| format!("{name}=={version}"));
+    let folder = cache().join(packages.join("-").replace("==", "-"));
+    let programs = folder.join("bin");
+    if !programs.join("cargo-zigbuild").is_file() {
+        println!("Fetching {}", packages.join(" "));
+        output(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+        output(
+            Command::new(programs.join("pip"))
+                .args(["install", "--quiet"])
+                .args(&packages),
+        )?;
+    }
+    Ok(fs::canonicalize(programs)?)
+}
+
 /// Builds the cargo tools if the cache does not have these versions.
 pub(super) fn install() -> Result<Tools> {
-    let cache = workspace::root().join(".ci/cache");
+    let cache = cache();
     let tools = Tools {
         folder: cache.join("bin"),
     };
@@ -56,7 +82,7 @@ pub(super) fn install() -> Result<Tools> {
 
 /// Whether cargo has recorded this version as installed in the cache.
 fn is_installed(cache: &Path, name: &str, version: &str) -> bool {
-    let noted = std::fs::read_to_string(cache.join(".crates.toml")).unwrap_or_default();
+    let noted = fs::read_to_string(cache.join(".crates.toml")).unwrap_or_default();
     noted.contains(&format!("\"{name} {version} ")) && cache.join("bin").join(name).is_file()
 }
 
@@ -76,6 +102,12 @@ pub(super) fn require(programs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The Debian packages of all programs that `dist`, `dist --static` and `dist --check` run.
-const PACKAGES: &str =
-    "dpkg lintian rpm coreutils util-linux systemd logrotate musl-tools binutils tar";
+/// Prints in one line why a part is left out.
+pub(super) fn skip(part: &str, why: &anyhow::Error) {
+    let why = format!("{why:#}").replace('\n', " ");
+    println!("skipped: {part}: {}", why.trim());
+}
+
+/// The Debian packages of all programs that `dist` runs with any option.
+const PACKAGES: &str = "dpkg lintian rpm coreutils util-linux systemd logrotate musl-tools binutils tar python3-venv \
+     mmdebstrap systemd-container qemu-user-static libc6-arm64-cross";

@@ -147,6 +147,15 @@ impl<'a> Service<'a> {
         Ok(command)
     }
 
+    /// Agents of the CA that never retry.
+    pub(super) fn agents(&self, count: usize) -> Vec<Client> {
+        let ca = &self.servers.ca;
+        let agent = |number| ca.agent(&format!("web{number}"));
+        (0..count)
+            .map(|number| Client::new(self.address(), &ca.bundle_pem(), Some(&agent(number))))
+            .collect()
+    }
+
     fn requests(&self) -> Vec<CommandOutcome> {
         let answer = |agent: Option<&TestCredential>| {
             let client = Client::new(self.address(), &self.servers.ca.bundle_pem(), agent);
