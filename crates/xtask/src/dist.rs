@@ -1,11 +1,13 @@
 //! `cargo xtask dist`: a .deb and an .rpm with the same content for each processor, separate debug information, a list of
-//! components (SBOM) and checksums, in `target/dist`; with `--static` an archive with a static program.
+//! components (SBOM) and checksums, in `target/dist`; with `--static` an archive with a static program; with `--repository`
+//! repositories of these packages.
 
 mod check;
 mod debian;
 mod docs;
 mod packages;
 mod portable;
+mod repository;
 mod root;
 mod sbom;
 mod static_archive;
@@ -36,6 +38,12 @@ pub(crate) struct Options {
     /// Build an archive with a static program in place of the packages, without a profile; needs musl-tools
     #[arg(long = "static", conflicts_with_all = ["check", "plain"])]
     static_archive: bool,
+    /// Build nothing; write an APT and a YUM repository of the packages in target/dist to DIR
+    #[arg(long, value_name = "DIR", requires = "key", conflicts_with_all = ["check", "plain", "static_archive"])]
+    repository: Option<PathBuf>,
+    /// The secret key in the GnuPG keyring (`GNUPGHOME`) that signs the repositories: its fingerprint or a name
+    #[arg(long, requires = "repository")]
+    key: Option<String>,
 }
 
 /// Maximum size of the packaged program, without debug information.
@@ -48,6 +56,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         fs::create_dir_all(folder())?;
         static_archive::build()?;
         return write_checksums(&folder());
+    }
+    if let Some(repository) = &options.repository {
+        let key = options.key.as_deref().context("clap requires it")?;
+        return repository::write(repository, key);
     }
     tools::require(&["dpkg-deb", "lintian", "rpm", "sha256sum", "readelf"])?;
     if options.check {

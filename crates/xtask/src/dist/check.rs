@@ -4,6 +4,7 @@
 mod booted;
 mod emulated;
 mod installed;
+mod served;
 
 use std::{
     fs,
@@ -41,7 +42,7 @@ pub(super) fn require_programs() -> Result<()> {
     Ok(())
 }
 
-/// Checks the packages on this machine, in Debian's releases, for the other processor, and last in a
+/// Checks the packages on this machine, in Debian's releases, from repositories, for the other processor, and last in a
 /// system that runs.
 pub(super) fn run(first: &Packages, second: &Packages, aarch64: Option<&Packages>) -> Result<()> {
     in_root("this machine", Path::new("/"), first, second)?;
@@ -53,6 +54,12 @@ pub(super) fn run(first: &Packages, second: &Packages, aarch64: Option<&Packages
         }
     }
     let lower = debian::root(debian::BOOTED);
+    optional(
+        "the repositories",
+        served::require_programs(),
+        &lower,
+        |lower| served::check(&Root::new(lower)?),
+    )?;
     match aarch64 {
         Some(packages) => optional(
             "the arm64 program",
