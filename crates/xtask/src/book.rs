@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 use anyhow::{Context, Result, bail, ensure};
 
 use self::links::Page;
-use crate::{cargo_tools, workspace};
+use crate::{pinned_programs, workspace};
 
 /// The version that is installed.
 const MDBOOK: &str = "0.5.4";
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let book = workspace::target().join("book");
     // It runs for a second, so that building it without optimisation saves more time than it costs.
     workspace::run(
-        Command::new(cargo_tools::install(
+        Command::new(pinned_programs::cargo(
             "mdbook",
             MDBOOK,
             &["--debug", "--no-default-features"],

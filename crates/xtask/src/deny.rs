@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{cargo_tools, workspace};
+use crate::{pinned_programs, workspace};
 
 /// The version that is installed.
 const CARGO_DENY: &str = "0.20.2";
@@ -14,7 +14,7 @@ const CARGO_DENY: &str = "0.20.2";
 pub(crate) fn run() -> Result<()> {
     // Without its default features it needs no C library and no git of its own.
     let options = ["--debug", "--no-default-features"];
-    let cargo_deny = cargo_tools::install("cargo-deny", CARGO_DENY, &options)?;
+    let cargo_deny = pinned_programs::cargo("cargo-deny", CARGO_DENY, &options)?;
     workspace::run(
         Command::new(cargo_deny)
             .current_dir(workspace::root())

@@ -65,15 +65,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.check {
         check::require_programs()?;
     }
-    let tools = tools::install()?;
     let dist = folder();
     let _ = fs::remove_dir_all(&dist);
     fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
     docs::stage(&dist.join("docs"))?;
 
-    let aarch64 = packages_for(&tools, AARCH64, || Ok(None))?;
+    let aarch64 = packages_for(AARCH64, || Ok(None))?;
     // Last, because the upgrade of these packages is built from the same tree.
-    let x86_64 = packages_for(&tools, X86_64, || match options.plain {
+    let x86_64 = packages_for(X86_64, || match options.plain {
         true => Ok(None),
         false => pgo::profile(pgo::MINUTES).map(Some),
     })?;
@@ -81,11 +80,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         aarch64.is_some() || x86_64.is_some(),
         "no package was built"
     );
-    sbom::write(&tools, &dist.join("proscenium.cdx.json"))?;
+    sbom::write(&dist.join("proscenium.cdx.json"))?;
     write_checksums(&dist)?;
     if options.check {
         let first = x86_64.context("there are no packages for this machine")?;
-        let second = first.upgrade(&tools)?;
+        let second = first.upgrade()?;
         check::run(&first, &second, aarch64.as_ref())?;
     }
     Ok(())
@@ -94,7 +93,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Builds and checks the packages for a processor; `None` if the tools for it cannot be fetched. `PROSCENIUM` names a
 /// program for x86_64 that is already built.
 fn packages_for(
-    tools: &tools::Tools,
     processor: Processor,
     profile: impl FnOnce() -> Result<Option<PathBuf>>,
 ) -> Result<Option<Packages>> {
@@ -109,7 +107,7 @@ fn packages_for(
         },
     };
     portable::place(&binary, processor)?;
-    let packages = Packages::publish(tools, processor)?;
+    let packages = Packages::publish(processor)?;
     check_size()?;
     portable::check_needs(&tree().join("usr/bin/proscenium"))?;
     docs::check_links(&tree())?;

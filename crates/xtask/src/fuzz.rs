@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command, sync::Mutex, thread};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cargo_tools, workspace};
+use crate::{pinned_programs, workspace};
 
 /// The version that is installed.
 const CARGO_FUZZ: &str = "0.13.2";
@@ -24,7 +24,7 @@ pub(crate) struct Options {
 
 /// Fails if a target finds an input that breaks a promise. New inputs stay in target/fuzz, and findings in fuzz/artifacts.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let cargo_fuzz = cargo_tools::install("cargo-fuzz", CARGO_FUZZ, &[])?;
+    let cargo_fuzz = pinned_programs::cargo("cargo-fuzz", CARGO_FUZZ, &[])?;
     let targets = match options.only.is_empty() {
         true => targets()?,
         false => options.only.clone(),

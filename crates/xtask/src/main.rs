@@ -9,7 +9,6 @@
 mod acceptance;
 mod bench;
 mod book;
-mod cargo_tools;
 mod demo;
 mod deny;
 mod dist;
@@ -22,6 +21,7 @@ mod openapi;
 mod packages;
 mod page;
 mod pgo;
+mod pinned_programs;
 mod reference;
 mod simulate;
 mod soak;

@@ -4,7 +4,7 @@ use std::{
     fs, io,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     thread,
 };
@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use testkit::{Estate, EstateBuilder, Proxy};
 
-use crate::workspace;
+use crate::{pinned_programs, workspace};
 
 /// The version that is installed.
 const SCHEMATHESIS: &str = "4.32.5";
@@ -31,7 +31,7 @@ pub(crate) struct Options {
 
 /// Fails if a response contradicts the description, or if the proxy answers with a server error or ends.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let program = schemathesis()?;
+    let program = pinned_programs::python(&[("schemathesis", SCHEMATHESIS)])?.join("schemathesis");
     let proxy = workspace::build_proscenium(false)?;
     let estate: Estate = EstateBuilder::new(move |ca| Proxy::new(ca, &proxy)).start();
     let relay = relay(&estate.proxy.admin_socket())?;
@@ -52,20 +52,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "the proxy no longer serves: {status}"
     );
     Ok(())
-}
-
-/// Installs schemathesis in the target directory if it is not there.
-fn schemathesis() -> Result<PathBuf> {
-    let directory = workspace::target().join("schemathesis").join(SCHEMATHESIS);
-    let program = directory.join("bin/schemathesis");
-    if program.is_file() {
-        return Ok(program);
-    }
-    println!("installing schemathesis {SCHEMATHESIS}");
-    workspace::run(Command::new("python3").args(["-m", "venv"]).arg(&directory))?;
-    let package = format!("schemathesis=={SCHEMATHESIS}");
-    workspace::run(Command::new(directory.join("bin/pip")).args(["install", "--quiet", &package]))?;
-    Ok(program)
 }
 
 /// A loopback address for clients that have no Unix sockets. It lasts as long as the process.

@@ -4,7 +4,8 @@ use std::{fs, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result};
 
-use super::tools::{cache, output, require};
+use super::tools::{output, require};
+use crate::pinned_programs;
 
 /// The releases, oldest first. Debian 11 has glibc 2.31 and systemd 247.
 pub(super) const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
@@ -15,7 +16,7 @@ const PACKAGES: &str = "systemd-sysv,logrotate,acl,rpm";
 
 /// The root of a release in the cache; it is made if it is not there.
 pub(super) fn root(release: &str) -> Result<PathBuf> {
-    let root = cache().join("roots").join(release);
+    let root = pinned_programs::cache().join("roots").join(release);
     if root.is_dir() {
         return Ok(fs::canonicalize(root)?);
     }

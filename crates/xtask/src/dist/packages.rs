@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::{
     folder,
     portable::{Processor, X86_64},
-    tools::{Tools, output},
+    tools::{self, output},
     tree,
 };
 use crate::workspace;
@@ -34,23 +34,23 @@ pub(super) struct Packages {
 
 impl Packages {
     /// Builds both packages of the published revision, and those with the debug information of an x86_64 program.
-    pub(super) fn publish(tools: &Tools, processor: Processor) -> Result<Self> {
+    pub(super) fn publish(processor: Processor) -> Result<Self> {
         let folder = folder();
         let has_debug = processor == X86_64;
         let debug = match has_debug {
             true => "--dbgsym",
             false => "--no-strip",
         };
-        let deb = generate_deb(tools, processor, (FIRST, debug), &folder)?;
+        let deb = generate_deb(processor, (FIRST, debug), &folder)?;
         if tree().exists() {
             fs::remove_dir_all(tree())?;
         }
         unpack(&deb, &tree())?;
         if has_debug {
             unpack(&only(&folder, "ddeb")?, &tree())?;
-            generate_rpm(tools, processor, FIRST, &["--variant", "debuginfo"])?;
+            generate_rpm(processor, FIRST, &["--variant", "debuginfo"])?;
         }
-        let rpm = generate_rpm(tools, processor, FIRST, &[])?;
+        let rpm = generate_rpm(processor, FIRST, &[])?;
         Ok(Self {
             processor,
             deb,
@@ -59,15 +59,15 @@ impl Packages {
     }
 
     /// Builds packages of the next revision, for the upgrade of the packages that were published last.
-    pub(super) fn upgrade(&self, tools: &Tools) -> Result<Self> {
+    pub(super) fn upgrade(&self) -> Result<Self> {
         let processor = self.processor;
-        let deb = generate_deb(tools, processor, (SECOND, "--strip"), &upgrades())?;
+        let deb = generate_deb(processor, (SECOND, "--strip"), &upgrades())?;
         // Other bytes: an upgrade to the same program is not a hand-over.
         let program = tree().join("usr/bin/proscenium");
         let mut bytes = fs::read(&program)?;
         bytes.push(0);
         fs::write(&program, bytes)?;
-        let rpm = generate_rpm(tools, processor, SECOND, &[])?;
+        let rpm = generate_rpm(processor, SECOND, &[])?;
         Ok(Self {
             processor,
             deb,
@@ -128,7 +128,6 @@ fn upgrades() -> PathBuf {
 }
 
 fn generate_deb(
-    tools: &Tools,
     processor: Processor,
     (revision, debug): (&str, &str),
     folder: &Path,
@@ -139,8 +138,7 @@ fn generate_deb(
     );
     fs::create_dir_all(folder)?;
     let built = output(
-        tools
-            .command("cargo-deb")
+        tools::cargo("cargo-deb")?
             .args([
                 "--package",
                 "proscenium",
@@ -158,12 +156,7 @@ fn generate_deb(
 }
 
 /// Builds an .rpm from the unpacked .deb.
-fn generate_rpm(
-    tools: &Tools,
-    processor: Processor,
-    revision: &str,
-    options: &[&str],
-) -> Result<PathBuf> {
+fn generate_rpm(processor: Processor, revision: &str, options: &[&str]) -> Result<PathBuf> {
     // The program prints no path, so the file gets a directory of its own first.
     let (made, folder) = match revision {
         FIRST => (folder().join("rpm"), folder()),
@@ -171,8 +164,7 @@ fn generate_rpm(
     };
     fs::create_dir_all(&made)?;
     workspace::run(
-        tools
-            .command("cargo-generate-rpm")
+        tools::cargo("cargo-generate-rpm")?
             .args(["--package", "crates/proscenium", "--set-metadata"])
             .arg(format!("release = \"{revision}\""))
             // The rpm of RHEL 8 reads xz; it does not read zstd in every version.

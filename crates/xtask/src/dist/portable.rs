@@ -56,7 +56,7 @@ pub(super) struct Builder {
 impl Builder {
     /// Fetches what is missing.
     pub(super) fn fetch(processor: Processor) -> Result<Self> {
-        let programs = tools::install_zig()?;
+        let programs = tools::zig()?;
         let target = processor.target();
         let library =
             output(Command::new("rustc").args(["--print", "target-libdir", "--target", &target]))?;

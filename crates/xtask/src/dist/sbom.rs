@@ -5,17 +5,16 @@ use std::{collections::BTreeSet, fs, path::Path};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::tools::{Tools, output};
+use super::tools::{self, output};
 use crate::workspace;
 
 /// The name of the file that cargo-cyclonedx writes in the folder of each crate.
 const NAME: &str = "proscenium.cdx";
 
 /// Writes the SBOM of the release binary.
-pub(super) fn write(tools: &Tools, to: &Path) -> Result<()> {
+pub(super) fn write(to: &Path) -> Result<()> {
     let made = output(
-        tools
-            .command("cargo-cyclonedx")
+        tools::cargo("cargo-cyclonedx")?
             .args(["--manifest-path", "crates/proscenium/Cargo.toml"])
             .args(["--format", "json", "--spec-version", "1.5", "--quiet"])
             .args(["--override-filename", NAME]),
