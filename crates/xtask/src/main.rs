@@ -9,6 +9,7 @@
 mod acceptance;
 mod bench;
 mod book;
+mod debian;
 mod demo;
 mod deny;
 mod dist;

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     fs::{self, File},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
@@ -11,7 +12,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use crate::workspace;
+use crate::{
+    debian,
+    workspace::{self, output},
+};
 
 /// What the README asks for.
 const PACKAGES: &str = "gcc,libc6-dev";
@@ -52,20 +56,14 @@ impl FreshRoot {
         );
         let root = Self {
             release: release.to_owned(),
-            toolchain: output(Command::new("rustc").args(["--print", "sysroot"]))?,
+            toolchain: output(Command::new("rustc").args(["--print", "sysroot"]))?
+                .trim()
+                .to_owned(),
             remover: remover(&directory)?,
             directory,
         };
-        let tool = ["mmdebstrap", "debootstrap"]
-            .into_iter()
-            .find(|tool| workspace::is_installed(tool))
-            .context("this needs the Debian package mmdebstrap or debootstrap")?;
-        let mut made = isolated(tool);
-        made.args(["--variant=minbase", &format!("--include={PACKAGES}")])
-            .arg(release)
-            .arg(&root.directory)
-            .arg(mirror()?);
-        root.logged(&mut made)?;
+        let made = debian::bootstrap(release, PACKAGES, &root.directory)?;
+        root.logged(isolated(made.get_program()).args(made.get_args()))?;
         // An installed machine has both.
         root.copy_from_machine("/etc/hosts", "etc/hosts")?;
         root.copy_from_machine("/etc/resolv.conf", "etc/resolv.conf")?;
@@ -151,12 +149,13 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const CARGO_CERTIFICATES: &str = "/etc/machine-certificates.pem";
 
 /// A command with mounts and processes of its own. They end with it, and it ends with this process.
-fn isolated(program: &str) -> Command {
+fn isolated(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", "unshare"])
         .args(["--mount", "--propagation", "private", "--pid", "--fork"])
-        .args(["--kill-child", program])
+        .arg("--kill-child")
+        .arg(program)
         .stdin(Stdio::null());
     command
 }
@@ -167,22 +166,4 @@ fn proxies() -> impl Iterator<Item = String> {
     names
         .into_iter()
         .filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?)))
-}
-
-/// The Debian mirror of this machine.
-fn mirror() -> Result<String> {
-    let mut sources = Command::new("apt-get");
-    sources.args(["indextargets", "--format", "$(REPO_URI)"]);
-    let filters = ["Created-By: Packages", "Origin: Debian", "Label: Debian"];
-    let uris = output(sources.args(filters))?;
-    let first = uris.lines().next().map(str::to_owned);
-    first.context(
-        "this machine's package sources name no Debian mirror, or `apt-get update` has not read it",
-    )
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {output:?}");
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
