@@ -2,4 +2,4 @@
 #![allow(dead_code, reason = "the script's `main` is cargo's to call")]
 
 #[path = "../crates/proscenium/build.rs"]
-mod build_script;
+mod script;
