@@ -28,7 +28,7 @@ impl RetrySupport {
 
 /// None: the value is not a version.
 fn retries(value: &[u8]) -> Option<bool> {
-    let mut numbers = value.split(|byte| *byte == b'.').map(number);
+    let mut numbers = release(value).split(|byte| *byte == b'.').map(number);
     let version = (numbers.next()??, numbers.next()??, numbers.next()??);
     if numbers.next().is_some() {
         return None;
@@ -41,6 +41,15 @@ fn retries(value: &[u8]) -> Option<bool> {
         (8, minor, _) => minor >= 2,
         (major, ..) => major > 8,
     })
+}
+
+/// Removes `-rc1` or `.rc1`: a release candidate behaves like its release.
+fn release(value: &[u8]) -> &[u8] {
+    let digits = value.iter().rev().take_while(|byte| byte.is_ascii_digit());
+    match value.split_at(value.len() - digits.count()) {
+        ([release @ .., b'-' | b'.', b'r', b'c'], [_, ..]) => release,
+        _ => value,
+    }
 }
 
 fn number(digits: &[u8]) -> Option<u32> {
@@ -64,8 +73,22 @@ mod tests {
     #[test]
     fn agents_that_send_their_request_again_are_known_by_their_version() {
         for version in [
-            "5.3.1", "5.3.10", "5.5.22", "6.0.0", "6.13.1", "7.26.0", "7.34.0", "8.2.0", "8.10.0",
-            "9.0.0", "10.1.2",
+            "5.3.1",
+            "5.3.10",
+            "5.5.22",
+            "6.0.0",
+            "6.13.1",
+            "7.26.0",
+            "7.34.0",
+            "8.2.0",
+            "8.10.0",
+            "9.0.0",
+            "10.1.2",
+            // Versions before a release: OpenVox writes the first form, a Ruby gem the second.
+            "9.0.0-rc1",
+            "8.16.0.rc1",
+            "9.0.0-rc12",
+            "7.26.0.rc2",
         ] {
             assert_eq!(of(&[version]), RetrySupport::Retries, "{version}");
         }
@@ -87,8 +110,20 @@ mod tests {
             "",
             "8",
             "8.10",
-            "8.10.0.rc1",
             "8.10.0.1",
+            "7.25.0.rc1",
+            "8.0.0-rc1",
+            "9.0.0-",
+            "9.0.0-rc",
+            "9.0.0rc1",
+            "9.0.0-beta1",
+            "9.0.0-RC1",
+            "9.0.0-rc1.2",
+            "9.0.0-rc1-rc2",
+            "9.0-rc1",
+            "9.0-rc1.0",
+            "9-rc1",
+            "-rc1",
             "8.10.x",
             "+8.10.0",
             " 8.10.0",
