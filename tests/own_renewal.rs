@@ -118,7 +118,7 @@ fn a_due_certificate_is_renewed_with_its_key_and_served_without_a_restart() {
     let (proxy, chain) = (&estate.proxy, chain_file(&estate.proxy));
     // Off by default: the alarm says which command renews it.
     let command = format!(
-        "`puppet ssl renew_cert --ssldir {} --certname puppet`",
+        "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir {} --certname puppet`",
         proxy.ssldir().display()
     );
     wait_for_alarm(proxy, &command);
@@ -297,7 +297,7 @@ fn a_ca_that_is_down_is_an_alarm_and_the_same_failure_is_logged_once() {
     let words = "is due for renewal";
     wait_for_alarm(
         &estate.proxy,
-        "the proxy tries again; otherwise run `puppet ssl renew_cert",
+        "the proxy tries again; otherwise run `puppet ssl bootstrap --hostcert_renewal_interval 90d",
     );
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     estate.ca_server.restart();

@@ -290,7 +290,7 @@ impl OwnCertificate {
 pub(crate) fn renewal_by_hand(chain: &Path) -> String {
     match of_ssldir(chain) {
         Some((ssldir, certname)) => format!(
-            "run `puppet ssl renew_cert --ssldir {} --certname {certname}` (Puppet 8), or replace both files and run `proscenium reload`",
+            "run `puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir {} --certname {certname}` (Puppet 8), or replace both files and run `proscenium reload`",
             ssldir.display()
         ),
         None => "renew it, replace both files, and run `proscenium reload`".to_owned(),
@@ -551,8 +551,7 @@ mod tests {
             alarms.pop().unwrap().2
         };
         let in_ssldir = "/var/lib/puppet/ssl/certs/puppet.example.com.pem";
-        let command =
-            "`puppet ssl renew_cert --ssldir /var/lib/puppet/ssl --certname puppet.example.com`";
+        let command = "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir /var/lib/puppet/ssl --certname puppet.example.com`";
         let failures = [("/etc/other.pem", "the CA is down"), (in_ssldir, "no room")];
         for (file, failures, words) in [
             (in_ssldir, &[][..], command),

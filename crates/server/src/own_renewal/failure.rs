@@ -115,8 +115,7 @@ mod tests {
         let elsewhere = Path::new("/etc/pki/puppet.pem");
         let names = ["puppet".to_owned(), "192.0.2.5".to_owned()];
         let member: Arc<str> = "ca:8140".into();
-        let renew =
-            "`puppet ssl renew_cert --ssldir /etc/proscenium/ssl --certname puppet.example.com`";
+        let renew = "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir /etc/proscenium/ssl --certname puppet.example.com`";
         let refused = |status| RenewalFailure::Refused {
             member: Arc::clone(&member),
             status,
