@@ -647,6 +647,10 @@ fn spoken(
                 support.note(value.as_bytes());
                 continue;
             }
+            "if-modified-since" => {
+                support = RetrySupport::HasCopy;
+                continue;
+            }
             _ => continue,
         };
         field.get_or_insert(value.as_bytes());

@@ -69,7 +69,7 @@ pub(crate) fn to_response(
     }
     let seconds = match retry_after {
         RetryAdvice::Never => None,
-        RetryAdvice::Soon if support == RetrySupport::Fails => None,
+        RetryAdvice::Soon if matches!(support, RetrySupport::Fails | RetrySupport::HasCopy) => None,
         RetryAdvice::Soon => Some(spread(worker)),
         RetryAdvice::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
     };

@@ -98,6 +98,36 @@ fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
     });
 }
 
+/// An agent of Puppet 8 would sleep and repeat it a hundred times. Without `Retry-After` it continues with its copy.
+#[test]
+fn the_daily_refresh_of_an_agent_gets_503_without_retry_after_while_the_ca_is_down() {
+    run(async {
+        let estate = InMemoryEstate::new(|_| {});
+        estate.ca.refuse();
+        for (copy, advised) in [
+            ("", true),
+            (
+                "If-Modified-Since: Thu, 26 Nov 2026 12:00:00 GMT\r\n",
+                false,
+            ),
+        ] {
+            let mut client = estate.connect();
+            let request = format!(
+                "GET /puppet-ca/v1/certificate_revocation_list/ca HTTP/1.1\r\nHost: puppet\r\n{copy}X-Puppet-Version: 8.10.0\r\n\r\n"
+            );
+            client.send(&request).await;
+            let answer = client.response().await;
+            assert_eq!(answer.status, 503);
+            assert_eq!(
+                answer.head.contains("retry-after: "),
+                advised,
+                "{}",
+                answer.head
+            );
+        }
+    });
+}
+
 #[test]
 fn a_safe_request_goes_to_another_member_when_the_first_breaks_off_before_its_answer() {
     run(async {
