@@ -12,10 +12,13 @@ module() {
   promise "settings that the proxy refuses fail the run and leave the file as it was" refused_settings_change_nothing
   promise "the account of the service can read the agent's key afterwards, and no other account can" key_is_readable
   promise "the agent applies the class of the CA server; its second run changes nothing" ca_is_applied_once
-  promise "a compiler with the class serves agents through the proxy, and no client directly" compiler_accepts_the_proxy_only
+  promise "a compiler with the class and the CA of init serves agents through the proxy, and no client directly" compiler_accepts_the_proxy_only
+  plan_tools_make
+  promise "a task refuses invalid parameters" tasks_check_their_parameters
+  # Two restarts under load, which the specs of the plan repeat with stand-ins.
+  [ -z "${CI:-}" ] || return 0
   promise "the plan upgrades two compilers in turn while agents run, and fails no run" plan_fails_no_run
   promise "if an upgrade fails, the plan stops: that compiler stays drained, and the other one as it was" plan_stops_at_an_error
-  promise "a task refuses invalid parameters" tasks_check_their_parameters
 }
 
 # The module on the compilers, below its own name.
@@ -106,6 +109,8 @@ compiler_accepts_the_proxy_only() {
   cp "$stock/services.d/ca.cfg" "$LAB_DIR/m2/services.d/"
   apply compiler 2
   apply compiler 0
+  # The class writes what `proscenium init` prints for operators who do not use it.
+  expect 0 diff <(webserver_lines "$LAB_DIR/separate/webserver-m2.$DOMAIN.conf") <(webserver_lines "$LAB_DIR/m2/conf.d/webserver.conf")
   stop m2
   server_start m2
   wait_for 120 "the proxy to use m2 with the certificate of the separate CA" separate_is_up
@@ -134,25 +139,18 @@ compiler_accepts_the_proxy_only() {
 }
 separate_is_up() { verb status | sed -n '/^pool separate/,/^$/p' | grep -qE "^ +m2\.$DOMAIN:$TLS_PORT +up +ready "; }
 
-# A CA that serves no other purpose, a certificate of it for the proxy, and its CRL.
+# The CA of `proscenium init`, with a certificate for the proxy.
 separate_ca_make() {
-  local dir=$LAB_DIR/separate
-  [ ! -d "$dir" ] || return 0
-  mkdir "$dir"
-  : >"$dir/index"
-  printf '[ca]\ndefault_ca = ca\n[ca]\ndatabase = %s/index\ndefault_md = sha256\ndefault_crl_days = 30\n' "$dir" >"$dir/ca.conf"
-  { openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj "/CN=Compilers of the lab" -keyout "$dir/ca.key" -out "$dir/ca.pem"
-    openssl req -newkey rsa:2048 -nodes -subj "/CN=puppet.$DOMAIN" -keyout "$dir/proxy.key" -out "$dir/proxy.csr"
-    printf 'basicConstraints = CA:FALSE\nextendedKeyUsage = clientAuth\n' >"$dir/extensions"
-    openssl x509 -req -days 30 -in "$dir/proxy.csr" -CA "$dir/ca.pem" -CAkey "$dir/ca.key" -CAcreateserial \
-      -extfile "$dir/extensions" -out "$dir/proxy.pem"
-    openssl ca -config "$dir/ca.conf" -cert "$dir/ca.pem" -keyfile "$dir/ca.key" -gencrl -out "$dir/crl.pem"
-  } >"$dir/log" 2>&1 || broken "the separate CA: $(cat "$dir/log")"
+  [ -d "$LAB_DIR/separate" ] || expect 0 "$(proscenium_binary)" init --compiler-ca "$LAB_DIR/separate" --compiler "m2.$DOMAIN"
+}
+# The lines of `proscenium init` for the compiler, or those of the class, with the paths of the lab.
+webserver_lines() { # webserver_lines FILE
+  sed -E "s|/etc/puppet/puppetserver|$LAB_DIR/m2|; s|/var/lib/puppet/ssl|$LAB_DIR/m2/ssl|; s|0\.0\.0\.0|$(address m2)|" "$1" |
+    sed -E '/^#|ssl-protocols/d; s/"//g' | sort
 }
 
 plan_fails_no_run() {
   local name before=() after=()
-  plan_tools_make
   for name in $COMPILERS; do before+=("$(cat "$LAB_DIR/$name.pid")"); done
   loops_start
   expect 0 upgrade_compilers

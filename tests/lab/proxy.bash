@@ -17,17 +17,26 @@ proxy_environment() {
 }
 
 # The proxy is enrolled like any agent, with its own certificate and without an authorization extension.
+proxy_conf() {
+  CERTNAME=puppet puppet_conf proxy ca "dns_alt_names = puppet"
+  mkdir -p "$LAB_DIR/proxy/log"
+}
+
 proxy_start() {
-  if [ ! -d "$LAB_DIR/proxy/ssl" ]; then
-    CERTNAME=puppet puppet_conf proxy ca "dns_alt_names = puppet"
-    puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/proxy" >"$LAB_DIR/proxy/bootstrap.log"
-    mkdir -p "$LAB_DIR/proxy/log"
-  fi
+  proxy_copy
   proxy_environment
   sh -c "exec $LAB_PROXY" >>"$LAB_DIR/proxy/log/stdout.log" 2>&1 </dev/null &
   started proxy
   wait_for 30 "the proxy to answer" proxy_answers
   say "proxy runs, members $MEMBERS"
+}
+# If the program is built again while the lab runs, the proxy would hand over to it at the next SIGHUP.
+proxy_copy() {
+  local copy=$LAB_DIR/proscenium
+  [ "$PROSCENIUM" ] && [ "$PROSCENIUM" != "$copy" ] || return 0
+  cp "$PROSCENIUM" "$copy.new"
+  mv "$copy.new" "$copy"
+  PROSCENIUM=$copy
 }
 proxy_answers() {
   alive proxy || die "the proxy is gone: $(tail -n 20 "$LAB_DIR/proxy/log/stdout.log")"

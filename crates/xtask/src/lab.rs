@@ -6,40 +6,62 @@ use anyhow::Result;
 
 use crate::workspace;
 
-/// Builds the program and runs the lab's script with these arguments; `all` without any.
+/// Builds the program and runs the lab's script with these arguments; `all` without any. `PUPPET` is the version of Puppet
+/// Server, 7 by default.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let proscenium = workspace::build_proscenium(false)?;
-    workspace::run(&mut command(&proscenium, arguments))
-}
-
-/// The lab's script with these arguments, for this program; `all` without any.
-pub(crate) fn command(proscenium: &Path, arguments: &[String]) -> Command {
-    let mut lab = Command::new(workspace::root().join("tests/lab/lab"));
-    lab.env("PROSCENIUM", proscenium)
-        .env("LAB_DIR", workspace::target().join("lab"));
+    let mut lab = script(&workspace::build_proscenium(false)?);
     match arguments {
         [] => lab.arg("all"),
         _ => lab.args(arguments),
     };
+    workspace::run(&mut lab)
+}
+
+/// The versions of Puppet Server that every change is tested with.
+pub(crate) const VERSIONS: [&str; 2] = ["7", "8"];
+
+/// What every change is tested with, with this version: some promises with 7, and others with 8.
+pub(crate) fn ci(version: &str, proscenium: &Path) -> Command {
+    let mut lab = script(proscenium);
+    lab.arg("ci").env("PUPPET", version);
     lab
 }
 
-/// What the lab needs and this machine lacks.
-pub(crate) fn missing() -> Option<&'static str> {
-    if !Path::new("/usr/share/puppetserver/puppetserver.jar").exists() {
-        return Some("Puppet Server is not installed");
-    }
-    let programs = [
-        ("puppet", "the Puppet agent is not installed"),
-        ("puppetserver", "Puppet Server is not installed"),
-        ("java", "Java is not installed"),
-        ("curl", "curl is not installed"),
-        ("openssl", "openssl is not installed"),
-        ("setfacl", "acl is not installed"),
-    ];
+fn script(proscenium: &Path) -> Command {
+    let mut lab = Command::new(workspace::root().join("tests/lab/lab"));
+    lab.env("PROSCENIUM", proscenium);
+    lab
+}
+
+/// What the lab with this version needs and this machine lacks.
+pub(crate) fn missing(version: &str) -> Option<String> {
+    let programs: &[(&str, &str)] = match version {
+        // The lab makes a root directory with everything else.
+        "8" => &[("mmdebstrap", "mmdebstrap")],
+        _ => &[
+            ("puppet", "the Puppet agent"),
+            ("puppetserver", "Puppet Server"),
+            ("java", "Java"),
+            ("curl", "curl"),
+            ("openssl", "openssl"),
+            ("setfacl", "acl"),
+        ],
+    };
     let absent = |(program, _): &&(&str, _)| !workspace::is_installed(program);
-    programs.iter().find(absent).map(|(_, said)| *said)
+    match programs.iter().find(absent) {
+        Some((_, name)) => Some(format!("{name} is not installed")),
+        None if version == "7" => not_seven(),
+        None => None,
+    }
+}
+
+/// Debian 13 has Puppet 8.
+fn not_seven() -> Option<String> {
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat", "${Version}", "puppetserver"]);
+    let found = workspace::output(&mut query).unwrap_or_default();
+    (!found.starts_with("7.")).then(|| format!("this machine has Puppet Server {found}"))
 }
 
 /// The Debian packages that provide it.
-pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl acl";
+pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl acl mmdebstrap";

@@ -80,7 +80,8 @@ enum Command {
     Packages(packages::Options),
     /// Check the rules of the tree: layers, names, imports, words
     Tidy,
-    /// Run the lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of them without an argument
+    /// Run the lab with real Puppet servers and agents, with `PUPPET=7` or 8: up, test, agent, ca, curl, down, ci; without an
+    /// argument all promises
     #[command(trailing_var_arg = true, disable_help_flag = true)]
     Lab {
         /// Arguments of `tests/lab/lab`

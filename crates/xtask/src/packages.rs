@@ -57,7 +57,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn install_for_tests() -> Result<()> {
     let tools = Tool::ALL.iter().filter(|tool| !tool.is_installed());
     let mut wanted: BTreeSet<_> = tools.flat_map(|tool| tool.packages()).copied().collect();
-    if lab::missing().is_some() {
+    if lab::VERSIONS
+        .iter()
+        .any(|version| lab::missing(version).is_some())
+    {
         wanted.extend(lab::PACKAGES.split(' '));
     }
     if wanted.is_empty() {

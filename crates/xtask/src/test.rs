@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut skipped = Skipped::new()?;
     let lab = match options.no_lab {
         true => None,
-        false => LabLane::start(required, &mut skipped)?,
+        false => Some(LabLane::start(required, &mut skipped)?),
     };
     let mut failed = Vec::new();
     if workspace::run(skipped.record(tests().arg("--no-fail-fast"))).is_err() {

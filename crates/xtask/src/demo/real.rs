@@ -15,7 +15,7 @@ use crate::{lab, workspace};
 
 /// Starts a CA and two compilers in a separate directory, runs every act, and stops what it started.
 pub(super) fn run(options: &Options) -> Result<()> {
-    if let Some(missing) = lab::missing() {
+    if let Some(missing) = lab::missing("7") {
         bail!(
             "{missing}; on Debian: sudo apt-get install {}",
             lab::PACKAGES

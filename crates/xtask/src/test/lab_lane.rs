@@ -1,64 +1,75 @@
 //! The lab beside the tests: it mostly waits for Puppet servers that start, so that together they take hardly longer than
 //! one of them alone.
 
-use std::{fs::File, io, path::PathBuf, process::Child, time::Instant};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    thread::{self, JoinHandle},
+    time::Instant,
+};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use super::skipped::Skipped;
 use crate::{lab, packages, workspace};
 
 /// A running lab. Its output is in a file until it ends.
 pub(super) struct LabLane {
-    lab: Child,
+    labs: JoinHandle<Result<()>>,
     output: PathBuf,
-    begun: Instant,
 }
 
 impl LabLane {
-    /// Starts the lab; `None` if this machine cannot run it, which is recorded as skipped.
+    /// Starts what this machine can run, one version of Puppet after the other. The others are recorded as skipped.
     ///
     /// # Errors
-    /// The lab is `required` and cannot run.
-    pub(super) fn start(required: bool, skipped: &mut Skipped) -> Result<Option<Self>> {
-        if let Some(why) = missing() {
-            ensure!(!required, "the lab is required and cannot run: {why}");
-            skipped.lab(format!("{why} (Debian: {})", lab::PACKAGES));
-            return Ok(None);
+    /// Every version is `required`, and one cannot run.
+    pub(super) fn start(required: bool, skipped: &mut Skipped) -> Result<Self> {
+        let mut versions = Vec::new();
+        for version in lab::VERSIONS {
+            match missing(version) {
+                None => versions.push(version),
+                Some(why) => {
+                    ensure!(!required, "the lab with Puppet {version} cannot run: {why}");
+                    skipped.lab(version, &why);
+                }
+            }
         }
         let output = workspace::target().join("lab.log");
-        let file = File::create(&output).with_context(|| output.display().to_string())?;
-        let program = workspace::target().join("debug/proscenium");
-        let lab = lab::command(&program, &[])
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .spawn()
-            .context("the lab does not start")?;
-        println!(
-            "The lab runs beside the tests; its output is in {}.",
-            output.display()
-        );
-        Ok(Some(Self {
-            lab,
-            output,
-            begun: Instant::now(),
-        }))
+        let log = File::create(&output).with_context(|| output.display().to_string())?;
+        if !versions.is_empty() {
+            let output = output.display();
+            println!("The lab runs beside the tests; its output is in {output}.");
+        }
+        let labs = thread::spawn(move || run(&versions, &log));
+        Ok(Self { labs, output })
     }
 
     /// Waits for the lab and prints its output.
-    pub(super) fn finish(mut self) -> Result<()> {
-        let status = self.lab.wait()?;
+    pub(super) fn finish(self) -> Result<()> {
+        let outcome = self.labs.join();
         io::copy(&mut File::open(&self.output)?, &mut io::stdout())?;
-        println!("The lab took {} s.", self.begun.elapsed().as_secs());
-        if !status.success() {
-            bail!("the lab failed: {status}");
-        }
-        Ok(())
+        outcome.map_err(|_| anyhow!("the thread of the lab panicked"))?
     }
 }
 
-/// Why the lab cannot run here.
-fn missing() -> Option<&'static str> {
-    let not_root = "it needs root, or sudo without a password";
-    lab::missing().or_else(|| (!packages::can_become_root()).then_some(not_root))
+fn run(versions: &[&str], log: &File) -> Result<()> {
+    let program = workspace::target().join("debug/proscenium");
+    let mut outcome = Ok(());
+    for version in versions {
+        let begun = Instant::now();
+        let mut lab = lab::ci(version, Path::new(&program));
+        let ended = workspace::run(lab.stdout(log.try_clone()?).stderr(log.try_clone()?));
+        let seconds = begun.elapsed().as_secs();
+        println!("The lab with Puppet {version} took {seconds} s.");
+        outcome = outcome.and(ended);
+    }
+    outcome
+}
+
+/// Why the lab with this version cannot run here.
+fn missing(version: &str) -> Option<String> {
+    let not_root = || "it needs root, or sudo without a password".to_owned();
+    lab::missing(version).or_else(|| (!packages::can_become_root()).then(not_root))
 }

@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, fs, process::Command};
 use anyhow::Result;
 use tempfile::NamedTempFile;
 
+use crate::lab;
+
 /// The skipped tests and labs of one run.
 pub(super) struct Skipped {
     /// Each skipped test appends a line with the packages that it needs.
     file: NamedTempFile,
+    /// A line for each lab.
     labs: Vec<String>,
 }
 
@@ -25,9 +28,12 @@ impl Skipped {
         tests.env("PROSCENIUM_SKIPPED", self.file.path())
     }
 
-    /// Records a lab that cannot run here, and why.
-    pub(super) fn lab(&mut self, why: String) {
-        self.labs.push(why);
+    /// Records that the lab with this version of Puppet cannot run here, and why.
+    pub(super) fn lab(&mut self, version: &str, why: &str) {
+        let packages = lab::PACKAGES;
+        self.labs.push(format!(
+            "skipped: the lab with Puppet {version}, because {why} (Debian: {packages})\n"
+        ));
     }
 
     /// A line for each set of packages without which tests were skipped, and for each lab.

@@ -20,11 +20,11 @@ node /^module[^.]*-proxy\./ {
   }
 }
 
-# The compiler m2, with the certificate of the separate CA of the lab.
+# The compiler m2, with the CA of `proscenium init --compiler-ca`.
 node /^module[^.]*-compiler\./ {
   class { 'proscenium::compiler':
-    proxy_ca     => file("${facts['lab_dir']}/separate/ca.pem"),
-    proxy_ca_crl => file("${facts['lab_dir']}/separate/crl.pem"),
+    proxy_ca     => file("${facts['lab_dir']}/separate/proxy-ca.pem"),
+    proxy_ca_crl => file("${facts['lab_dir']}/separate/proxy-ca-crl.pem"),
     confdir      => "${facts['lab_dir']}/m2",
     ssldir       => "${facts['lab_dir']}/m2/ssl",
     certname     => 'm2.lab.test',
