@@ -1,8 +1,9 @@
-//! `cargo xtask reference`: everything that is generated from declarations in the code: settings and metrics pages, manual pages, completions.
+//! `cargo xtask reference`: everything that is generated from declarations in the code: settings, metrics and versions pages, manual pages, completions.
 
 mod completions;
 mod man;
 mod metrics;
+mod versions;
 
 use std::{
     collections::BTreeMap,
@@ -44,6 +45,7 @@ fn generated() -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([
         ("docs/configuration.md".to_owned(), config::reference()),
         ("docs/metrics.md".to_owned(), metrics::page()),
+        ("docs/operating/versions.md".to_owned(), versions::page()),
     ]);
     let path = "docs/operating/limits-and-exit-codes.md";
     let page = fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
