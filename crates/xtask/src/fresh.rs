@@ -42,8 +42,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         if !options.without_packages {
             let counts = step(&root, "test")?;
+            // Debian 13 has Puppet 8 in place of 7.
+            let mut skipped = counts.skipped.iter();
             ensure!(
-                counts.skipped.is_empty(),
+                skipped.all(|line| line.contains("this machine has Puppet Server 8")),
                 "{release}: tests were skipped although their packages were installed"
             );
         }
@@ -76,7 +78,7 @@ fn check_skips(root: &FreshRoot, counts: &Counts) -> Result<()> {
             .any(|folder| root.path().join(folder).join(tool.program()).is_file())
     };
     for tool in Tool::ALL.iter().filter(|tool| !is_there(tool)) {
-        let packages = format!("tests (Debian: {})", tool.packages().join(" "));
+        let packages = format!("(Debian: {})", tool.packages().join(" "));
         ensure!(
             counts.skipped.iter().any(|line| line.ends_with(&packages)),
             "no test was skipped without {}",

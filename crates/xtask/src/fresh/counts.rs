@@ -22,7 +22,7 @@ impl Counts {
             } else if line.ends_with(" passed, 0 failed") {
                 // The lab.
                 counts.passed += number_before(&words, "passed,");
-            } else if line.starts_with("skipped: ") {
+            } else if line.starts_with("skipped tests: ") || line.starts_with("skipped: ") {
                 counts.skipped.push(line.to_owned());
             }
         }
@@ -63,9 +63,9 @@ mod tests {
             skipped a: it needs knotd (Debian: knot)\n\
             test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s\n    \
             12s  69 passed, 0 failed\n\
-            skipped: 1 tests (Debian: knot)\n";
+            skipped tests: 1 (Debian: knot)\n";
         let counts = Counts::read(output);
-        let skipped = vec!["skipped: 1 tests (Debian: knot)".to_owned()];
+        let skipped = vec!["skipped tests: 1 (Debian: knot)".to_owned()];
         assert_eq!(
             counts,
             Counts {
@@ -76,7 +76,7 @@ mod tests {
         );
         assert_eq!(
             counts.to_string(),
-            ", 82 tests passed, 1 failed\n    skipped: 1 tests (Debian: knot)"
+            ", 82 tests passed, 1 failed\n    skipped tests: 1 (Debian: knot)"
         );
     }
 }

@@ -39,11 +39,7 @@ impl Skipped {
     /// A line for each set of packages without which tests were skipped, and for each lab.
     pub(super) fn summary(&self) -> Result<String> {
         let tests = count(&fs::read_to_string(self.file.path())?);
-        let labs = self
-            .labs
-            .iter()
-            .map(|why| format!("skipped: the lab, because {why}\n"));
-        Ok(tests + &labs.collect::<String>())
+        Ok(tests + &self.labs.concat())
     }
 }
 
@@ -55,7 +51,7 @@ fn count(skipped: &str) -> String {
     }
     let lines = counts
         .iter()
-        .map(|(packages, count)| format!("skipped: {count} tests (Debian: {packages})\n"));
+        .map(|(packages, count)| format!("skipped tests: {count} (Debian: {packages})\n"));
     lines.collect()
 }
 
@@ -64,6 +60,6 @@ fn skipped_tests_are_counted_by_their_packages() {
     assert_eq!(count(""), "");
     assert_eq!(
         count("knot\nruby puma\nknot\n"),
-        "skipped: 2 tests (Debian: knot)\nskipped: 1 tests (Debian: ruby puma)\n"
+        "skipped tests: 2 (Debian: knot)\nskipped tests: 1 (Debian: ruby puma)\n"
     );
 }
