@@ -100,7 +100,7 @@ impl<'a> Service<'a> {
             outcomes.push(self.rotation());
         }
         let pid = fs::read_to_string(self.root.path("/tmp/pid"))?;
-        output(self.root.command("kill").args(["-TERM", pid.trim()]))?;
+        self.terminate(pid.trim())?;
         outcomes.push(("SIGTERM stops it with exit code 0", running.end()?));
         Ok(self.with_events(outcomes))
     }
@@ -145,6 +145,12 @@ impl<'a> Service<'a> {
             .stdout(Stdio::null())
             .stderr(events);
         Ok(command)
+    }
+
+    /// A minimal system has no program `kill`, only that of the shell.
+    fn terminate(&self, pid: &str) -> Result<()> {
+        let mut shell = self.root.command("sh");
+        output(shell.args(["-c", &format!("kill -TERM {pid}")])).map(drop)
     }
 
     /// Agents of the CA that never retry.
@@ -260,7 +266,7 @@ impl RunningService<'_> {
         outcomes.push(("the former process ends with exit code 0", self.end()?));
         outcomes.extend(service.requests());
         if let Some(pid) = main {
-            output(service.root.command("kill").args(["-TERM", &pid]))?;
+            service.terminate(&pid)?;
             let socket = service.root.path("/run/proscenium/admin.sock");
             let stopped = wait_until(LIMIT, || (!socket.exists()).then_some(()));
             outcomes.push((
