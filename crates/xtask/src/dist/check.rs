@@ -104,6 +104,9 @@ fn in_root(name: &str, lower: &Path, first: &Packages, second: &Packages) -> Res
     Ok(())
 }
 
+/// Without it, rpm does not run beside dpkg. That of Debian 13 does, and does not know the option.
+const FORCE: &str = "--force-debian";
+
 /// The commands of a package manager.
 struct Manager {
     name: &'static str,
@@ -130,10 +133,10 @@ impl Manager {
     // Debian's rpm does not know the libraries that dpkg has installed, so it runs without dependency checks.
     const RPM: Self = Self {
         name: "rpm",
-        install: &["rpm", "--force-debian", "--nodeps", "--install"],
-        upgrade: &["rpm", "--force-debian", "--nodeps", "--upgrade"],
+        install: &["rpm", FORCE, "--nodeps", "--install"],
+        upgrade: &["rpm", FORCE, "--nodeps", "--upgrade"],
         verify: &["rpm", "--verify", "--nodeps", "proscenium"],
-        remove: &["rpm", "--force-debian", "--erase", "proscenium"],
+        remove: &["rpm", FORCE, "--erase", "proscenium"],
         configuration_left: "/etc/proscenium/proscenium.toml.rpmsave",
         purge: None,
     };
@@ -337,6 +340,10 @@ impl Check<'_> {
     }
 
     fn call(&self, words: &[&str]) -> Result<()> {
+        let mut words = words.to_owned();
+        if words.contains(&FORCE) && self.in_root("rpm", &[FORCE, "--version"]).is_err() {
+            words.retain(|word| *word != FORCE);
+        }
         println!("  # {}", words.join(" "));
         self.in_root(words[0], &words[1..]).map(drop)
     }
