@@ -3,7 +3,7 @@
 use super::{is_test, sources};
 
 /// Programs of Debian's essential packages, which every machine has.
-const ALWAYS_INSTALLED: &[&str] = &["bash", "mkfifo", "script", "sh", "tar", "true"];
+const ALWAYS_INSTALLED: &[&str] = &["bash", "grep", "mkfifo", "script", "sh", "tar", "true"];
 
 #[test]
 fn tests_start_optional_programs_through_testkit() {
