@@ -226,9 +226,9 @@ fn every_threat_has_an_answer_and_tests_that_are_there() {
     }
 }
 
-/// `over_http2.tsv` says of each module whether it is repeated over HTTP/2, and why.
+/// `over_http2.tsv` lists for each module whether it is repeated over HTTP/2, and why.
 #[test]
-fn every_end_to_end_module_says_whether_it_is_repeated_over_http2() {
+fn every_end_to_end_module_is_listed_as_repeated_over_http2_or_not() {
     let list = read(&root().join("tests/over_http2.tsv"));
     let mut listed = Vec::new();
     for line in list.lines().filter(|line| !line.starts_with('#')) {

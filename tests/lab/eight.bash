@@ -7,7 +7,7 @@ eight() {
   ca_is_up
   for version in 7 8 openvox; do
     # Debian sid changes.
-    [ "$version" != openvox ] || [ -z "${CI:-}" ] || continue
+    [ "$version" != openvox ] || [ -z "${LAB_CI:-}" ] || continue
     get_agent AGENT $version || continue
     promise "an agent of $(agent_is) enrols, and its run transfers plugins, catalog, files and report" agent_of_version_runs
   done

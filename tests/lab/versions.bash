@@ -68,4 +68,4 @@ agent_libraries() {
 
 KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 # That of the machine's own sources.
-mirror() { on_machine apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1; }
+mirror() { on_machine apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' | head -n 1; }

@@ -464,8 +464,8 @@ pub(crate) fn from_member(
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE {
         match support {
-            // The client would wait and then fail with an error that hides the member's.
-            RetrySupport::Fails => _ = head.headers.remove(RETRY_AFTER),
+            // The client would wait, and then fail with an error that hides the member's or continue with its copy.
+            RetrySupport::Fails | RetrySupport::HasCopy => _ = head.headers.remove(RETRY_AFTER),
             _ if head.headers.contains_key(RETRY_AFTER) => {}
             _ => _ = head.headers.insert(RETRY_AFTER, spread(worker)),
         }

@@ -27,6 +27,11 @@ const CHECKS: &[Check] = &[
     ("openapi", &["cargo", "xtask", "openapi"]),
     ("page", &["cargo", "xtask", "page"]),
     ("tests", &["cargo", "xtask", "test", "--all", "--no-lab"]),
+    (
+        "doc-test",
+        &["cargo", "test", "--doc", "--package", "testkit"],
+    ),
+    ("gate", &["cargo", "xtask", "bench", "gate", "--always"]),
     ("handover", &["cargo", "xtask", "handover"]),
     ("reload-storm", &["cargo", "xtask", "reload-storm"]),
     ("matrix", &["cargo", "xtask", "matrix"]),
@@ -61,6 +66,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let begun = Instant::now();
         let mut command = std::process::Command::new(words[0]);
         command.args(&words[1..]).current_dir(workspace::root());
+        // What is skipped has not passed.
+        command.env("PROSCENIUM_TOOLS", "required");
         let outcome = workspace::run(&mut command);
         let took = begun.elapsed().as_secs();
         summary.push((*name, took, outcome.err().map(|error| format!("{error:#}"))));

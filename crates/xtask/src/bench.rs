@@ -41,8 +41,8 @@ pub(crate) enum Bench {
     Instructions(counts::Options),
     /// System calls of a small request, counted by strace
     Syscalls(counts::Options),
-    /// Check instructions and system calls against bench/baseline.tsv, unless the request path is the one of the last check
-    Gate,
+    /// Check instructions and system calls against bench/baseline.tsv, unless the sources are those of the last check
+    Gate(gate::Options),
     /// User instructions of a small request with many connections, members, routes, CRL entries and certnames; exits 1 if they grow by over 10 %
     Growth(growth::Options),
     /// CPU time of a resumed connection compared with nginx's, over TLS 1.3 and 1.2, in interleaved rounds
@@ -66,7 +66,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::W1(options) => w1::run(options),
         Bench::Instructions(options) => counts::instructions(options),
         Bench::Syscalls(options) => counts::syscalls(options),
-        Bench::Gate => gate::run(),
+        Bench::Gate(options) => gate::run(options),
         Bench::Growth(options) => growth::run(options),
         Bench::Resume(options) => resume::run(options),
         Bench::Abuse(options) => abuse::run(options),

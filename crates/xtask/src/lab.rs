@@ -20,10 +20,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 /// The versions of Puppet Server that every change is tested with.
 pub(crate) const VERSIONS: [&str; 2] = ["7", "8"];
 
-/// What every change is tested with, with this version: some promises with 7, and others with 8.
-pub(crate) fn ci(version: &str, proscenium: &Path) -> Command {
+/// A command of the lab's script with this version: `prepare` makes what is made once, and `ci` tests what every change is
+/// tested with.
+pub(crate) fn command(name: &str, version: &str, proscenium: &Path) -> Command {
     let mut lab = script(proscenium);
-    lab.arg("ci").env("PUPPET", version);
+    lab.arg(name).env("PUPPET", version);
     lab
 }
 

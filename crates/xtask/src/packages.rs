@@ -53,14 +53,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Installs what tests and lab lack.
-pub(crate) fn install_for_tests() -> Result<()> {
+/// Installs what the tests lack, and the lab if it is wanted.
+pub(crate) fn install_for_tests(lab: bool) -> Result<()> {
     let tools = Tool::ALL.iter().filter(|tool| !tool.is_installed());
     let mut wanted: BTreeSet<_> = tools.flat_map(|tool| tool.packages()).copied().collect();
-    if lab::VERSIONS
-        .iter()
-        .any(|version| lab::missing(version).is_some())
-    {
+    let cannot_run = |version: &&str| lab::missing(version).is_some();
+    if lab && lab::VERSIONS.iter().any(cannot_run) {
         wanted.extend(lab::PACKAGES.split(' '));
     }
     if wanted.is_empty() {
@@ -127,13 +125,28 @@ fn install(packages: &[&str]) -> Result<()> {
         can_become_root(),
         "this needs root, or sudo without a password"
     );
-    workspace::run(as_root("apt-get").args(["-q", "-o", "Acquire::Retries=3", "update"]))?;
+    workspace::run(as_root("apt-get").args([
+        "-q",
+        "-o",
+        "Acquire::Retries=3",
+        "-o",
+        LOCK,
+        "update",
+    ]))?;
     let (available, unavailable): (Vec<&str>, Vec<&str>) =
         packages.iter().partition(|package| is_available(package));
     workspace::run(
         as_root("sh")
             .args(["-c", WITHOUT_SERVICES, "sh", "/usr/sbin/policy-rc.d"])
-            .args(["apt-get", "-q", "-o", "Acquire::Retries=3", "install"])
+            .args([
+                "apt-get",
+                "-q",
+                "-o",
+                "Acquire::Retries=3",
+                "-o",
+                LOCK,
+                "install",
+            ])
             .args(["--yes", "--no-install-recommends"])
             .args(available),
     )?;
@@ -142,6 +155,9 @@ fn install(packages: &[&str]) -> Result<()> {
     }
     Ok(())
 }
+
+/// Waits for another apt-get, such as that of unattended upgrades.
+const LOCK: &str = "DPkg::Lock::Timeout=300";
 
 /// Runs a command while Debian's packages start no service; a policy of this machine stays as it is.
 const WITHOUT_SERVICES: &str = r#"

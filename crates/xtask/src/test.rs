@@ -30,33 +30,38 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let required = are_tools_required()?;
     if !options.no_install
-        && let Err(error) = packages::install_for_tests()
+        && let Err(error) = packages::install_for_tests(!options.no_lab)
     {
         println!("Packages are missing: {error:#}. Tests that need them are skipped.");
     }
-    workspace::run(tests().arg("--no-run"))?;
-    let mut skipped = Skipped::new()?;
+    let binaries = ["--lib", "--bins", "--tests"];
+    workspace::run(tests()?.args(binaries).arg("--no-run"))?;
+    let skipped = Skipped::new()?;
+    let (mut tests, mut over_http2) = (tests()?, over_http2::tests(options.all)?);
     let lab = match options.no_lab {
         true => None,
-        false => Some(LabLane::start(required, &mut skipped)?),
+        false => Some(LabLane::start(required)?),
     };
     let mut failed = Vec::new();
-    if workspace::run(skipped.record(tests().arg("--no-fail-fast"))).is_err() {
-        failed.push("the tests of the workspace");
+    if workspace::run(skipped.record(tests.args(binaries).arg("--no-fail-fast"))).is_err() {
+        failed.push("the tests of the workspace".to_owned());
     }
-    if workspace::run(skipped.record(&mut over_http2::tests(options.all)?)).is_err() {
-        failed.push("the end-to-end tests over HTTP/2");
+    if workspace::run(skipped.record(&mut over_http2)).is_err() {
+        failed.push("the end-to-end tests over HTTP/2".to_owned());
     }
-    if lab.is_some_and(|lab| lab.finish().is_err()) {
-        failed.push("the lab");
+    let mut summary = skipped.summary()?;
+    match lab.map(LabLane::finish) {
+        None => {}
+        Some(Ok(skipped)) => summary.push_str(&skipped.concat()),
+        Some(Err(error)) => failed.push(format!("the lab ({error:#})")),
     }
-    print!("{}", skipped.summary()?);
+    print!("{summary}");
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
 
 /// Whether a missing program fails its test.
-fn are_tools_required() -> Result<bool> {
+pub(crate) fn are_tools_required() -> Result<bool> {
     match env::var("PROSCENIUM_TOOLS").as_deref() {
         Err(env::VarError::NotPresent) => Ok(false),
         Ok("required") => Ok(true),
@@ -64,16 +69,18 @@ fn are_tools_required() -> Result<bool> {
     }
 }
 
-/// `cargo test` with every test binary. Documentation has no tests, and looking for them takes as long as a crate's tests.
-fn tests() -> Command {
+/// `cargo test` for the binaries that are named. Those of documentation are left out: there is one such test, in testkit, and
+/// looking for others takes as long as a crate's tests.
+fn tests() -> Result<Command> {
     let mut tests = workspace::cargo();
-    tests.args(["test", "--workspace", "--lib", "--bins", "--tests"]);
-    // The commands under test would build it again with other features.
-    tests.env("PROSCENIUM", workspace::target().join("debug/proscenium"));
+    tests.args(["test", "--workspace"]);
+    // The commands under test would build it again. They run in other directories.
+    let target = std::path::absolute(workspace::target())?;
+    tests.env("PROSCENIUM", target.join("debug/proscenium"));
     if env::var_os("RUST_TEST_THREADS").is_none() {
         tests.env("RUST_TEST_THREADS", threads().to_string());
     }
-    tests
+    Ok(tests)
 }
 
 /// End-to-end tests mostly wait for sockets and child processes. With one thread per core, as is the default, the cores

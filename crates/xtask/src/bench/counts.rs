@@ -208,24 +208,29 @@ fn strace_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<u64> 
     calls.with_context(|| format!("no total in what strace wrote:\n{text}"))
 }
 
+/// The figure for this kind of processor.
+pub(super) fn baseline(what: &str) -> Result<Option<f64>> {
+    let kind = processor()?;
+    let text = fs::read_to_string(workspace::root().join(BASELINE)).context(BASELINE)?;
+    let mut lines = text.lines();
+    Ok(
+        lines.find_map(|line| match *line.split('\t').collect::<Vec<_>>() {
+            [of, on, value] if of == what && on == kind => value.parse().ok(),
+            _ => None,
+        }),
+    )
+}
+
 /// Compares a figure with the baseline for this kind of processor.
 fn check(options: &Options, what: &str, figure: f64) -> Result<()> {
     if !options.check {
         return Ok(());
     }
-    let kind = processor()?;
-    let text = fs::read_to_string(workspace::root().join(BASELINE)).context(BASELINE)?;
-    let known = text
-        .lines()
-        .find_map(|line| match *line.split('\t').collect::<Vec<_>>() {
-            [of, on, value] if of == what && on == kind => value.parse::<f64>().ok(),
-            _ => None,
-        });
-    let Some(known) = known else {
+    let Some(known) = baseline(what)? else {
         println!(
             "{BASELINE} has no {what} of this kind of processor. To hold it from now on, add the line"
         );
-        println!("{what}\t{kind}\t{figure:.2}");
+        println!("{what}\t{}\t{figure:.2}", processor()?);
         return Ok(());
     };
     let excess = figure / known - 1.0;

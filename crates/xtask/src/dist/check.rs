@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use self::installed::Service;
 use super::{
@@ -21,6 +21,7 @@ use super::{
     root::Root,
     tools::{output, require, skip},
 };
+use crate::test::are_tools_required;
 use testkit::Servers;
 
 const CONFIG: &str = "/etc/proscenium/proscenium.toml";
@@ -50,7 +51,9 @@ pub(super) fn run(first: &Packages, second: &Packages, aarch64: Option<&Packages
         let name = format!("Debian {release}");
         match debian::root(release) {
             Ok(lower) => in_root(&name, &lower, first, second)?,
-            Err(why) => skip(&format!("the packages in {name}"), &why),
+            // Mirrors remove old releases.
+            Err(why) if release == debian::OLDEST => skip(&format!("the packages in {name}"), &why),
+            Err(why) => unless_required(&format!("the packages in {name}"), why)?,
         }
     }
     let lower = debian::root(debian::BOOTED);
@@ -84,10 +87,18 @@ fn optional(
 ) -> Result<()> {
     println!("\n{part}");
     match (programs, directory) {
-        (Err(why), _) => skip(part, &why),
-        (_, Err(why)) => skip(part, why),
-        (Ok(()), Ok(directory)) => return check(directory),
+        (Err(why), _) => unless_required(part, why),
+        (_, Err(why)) => unless_required(part, anyhow!("{why:#}")),
+        (Ok(()), Ok(directory)) => check(directory),
     }
+}
+
+/// Skips a part, which is an error with `PROSCENIUM_TOOLS=required`.
+fn unless_required(part: &str, why: anyhow::Error) -> Result<()> {
+    if are_tools_required()? {
+        return Err(why.context(format!("{part} is required")));
+    }
+    skip(part, &why);
     Ok(())
 }
 

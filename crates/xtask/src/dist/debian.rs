@@ -7,7 +7,9 @@ use anyhow::Result;
 use crate::{debian, pinned_programs, workspace::output};
 
 /// The releases, oldest first. Debian 11 has glibc 2.31 and systemd 247.
-pub(super) const RELEASES: [&str; 3] = ["bullseye", "bookworm", "trixie"];
+pub(super) const RELEASES: [&str; 3] = [OLDEST, "bookworm", "trixie"];
+/// The release that a mirror may no longer have.
+pub(super) const OLDEST: &str = "bullseye";
 /// The release in which systemd is started.
 pub(super) const BOOTED: &str = "bookworm";
 /// What the packages need, and what the checks run.

@@ -117,7 +117,9 @@ pub(super) fn check_needs(program: &Path) -> Result<()> {
     if (major, minor) > GLIBC {
         bail!("{} needs glibc {major}.{minor}", program.display());
     }
-    println!("  the program needs no symbol above GLIBC_{major}.{minor}, and no library of others");
+    println!(
+        "  the program needs no symbol above GLIBC_{major}.{minor}, and only libraries of glibc"
+    );
     Ok(())
 }
 
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_version_of_glibc_and_libraries_of_others_are_found() {
+    fn the_highest_version_of_glibc_and_other_libraries_are_found() {
         let read = " 0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n \
             0x0000000000000001 (NEEDED)             Shared library: [libgcc_s.so.1]\n \
             0x0000000000000001 (NEEDED)             Shared library: [ld-linux-x86-64.so.2]\n\

@@ -80,6 +80,10 @@ fn write_apt(apt: &Path, debs: &[PathBuf], key: &str) -> Result<()> {
     ] {
         release.args(["-o", &format!("APT::FTPArchive::Release::{field}={value}")]);
     }
+    // Otherwise the index would list itself as it was before.
+    for old in ["Release", "InRelease", "Release.gpg"] {
+        let _ = fs::remove_file(suite.join(old));
+    }
     let release = output(release.arg("release").arg(&suite))?;
     let file = suite.join("Release");
     fs::write(&file, release)?;

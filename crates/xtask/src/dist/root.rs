@@ -57,7 +57,9 @@ impl Root {
              echo \"$pid\"\n\
              exec sleep infinity"
         );
-        let mut holder = Command::new("unshare")
+        // An interrupt ends this process, but not the first one of another namespace.
+        let mut holder = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare"])
             .args(["--mount", "--propagation", "private", "--pid", "--fork"])
             .args(["--kill-child", "sh", "-c", &script, "sh"])
             .arg(directory.path())

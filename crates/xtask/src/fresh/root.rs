@@ -138,7 +138,7 @@ fn remover(directory: &Path) -> Result<Child> {
     remover.args(["-c", script, "sh"]).arg(directory);
     let remover = remover.stdin(Stdio::piped()).process_group(0);
     let remover = remover.spawn().context("sh does not start")?;
-    // Each command inherits this end of the pipe. The other end is at its end when all of them have ended.
+    // Each command inherits the writing end of the pipe. The script reads the end of input when the last command has exited.
     let pipe = remover.stdin.as_ref().context("a pipe")?;
     fcntl_setfd(pipe, FdFlags::empty())?;
     Ok(remover)
@@ -148,7 +148,7 @@ fn remover(directory: &Path) -> Result<Child> {
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 const CARGO_CERTIFICATES: &str = "/etc/machine-certificates.pem";
 
-/// A command with mounts and processes of its own. They end with it, and it ends with this process.
+/// A command in a mount namespace and a process namespace of its own. It is killed when this process exits, and its namespaces end with it.
 fn isolated(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command

@@ -2,7 +2,7 @@
 //! one of them alone.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io,
     path::{Path, PathBuf},
     thread::{self, JoinHandle},
@@ -11,65 +11,82 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::skipped::Skipped;
 use crate::{lab, packages, workspace};
 
 /// A running lab. Its output is in a file until it ends.
 pub(super) struct LabLane {
-    labs: JoinHandle<Result<()>>,
+    labs: JoinHandle<Result<Vec<String>>>,
     output: PathBuf,
 }
 
 impl LabLane {
-    /// Starts what this machine can run, one version of Puppet after the other. The others are recorded as skipped.
-    ///
-    /// # Errors
-    /// Every version is `required`, and one cannot run.
-    pub(super) fn start(required: bool, skipped: &mut Skipped) -> Result<Self> {
-        let mut versions = Vec::new();
-        for version in lab::VERSIONS {
-            match missing(version) {
-                None => versions.push(version),
-                Some(why) => {
-                    ensure!(!required, "the lab with Puppet {version} cannot run: {why}");
-                    skipped.lab(version, &why);
-                }
-            }
-        }
+    /// Starts the lab, one version of Puppet after the other. A version that cannot run here is skipped, unless it is
+    /// `required`.
+    pub(super) fn start(required: bool) -> Result<Self> {
         let output = workspace::target().join("lab.log");
         let log = File::create(&output).with_context(|| output.display().to_string())?;
-        if !versions.is_empty() {
-            let output = output.display();
-            println!("The lab runs beside the tests; its output is in {output}.");
-        }
-        let labs = thread::spawn(move || run(&versions, &log));
+        println!(
+            "The lab runs beside the tests; its output is in {}.",
+            output.display()
+        );
+        let labs = thread::spawn(move || run(required, &log));
         Ok(Self { labs, output })
     }
 
-    /// Waits for the lab and prints its output.
-    pub(super) fn finish(self) -> Result<()> {
+    /// Waits for the lab, prints its output, and returns a line for each part that was skipped.
+    pub(super) fn finish(self) -> Result<Vec<String>> {
         let outcome = self.labs.join();
         io::copy(&mut File::open(&self.output)?, &mut io::stdout())?;
-        outcome.map_err(|_| anyhow!("the thread of the lab panicked"))?
+        let mut skipped = outcome.map_err(|_| anyhow!("the thread of the lab panicked"))??;
+        let output = fs::read_to_string(&self.output)?;
+        let agents = output
+            .lines()
+            .filter_map(|line| line.split_once("SKIPPED: "));
+        skipped.extend(agents.map(|(_, why)| format!("skipped: a part of the lab: {why}\n")));
+        Ok(skipped)
     }
 }
 
-fn run(versions: &[&str], log: &File) -> Result<()> {
-    let program = workspace::target().join("debug/proscenium");
+fn run(required: bool, log: &File) -> Result<Vec<String>> {
+    let program = fs::canonicalize(workspace::target().join("debug/proscenium"))?;
+    let mut skipped = Vec::new();
     let mut outcome = Ok(());
-    for version in versions {
+    for version in lab::VERSIONS {
+        if let Some(why) = missing(version, &program, log) {
+            ensure!(!required, "the lab with Puppet {version} cannot run: {why}");
+            let packages = lab::PACKAGES;
+            skipped.push(format!(
+                "skipped: the lab with Puppet {version}, because {why} (Debian: {packages})\n"
+            ));
+            continue;
+        }
         let begun = Instant::now();
-        let mut lab = lab::ci(version, Path::new(&program));
-        let ended = workspace::run(lab.stdout(log.try_clone()?).stderr(log.try_clone()?));
-        let seconds = begun.elapsed().as_secs();
-        println!("The lab with Puppet {version} took {seconds} s.");
-        outcome = outcome.and(ended);
+        let tested = logged("ci", version, &program, log);
+        outcome = outcome.and(tested);
+        println!(
+            "The lab with Puppet {version} took {} s.",
+            begun.elapsed().as_secs()
+        );
     }
-    outcome
+    outcome.map(|()| skipped)
 }
 
-/// Why the lab with this version cannot run here.
-fn missing(version: &str) -> Option<String> {
-    let not_root = || "it needs root, or sudo without a password".to_owned();
-    lab::missing(version).or_else(|| (!packages::can_become_root()).then(not_root))
+/// Why the lab with this version cannot run here. Containers without the right to mount are found by trying.
+fn missing(version: &str, program: &Path, log: &File) -> Option<String> {
+    if let Some(why) = lab::missing(version) {
+        return Some(why);
+    }
+    if !packages::can_become_root() {
+        return Some("it needs root, or sudo without a password".to_owned());
+    }
+    let prepared = logged("prepare", version, program, log);
+    let log = workspace::target().join("lab.log");
+    prepared
+        .err()
+        .map(|_| format!("it cannot be prepared, see {}", log.display()))
+}
+
+fn logged(command: &str, version: &str, program: &Path, log: &File) -> Result<()> {
+    let mut lab = lab::command(command, version, program);
+    workspace::run(lab.stdout(log.try_clone()?).stderr(log.try_clone()?))
 }

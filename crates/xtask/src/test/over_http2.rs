@@ -10,7 +10,7 @@ use crate::workspace;
 pub(super) fn tests(all: bool) -> Result<Command> {
     let path = workspace::root().join("tests/over_http2.tsv");
     let list = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut tests = super::tests();
+    let mut tests = super::tests()?;
     tests
         .args(["--test", "end_to_end", "--no-fail-fast", "--"])
         .args(filters(&list, all))
@@ -38,7 +38,7 @@ fn filters(list: &str, all: bool) -> Vec<String> {
 }
 
 #[test]
-fn modules_are_repeated_as_the_list_says() {
+fn only_listed_modules_are_repeated() {
     let list = "# module\twhen\treason\na\talways\tr\nb\tacceptance\tr\nc\tnever\tr\n";
     assert_eq!(filters(list, false), ["a::", "--skip", "c::"]);
     assert_eq!(filters(list, true), ["a::", "b::", "--skip", "c::"]);

@@ -5,21 +5,16 @@ use std::{collections::BTreeMap, fs, process::Command};
 use anyhow::Result;
 use tempfile::NamedTempFile;
 
-use crate::lab;
-
-/// The skipped tests and labs of one run.
+/// The skipped tests of one run.
 pub(super) struct Skipped {
     /// Each skipped test appends a line with the packages that it needs.
     file: NamedTempFile,
-    /// A line for each lab.
-    labs: Vec<String>,
 }
 
 impl Skipped {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
             file: NamedTempFile::new()?,
-            labs: Vec::new(),
         })
     }
 
@@ -28,18 +23,9 @@ impl Skipped {
         tests.env("PROSCENIUM_SKIPPED", self.file.path())
     }
 
-    /// Records that the lab with this version of Puppet cannot run here, and why.
-    pub(super) fn lab(&mut self, version: &str, why: &str) {
-        let packages = lab::PACKAGES;
-        self.labs.push(format!(
-            "skipped: the lab with Puppet {version}, because {why} (Debian: {packages})\n"
-        ));
-    }
-
-    /// A line for each set of packages without which tests were skipped, and for each lab.
+    /// A line for each set of packages without which tests were skipped.
     pub(super) fn summary(&self) -> Result<String> {
-        let tests = count(&fs::read_to_string(self.file.path())?);
-        Ok(tests + &self.labs.concat())
+        Ok(count(&fs::read_to_string(self.file.path())?))
     }
 }
 

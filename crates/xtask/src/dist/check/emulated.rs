@@ -38,7 +38,7 @@ pub(super) fn check(packages: &Packages, libraries: &Path) -> Result<()> {
     let program = fs::canonicalize(tree.join("usr/bin/proscenium"))?;
     let emulated = tree.join("proscenium");
     let script = format!(
-        "#!/bin/sh\nexec {PROGRAM} -L {} {} \"$@\"\n",
+        "#!/bin/sh\nexec {PROGRAM} -L '{}' '{}' \"$@\"\n",
         libraries.display(),
         program.display()
     );
