@@ -28,7 +28,7 @@ pub(crate) struct StateDirectory {
     /// Locked by the writer: two writers of one name would write to the same temporary file.
     writing: Mutex<()>,
     /// The locked file [`LOCK`], while this process owns the directory.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<Lock>>,
     /// [`Ownership`] as a number.
     ownership: AtomicU8,
     /// An account whose files are accepted, in addition to those of this account and of root.
@@ -95,6 +95,17 @@ pub(crate) enum StateError {
     },
 }
 
+/// A locked file. It is unlocked explicitly: a child process that is being started has a copy of the descriptor until it runs
+/// its program, and the lock would last as long as the copy.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 #[allow(dead_code, reason = "what is kept comes with who keeps it")]
 impl StateDirectory {
     /// Opens the directory at `path`, and creates it if it does not exist. If it cannot be used, an alarm is raised.
@@ -144,7 +155,7 @@ impl StateDirectory {
         let _ = file
             .set_len(0)
             .and_then(|()| writeln!(file, "{}", std::process::id()));
-        *self.locked() = Some(file);
+        *self.locked() = Some(Lock(file));
         Ok(())
     }
 
@@ -182,7 +193,7 @@ impl StateDirectory {
         Ok(ownership == Ownership::Ours as u8)
     }
 
-    fn locked(&self) -> MutexGuard<'_, Option<File>> {
+    fn locked(&self) -> MutexGuard<'_, Option<Lock>> {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -596,10 +607,13 @@ mod tests {
             "{refused}"
         );
         first.write("list", b"first").unwrap();
+        // A child process that is being started.
+        let copy = first.locked().as_ref().unwrap().0.try_clone().unwrap();
         first.unlock();
         first.write("list", b"second").unwrap();
         assert_eq!(first.read("list", 10).unwrap().unwrap(), b"first");
         second.lock().unwrap();
+        drop(copy);
         first.lock().unwrap_err();
         // A hand-over that has failed: nothing is reported as stored until the lock is free again.
         first.lost();
