@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 
 use crate::{lab, packages, workspace};
 
@@ -48,26 +48,36 @@ impl LabLane {
 }
 
 fn run(required: bool, log: &File) -> Result<Vec<String>> {
-    let program = fs::canonicalize(workspace::target().join("debug/proscenium"))?;
+    let program = &fs::canonicalize(workspace::target().join("debug/proscenium"))?;
     let mut skipped = Vec::new();
     let mut outcome = Ok(());
-    for version in lab::VERSIONS {
-        if let Some(why) = missing(version, &program, log) {
-            ensure!(!required, "the lab with Puppet {version} cannot run: {why}");
-            let packages = lab::PACKAGES;
-            skipped.push(format!(
-                "skipped: the lab with Puppet {version}, because {why} (Debian: {packages})\n"
-            ));
-            continue;
+    thread::scope(|scope| {
+        // The next version is prepared while the one before it runs.
+        let missing = |version| scope.spawn(move || missing(version, program, log));
+        let versions = lab::VERSIONS.map(|version| (version, missing(version)));
+        for (version, missing) in versions {
+            let why = missing
+                .join()
+                .unwrap_or_else(|_| Some("a thread panicked".to_owned()));
+            if let Some(why) = why {
+                let skip = format!("the lab with Puppet {version}, because {why}");
+                match required {
+                    true => outcome = Err(anyhow!("required: {skip}")),
+                    false => skipped.push(format!("skipped: {skip} (Debian: {})\n", lab::PACKAGES)),
+                }
+                continue;
+            }
+            let begun = Instant::now();
+            let tested = logged("ci", version, program, log);
+            if tested.is_err() {
+                outcome = tested;
+            }
+            println!(
+                "The lab with Puppet {version} took {} s.",
+                begun.elapsed().as_secs()
+            );
         }
-        let begun = Instant::now();
-        let tested = logged("ci", version, &program, log);
-        outcome = outcome.and(tested);
-        println!(
-            "The lab with Puppet {version} took {} s.",
-            begun.elapsed().as_secs()
-        );
-    }
+    });
     outcome.map(|()| skipped)
 }
 
