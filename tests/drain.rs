@@ -221,6 +221,7 @@ fn queued_requests_are_served_during_the_grace_and_then_get_503() {
         assert_eq!((answer.status, answer.says_close()), (200, true));
     }
     wait_for_waiting(&estate.proxy, 2);
+    drop(estate.compilers[0].wait_for_request(3, LIMIT));
     estate.proxy.terminate();
     assert!(asking[2].read_response().is_err(), "its member had it");
     for (connection, comes_back) in asking[3..].iter_mut().zip([true, false]) {
