@@ -17,21 +17,23 @@ const CA_NAME: &str = "/CN=Puppet CA: puppet.example.com";
 
 #[test]
 fn a_crl_from_a_former_ca_of_the_same_name_makes_apache_refuse_every_client() {
+    // Before openssl, whose tests are many: without both programs the skip names this one.
+    if Tool::Apache.command().is_none() {
+        return;
+    }
     let Some(cas) = TwoCas::new() else {
         return;
     };
     let apache = |crl: &str| Apache::start(&cas, crl);
     let agent = cas.agent("web01");
     // With the CRL of the CA alone Apache accepts the agent, and answers 404.
-    let Some(right) = apache("new/crl.pem") else {
-        return;
-    };
+    let right = apache("new/crl.pem");
     let client = right.client(&cas, &agent);
     let answer = client.try_request("GET", CATALOG, &[], b"");
     assert!(matches!(answer.expect("an answer").status, 403 | 404));
     // With both CRLs, as with the old one alone, Apache uses the one that it finds by the name: the newer.
     for crl in ["old/crl.pem", "both.pem"] {
-        let wrong = apache(crl).expect("as before");
+        let wrong = apache(crl);
         let answer = wrong
             .client(&cas, &agent)
             .try_request("GET", CATALOG, &[], b"");
@@ -221,8 +223,8 @@ struct Apache {
 
 impl Apache {
     #[track_caller]
-    fn start(cas: &TwoCas, crl: &str) -> Option<Self> {
-        let mut command = Tool::Apache.command()?;
+    fn start(cas: &TwoCas, crl: &str) -> Self {
+        let mut command = Tool::Apache.command().expect("as before");
         let directory = TempDir::new().expect("a directory");
         let port = HeldPort::take();
         let modules: String = ["mpm_event", "ssl", "authz_core"]
@@ -255,7 +257,7 @@ impl Apache {
         let listens = wait_until(LIMIT, || apache.port.is_listened_on().then_some(()));
         let log = || fs::read_to_string(apache.log()).unwrap_or_default();
         assert!(listens.is_some(), "{}", log());
-        Some(apache)
+        apache
     }
 
     fn client(&self, cas: &TwoCas, agent: &TestCredential) -> Client {
