@@ -51,6 +51,7 @@ mod hand_over;
 mod haproxy_migration;
 mod header_forms;
 mod header_names;
+mod header_rules;
 mod hostile_peers;
 mod http10;
 mod http2;

@@ -27,10 +27,15 @@ pub(crate) fn site(routes: &[&str]) -> Site {
 }
 
 pub(crate) fn configured(routes: &[&str], top: &'static str) -> Site {
+    with_pool(routes, top, "")
+}
+
+/// A site whose pool `north` has further settings.
+pub(crate) fn with_pool(routes: &[&str], top: &'static str, settings: &str) -> Site {
     let north = StandIn::start("north");
     north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
     let pool = format!(
-        "[pools.north]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n",
+        "[pools.north]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n{settings}\n",
         north.address()
     );
     let routes: String = routes

@@ -79,11 +79,15 @@ impl Config {
             .map(move |(index, credential)| (format!("{table}.certificates[{index}]"), credential))
     }
 
-    /// Names of identity headers, of every pool.
+    /// Names of identity headers, of every pool, and the headers that any route or pool keeps.
     #[must_use]
     pub fn own_names(&self) -> identity::OwnNames {
-        let pools = self.pools.iter().map(|pool| &pool.rules.form);
-        identity::OwnNames::of(std::iter::once(&self.form).chain(pools))
+        let pools = self.pools.iter().map(|pool| &pool.rules);
+        let forms = pools.clone().map(|rules| &rules.form);
+        let routes = self.routes.routes.iter().map(|route| &route.headers);
+        let rules = routes.chain(pools.map(|rules| &rules.headers));
+        identity::OwnNames::of(std::iter::once(&self.form).chain(forms))
+            .keeping(rules.flat_map(|rules| &rules.keep))
     }
 
     /// The agent's own copy of the CRL, if clients are verified against it.

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use identity::HeaderPattern;
+
 use crate::{closest::closest, crl_expired};
 
 /// The format of a string.
@@ -311,6 +313,11 @@ pub(crate) static HEADER_NAME: Form = Form {
     },
 };
 
+pub(crate) static HEADER_PATTERN: Form = Form {
+    what: "the name of a header, or the beginning of names and a `*`",
+    check: header_pattern,
+};
+
 pub(crate) static HEADER_TEXT: Form = Form {
     what: "a string of visible characters",
     check: |text| match text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
@@ -528,6 +535,19 @@ fn identity_header(text: &str) -> Result<(), Fault> {
             plain.to_uppercase().replace('-', "_")
         ))),
         _ => Err(fault),
+    }
+}
+
+/// No request can be forwarded without its framing, and hop-by-hop fields are never forwarded.
+fn header_pattern(text: &str) -> Result<(), Fault> {
+    let Some(pattern) = HeaderPattern::parse(text) else {
+        return Err(Fault::new(format!("\"{text}\" is not a header name")));
+    };
+    match upstream::framing_fields().find(|name| pattern.covers(name)) {
+        Some(name) => Err(Fault::new(format!(
+            "\"{text}\" includes {name}, which the proxy itself needs for each message or connection"
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::{collections::HashMap, ops::Range};
 
 use ::identity::{
-    CertFormat, HeaderForm, HeaderRole, HeaderSet, IdentityName, OwnNames, is_removed,
+    CertFormat, HeaderForm, HeaderPattern, HeaderRole, HeaderSet, IdentityName, OwnNames,
+    is_removed,
 };
 
 use routing::pool_names;
@@ -15,6 +16,7 @@ use crate::{
     report::Problem,
     schema::Key,
     section::Section,
+    values::switch,
 };
 
 /// Completes the header format of `[identity]`, which applies to pools that do not override it.
@@ -74,7 +76,51 @@ pub(crate) fn check(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
         sets(section, form, problems);
     }
     pools_sets(root, config, problems);
-    conditions(root, &OwnNames::of(&forms), problems);
+    let own = OwnNames::of(&forms);
+    conditions(root, &own, problems);
+    kept_headers(root, &own, config.routes.builtin_routes, problems);
+}
+
+/// Reports kept headers that only the proxy may write, and pools that keep headers for servers that believe them. Routes
+/// check for themselves whether they may keep headers.
+fn kept_headers(root: &Section<'_>, own: &OwnNames, builtin: bool, problems: &mut Vec<Problem>) {
+    let routes = root.tables(Root::routes);
+    let pools = root.named(Root::pools);
+    let route_keys = routes.iter().map(|route| (route, Route::keep_headers));
+    let pool_keys = pools.iter().map(|(_, pool)| (pool, Pool::keep_headers));
+    for (section, key) in route_keys.chain(pool_keys) {
+        for (text, span) in section.spanned_texts(key) {
+            let pattern = HeaderPattern::parse(&text);
+            if let Some(name) = pattern.and_then(|pattern| own.written_by_proxy(&pattern)) {
+                let message = format!("\"{text}\" includes {name}, which only the proxy may write");
+                let problem = Problem::error(section.key_path(key), message);
+                problems.push(section.place(problem, Some(span)));
+            }
+        }
+    }
+    for (name, pool) in pools
+        .iter()
+        .filter(|(_, pool)| !pool.spanned_texts(Pool::keep_headers).is_empty())
+    {
+        let leads_here = |route: &&Section<'_>| route.text(Route::pool).as_ref() == Some(name);
+        let guarded = |route: &&Section<'_>| route.value(Route::unguarded, &switch()) != Some(true);
+        let guarded = routes.iter().filter(leads_here).find(guarded);
+        let user = match guarded {
+            Some(route) => {
+                let name = route.text(Route::name).unwrap_or_default();
+                format!("the route \"{name}\"")
+            }
+            None if builtin && pool_names::ALL.contains(&name.as_str()) => {
+                "a built-in route".to_owned()
+            }
+            None => continue,
+        };
+        let message = format!(
+            "{user} leads to this pool and is not unguarded: its servers believe identity headers"
+        );
+        let problem = pool.error(Pool::keep_headers, message);
+        problems.push(problem.expected("a pool whose routes all have unguarded = true"));
+    }
 }
 
 /// The section `[identity]`, then that of each pool, in the order of `Config::pools`.

@@ -588,6 +588,12 @@ settings! {
         /// `ProxyPassReverse` does: a URL that names a member of the pool, or the client's Host with `http`, gets
         /// `https` and the client's Host. Other URLs and paths stay as they are. Agents follow redirects.
         proxy_pass_reverse: switch() => rules.proxy_pass_reverse;
+        /// Headers that the proxy removes from clients' requests to this pool, in addition to those of the route. See
+        /// `[[routes]]`.
+        remove_headers: texts(&forms::HEADER_PATTERN) => rules.headers.remove;
+        /// Headers that the proxy sends to this pool although it removes them elsewhere, in addition to those of the
+        /// route. Only for a pool whose routes are all `unguarded`. See `[[routes]]`.
+        keep_headers: texts(&forms::HEADER_PATTERN) => rules.headers.keep;
         /// See `[upstream]`.
         connect_timeout: duration(milliseconds(10)..=DAY) => upstream.connect_timeout, else "that of `[upstream]`";
         /// See `[upstream]`.
@@ -850,6 +856,18 @@ settings! {
         /// (`encoded-text`). It removes the length, `ETag`, `Last-Modified` and digests of the original text. Endpoints
         /// of a Puppet server ignore this, except on an `unguarded` route.
         rewrite_member_names: text(&forms::SERVER_NAME) => rewrite_member_names, else "names stay as they are";
+        /// Headers that the proxy removes from clients' requests on this route, in every spelling, in addition to the
+        /// identity headers that it removes on all routes: names, or beginnings of names with `*`, such as
+        /// `["X-Site-Admin", "X-Portal-*"]`. Conditions of routes and `persistence` still see them. Fields that frame a
+        /// message or describe its connection cannot be removed, and the headers that the proxy adds itself stay.
+        remove_headers: texts(&forms::HEADER_PATTERN) => headers.remove;
+        /// Headers that the proxy sends to the members of this route although it removes them elsewhere, written as for
+        /// `remove_headers`, such as `["X-Authentication"]`. For an `unguarded` route only, and not for headers that the
+        /// proxy itself adds to requests of any pool. The members can read what any client of the route writes there, so
+        /// keep only what they verify, as a password or token. Only the exact name is kept, in any case; a name with a
+        /// `_` or `.` must be written in full. Conditions of routes do not see these headers. `remove_headers` takes
+        /// precedence.
+        keep_headers: texts(&forms::HEADER_PATTERN) => headers.keep;
         /// Maximum size of a request body. The proxy answers 413 to a larger one.
         body_max: size(0..=1 << 40) => body_bytes_max, else "16 KiB on enrolment, else no limit; a certificate request is never larger";
     }

@@ -6,7 +6,7 @@
 
 use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-use identity::{CertnamePattern, HeaderSet, IdentityName};
+use identity::{CertnamePattern, HeaderPattern, HeaderSet, IdentityName};
 use toml::de::DeValue;
 
 use crate::{
@@ -350,6 +350,16 @@ impl Text for PathBuf {
 impl Text for IdentityName {
     fn parse(text: &str) -> Option<Self> {
         Self::parse(text).ok()
+    }
+
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Text for HeaderPattern {
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse(text)
     }
 
     fn text(&self) -> String {

@@ -192,10 +192,20 @@ fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
 /// every character except letters and digits to a hyphen and removes the `HTTP_` prefix of a CGI variable.
 pub(crate) fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
     static FAMILIES: LazyLock<Regex> = LazyLock::new(|| {
-        let families = "x-client-.*|x-ssl-.*|ssl-client-.*|client-cert.*|x-forwarded-.*";
-        let names =
-            "x-client|x-ssl|ssl-client|x-forwarded|forwarded|x-real-ip|x-authentication|proxy";
-        Regex::new(&format!("^(?:http-)*(?:{families}|{names})$")).expect("a pattern")
+        let certificates = "(x-)?(ssl|tls|mtls)-?client-?.*|x-(ssl|tls|mtls)-.*|mtls-.*|x-client-.*|(x-)?clientcert.*\
+            |client-cert.*|x-cert(-.*|ificate.*)?|cert-chain.*|x-(amzn-mtls|arr|rhsm-ssl|spiffe)-.*|cf-client-cert.*\
+            |cloudfront-viewer-cert.*|(wl-proxy|proxy-client|proxy-remote)-.*|-ws.*|l5d-client-id.*";
+        let users = "(x-)?remote(-|user).*|x-user|x-user-?(id|name|info).*|x-user-(email|group|role|dn|claim|principal).*\
+            |x-(email|groups|roles|login|principal|webauth|authenticated|auth-request|anonymous-consumer)\
+            |x-(webauth|authenticated|auth-request|authentik|consumer|amzn-oidc|goog-iap|ms-token|vouch|pomerium|proxy-ext)-.*\
+            |x-(shib|iisnode|cas)-.*|x-auth-(user|email|group|role|subject).*|x-proxy-(user|role).*\
+            |x-(credential-identifier|goog-authenticated-user|ms-client-principal|rh-identity|sso-user|jwt-assertion).*\
+            |x-(endpoint|apigateway)-api-userinfo.*|(oam|osso|cf-access|tailscale|teleport|oidc|mellon|shib|sm|iv|ynh)-.*\
+            |(cas|logon|cp)-user.*|auth-(user|mail|group|cn).*|cp-consumer.*|eppn";
+        let forwarding = "x-client|x-forwarded(-.*)?|forwarded|x-real-ip|proxy";
+        let others = "x-ssl|x-tls|ssl-client|x-authentication";
+        let families = [certificates, users, forwarding, others].join("|");
+        Regex::new(&format!("^(?:http-)*(?:{families})$")).expect("a pattern")
     });
     let fold = |name: &str| {
         name.to_lowercase()
@@ -238,6 +248,10 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"X-Real-IP",
     b"X-Authentication",
     b"Proxy",
+    b"Remote-User",
+    b"X-Auth-Request-User",
+    b"X-User-Id",
+    b"X-TLS-Client-Cert",
     b"HTTP_",
     b"http-",
     b"X-Agent-Name",

@@ -17,11 +17,12 @@ pub(crate) fn without_cgi_prefix(mut name: &[u8]) -> &[u8] {
 /// Whether some server reads `name` as an identity or forwarding header. `name` has no CGI prefix.
 pub(crate) fn is_identity_name(name: &[u8]) -> bool {
     // The first letter rules out most names.
-    match name.first().map(|byte| folded(*byte)) {
-        Some(b'x' | b's' | b'c' | b'f' | b'p') => {}
+    let prefixes = match name.first().map(|byte| folded(*byte)) {
+        Some(b'x') => X_PREFIXES,
+        Some(first) if OTHER_LETTERS.contains(&first) => OTHER_PREFIXES,
         _ => return false,
-    }
-    PREFIXES.iter().any(|prefix| after(name, prefix).is_some())
+    };
+    prefixes.iter().any(|prefix| after(name, prefix).is_some())
         || NAMES.iter().any(|known| same_for_readers(name, known))
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn same_for_readers(name: &[u8], own: &[u8]) -> bool {
 }
 
 /// The rest of `name`, if a server that folds characters reads its beginning as `prefix`.
-fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+pub(crate) fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let (head, rest) = name.split_at_checked(prefix.len())?;
     let same = head
         .iter()
@@ -42,7 +43,7 @@ fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
 
 /// The byte in lower case, and `-` for anything but a letter or digit. CGI-style servers fold `-` and `_`. Caddy's
 /// advisory GHSA-f59h-q822-g45g adds `.`. Old versions of Apache folded every other character of a token too.
-fn folded(byte: u8) -> u8 {
+pub(crate) fn folded(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() {
         byte.to_ascii_lowercase()
     } else {
@@ -50,23 +51,168 @@ fn folded(byte: u8) -> u8 {
     }
 }
 
-/// Prefixes: a name that begins with one of these is an identity or forwarding header.
-const PREFIXES: &[&[u8]] = &[
+/// Prefixes with an `x`: a name that begins with one of these carries the identity of a user or of a client certificate,
+/// or says how a request was forwarded. A front end sets it, and a server behind that front end believes it.
+///
+/// Credentials that a client sends itself are not on the lists, such as `Authorization`, `X-Auth-Token`, `X-Auth-Key` and
+/// `X-User-Token`.
+const X_PREFIXES: &[&[u8]] = &[
+    // Certificates of clients, and how requests were forwarded.
     b"x-client-",
+    b"x-clientcert",
     b"x-ssl-",
-    b"x-forwarded-", // such as X-Forwarded-Client-Cert (Envoy) and X-Forwarded-Tls-Client-Cert* (Traefik)
+    b"x-sslclient",
+    b"x-tls-",
+    b"x-mtls-",
+    b"x-cert-",
+    b"x-certificate",
+    b"x-forwarded-", // such as X-Forwarded-Client-Cert (Envoy), X-Forwarded-Tls-Client-Cert* (Traefik), X-Forwarded-User
+    b"x-amzn-mtls-", // load balancers of AWS
+    b"x-arr-",       // IIS and Azure, such as X-ARR-ClientCert
+    b"x-rhsm-ssl-",  // Katello
+    b"x-spiffe-",
+    // Users.
+    b"x-remote-", // Kubernetes, Odoo, ManageIQ
+    b"x-remoteuser",
+    b"x-username",
+    b"x-userid",
+    b"x-userinfo", // OpenID Connect in OpenResty and APISIX
+    b"x-user-id",
+    b"x-user-name",
+    b"x-user-email",
+    b"x-user-group",
+    b"x-user-role",
+    b"x-user-dn",
+    b"x-user-info",
+    b"x-user-claim",
+    b"x-user-principal",
+    b"x-webauth-", // Grafana, Gitea
+    b"x-authenticated-",
+    b"x-auth-request-", // oauth2-proxy
+    b"x-auth-user",     // Louketo, as the next four
+    b"x-auth-email",
+    b"x-auth-group",
+    b"x-auth-role",
+    b"x-auth-subject",
+    b"x-authentik-",
+    b"x-consumer-", // Kong, as the next one
+    b"x-credential-identifier",
+    b"x-amzn-oidc-",
+    b"x-goog-authenticated-user",
+    b"x-goog-iap-",
+    b"x-endpoint-api-userinfo", // Google, as the next one
+    b"x-apigateway-api-userinfo",
+    b"x-ms-client-principal", // Azure, as the next one
+    b"x-ms-token-",
+    b"x-rh-identity", // Pulp and other services of Red Hat
+    b"x-vouch-",
+    b"x-pomerium-",
+    b"x-proxy-user", // OpenSearch, as the next two
+    b"x-proxy-role",
+    b"x-proxy-ext-",
+    b"x-sso-user",      // Nexus
+    b"x-jwt-assertion", // WSO2
+    b"x-shib-",
+    b"x-iisnode-",
+    b"x-cas-",
+];
+
+/// The same without an `x`.
+const OTHER_PREFIXES: &[&[u8]] = &[
+    // Certificates of clients.
     b"ssl-client-",
+    b"sslclient", // F5, such as SSLClientCertSubject
+    b"tls-client-",
+    b"mtls-",
     b"client-cert", // RFC 9440, with Client-Cert-Chain
+    b"clientcert",
+    b"cert-chain",             // Keycloak
+    b"cf-client-cert",         // Cloudflare
+    b"cloudfront-viewer-cert", // Amazon CloudFront
+    b"proxy-client-",          // WebLogic, as the next one
+    b"wl-proxy-",
+    b"-ws",           // WebSphere: $WSCC has the certificate, $WSRU the user
+    b"l5d-client-id", // Linkerd
+    // Users.
+    b"remote-", // Apache's REMOTE_USER and its attributes, Remote-Groups of Authelia
+    b"remoteuser",
+    b"proxy-remote-", // Oracle, as the next two
+    b"oam-",
+    b"osso-",
+    b"cf-access-", // Cloudflare
+    b"tailscale-",
+    b"teleport-",
+    b"oidc-", // mod_auth_openidc
+    b"mellon-",
+    b"shib-",
+    b"cas-user",
+    b"sm-",       // SiteMinder
+    b"iv-",       // IBM WebSEAL
+    b"auth-user", // LemonLDAP::NG and YunoHost, as the next four
+    b"auth-mail",
+    b"auth-group",
+    b"auth-cn",
+    b"ynh-",
+    b"logon-user", // IIS
+    b"cp-user",    // Candlepin, as the next one
+    b"cp-consumer",
 ];
 
 /// Whole names. `Proxy` becomes `HTTP_PROXY` for a CGI program (CVE-2016-5385).
 const NAMES: &[&[u8]] = &[
     b"x-client",
     b"x-ssl",
+    b"x-tls",
+    b"x-cert",
     b"x-forwarded",
     b"forwarded",
     b"x-real-ip",
     b"x-authentication",
     b"proxy",
     b"ssl-client",
+    b"x-user",
+    b"x-email",
+    b"x-groups",
+    b"x-roles",
+    b"x-login",
+    b"x-principal",
+    b"x-webauth",
+    b"x-auth-request",
+    b"x-authenticated",
+    b"x-anonymous-consumer", // Kong
+    b"eppn",                 // Shibboleth
 ];
+
+/// The first letters of the names without an `x`.
+const OTHER_LETTERS: &[u8] = b"-acefilmoprstwy";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_are_folded_and_every_entry_is_found_by_its_first_letter() {
+        let mut letters = Vec::new();
+        for name in [X_PREFIXES, OTHER_PREFIXES, NAMES].concat() {
+            let shown = String::from_utf8_lossy(name);
+            assert!(name.iter().all(|byte| folded(*byte) == *byte), "{shown}");
+            assert_eq!(without_cgi_prefix(name), name, "{shown}");
+            assert!(is_identity_name(name), "{shown}");
+            letters.push(name[0]);
+        }
+        letters.retain(|letter| *letter != b'x');
+        letters.sort_unstable();
+        letters.dedup();
+        assert_eq!(letters, OTHER_LETTERS);
+    }
+
+    #[test]
+    fn no_entry_of_the_lists_is_superfluous() {
+        let prefixes = [X_PREFIXES, OTHER_PREFIXES].concat();
+        for (index, name) in prefixes.iter().chain(NAMES).enumerate() {
+            let mut others = prefixes.iter().enumerate();
+            let covered = others.any(|(other, prefix)| other != index && name.starts_with(prefix));
+            assert!(!covered, "{}", String::from_utf8_lossy(name));
+        }
+    }
+}

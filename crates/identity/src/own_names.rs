@@ -2,18 +2,22 @@
 
 use http::header::HeaderName;
 
-use crate::folding::{same_for_readers, seems_identity};
+use crate::folding::{same_for_readers, seems_identity, without_cgi_prefix};
 use crate::form::HeaderForm;
+use crate::header_rules::HeaderPattern;
 use crate::identity_name::IdentityName;
 
 /// The names that the pools of a configuration give to identity headers. Every route removes all of them from requests,
-/// because only the path decides which pool a request reaches.
+/// because only the path decides which pool a request reaches. Also the headers that a route or pool keeps although they
+/// are removed elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct OwnNames {
     /// Names that `scrub` does not know without the configuration.
     unknown: Vec<IdentityName>,
     /// All names except the three of the default form.
     renamed: Vec<IdentityName>,
+    /// Headers that some route keeps.
+    kept: Vec<HeaderPattern>,
 }
 
 impl OwnNames {
@@ -40,6 +44,30 @@ impl OwnNames {
         own
     }
 
+    /// Adds the headers that some route or pool keeps.
+    #[must_use]
+    pub fn keeping<'p>(mut self, kept: impl IntoIterator<Item = &'p HeaderPattern>) -> Self {
+        self.kept.extend(kept.into_iter().cloned());
+        self
+    }
+
+    /// The first name that only the proxy may write and that `pattern` matches, in some spelling: the names of identity
+    /// headers in any form, and the forwarding fields.
+    pub fn written_by_proxy(&self, pattern: &HeaderPattern) -> Option<&str> {
+        let renamed = self.renamed.iter().map(IdentityName::as_str);
+        let mut names = ALWAYS_WRITTEN.iter().copied().chain(renamed);
+        names.find(|name| pattern.covers(name))
+    }
+
+    /// Whether some route keeps the header of this name, and only clients write it.
+    pub(crate) fn may_keep(&self, name: &str) -> bool {
+        let bare = without_cgi_prefix(name.as_bytes());
+        let same = |own: &str| same_for_readers(bare, own.as_bytes());
+        let renamed = self.renamed.iter().map(IdentityName::as_str);
+        self.kept.iter().any(|pattern| pattern.is(name))
+            && !ALWAYS_WRITTEN.iter().copied().chain(renamed).any(same)
+    }
+
     /// Headers to remove from responses, in addition to the three of the default form.
     pub fn renamed(&self) -> impl Iterator<Item = &HeaderName> {
         self.renamed.iter().map(IdentityName::header)
@@ -51,6 +79,23 @@ impl OwnNames {
         self.unknown.iter().any(same)
     }
 }
+
+/// Headers that the proxy writes in some form of identity headers, and forwarding fields.
+const ALWAYS_WRITTEN: &[&str] = &[
+    "x-client-verify",
+    "x-client-dn",
+    "x-client-cert",
+    "x-ssl-client-cert",
+    "client-cert",
+    "client-cert-chain",
+    "x-forwarded-client-cert",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-request-id",
+];
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::{cell::Cell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 
 use http::{Request, Response, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
+use identity::HeaderRules;
 use listener::{ClientVerdict, ConnectionStage};
 use routing::{Class, ForwardPlan, RouteDecision};
 use telemetry::Limit;
@@ -173,7 +174,16 @@ async fn pass<'g>(
     } = sanitize(head, &generation.own_names).map_err(ProxyError::InvalidRequest)?;
     exchange.scrubbed(scrubbing);
     let question = question(context, (&method, &target), scrubbed.headers())?;
-    let plan = match generation.routes.find(&question) {
+    let decision = generation.routes.find(&question);
+    let none = HeaderRules::default();
+    let header_rules = match &decision {
+        RouteDecision::Forward(plan) => {
+            [plan.headers(), &generation.pools[plan.pool].rules.headers]
+        }
+        RouteDecision::Status(_) | RouteDecision::Refuse(_) => [&none; 2],
+    };
+    exchange.scrubbed(scrubbed.unkept(header_rules));
+    let plan = match decision {
         RouteDecision::Forward(plan) => plan,
         RouteDecision::Status(observed) => {
             if let Some(rule) = observed {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use balancing::{ClientShare, Rates, settings::GuardSettings};
-use identity::HeaderForm;
+use identity::{HeaderForm, HeaderRules};
 
 /// Which Host a member gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct PoolRules {
     pub proxy_pass_reverse: bool,
     /// Which identity headers its servers get. Default the headers of Puppet Server.
     pub form: HeaderForm,
+    /// Headers of clients that are removed in addition to identity headers, and those that are kept. Default none.
+    pub headers: HeaderRules,
     /// What takes capacity from its members in addition to their check.
     pub guards: GuardSettings,
     /// How connections are passed through to its members.
@@ -79,6 +81,7 @@ impl Default for PoolRules {
             host: HostRule::default(),
             proxy_pass_reverse: false,
             form: HeaderForm::default(),
+            headers: HeaderRules::default(),
             guards: GuardSettings::default(),
             passthrough: PassthroughRules::default(),
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::Method;
-use identity::ClientIdentity;
+use identity::{ClientIdentity, HeaderRules};
 
 use crate::access_step::AccessStep;
 use crate::{AccessRule, Class, Document, Endpoint, RetryClass, RouteEntry, RoutePersistence};
@@ -137,6 +137,11 @@ impl<'a> ForwardPlan<'a> {
             .rewrite_member_names
             .as_deref()
             .filter(|_| applies)
+    }
+
+    /// Which headers of clients the route removes, and which it keeps.
+    pub fn headers(&self) -> &'a HeaderRules {
+        &self.route.headers
     }
 
     pub(crate) fn new(

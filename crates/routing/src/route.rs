@@ -7,7 +7,7 @@ use std::sync::Arc;
 use balancing::{key_hash, share_hash, source_hash};
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
-use identity::{Agent, CertnamePattern, ClientIdentity};
+use identity::{Agent, CertnamePattern, ClientIdentity, HeaderRules};
 use regex::Regex;
 
 use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds, patterns};
@@ -36,6 +36,7 @@ pub struct RouteEntry {
     pub(crate) upgrade: Vec<String>,
     pub(crate) persistence: Option<RoutePersistence>,
     pub(crate) rewrite_member_names: Option<String>,
+    pub(crate) headers: HeaderRules,
     classes: u16,
     host: Vec<String>,
     path: Option<PathMatch>,
@@ -131,6 +132,7 @@ impl RouteEntry {
             upgrade: Vec::new(),
             persistence: None,
             rewrite_member_names: None,
+            headers: HeaderRules::default(),
             // There is one only where renewal is configured.
             classes: match class {
                 Class::Renewal => class.bit(),
@@ -233,6 +235,9 @@ impl RouteEntry {
                 report("upgrade", message);
             }
         }
+        if !settings.headers.keep.is_empty() && !settings.unguarded {
+            report("keep_headers", KEEP_IS_UNGUARDED.to_owned());
+        }
         let certname = patterns(&settings.certname, "certname", &mut report);
         let allow = patterns(&settings.allow, "allow", &mut report);
         let persistence = settings
@@ -264,6 +269,7 @@ impl RouteEntry {
                 .collect(),
             persistence,
             rewrite_member_names: settings.rewrite_member_names.clone(),
+            headers: settings.headers.clone(),
             classes: settings
                 .classes
                 .iter()
@@ -487,6 +493,9 @@ fn is_server_name(name: &str) -> bool {
 fn is_within(hash: u64, percent: u32) -> bool {
     u128::from(hash) * 100 < u128::from(percent) << 64
 }
+
+/// Why a route cannot keep headers.
+const KEEP_IS_UNGUARDED: &str = "servers behind this route believe identity headers (unguarded = true is for members that are not Puppet servers)";
 
 /// How the names of built-in routes begin.
 pub(crate) const BUILTIN: &str = "builtin:";

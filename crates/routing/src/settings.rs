@@ -1,5 +1,7 @@
 //! What a configuration says about routes; built into a `RouteTable`.
 
+use identity::HeaderRules;
+
 use crate::Class;
 
 /// How a route's path is compared; whole segments, anchored at both ends.
@@ -82,6 +84,9 @@ pub struct RouteSettings {
     /// Name that replaces those of the pool's members in responses; none: they stay. Endpoints of a Puppet server
     /// ignore it.
     pub rewrite_member_names: Option<String>,
+    /// Headers of clients that are removed in addition to identity headers, and those that are kept. Only an unguarded
+    /// route may keep any.
+    pub headers: HeaderRules,
     /// Largest request body in bytes; none: the class's default.
     pub body_bytes_max: Option<u64>,
 }

@@ -15,8 +15,8 @@ use http::{
     header::{COOKIE, HOST},
 };
 use identity::{
-    Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, HeaderSet, IdentityName, Reason,
-    Refusal,
+    Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, HeaderRules, HeaderSet,
+    IdentityName, Reason, Refusal,
 };
 use listener::ActiveListener;
 use pki::PersistenceKey;
@@ -177,11 +177,11 @@ impl Explainer {
         for (listener, difference) in self.differing_listeners(&identity, forwarded) {
             print(format_args!("listener {listener}: {difference}"));
         }
-        if scrubbing.identity + scrubbing.underscore > 0 {
-            print(format_args!(
-                "headers  {} removed before routing",
-                scrubbing.identity + scrubbing.underscore
-            ));
+        let unkept = scrubbed.unkept([&HeaderRules::default(); 2]);
+        let removed =
+            scrubbing.identity + scrubbing.underscore + unkept.identity + unkept.underscore;
+        if removed > 0 {
+            print(format_args!("headers  {removed} removed before routing"));
         }
         let uri: Uri = match target.parse() {
             Ok(uri) => uri,
@@ -252,6 +252,13 @@ impl Explainer {
                     ));
                 }
                 print(format_args!("pool     {}", runtime.pool.name()));
+                let rules = [plan.headers(), &runtime.rules.headers];
+                for name in scrubbed.kept(rules) {
+                    print(format_args!("headers  {name} is kept by keep_headers"));
+                }
+                for name in scrubbed.removed(rules) {
+                    print(format_args!("headers  {name} is removed by remove_headers"));
+                }
                 print(format_args!(
                     "identity {}",
                     identity_headers(&identity, runtime, plan)

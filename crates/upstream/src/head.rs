@@ -8,11 +8,11 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 use http1::FieldLines;
-use identity::{HeaderForm, IdentityHeaders, OwnNames, ScrubReport};
+use identity::{HeaderForm, HeaderRules, IdentityHeaders, OwnNames, ScrubReport};
 
 /// Hop-by-hop fields (RFC 9110 §7.6.1), whether or not a `Connection` field names them. `Expect` is one of them,
 /// because the proxy answers it itself.
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -43,26 +43,63 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
 /// Fields that frame or address a message. They remain even if a `Connection` field names them.
 const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
 
+/// The names of the fields that frame or address a message, or describe the connection, in lower case. No setting
+/// removes or keeps them.
+pub fn framing_fields() -> impl Iterator<Item = &'static str> {
+    let hop_by_hop = HOP_BY_HOP.iter().map(HeaderName::as_str);
+    hop_by_hop.chain(NOT_NOMINATED)
+}
+
 /// A head without hop-by-hop fields and without any spelling of an identity header.
 #[derive(Clone, Debug)]
-pub struct Scrubbed(HeaderMap);
+pub struct Scrubbed {
+    headers: HeaderMap,
+    /// Removed lines that the route may keep.
+    set_aside: Vec<(HeaderName, HeaderValue)>,
+}
 
 impl Scrubbed {
     /// Removes hop-by-hop fields and all fields that a `Connection` line names. Then removes every identity header,
     /// including the names in the configuration.
     pub fn new(mut headers: HeaderMap, own: &OwnNames) -> (Self, ScrubReport) {
         hop_by_hop(&mut headers);
-        let removed = identity::scrub(&mut headers, own);
-        (Self(headers), removed)
+        let mut removed = identity::scrub(&mut headers, own);
+        let set_aside = std::mem::take(&mut removed.set_aside);
+        (Self { headers, set_aside }, removed)
+    }
+
+    /// The lines that were set aside and that these rules, of the route and of its pool, do not keep.
+    pub fn unkept(&self, rules: [&HeaderRules; 2]) -> ScrubReport {
+        ScrubReport::of_unkept(&self.set_aside, rules)
+    }
+
+    /// The names of set-aside lines that these rules keep, once for each line.
+    pub fn kept<'r>(&'r self, rules: [&'r HeaderRules; 2]) -> impl Iterator<Item = &'r HeaderName> {
+        let names = self.set_aside.iter().map(|(name, _)| name);
+        names.filter(move |name| {
+            let name = name.as_str();
+            rules.iter().any(|rules| rules.keeps(name))
+                && !rules.iter().any(|rules| rules.removes(name))
+        })
+    }
+
+    /// The names of the remaining fields that these rules remove.
+    pub fn removed<'r>(
+        &'r self,
+        rules: [&'r HeaderRules; 2],
+    ) -> impl Iterator<Item = &'r HeaderName> {
+        let removes =
+            move |name: &&HeaderName| rules.iter().any(|rules| rules.removes(name.as_str()));
+        self.headers.keys().filter(removes)
     }
 
     /// The remaining fields.
     pub fn headers(&self) -> &HeaderMap {
-        &self.0
+        &self.headers
     }
 
     pub(crate) fn into_headers(self) -> HeaderMap {
-        self.0
+        self.headers
     }
 
     /// Adds the proxy's fields, and last the client's identity in the form of the pool.
@@ -77,7 +114,8 @@ impl Scrubbed {
             own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
         });
         Stamped {
-            clients: &self.0,
+            clients: self,
+            rules: None,
             own,
         }
     }
@@ -228,11 +266,23 @@ impl<'a> OwnFields<'a> {
 /// A head with the client's identity, which only the proxy can write.
 #[derive(Debug)]
 pub struct Stamped<'a> {
-    clients: &'a HeaderMap,
+    clients: &'a Scrubbed,
+    /// What the route and the pool remove and keep of the client's fields.
+    rules: Option<[&'a HeaderRules; 2]>,
     own: OwnFields<'a>,
 }
 
 impl<'a> Stamped<'a> {
+    /// Applies what the route and its pool remove and keep of the client's fields. The proxy's fields stay.
+    #[must_use]
+    pub fn with_rules(self, rules: [&'a HeaderRules; 2]) -> Self {
+        let has_effect = rules.iter().any(|rules| **rules != HeaderRules::default());
+        Self {
+            rules: has_effect.then_some(rules),
+            ..self
+        }
+    }
+
     /// Sets the `Connection` field.
     pub(crate) fn set_connection(&mut self, value: &'static [u8]) {
         static NAME: OwnName = OwnName::new("connection");
@@ -241,7 +291,7 @@ impl<'a> Stamped<'a> {
 
     /// Whether the client declared the length of the body.
     pub(crate) fn has_length(&self) -> bool {
-        self.clients.contains_key(CONTENT_LENGTH)
+        self.clients.headers.contains_key(CONTENT_LENGTH)
     }
 
     /// The proxy's fields whose lines are written already.
@@ -251,12 +301,24 @@ impl<'a> Stamped<'a> {
 
     /// All other fields: the remaining ones of the client, then those of the proxy.
     pub fn fields(&self) -> impl Iterator<Item = (&'a HeaderName, &[u8])> {
-        let clients = self.clients.iter();
+        let clients = self.clients.headers.iter();
+        let set_aside = self.clients.set_aside.iter();
+        let kept = set_aside.map(|(name, value)| (name, value));
+        let kept = kept.filter(|(name, _)| self.is_any(|rules| rules.keeps(name.as_str())));
+        let clients = clients.chain(kept);
         let clients = clients.filter(|(name, _)| !self.own.holds(name));
+        let clients =
+            clients.filter(|(name, _)| !self.is_any(|rules| rules.removes(name.as_str())));
         let own = self.own.iter();
         clients
             .map(|(name, value)| (name, value.as_bytes()))
             .chain(own.filter_map(|(name, value)| Some((*name, (*value)?))))
+    }
+
+    /// Whether the rules of the route or of the pool say so.
+    fn is_any(&self, holds: impl Fn(&HeaderRules) -> bool) -> bool {
+        let mut rules = self.rules.iter().flatten();
+        rules.any(|rules| holds(rules))
     }
 }
 
@@ -283,7 +345,7 @@ pub fn hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in HOP_BY_HOP {
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
 }
@@ -344,7 +406,7 @@ mod tests {
     #[test]
     fn both_lists_of_hop_by_hop_fields_are_equal() {
         assert!(HOP_BY_HOP.iter().all(is_hop_by_hop));
-        for name in HOP_BY_HOP {
+        for name in &HOP_BY_HOP {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("x"));
             hop_by_hop(&mut headers);
@@ -378,7 +440,10 @@ mod tests {
             ("x-forwarded-for", "client"),
             ("accept", "*/*"),
         ]);
-        let scrubbed = Scrubbed(headers);
+        let scrubbed = Scrubbed {
+            headers,
+            set_aside: Vec::new(),
+        };
         let identity = IdentityHeaders::new(&identity::ClientIdentity::Anonymous, None);
         let form = HeaderForm::default();
         let sent = |own| {

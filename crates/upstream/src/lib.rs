@@ -28,7 +28,9 @@ pub use conversation::WireError;
 pub use dial::{DialError, DialStage};
 pub use exchange::{AttemptError, Exchange, MemberBody, SendOptions};
 pub use fetch::{FetchError, FetchRequest, FetchedDocument, fetch};
-pub use head::{OwnFields, OwnLines, OwnName, Scrubbed, Stamped, hop_by_hop, is_hop_by_hop};
+pub use head::{
+    OwnFields, OwnLines, OwnName, Scrubbed, Stamped, framing_fields, hop_by_hop, is_hop_by_hop,
+};
 pub use http10::NotHttp10;
 pub use io::{MemberIo, MemberStream};
 pub use member_check::MemberCheck;

@@ -21,5 +21,7 @@ type Proscenium::Route = Struct[{
   Optional['upgrade']              => Array[String[1]],
   Optional['persistence']          => Proscenium::Route_persistence,
   Optional['rewrite_member_names'] => String[1],
+  Optional['remove_headers']       => Array[String[1]],
+  Optional['keep_headers']         => Array[String[1]],
   Optional['body_max']             => Proscenium::Size,
 }]

@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
-use super::{is_removed, scrub};
-use crate::{HeaderForm, IdentityName, OwnNames};
+use super::{ScrubReport, is_removed, scrub};
+use crate::{HeaderForm, HeaderPattern, HeaderRules, IdentityName, OwnNames};
 
 fn map(names: &[&str]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -17,7 +17,7 @@ fn map(names: &[&str]) -> HeaderMap {
     headers
 }
 
-/// THREATS T1, T2: one name of each family.
+/// THREATS T1, T2: names of each family, as published front ends send them.
 const IDENTITY_HEADERS: &[&str] = &[
     "X-Client-Verify",
     "X-Client-DN",
@@ -40,6 +40,76 @@ const IDENTITY_HEADERS: &[&str] = &[
     "X-Real-IP",
     "X-Authentication",
     "Proxy",
+    // Certificates of clients.
+    "X-ClientCert",
+    "X-TLS-Client-Cert",
+    "X-Tls-Client-DN",
+    "X-mTLS-Client-Subject",
+    "X-Cert-Subject",
+    "X-Certificate-Sha256",
+    "X-Amzn-Mtls-Clientcert",
+    "X-Amzn-Mtls-Clientcert-Serial-Number",
+    "X-ARR-ClientCert",
+    "X-RHSM-SSL-Client-Cert",
+    "SSLClientCertSubject",
+    "TLS-Client-Cert",
+    "ClientCert",
+    "Cert-Chain-0",
+    "Cf-Client-Cert-Sha256",
+    "CloudFront-Viewer-Cert-PEM",
+    "Proxy-Client-Cert",
+    "WL-Proxy-Client-Cert",
+    "L5d-Client-Id",
+    // Users.
+    "Remote-User",
+    "Remote-User-Groups",
+    "Remote-Groups",
+    "Remote-Email",
+    "RemoteUser",
+    "X-Remote-User",
+    "X-Remote-Group",
+    "X-Remote-Extra-Scopes",
+    "X-Forwarded-User",
+    "X-Forwarded-Email",
+    "X-Forwarded-Groups",
+    "X-Forwarded-Preferred-Username",
+    "X-Auth-Request-User",
+    "X-Auth-Request-Access-Token",
+    "X-Auth-Username",
+    "X-Auth-Email",
+    "X-Authenticated-User",
+    "X-authentik-username",
+    "X-authentik-meta-provider",
+    "X-WebAuth-User",
+    "X-User",
+    "X-User-Id",
+    "X-UserName",
+    "X-Userinfo",
+    "X-Consumer-Username",
+    "X-Goog-Authenticated-User-Email",
+    "X-Goog-IAP-JWT-Assertion",
+    "X-MS-Client-Principal",
+    "X-MS-Client-Principal-Name",
+    "X-MS-Token-AAD-Id-Token",
+    "X-Amzn-Oidc-Identity",
+    "X-Vouch-User",
+    "X-Vouch-IdP-Claims-Groups",
+    "X-Pomerium-Claim-Email",
+    "X-Proxy-User",
+    "X-RH-Identity",
+    "Cf-Access-Authenticated-User-Email",
+    "Cf-Access-Jwt-Assertion",
+    "Tailscale-User-Login",
+    "OIDC-Claim-Email",
+    "Mellon-NameID",
+    "Shib-Session-ID",
+    "eppn",
+    "SM-User",
+    "iv-user",
+    "OAM-Remote-User",
+    "Osso-User-DN",
+    "Auth-User",
+    "cp-user",
 ];
 
 /// Headers that agents and their tools send. All of them must arrive.
@@ -56,12 +126,34 @@ const AGENTS: &[&str] = &[
     "If-None-Match",
     "Range",
     "Authorization",
+    "Cookie",
+    "X-Auth-Token",
+    "X-Auth-Key",
+    "X-User-Token",
+    "X-User-Agent",
+    "X-Vault-Token",
+    "X-Api-Key",
+    "X-Access-Token",
+    "X-Amzn-Trace-Id",
+    "X-MS-Client-Request-Id",
+    "X-Requested-With",
+    "X-CSRF-Token",
+    "X-Scope-OrgID",
+    "X-Site",
     "X-Authentication-Token-Not", // not one of the names, and not below one
     "X-Clientele",
     "Proxy-Authorization",
     "X.Custom.Name",
     "Sec-WebSocket-Key",
 ];
+
+/// WebSphere reads these, which begin with a character that no other family has.
+#[test]
+fn headers_of_websphere_are_removed() {
+    let mut headers = map(&["$WSCC", "$WSRU", "$wsra", "Accept"]);
+    assert_eq!(scrub(&mut headers, &OwnNames::default()).identity, 3);
+    assert_eq!(headers.len(), 1);
+}
 
 fn spellings(name: &str) -> [String; 8] {
     [
@@ -104,7 +196,7 @@ fn what_an_agent_sends_arrives() {
     let mut headers = map(AGENTS);
     assert_eq!(
         scrub(&mut headers, &OwnNames::default()),
-        super::ScrubReport::default()
+        ScrubReport::default()
     );
     assert_eq!(headers.len(), AGENTS.len());
 }
@@ -132,10 +224,7 @@ fn configured_names_are_removed_in_every_spelling() {
         }
     }
     let mut headers = map(&["Site-Agents", "Site-Agen", "X-Site-Agent", "Node-Name"]);
-    assert_eq!(
-        scrub(&mut headers, &own(&names)),
-        super::ScrubReport::default()
-    );
+    assert_eq!(scrub(&mut headers, &own(&names)), ScrubReport::default());
 }
 
 /// A name as a server that folds every `-`, `_` and `.` reads it: in the spelling of CGI.
@@ -181,7 +270,9 @@ proptest! {
         for left in headers.keys() {
             let read = cgi(left.as_str());
             prop_assert!(IDENTITY_HEADERS.iter().all(|own| read != cgi(own)), "{} is read as {}", left, read);
-            prop_assert!(!read.starts_with("HTTP_X_CLIENT_") && !read.starts_with("HTTP_X_SSL_"), "{}", left);
+            for family in ["X_CLIENT_", "X_SSL_", "X_TLS_", "REMOTE_", "X_REMOTE_", "X_AUTH_REQUEST_", "X_AMZN_MTLS_"] {
+                prop_assert!(!read.starts_with(&format!("HTTP_{family}")), "{}", left);
+            }
             prop_assert!(!left.as_str().contains('_'));
         }
     }
@@ -192,7 +283,7 @@ proptest! {
         let mut headers = map(&names);
         scrub(&mut headers, &OwnNames::default());
         prop_assert!(headers.keys().all(|name| !is_removed(name.as_str(), &OwnNames::default())));
-        prop_assert_eq!(scrub(&mut headers, &OwnNames::default()), super::ScrubReport::default());
+        prop_assert_eq!(scrub(&mut headers, &OwnNames::default()), ScrubReport::default());
     }
 }
 
@@ -209,5 +300,87 @@ fn the_scrubbed_headers_are_known_to_routes() {
     }
     for name in ["accept", "site-agents", "x-clientele", "http-accept"] {
         assert!(!is_removed(name, &own), "{name}");
+    }
+}
+
+fn patterns(names: &[&str]) -> Vec<HeaderPattern> {
+    let parsed = names.iter().map(|name| HeaderPattern::parse(name));
+    parsed.map(|pattern| pattern.expect("a name")).collect()
+}
+
+#[test]
+fn kept_headers_are_set_aside_in_their_own_spelling_and_counted_if_the_route_does_not_keep_them() {
+    let own = own(&["Site-Agent"]).keeping(&patterns(&["X-Authentication", "X-User-*", "api_key"]));
+    let mut headers = map(&[
+        "X-Authentication",
+        "X-Authentication",
+        "X_Authentication",
+        "X-User-Id",
+        "Api_Key",
+        "Api_Keys",
+        "Accept",
+    ]);
+    let mut found = scrub(&mut headers, &own);
+    assert_eq!((found.identity, found.underscore, headers.len()), (1, 1, 1));
+    let aside = std::mem::take(&mut found.set_aside);
+    assert_eq!(aside.len(), 4, "{aside:?}");
+    let none = HeaderRules::default();
+    let route = HeaderRules {
+        keep: patterns(&["X-Authentication"]),
+        ..HeaderRules::default()
+    };
+    let unkept = |rules| {
+        let report = ScrubReport::of_unkept(&aside, rules);
+        (
+            report.identity,
+            report.underscore,
+            report.identity_names.len(),
+        )
+    };
+    assert_eq!(unkept([&none, &none]), (3, 1, 2));
+    assert_eq!(unkept([&route, &none]), (1, 1, 1));
+    assert_eq!(unkept([&none, &route]), (1, 1, 1));
+}
+
+/// The configuration refuses such patterns. If one were there all the same, nothing would be kept by it.
+#[test]
+fn what_the_proxy_writes_is_never_set_aside() {
+    let own = own(&["Site-Agent"]).keeping(&patterns(&["*", "Site_Agent", "x_client.dn"]));
+    for name in [
+        "X-Client-DN",
+        "Site-Agent",
+        "site_agent",
+        "x_client.dn",
+        "X-Forwarded-For",
+    ] {
+        let found = scrub(&mut map(&[name]), &own);
+        assert_eq!((found.identity, found.set_aside.len()), (1, 0), "{name}");
+    }
+}
+
+#[test]
+fn patterns_that_cover_a_header_of_the_proxy_are_found() {
+    let own = own(&["Site-Agent", "X-SSL-Subject"]);
+    for (text, name) in [
+        ("X-Client-DN", Some("x-client-dn")),
+        ("x_client_cert", Some("x-client-cert")),
+        ("HTTP_X_CLIENT_VERIFY", Some("x-client-verify")),
+        ("X-Client-*", Some("x-client-verify")),
+        ("X-*", Some("x-client-verify")),
+        ("*", Some("x-client-verify")),
+        ("htt*", Some("x-client-verify")),
+        ("Client-Cert", Some("client-cert")),
+        ("X-Forwarded-Client-Cert", Some("x-forwarded-client-cert")),
+        ("X-Forwarded-*", Some("x-forwarded-client-cert")),
+        ("X.Real.IP", Some("x-real-ip")),
+        ("site.agent", Some("site-agent")),
+        ("X-SSL-Sub*", Some("x-ssl-subject")),
+        ("X-SSL-Issuer", None),
+        ("X-Forwarded-User", None),
+        ("X-Authentication", None),
+        ("Remote-*", None),
+    ] {
+        let pattern = HeaderPattern::parse(text).expect(text);
+        assert_eq!(own.written_by_proxy(&pattern), name, "{text}");
     }
 }

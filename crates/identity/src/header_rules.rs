@@ -1,0 +1,167 @@
+//! Headers of clients that a configuration removes, or keeps although [`crate::scrub()`] removes them.
+
+use std::fmt;
+
+use crate::folding::{after, folded, without_cgi_prefix};
+
+/// `remove_headers` and `keep_headers` of a route or pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderRules {
+    /// Headers that are removed in every spelling, in addition to those of [`crate::scrub()`]. Default none.
+    pub remove: Vec<HeaderPattern>,
+    /// Headers that are sent to the member although [`crate::scrub()`] removes them. Default none.
+    pub keep: Vec<HeaderPattern>,
+}
+
+/// The name of a header, or the beginning of names, written with a `*` at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderPattern {
+    written: String,
+    /// In lower case, without the `*`.
+    stem: String,
+    /// The stem as a server reads that folds characters, without the prefix of CGI.
+    folded: String,
+    is_prefix: bool,
+}
+
+impl HeaderRules {
+    /// Whether some server reads `name` as a header to remove.
+    pub fn removes(&self, name: &str) -> bool {
+        self.remove.iter().any(|pattern| pattern.covers(name))
+    }
+
+    /// Whether the header of exactly this name, in lower case, is kept.
+    pub fn keeps(&self, name: &str) -> bool {
+        self.keep.iter().any(|pattern| pattern.is(name))
+    }
+}
+
+impl HeaderPattern {
+    /// `None` if no header can have such a name. `*` alone stands for every header.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (stem, is_prefix) = match text.strip_suffix('*') {
+            Some(stem) => (stem, true),
+            None => (text, false),
+        };
+        // A `*` may be part of a name (RFC 9110, 5.6.2), but no application uses that.
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte);
+        if !stem.bytes().all(legal) || stem.is_empty() && !is_prefix {
+            return None;
+        }
+        let folded: Vec<u8> = stem.bytes().map(folded).collect();
+        // With the beginning of `HTTP_`, a pattern matches some spelling of every name.
+        let folded = match is_prefix && b"http-".starts_with(&folded) {
+            true => &[],
+            false => without_cgi_prefix(&folded),
+        };
+        Some(Self {
+            written: text.to_owned(),
+            stem: stem.to_ascii_lowercase(),
+            folded: String::from_utf8_lossy(folded).into_owned(),
+            is_prefix,
+        })
+    }
+
+    /// Whether the pattern matches some spelling of `name`: some server reads a header that it matches as this name.
+    pub fn covers(&self, name: &str) -> bool {
+        let rest = after(without_cgi_prefix(name.as_bytes()), self.folded.as_bytes());
+        rest.is_some_and(|rest| self.is_prefix || rest.is_empty())
+    }
+
+    /// Whether `name` is this name, or begins with this prefix and continues with letters, digits and `-`. Look-alikes
+    /// do not match.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        let plain = |rest: &str| {
+            rest.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        match name.strip_prefix(&*self.stem) {
+            Some(rest) if self.is_prefix => plain(rest),
+            Some(rest) => rest.is_empty(),
+            None => false,
+        }
+    }
+}
+
+impl fmt::Display for HeaderPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> HeaderPattern {
+        HeaderPattern::parse(text).expect(text)
+    }
+
+    #[test]
+    fn a_name_is_removed_in_every_spelling() {
+        for (text, name, is_removed) in [
+            ("X-Site", "x-site", true),
+            ("X-Site", "x_site", true),
+            ("X-Site", "x.site", true),
+            ("X-Site", "http_x_site", true),
+            ("X_Site", "x-site", true),
+            ("HTTP_X_SITE", "x-site", true),
+            ("X-Site", "x-sites", false),
+            ("X-Site", "y-x-site", false),
+            ("X-Site-*", "x-site-a", true),
+            ("X-Site-*", "x_site.a", true),
+            ("X-Site-*", "x-site-", true),
+            ("X-Site-*", "x-site", false),
+            ("X-Site*", "x-sites", true),
+            ("*", "anything", true),
+            // HTTP_ANYTHING.
+            ("ht*", "anything", true),
+            ("http_x*", "x-site", true),
+            ("http_x*", "y-site", false),
+        ] {
+            let rules = HeaderRules {
+                remove: vec![pattern(text)],
+                ..HeaderRules::default()
+            };
+            assert_eq!(rules.removes(name), is_removed, "{text} {name}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_kept_in_its_own_spelling_only() {
+        for (text, name, is_kept) in [
+            ("X-Authentication", "x-authentication", true),
+            ("X-Authentication", "x_authentication", false),
+            ("X-Authentication", "http-x-authentication", false),
+            ("X-Authentication", "x-authentication-2", false),
+            ("Api_Key", "api_key", true),
+            ("Api_Key", "api-key", false),
+            ("X-User-*", "x-user-id", true),
+            ("X-User-*", "x-user_id", false),
+            ("X-User-*", "x_user-id", false),
+            ("X-User-*", "x-user-a.b", false),
+        ] {
+            let rules = HeaderRules {
+                keep: vec![pattern(text)],
+                ..HeaderRules::default()
+            };
+            assert_eq!(rules.keeps(name), is_kept, "{text} {name}");
+        }
+    }
+
+    #[test]
+    fn only_names_of_headers_are_patterns() {
+        for text in [
+            "",
+            "X Site",
+            "X-Site:",
+            "X-*-Site",
+            "**",
+            "X-S\u{fc}d",
+            "X-Site\n",
+        ] {
+            assert_eq!(HeaderPattern::parse(text), None, "{text:?}");
+        }
+        assert_eq!(pattern("X-Site-*").to_string(), "X-Site-*");
+    }
+}
