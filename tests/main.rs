@@ -78,6 +78,7 @@ mod metric_labels;
 mod metrics;
 mod metrics_listener;
 mod own_renewal;
+mod own_revocation;
 mod packaging;
 mod passthrough;
 mod passthrough_guards;

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Duration;
 
+use identity::Reason;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::KeyUsage;
 
@@ -43,6 +44,19 @@ impl TrustStore {
         now: UnixTime,
     ) -> Option<Vec<Fingerprint>> {
         self.without_crls().path_of(chain, purpose, now)
+    }
+
+    /// By which CRL a certificate that is presented for this purpose, or a CA above it, is revoked, in a sentence.
+    /// `None` also for a certificate that this bundle does not verify.
+    pub fn revocation_of(
+        &self,
+        chain: &[CertificateDer<'_>],
+        purpose: CertificatePurpose,
+        now: UnixTime,
+    ) -> Option<String> {
+        let (leaf, sent) = chain.split_first()?;
+        let fault = self.verify_path(leaf, sent, purpose.usage(), now).err()?;
+        (fault.reason == Reason::Revoked).then_some(fault.detail)
     }
 
     /// Records that an agent whose certificate was verified earlier is still connected.

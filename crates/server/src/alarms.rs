@@ -31,14 +31,15 @@ pub(crate) fn update_crl_fetch(alarms: &Alarms, fetch: Option<&CrlFetchState>) {
     replace(alarms, kinds, &found);
 }
 
-/// Raises and clears the alarms about the dates of the proxy's own certificates.
+/// Raises and clears the alarms about the dates and revocations of the proxy's own certificates, by the CRLs of `stores`.
 /// `failures`: why a certificate could not be renewed and what to do, by its file.
 pub(crate) fn update_certificates(
     alarms: &Alarms,
     own: &[OwnCertificate],
+    stores: &[&TrustStore],
     failures: &BTreeMap<PathBuf, String>,
 ) {
-    let found = certificates::alarms(own, failures, UnixTime::now());
+    let found = certificates::alarms(own, stores, failures, UnixTime::now());
     // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
     let kinds = [Alarm::CertificateInvalid, Alarm::CertificateExpiring];
     replace(alarms, kinds, &found);

@@ -8,8 +8,8 @@ use std::{
 };
 
 use config::Config;
-use pki::{Credential, Fingerprint};
-use rustls_pki_types::UnixTime;
+use pki::{CertificatePurpose, Credential, Fingerprint, TrustStore};
+use rustls_pki_types::{CertificateDer, UnixTime};
 use telemetry::Alarm;
 
 use crate::{
@@ -46,6 +46,8 @@ pub(crate) struct OwnCertificate {
     pub(crate) not_after: UnixTime,
     /// The intermediate CA of the chain that expires first. `None` if the leaf expires first.
     ends_with: Option<String>,
+    /// The certificates that are presented, the leaf first.
+    chain: Vec<CertificateDer<'static>>,
     fingerprint: Fingerprint,
 }
 
@@ -140,10 +142,11 @@ fn replaced_by<'o>(
     }
 }
 
-/// The alarms about these certificates: the kind, the file and the message. `failures`: why the CA has not renewed a
-/// certificate and what to do, by its file.
+/// The alarms about these certificates: the kind, the file and the message. A certificate is revoked if the CRL of any of
+/// `stores` lists it. `failures`: why the CA has not renewed a certificate and what to do, by its file.
 pub(crate) fn alarms(
     own: &[OwnCertificate],
+    stores: &[&TrustStore],
     failures: &BTreeMap<PathBuf, String>,
     now: UnixTime,
 ) -> Vec<(Alarm, String, String)> {
@@ -156,7 +159,8 @@ pub(crate) fn alarms(
         let certificate = uses.first()?;
         let remedy = failures.get(file).cloned();
         let remedy = remedy.unwrap_or_else(|| renewal_by_hand(file));
-        let (alarm, what) = certificate.alarm(&remedy, now)?;
+        let revoked = || uses.iter().find_map(|used| used.revoked(stores, now));
+        let (alarm, what) = certificate.alarm(&remedy, revoked, now)?;
         let uses: Vec<_> = uses.iter().map(|used| used.usage()).collect();
         let message = format!("{certificate} of {} {what}", uses.join(", "));
         Some((alarm, file.display().to_string(), message))
@@ -195,6 +199,7 @@ impl OwnCertificate {
             not_before: credential.not_before(),
             not_after: credential.not_after(),
             ends_with: credential.ends_with().map(str::to_owned),
+            chain: credential.chain().to_vec(),
             fingerprint: credential.fingerprint(),
         }
     }
@@ -238,8 +243,23 @@ impl OwnCertificate {
         }
     }
 
-    /// `remedy`: what to do about a certificate that expires or has expired.
-    fn alarm(&self, remedy: &str, now: UnixTime) -> Option<(Alarm, String)> {
+    /// By which CRL it is revoked, in a sentence.
+    fn revoked(&self, stores: &[&TrustStore], now: UnixTime) -> Option<String> {
+        let purpose = match self.role {
+            Role::Listener => CertificatePurpose::Server,
+            Role::Pool => CertificatePurpose::Client,
+        };
+        let mut stores = stores.iter();
+        stores.find_map(|store| store.revocation_of(&self.chain, purpose, now))
+    }
+
+    /// `remedy`: what to do about a certificate that expires or has expired. `revoked`: by which CRL it is revoked.
+    fn alarm(
+        &self,
+        remedy: &str,
+        revoked: impl FnOnce() -> Option<String>,
+        now: UnixTime,
+    ) -> Option<(Alarm, String)> {
         let refused_by = match self.role {
             Role::Listener => "agents",
             Role::Pool => "members",
@@ -251,6 +271,13 @@ impl OwnCertificate {
                 _ => remedy,
             };
             let what = format!("{what}, so {refused_by} refuse it: {remedy}");
+            return Some((Alarm::CertificateInvalid, what));
+        }
+        if let Some(detail) = revoked() {
+            let what = format!(
+                "is revoked, so {refused_by} that check CRLs refuse it. {detail} {}",
+                replacement(&self.file)
+            );
             return Some((Alarm::CertificateInvalid, what));
         }
         let left = self.not_after.as_secs() - now.as_secs();
@@ -294,6 +321,20 @@ pub(crate) fn renewal_by_hand(chain: &Path) -> String {
             ssldir.display()
         ),
         None => "renew it, replace both files, and run `proscenium reload`".to_owned(),
+    }
+}
+
+/// How an operator replaces a revoked certificate. The CA does not renew it.
+fn replacement(chain: &Path) -> String {
+    match of_ssldir(chain) {
+        Some((ssldir, certname)) => {
+            let of = format!("--ssldir {} --certname {certname}", ssldir.display());
+            format!(
+                "Request a new one with a new key: `puppet ssl clean {of}`, then `puppet ssl bootstrap {of}`, then `proscenium reload`"
+            )
+        }
+        None => "Request a new one with a new key, replace both files, and run `proscenium reload`"
+            .to_owned(),
     }
 }
 
@@ -358,6 +399,7 @@ mod tests {
             not_before: at(not_after - 5 * 365 * DAY),
             not_after: at(not_after),
             ends_with: None,
+            chain: Vec::new(),
             fingerprint: Fingerprint::of([format!("{file} {left}").as_bytes()]),
         }
     }
@@ -497,7 +539,7 @@ mod tests {
                 certificate.clone(),
                 of(Role::Pool, "ca", certificate.clone()),
             ];
-            let mut alarms = alarms(&own, &BTreeMap::new(), at(now));
+            let mut alarms = alarms(&own, &[], &BTreeMap::new(), at(now));
             assert!(alarms.len() < 2, "one for each file: {alarms:?}");
             alarms.pop()
         };
@@ -547,7 +589,7 @@ mod tests {
             let failures = failures
                 .iter()
                 .map(|(file, why)| (PathBuf::from(file), (*why).to_owned()));
-            let mut alarms = alarms(&[ending_in(file, 60)], &failures.collect(), at(NOW));
+            let mut alarms = alarms(&[ending_in(file, 60)], &[], &failures.collect(), at(NOW));
             alarms.pop().unwrap().2
         };
         let in_ssldir = "/var/lib/puppet/ssl/certs/puppet.example.com.pem";
@@ -573,7 +615,7 @@ mod tests {
     #[test]
     fn alarms_change_at_the_next_date_and_not_before() {
         let own = [ending_in("a", 40 * DAY as i64), not_yet_valid("b")];
-        let alarms = |own: &[OwnCertificate], now| alarms(own, &BTreeMap::new(), now);
+        let alarms = |own: &[OwnCertificate], now| alarms(own, &[], &BTreeMap::new(), now);
         let (mut now, mut changes) = (NOW, Vec::new());
         while let Some(next) = next_change(&own, at(now)) {
             let next = next.as_secs();

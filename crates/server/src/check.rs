@@ -157,7 +157,7 @@ fn look_up_services(config: &Config, lasting: &Lasting) {
     });
 }
 
-/// Adds warnings about the dates of CAs, CRLs and certificates. A start would serve with an alarm and could refuse every
+/// Adds warnings about the dates of CAs, CRLs and certificates, and about revoked certificates of the proxy. A start would serve with an alarm and could refuse every
 /// client.
 fn warn_of_dates(prepared: &mut Prepared) {
     let now = UnixTime::now();
@@ -200,8 +200,10 @@ fn warn_of_dates(prepared: &mut Prepared) {
     for alarm in alarms {
         prepared.report.warn("trust", &alarm);
     }
-    for (_, _, message) in certificates::alarms(&prepared.own_certificates(), &BTreeMap::new(), now)
-    {
+    let of_members = prepared.member_tls.iter().map(|tls| &*tls.trust);
+    let stores: Vec<_> = of_members.chain([&*prepared.generation.trust]).collect();
+    let own = prepared.own_certificates();
+    for (_, _, message) in certificates::alarms(&own, &stores, &BTreeMap::new(), now) {
         prepared.report.warn("certificates", &message);
     }
 }

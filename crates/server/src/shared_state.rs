@@ -189,13 +189,16 @@ impl App {
         alarms::update_crl_fetch(&self.lasting.metrics.alarms, fetch);
     }
 
-    /// Compares the alarms about the proxy's own certificates with their dates now.
+    /// Compares the alarms about the proxy's own certificates with their dates and the active CRLs.
     pub(crate) fn update_certificate_alarms(&self) {
         // Locked to the end, so that a reload meanwhile does not leave the alarms of the old certificates.
         let state = self.state();
         let alarms = &self.lasting.metrics.alarms;
         let failures = self.own_renewals.failures();
-        alarms::update_certificates(alarms, &state.foundation.certificates, &failures);
+        let generation = self.generation();
+        let of_members = state.foundation.member_tls.iter().map(|tls| &*tls.trust);
+        let stores: Vec<_> = of_members.chain([&*generation.trust]).collect();
+        alarms::update_certificates(alarms, &state.foundation.certificates, &stores, &failures);
     }
 
     /// Waits for the right to replace what is active.

@@ -41,7 +41,7 @@ pub enum Alarm {
     RenewalOff,
     /// One of the proxy's own certificates expires soon.
     CertificateExpiring,
-    /// One of the proxy's own certificates has expired or is not valid yet.
+    /// One of the proxy's own certificates has expired, is not valid yet, or is revoked.
     CertificateInvalid,
     /// Changes do not survive a restart.
     StateDirectory,
