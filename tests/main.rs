@@ -92,6 +92,7 @@ mod redirect;
 mod reload;
 mod reload_materials;
 mod renewal;
+mod renewal_ca_kind;
 mod request_bodies;
 mod retries;
 mod revocation;

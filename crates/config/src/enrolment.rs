@@ -2,6 +2,7 @@
 //! from the proxy itself.
 
 use pki::{CsrAllow, CsrRule, CsrSettings};
+use proxy::CaKind;
 use routing::Class;
 use upstream::settings::{Plaintext, Scheme};
 
@@ -76,6 +77,11 @@ pub(crate) fn check_own_renewal(root: &Section<'_>, config: &Config, problems: &
 pub(crate) fn check_renewal(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
     if !config.ca.renewal {
         return;
+    }
+    if config.ca.kind == Some(CaKind::Other) {
+        let message = "such a CA renews the certificate of the connection, which is the proxy's, in place of the agent's";
+        let problem = root.table(Root::ca).error(Ca::kind, message);
+        problems.push(problem.expected("`renewal = false`, or a Puppet Server"));
     }
     for (name, section) in root.named(Root::pools) {
         let of_name = |pool: &&PoolConfig| *pool.pool.name == *name;

@@ -4,7 +4,10 @@ use balancing::settings::{AddressExpansion, Algorithm, CheckKind};
 use identity::{CertFormat, DnFormat, HeaderSet, settings::SubjectRule};
 use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::settings::{CrlExpired, Revocation};
-use proxy::settings::{HostRule, OverlongCert};
+use proxy::{
+    CaKind,
+    settings::{HostRule, OverlongCert},
+};
 use routing::settings::{ClientRule, RuleAction};
 use telemetry::{DaemonSettings, Facility, Format, LogProtocol};
 use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
@@ -29,6 +32,10 @@ enum_words! {
         "source-hash" => Self::SourceHash,
         "certname-hash" => Self::CertnameHash,
         "first" => Self::First,
+    }
+    CaKind {
+        "puppet-server" => Self::PuppetServer,
+        "other" => Self::Other,
     }
     CertFormat {
         "escaped" => Self::Escaped,

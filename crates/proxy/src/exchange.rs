@@ -207,7 +207,10 @@ async fn pass<'g>(
     ) {
         return Ok(Outcome::Copy(answer));
     }
-    renewal::admit(context, &plan, pool)?;
+    if plan.is_renewal() {
+        // Boxed, so that other requests need no room for it.
+        Box::pin(renewal::admit(context, pool)).await?;
+    }
     let with_certificate = has_certificate(&plan, pool, verdict)?;
     count_stranger(context, &plan)?;
     let upload = Rc::clone(&exchange.upload);

@@ -3,7 +3,8 @@
 //! Behind mutual TLS the CA sees the proxy's certificate beside the forwarded one. A CA that does not trust the
 //! forwarded one renews the proxy's certificate, and the client would get a certificate with the proxy's name. The
 //! first such response turns renewal off until an operator acts. Each further one would use up a serial of the CA and
-//! could supersede the proxy's certificate there.
+//! could supersede the proxy's certificate there. Some CAs revoke the certificate that they renew, so a CA server that
+//! is not known to be Puppet Server gets no renewal at all.
 
 use std::{future::poll_fn, sync::Arc};
 
@@ -11,13 +12,18 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use identity::ClientIdentity;
 use pki::RenewedCertificateError;
-use routing::ForwardPlan;
 use tokio::time::{Instant, timeout};
-use upstream::{MemberBody, WireError};
+use upstream::{MemberBody, QueryError, WireError};
 
 use crate::{
-    context::RequestContext, error::ProxyError, generation::Generation, pool_runtime::PoolRuntime,
-    reason::LogReason, response_body::AnswerBody, upload::RequestBody,
+    ca_kind::{UnansweredQuestion, may_renew},
+    context::RequestContext,
+    error::ProxyError,
+    generation::Generation,
+    pool_runtime::PoolRuntime,
+    reason::LogReason,
+    response_body::AnswerBody,
+    upload::RequestBody,
 };
 
 /// Maximum bytes of a response. A certificate with all its extensions has a tenth of that.
@@ -26,22 +32,33 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Checks that a renewal may be sent.
 ///
 /// # Errors
-/// Renewal is off, or the CA would not get the certificate that is to be renewed.
-pub(crate) fn admit(
-    context: &RequestContext,
-    plan: &ForwardPlan<'_>,
-    pool: &PoolRuntime,
-) -> Result<(), ProxyError> {
-    if !plan.is_renewal() {
-        return Ok(());
-    }
-    if context.worker.shared.renewal.off().is_some() {
+/// Renewal is off, the CA server is not known to be Puppet Server, or the CA would not get the certificate that is to be
+/// renewed.
+pub(crate) async fn admit(context: &RequestContext, pool: &PoolRuntime) -> Result<(), ProxyError> {
+    let renewal = &context.worker.shared.renewal;
+    if renewal.is_forbidden() {
         return Err(ProxyError::RenewalOff);
     }
     // Without that header the CA would renew the certificate that it sees, which is the proxy's.
-    match context.verdict.headers.has_certificate(&pool.rules.form) {
-        true => Ok(()),
-        false => Err(ProxyError::RenewalWithoutCertificate),
+    if !context.verdict.headers.has_certificate(&pool.rules.form) {
+        return Err(ProxyError::RenewalWithoutCertificate);
+    }
+    // Asked before each renewal, because another CA may have taken over the address.
+    match may_renew(pool, context.generation.ca.kind, renewal).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ProxyError::RenewalOff),
+        Err(unknown) => {
+            let source = match unknown {
+                UnansweredQuestion::Query(QueryError::Dial(error)) => Some(error),
+                UnansweredQuestion::Query(_) | UnansweredQuestion::Status(_) => None,
+            };
+            let reason = source.as_ref().map(|error| LogReason::Dial(error.reason()));
+            Err(ProxyError::Unavailable {
+                pool: Arc::clone(pool.pool.name()),
+                reason: reason.unwrap_or(LogReason::RenewalOff),
+                source,
+            })
+        }
     }
 }
 

@@ -207,8 +207,8 @@ fn describe(error: &ProxyError) -> ErrorResponse {
         // An agent takes a 404 for a CA without renewal, and continues its run.
         ProxyError::RenewalOff => plain(
             StatusCode::NOT_FOUND,
-            "Certificate renewal is off at this proxy, because the CA server answered an earlier request with a \
-             certificate of another node. The agent keeps its certificate and tries again later. If that certificate \
+            "Certificate renewal is off at this proxy, because the CA server has renewed, or might renew, a certificate \
+             of another node. The agent keeps its certificate and tries again later. If that certificate \
              expires soon, contact the operator of this proxy: `proscenium status` there shows the cause."
                 .to_owned(),
         ),

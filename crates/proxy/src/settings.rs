@@ -88,6 +88,15 @@ impl Default for PoolRules {
     }
 }
 
+/// What the CA server behind the pool of the renewals is: `[ca] kind`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaKind {
+    /// Puppet Server or OpenVox Server, which renew the certificate in `X-Client-Cert`.
+    PuppetServer,
+    /// Another CA, which renews the certificate of the connection.
+    Other,
+}
+
 /// `[ca]`: limits for clients without a verified certificate, and renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaSettings {
@@ -104,6 +113,8 @@ pub struct CaSettings {
     /// Whether certificates are renewed through the proxy. Default false. The route table has its own copy of this
     /// setting.
     pub renewal: bool,
+    /// What the CA server is; none: found out from its answers before each renewal. Default none.
+    pub kind: Option<CaKind>,
 }
 
 impl Default for CaSettings {
@@ -114,6 +125,7 @@ impl Default for CaSettings {
             edge_answers: false,
             edge_answers_age_max: Duration::from_secs(24 * 3600),
             renewal: false,
+            kind: None,
         }
     }
 }

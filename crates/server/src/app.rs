@@ -19,7 +19,7 @@ use crate::{
     socket_file::SocketFile,
     start::{StartError, Started, start},
     state_retry,
-    trust::{blocks, cas_seen, crl_fetch},
+    trust::{blocks, ca_kind, cas_seen, crl_fetch},
 };
 
 /// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says.
@@ -161,5 +161,6 @@ fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));
     upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));
+    upkeep.spawn(ca_kind::examine_at_intervals(Arc::clone(app)));
     upkeep
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept_crl;
 pub(crate) mod blocks;
+pub(crate) mod ca_kind;
 pub(crate) mod ca_requests;
 pub(crate) mod cas_seen;
 pub(crate) mod conditional_request;

@@ -97,6 +97,13 @@ impl Recorded {
             || self.path() == JRUBY_PATH
     }
 
+    /// Whether it is the request by which the proxy finds out what its CA is. It carries no identity.
+    pub fn is_kind_question(&self) -> bool {
+        self.path() == "/puppet-ca/v1/certificate/ca"
+            && self.headers.all("accept") == ["*/*"]
+            && self.headers.all("x-client-verify").is_empty()
+    }
+
     /// Whether it is the proxy's request for JRuby counts.
     pub fn is_jruby_reading(&self) -> bool {
         self.path() == JRUBY_PATH
@@ -265,11 +272,11 @@ impl StandIn {
         *lock(&self.shared.renewing) = renewing;
     }
 
-    /// Requests in order of their heads, without probes.
+    /// Requests in order of their heads, without probes and without the proxy's questions for the kind of the CA.
     pub fn requests(&self) -> Vec<Recorded> {
         lock(&self.shared.recorded)
             .iter()
-            .filter(|request| !request.is_probe())
+            .filter(|request| !request.is_probe() && !request.is_kind_question())
             .cloned()
             .collect()
     }

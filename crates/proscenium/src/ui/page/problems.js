@@ -15,7 +15,7 @@ const FIRST = {
   "ca-copy": "Check the pool ca below.",
   "materials-refused": "Correct the file that the message names, or restore it. `proscenium check` tests the files.",
   "materials-watch": "Changes are noticed later. Raise the limits of inotify, or ignore this.",
-  "renewal-off": "Check the CA server: it renewed a certificate other than the agent's. Then run `proscenium reload`.",
+  "renewal-off": "Check the CA server: the message says what is wrong with its renewals. Then run `proscenium reload`.",
   "certificate-expiring": "Renew the certificate on this host: `puppet ssl bootstrap` or your own tool.",
   "certificate-invalid": "Agents refuse this certificate. Replace it now; `proscenium doctor` shows which file.",
   "state-directory": "Make the state directory writable for the service's account, or blocks and drains are lost at a restart.",

@@ -1,0 +1,88 @@
+//! What a CA server is, without a renewal: Puppet Server renews the certificate that the proxy forwards. Other CAs renew
+//! that of the connection, which is the proxy's, and some revoke the former one at once.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use routing::Class;
+use upstream::{Connector, MemberQuery, QueryError};
+
+use crate::{
+    generation::Generation,
+    pool_runtime::PoolRuntime,
+    renewal_switch::{PUPPET_VERSION, Renewal},
+    settings::CaKind,
+};
+
+/// Examines the CA servers that get renewals, and raises or clears the alarm about each. Does nothing if no renewal is
+/// forwarded, or if the configuration names the kind of the CA.
+pub async fn examine_cas(generation: &Generation, renewal: &Renewal) {
+    if !generation.ca.renewal || generation.ca.kind.is_some() {
+        return;
+    }
+    let renews = |index: &usize| {
+        let mut routes = generation.routes.routes();
+        routes.any(|route| route.pool == *index && route.opens(Class::Renewal) && !route.unguarded)
+    };
+    for index in (0..generation.pools.len()).filter(renews) {
+        let pool = &generation.pools[index];
+        if let Err(error) = may_renew(pool, generation.ca.kind, renewal).await {
+            let pool = pool.pool.name();
+            tracing::debug!(%pool, %error, "cannot find out what the CA server is");
+        }
+    }
+}
+
+/// Whether the CA server that gets the renewals of this pool is known to renew the certificate that the proxy forwards.
+///
+/// # Errors
+/// It does not answer, so that nothing is known.
+pub(crate) async fn may_renew(
+    pool: &PoolRuntime,
+    kind: Option<CaKind>,
+    renewal: &Renewal,
+) -> Result<bool, UnansweredQuestion> {
+    if let Some(kind) = kind {
+        return Ok(kind == CaKind::PuppetServer);
+    }
+    let Some(writer) = pool.pool.writer() else {
+        return Ok(false);
+    };
+    let connector = &pool.members[writer].connector;
+    let names_puppet = names_puppet(connector).await?;
+    renewal.note_kind(&connector.address, names_puppet);
+    Ok(names_puppet)
+}
+
+/// Why it is not known what a CA server is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnansweredQuestion {
+    /// It did not answer.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// It answered with an error. While it starts, its HTTP server writes such answers.
+    #[error("it answered {0}")]
+    Status(StatusCode),
+}
+
+/// Whether the answers of a CA server name a version of Puppet.
+async fn names_puppet(connector: &Arc<Connector>) -> Result<bool, UnansweredQuestion> {
+    let query = MemberQuery {
+        method: Method::GET,
+        path: PATH,
+        port: None,
+        headers: HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("*/*"))]),
+        timeout: QUERY_TIME_MAX,
+        body_bytes_max: 0,
+    };
+    let answer = upstream::query(connector, &query).await?;
+    match answer.headers.contains_key(PUPPET_VERSION) {
+        false if !answer.status.is_success() => Err(UnansweredQuestion::Status(answer.status)),
+        names_puppet => Ok(names_puppet),
+    }
+}
+
+/// Every client may read it, and it is small.
+const PATH: &str = "/puppet-ca/v1/certificate/ca";
+/// Maximum time of the query. A CA answers in milliseconds.
+const QUERY_TIME_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,133 @@
+//! Renewals go only to a CA server that is known to renew the certificate that the proxy forwards. Another CA would
+//! renew the proxy's own certificate, and might revoke the former one.
+
+use testkit::{Renewing, Reply, Response, StandIn, TestCredential};
+
+use crate::support::{Estate, EstateBuilder, assert_refused, paths::CA_CERTIFICATE};
+
+const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
+const OFF: &str = "proscenium_renewal_disabled";
+const ALARM: &str = "renewal-off:";
+
+/// An estate whose CA server is Puppet Server, with these further lines in `[ca]`.
+fn renewing(lines: &'static str) -> EstateBuilder {
+    Estate::builder()
+        .tls_members()
+        .proxy(move |proxy| proxy.with(&format!("[ca]\nrenewal = true\n{lines}")))
+}
+
+/// From now on the CA server is one that renews the certificate of the connection and does not name a version of Puppet.
+fn become_another_ca(ca_server: &StandIn, bundle: String) {
+    ca_server.renew(Renewing::Peer);
+    ca_server.answer(move |request| {
+        let is_certificate = request.method == "GET" && request.path() == CA_CERTIFICATE;
+        is_certificate.then(|| Reply::ok(&bundle))
+    });
+}
+
+fn renew(estate: &Estate, agent: &TestCredential) -> Response {
+    let fields = [("Content-Type", "text/plain")];
+    estate.client(agent).request("POST", RENEWAL, &fields, b"")
+}
+
+fn renewals(estate: &Estate) -> usize {
+    let requests = estate.ca_server.requests();
+    requests
+        .iter()
+        .filter(|request| request.path() == RENEWAL)
+        .count()
+}
+
+fn alarm(status: &serde_json::Value) -> Option<String> {
+    let mut alarms = status["alarms"].as_array().into_iter().flatten();
+    let of_renewal = |alarm: &&serde_json::Value| {
+        alarm["key"]
+            .as_str()
+            .is_some_and(|key| key.starts_with(ALARM))
+    };
+    let message = alarms.find(of_renewal)?["message"].as_str()?;
+    Some(message.to_owned())
+}
+
+#[test]
+fn an_unknown_ca_is_an_alarm_before_any_renewal_and_gets_none() {
+    let estate = renewing("").start();
+    become_another_ca(&estate.ca_server, estate.ca.bundle_pem());
+    estate.proxy.reload();
+    let status = estate
+        .proxy
+        .wait_for_status("alarm", |status| alarm(status).is_some());
+    let message = alarm(&status).expect("an alarm");
+    for words in [
+        "x-puppet-version",
+        "the proxy's",
+        "`[ca] kind = \"puppet-server\"`",
+        "`renewal = false`",
+    ] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    estate.proxy.wait_for_event("gets no renewals");
+    assert_eq!(estate.proxy.metrics().sum(OFF, &[]), 1.0);
+    assert!(
+        status["renewal"]["off"]["why"]
+            .as_str()
+            .is_some_and(|why| why == message),
+        "{status:#}"
+    );
+    let agent = estate.ca.agent("web01");
+    for _ in 0..2 {
+        assert_refused(&renew(&estate, &agent), 404, &["off at this proxy"]);
+    }
+    assert_eq!(renewals(&estate), 0);
+    // The CA is a Puppet Server again: no reload is necessary.
+    estate.ca_server.answer(|_| None);
+    estate.ca_server.renew(Renewing::Header);
+    assert_eq!(renew(&estate, &agent).status, 200);
+    assert_eq!(alarm(&estate.proxy.status()), None);
+}
+
+#[test]
+fn a_ca_that_was_exchanged_since_the_last_renewal_gets_none() {
+    let estate = renewing("").start();
+    estate.ca_server.renew(Renewing::Header);
+    let agent = estate.ca.agent("web01");
+    assert_eq!(renew(&estate, &agent).status, 200);
+    become_another_ca(&estate.ca_server, estate.ca.bundle_pem());
+    assert_refused(&renew(&estate, &agent), 404, &["off at this proxy"]);
+    assert_eq!(renewals(&estate), 1);
+    assert!(alarm(&estate.proxy.status()).is_some());
+}
+
+/// Neither says what the CA is: the second answer is that of Puppet Server's HTTP server while the CA starts.
+#[test]
+fn a_ca_that_does_not_answer_or_starts_gets_no_renewal_and_raises_no_alarm() {
+    let starting = Reply::status(404)
+        .header("Content-Type", "text/html")
+        .body(b"Not Found");
+    for reply in [Reply::hang_up(), starting] {
+        let estate = renewing("").start();
+        estate.ca_server.renew(Renewing::Header);
+        estate
+            .ca_server
+            .answer(move |request| (request.path() == CA_CERTIFICATE).then(|| reply.clone()));
+        let agent = estate.ca.agent("web01");
+        assert_refused(&renew(&estate, &agent), 503, &["nothing was sent"]);
+        assert_eq!(renewals(&estate), 0);
+        assert_eq!(alarm(&estate.proxy.status()), None);
+    }
+}
+
+/// A front end of the CA that removes the header.
+#[test]
+fn a_ca_whose_kind_is_configured_gets_renewals_without_a_question() {
+    let estate = renewing("kind = \"puppet-server\"").start();
+    estate.ca_server.renew(Renewing::Header);
+    estate.ca_server.answer(|request| {
+        assert!(!request.is_kind_question());
+        None
+    });
+    let agent = estate.ca.agent("web01");
+    assert_eq!(renew(&estate, &agent).status, 200);
+    assert_eq!(renewals(&estate), 1);
+    assert_eq!(alarm(&estate.proxy.status()), None);
+}
