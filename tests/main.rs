@@ -99,6 +99,7 @@ mod revocation;
 mod route_access;
 mod routes;
 mod ruby_masters;
+mod separate_cas;
 mod service_manager;
 mod sessions;
 mod slow_clients;

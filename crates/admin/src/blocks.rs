@@ -64,6 +64,10 @@ pub struct BlockOutcome {
     /// The latest refusal of a client with this name, if a block by name was set; nothing may prove the name.
     #[serde(default)]
     pub refusal: Option<RefusalStatus>,
+    /// The CAs of the bundle that do not sign each other (RFC 2253), if a block by name was set: it applies to the
+    /// certificates of each. Empty if there is only one.
+    #[serde(default)]
+    pub separate_cas: Vec<String>,
 }
 
 /// The agent that a block by name refuses.
@@ -75,6 +79,9 @@ pub struct BlockedAgentStatus {
     pub client: String,
     /// Its connections that were open when the block became active; the proxy closes them.
     pub connections: usize,
+    /// The issuer of the certificate that it showed last (RFC 2253).
+    #[serde(default)]
+    pub issuer: String,
 }
 
 /// Why the deny list was not changed.

@@ -46,6 +46,10 @@ pub struct WhoStatus {
     pub seen: Option<SeenStatus>,
     /// Recent refusals of clients with this name, the latest first. A name that is not verified may belong to any client.
     pub refusals: Vec<RefusalStatus>,
+    /// The CAs of the bundle that do not sign each other, of which each can issue the name (RFC 2253); empty if there is only
+    /// one.
+    #[serde(default)]
+    pub separate_cas: Vec<String>,
 }
 
 /// Body of `GET /v1/refusals`: clients that were refused since the start.

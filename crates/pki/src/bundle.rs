@@ -91,6 +91,9 @@ pub(crate) struct Bundle {
     /// The anchors for webpki, and for each the index of its CA, because webpki does not check an anchor's dates.
     pub(crate) anchors: Vec<TrustAnchor<'static>>,
     pub(crate) anchor_cas: Vec<usize>,
+    /// For each of `cas`, the number of its estate: CAs of one estate sign each other, directly or by way of others, or
+    /// have the same key.
+    pub(crate) estates: Vec<usize>,
     /// Each distinct pair of name and key.
     pub(crate) issuers: HashMap<Fingerprint, Arc<Issuer>, RandomState>,
     pub(crate) warnings: Vec<String>,
@@ -196,12 +199,38 @@ impl Bundle {
             .collect();
         Self {
             fingerprint,
+            estates: estates(&cas),
             cas,
             anchors,
             anchor_cas,
             issuers,
             warnings,
         }
+    }
+
+    /// The subject of one valid anchor of each estate, in the order of the bundle.
+    pub(crate) fn estate_roots(&self, now: UnixTime) -> Vec<&str> {
+        let mut seen = Vec::new();
+        let anchors = self.cas.iter().zip(&self.estates);
+        let anchors = anchors.filter(|(ca, _)| ca.is_anchor && ca.is_in_time(now));
+        let first = anchors.filter(|(_, estate)| {
+            let is_first = !seen.contains(*estate);
+            seen.push(**estate);
+            is_first
+        });
+        first.map(|(ca, _)| ca.issuer.text.as_str()).collect()
+    }
+
+    /// Whether CAs with these subjects are in the bundle, and none of the one is in an estate of the other.
+    pub(crate) fn are_separate(&self, one: &str, other: &str) -> bool {
+        let of = |name: &str| {
+            let cas = self.cas.iter().zip(&self.estates);
+            let named = cas.filter(|(ca, _)| ca.issuer.text == name);
+            named.map(|(_, estate)| *estate).collect::<Vec<_>>()
+        };
+        let (one, other) = (of(one), of(other));
+        let is_known = !one.is_empty() && !other.is_empty();
+        is_known && !one.iter().any(|estate| other.contains(estate))
     }
 
     /// The CA of an anchor, by its position in `anchors`.
@@ -237,6 +266,28 @@ impl Bundle {
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
     }
+}
+
+/// The number of the estate of each CA.
+fn estates(cas: &[Ca]) -> Vec<usize> {
+    let mut estates: Vec<usize> = (0..cas.len()).collect();
+    for (index, ca) in cas.iter().enumerate() {
+        for (other, above) in cas.iter().enumerate() {
+            // Two intermediates of a root that is not in the bundle.
+            let is_orphan = |ca: &Ca| ca.is_anchor && ca.issued_by != ca.issuer.name;
+            let are_siblings = is_orphan(ca) && is_orphan(above) && ca.issued_by == above.issued_by;
+            let is_one_estate = are_siblings
+                || ca.issuer.spki == above.issuer.spki
+                || ca.may_be_signed_by(&above.issuer.name, &above.issuer.spki);
+            if is_one_estate && estates[index] != estates[other] {
+                let (joined, kept) = (estates[other], estates[index]);
+                for estate in estates.iter_mut().filter(|estate| **estate == joined) {
+                    *estate = kept;
+                }
+            }
+        }
+    }
+    estates
 }
 
 /// Removes CAs whose issuer is in the bundle but unusable. As anchors, they would escape the restrictions and the CRL

@@ -6,6 +6,8 @@ mod status;
 
 use std::sync::{Arc, Mutex};
 
+use rustls_pki_types::UnixTime;
+
 use crate::anchors::Anchors;
 use crate::bundle::Bundle;
 use crate::chain_memory::{ChainMemory, ChainMemoryStats};
@@ -257,6 +259,21 @@ impl TrustStore {
     /// Whether this is the subject (RFC 2253) of a CA of the bundle.
     pub fn knows_issuer(&self, name: &str) -> bool {
         self.anchors.knows_issuer(name)
+    }
+
+    /// The subject (RFC 2253) of a root of each estate: CAs that do not sign each other can each issue a certificate for
+    /// any certname. Empty unless there are several.
+    pub fn separate_roots(&self, now: UnixTime) -> Vec<&str> {
+        let roots = self.anchors.bundle.estate_roots(now);
+        match roots.len() {
+            ..2 => Vec::new(),
+            _ => roots,
+        }
+    }
+
+    /// Whether two issuers (RFC 2253) are CAs of separate estates of the bundle.
+    pub fn are_separate(&self, one: &str, other: &str) -> bool {
+        self.anchors.bundle.are_separate(one, other)
     }
 
     /// Subjects of the bundle's CAs whose legacy signatures are accepted.

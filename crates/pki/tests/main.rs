@@ -18,6 +18,7 @@ mod refusals;
 mod renewal;
 mod required_cas;
 mod revocation;
+mod separate_roots;
 mod spelling;
 mod support;
 mod trust_changes;

@@ -25,9 +25,15 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
         return output::answer(arguments.json, &outcome, |_| String::new());
     }
     print_outcome("blocked", &outcome)?;
-    match &block.whom.certname {
-        Some(name) => output::print(&effect(name, &outcome)),
-        None => Ok(()),
+    if let Some(name) = &block.whom.certname {
+        output::print(&effect(name, &outcome))?;
+    }
+    match outcome.separate_cas.is_empty() {
+        true => Ok(()),
+        false => output::print(&format!(
+            "it applies to the certificates of this name of each CA: {}; to block only one, use --serial and --issuer",
+            outcome.separate_cas.join("; ")
+        )),
     }
 }
 
@@ -49,8 +55,12 @@ fn effect(name: &str, outcome: &BlockOutcome) -> String {
         1 => "closing its open connection".to_owned(),
         count => format!("closing its {count} open connections"),
     };
+    let issuer = match outcome.separate_cas.is_empty() {
+        true => String::new(),
+        false => format!(", with a certificate of {}", agent.issuer),
+    };
     format!(
-        "last seen {} from {}; {connections}",
+        "last seen {} from {}{issuer}; {connections}",
         agent.last_seen, agent.client
     )
 }

@@ -62,6 +62,15 @@ fn one(who: &WhoStatus) -> String {
             "the agent has not connected since the start".to_owned(),
         ),
     }
+    if !who.separate_cas.is_empty() {
+        say(
+            "ambiguous",
+            format!(
+                "each of these CAs can issue this name, and they do not sign each other: {}",
+                who.separate_cas.join("; ")
+            ),
+        );
+    }
     match (&who.verdict, &who.certificate) {
         (Some(verdict), _) => say("verdict now", verdict.clone()),
         (None, Some(_)) => say("verdict now", UNKNOWN.to_owned()),

@@ -18,7 +18,9 @@ use listener::{
 };
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
-use telemetry::{Agents, KnownClient, ListenerMetrics, SeenCertificate, TlsFacts, agents};
+use telemetry::{
+    Agents, Alarm, Alarms, KnownClient, ListenerMetrics, SeenCertificate, TlsFacts, agents,
+};
 use tokio::time::Instant;
 use upstream::OwnLines;
 
@@ -139,6 +141,25 @@ fn since_1970(now: SystemTime) -> UnixTime {
 }
 
 impl Conn {
+    /// Raises an alarm if the agent's certname changes back to a CA that does not sign that of its last certificate. A
+    /// rotation of the CA changes it only once. The alarm stays until an operator requests a reload.
+    pub(crate) fn note_change_of_ca(&self, trust: &TrustStore, alarms: &Alarms) {
+        let Some(agent) = &self.seen else { return };
+        let Some([now, former, before]) = agent.take_change() else {
+            return;
+        };
+        if trust.are_separate(now, former) && !trust.are_separate(now, before) {
+            let message = format!(
+                "the certname {} is used in turn with certificates of {former} and of {now}, which are CAs that do not sign each other: two hosts may have this name, and the proxy and its members treat them as one; name the CA in `issuer` of [[access]] and [[routes]], or remove one CA from [trust] ca, then run `proscenium reload`",
+                agent.certname()
+            );
+            // The first certname stays in the message, so that agents cannot fill the log.
+            alarms.assess(Alarm::CertnameOfTwoCas, "", SystemTime::now(), || {
+                Some(message)
+            });
+        }
+    }
+
     pub(crate) fn new(
         connection: Connection,
         settings: &ListenerSettings,

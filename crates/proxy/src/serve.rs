@@ -106,6 +106,7 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
     let metrics = worker.listener_metrics(&connection.downstream.listener);
     let (conn, io) = Conn::new(connection, &settings, metrics, &worker.shared.agents);
     let conn = Rc::new(conn);
+    conn.note_change_of_ca(&worker.current().trust, &worker.shared.metrics.alarms);
     conn.metrics.connections_open.inc();
     match conn.streams {
         None => serve_http1(&worker, &conn, &settings, io).await,

@@ -61,6 +61,7 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     // Fetched CRLs in the state directory may be newer than those in files.
     let restored = stored_state::restore(&mut prepared, &directory);
     warn_of_dates(&mut prepared);
+    warn_of_separate_cas(&mut prepared);
     let facts = facts(&prepared);
     let locked_out = lockout::add(&mut prepared, UnixTime::now());
     let may_pass = match files_only {
@@ -155,6 +156,23 @@ fn look_up_services(config: &Config, lasting: &Lasting) {
     std::thread::scope(|scope| {
         let _ = scope.spawn(look_up).join();
     });
+}
+
+/// Warns of CAs that do not sign each other, unless a rule or route names an issuer: each can issue a certificate for the
+/// certname of an agent of the other. Only here, because a rotation of the CA looks the same for weeks.
+fn warn_of_separate_cas(prepared: &mut Prepared) {
+    let roots = prepared.generation.trust.separate_roots(UnixTime::now());
+    let routes = &prepared.config.routes;
+    let names_issuer = routes.access.iter().any(|rule| !rule.issuer.is_empty())
+        || routes.routes.iter().any(|route| !route.issuer.is_empty());
+    if roots.is_empty() || names_issuer {
+        return;
+    }
+    let message = format!(
+        "the bundle has CAs that do not sign each other: {}; a certificate of one is accepted for a certname that the other has issued. If they belong to separate estates, name the CA in `issuer` of [[access]] or [[routes]]; if one replaces the other, remove the old one when all agents have new certificates",
+        roots.join("; ")
+    );
+    prepared.report.warn("trust.ca", &message);
 }
 
 /// Adds warnings about the dates of CAs, CRLs and certificates, and about revoked certificates of the proxy. A start would serve with an alarm and could refuse every

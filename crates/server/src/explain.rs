@@ -168,6 +168,9 @@ impl Explainer {
             print(format_args!("blocks   not applied: {why}"));
         }
         print(format_args!("client   {}", describe(&identity)));
+        if let Some(line) = self.ambiguity(&identity, &request.client) {
+            print(format_args!("issuer   {line}"));
+        }
         if self.generation.routes.reads_certificates() {
             self.certificate_facts(&identity)
                 .iter()
@@ -397,6 +400,24 @@ impl Explainer {
                 "the client stays with one member by its address (--source is not set); without it, the order is:".to_owned()
             }
         }
+    }
+
+    /// The issuer of a verified client, if several CAs of the bundle can issue its name.
+    fn ambiguity(&self, identity: &ClientIdentity, client: &ExplainAs) -> Option<String> {
+        let agent = identity.agent()?;
+        let roots = self.generation.trust.separate_roots(UnixTime::now());
+        if roots.is_empty() {
+            return None;
+        }
+        let issuer = match client {
+            ExplainAs::Certname { issuer, .. } => issuer.clone(),
+            _ => pki::facts_of(agent.leaf()).map(|facts| facts.issuer),
+        };
+        Some(format!(
+            "{}; each of these CAs can issue this name, and they do not sign each other: {}",
+            issuer.as_deref().unwrap_or("unknown (--issuer is not set)"),
+            roots.join("; ")
+        ))
     }
 
     /// Whether every listener fails the handshake of this client.

@@ -111,6 +111,10 @@ impl App {
                 self.clear_refused_materials();
                 // Only an operator's reload ends what an operator has to check, and not a change of materials.
                 self.shared.renewal.permit();
+                self.lasting
+                    .metrics
+                    .alarms
+                    .clear(Alarm::CertnameOfTwoCas, "");
                 tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", first_line(&outcome.report))
             }
         }

@@ -123,6 +123,7 @@ impl WhoLookup<'_> {
                 access: Vec::new(),
                 seen: None,
                 refusals: self.refusals(Some(certname.as_str())),
+                separate_cas: self.separate_cas(),
             }),
         }
     }
@@ -154,6 +155,7 @@ impl WhoLookup<'_> {
             access: Vec::new(),
             seen: None,
             refusals: Vec::new(),
+            separate_cas: Vec::new(),
         })
     }
 
@@ -200,6 +202,7 @@ impl WhoLookup<'_> {
             blocks,
             seen: Some(seen_status(seen)),
             refusals: self.refusals(Some(&seen.certname)),
+            separate_cas: self.separate_cas(),
         })
     }
 
@@ -256,6 +259,7 @@ impl WhoLookup<'_> {
             blocks,
             seen: seen.as_ref().map(seen_status),
             refusals: self.refusals(certname.as_deref()),
+            separate_cas: self.separate_cas(),
             certificate: Some(CertificateStatus {
                 certname,
                 serial: facts.serial,
@@ -264,6 +268,11 @@ impl WhoLookup<'_> {
                 not_after: timestamp(facts.not_after),
             }),
         })
+    }
+
+    fn separate_cas(&self) -> Vec<String> {
+        let roots = self.trust.separate_roots(self.now).into_iter();
+        roots.map(str::to_owned).collect()
     }
 
     fn refusals(&self, certname: Option<&str>) -> Vec<RefusalStatus> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +24,10 @@ pub struct Agents {
 pub struct AgentEntry {
     certname: Arc<str>,
     certificate: SeenCertificate,
+    /// The issuers of its earlier certificates, as far as they differ: the last one and the one before.
+    former_issuers: [Option<Arc<str>>; 2],
+    /// Whether [`Self::take_change`] was called.
+    change_taken: AtomicBool,
     doings: Mutex<Doings>,
     /// Open connections under this name, those with earlier certificates included.
     open: Arc<AtomicUsize>,
@@ -143,15 +147,20 @@ impl Agents {
             agent.came(client, at);
             return Some(agent);
         }
-        let requests = shard.get(certname).map(|agent| {
+        let before = shard.get(certname).cloned();
+        let requests = before.as_ref().map(|agent| {
             let doings = agent.doings();
             (doings.requests, doings.next, Arc::clone(&agent.open))
         });
+        let certificate = certificate()?;
+        let former_issuers = before.map(|before| before.issuers_before(&certificate.issuer));
         let (requests, next, open) =
             requests.unwrap_or_else(|| ([None; REQUESTS_KEPT], 0, Arc::default()));
         let agent = Arc::new(AgentEntry {
             certname: Arc::clone(certname),
-            certificate: certificate()?,
+            certificate,
+            former_issuers: former_issuers.unwrap_or_default(),
+            change_taken: AtomicBool::new(false),
             doings: Mutex::new(Doings {
                 at,
                 client,
@@ -205,6 +214,8 @@ impl Agents {
         let entry = AgentEntry {
             certname: Arc::clone(&seen.certname),
             certificate: seen.certificate.clone(),
+            former_issuers: [None, None],
+            change_taken: AtomicBool::new(true),
             doings: Mutex::new(Doings {
                 at: seen.at,
                 client: seen.client,
@@ -287,6 +298,32 @@ impl Agents {
 }
 
 impl AgentEntry {
+    /// Its certname.
+    pub fn certname(&self) -> &Arc<str> {
+        &self.certname
+    }
+
+    /// The issuers (RFC 2253) of its certificate, of the earlier one with another issuer, and of the one before that, if
+    /// the agent has changed its issuer twice. Returned once for each certificate.
+    pub fn take_change(&self) -> Option<[&str; 3]> {
+        let [Some(former), Some(before)] = &self.former_issuers else {
+            return None;
+        };
+        let is_taken = self.change_taken.swap(true, Ordering::Relaxed);
+        (!is_taken).then_some([&self.certificate.issuer, former, before])
+    }
+
+    /// The former issuers of an agent with this entry, if its next certificate has this issuer.
+    fn issuers_before(&self, next: &str) -> [Option<Arc<str>>; 2] {
+        match *self.certificate.issuer == *next {
+            true => self.former_issuers.clone(),
+            false => [
+                Some(Arc::clone(&self.certificate.issuer)),
+                self.former_issuers[0].clone(),
+            ],
+        }
+    }
+
     /// Counts a connection as open.
     pub fn opened(&self) -> OpenConnection {
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -430,6 +467,36 @@ mod tests {
                 Some(certificate(serial))
             })
             .unwrap()
+    }
+
+    #[test]
+    fn a_second_change_of_the_issuer_is_returned_once() {
+        let agents = Agents::default();
+        let name = Arc::from("web01");
+        let shown = |serial: &str, issuer: &str| {
+            let certificate = SeenCertificate {
+                issuer: issuer.into(),
+                ..certificate(serial)
+            };
+            let agent =
+                agents.connected(&name, &print(serial), CLIENT, at(1), || Some(certificate));
+            let agent = agent.unwrap();
+            let change = agent.take_change();
+            change.map(|issuers| issuers.map(str::to_owned))
+        };
+        for (serial, issuer, expected) in [
+            ("01", "a", None),
+            ("02", "a", None),
+            ("03", "b", None),
+            ("04", "b", None),
+            ("05", "a", Some(["a", "b", "a"])),
+            ("05", "a", None),
+            ("03", "b", Some(["b", "a", "b"])),
+            ("06", "c", Some(["c", "b", "a"])),
+        ] {
+            let expected = expected.map(|issuers| issuers.map(str::to_owned));
+            assert_eq!(shown(serial, issuer), expected, "{serial}");
+        }
     }
 
     fn ask(agent: &AgentEntry, target: &str, seconds: u64) {

@@ -53,6 +53,8 @@ pub enum Alarm {
     JrubyCount,
     /// A name of members has no valid answer.
     DnsAnswer,
+    /// A certname is used in turn with certificates of CAs that do not sign each other.
+    CertnameOfTwoCas,
     /// A member of a passthrough pool has the address of another pool's member that gets identity headers.
     PassthroughMember,
 }
@@ -220,7 +222,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -239,6 +241,7 @@ impl Alarm {
         Self::ClockOffset,
         Self::JrubyCount,
         Self::DnsAnswer,
+        Self::CertnameOfTwoCas,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -262,11 +265,13 @@ impl Alarm {
             Self::ClockOffset => "clock-offset",
             Self::JrubyCount => "jruby-count",
             Self::DnsAnswer => "dns-answer",
+            Self::CertnameOfTwoCas => "certname-of-two-cas",
             Self::PassthroughMember => "passthrough-member",
         }
     }
 
-    /// Error where agents fail now, or would after a restart; warning otherwise.
+    /// Error where agents fail now, or would after a restart, or where one host may use the name of another; warning
+    /// otherwise.
     pub fn severity(self) -> Severity {
         match self {
             Self::PoolUnavailable
@@ -277,6 +282,7 @@ impl Alarm {
             | Self::RenewalOff
             | Self::CertificateInvalid
             | Self::MemberStates
+            | Self::CertnameOfTwoCas
             | Self::ClockOffset => Severity::Error,
             Self::Trust
             | Self::CertificateExpiring

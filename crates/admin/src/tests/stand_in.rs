@@ -197,6 +197,7 @@ impl Control for Fake {
                 not_persisted,
                 agent: None,
                 refusal: None,
+                separate_cas: Vec::new(),
             })
         })
     }

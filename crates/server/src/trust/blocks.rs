@@ -66,11 +66,18 @@ impl App {
         tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_persisted, "blocked");
         let name = status.blocked.certname.as_deref();
         let refusal = name.and_then(|name| self.refusals_of(name).into_iter().next());
+        let trust = &self.generation().trust;
+        let separate = trust.separate_roots(now).into_iter().map(str::to_owned);
+        let separate_cas = match status.blocked.certname {
+            Some(_) => separate.collect(),
+            None => Vec::new(),
+        };
         Ok(BlockOutcome {
             block: status,
             not_persisted,
             agent,
             refusal,
+            separate_cas,
         })
     }
 
@@ -98,6 +105,7 @@ impl App {
             not_persisted,
             agent: None,
             refusal: None,
+            separate_cas: Vec::new(),
         })
     }
 
@@ -111,6 +119,7 @@ impl App {
             last_seen: seen.at.into(),
             client: seen.client.to_string(),
             connections: seen.connections,
+            issuer: seen.certificate.issuer.to_string(),
         })
     }
 

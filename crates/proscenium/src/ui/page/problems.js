@@ -21,6 +21,7 @@ const FIRST = {
   "state-directory": "Make the state directory writable for the service's account, or blocks and drains are lost at a restart.",
   "member-states": "Drain again the members that were out of service before the restart.",
   "clock-offset": "Check the clock of this host first: `timedatectl`.",
+  "certname-of-two-cas": "Two hosts may have one certname. `proscenium who NAME` shows the issuer; `proscenium block --serial N --issuer CA` blocks one of them.",
   "jruby-count": "Check whether the member is a Puppet Server.",
   "dns-answer": "Check the DNS server and the name: `dig NAME`.",
   "passthrough-member": "Remove the address from DNS or from the pool that passes connections through.",
