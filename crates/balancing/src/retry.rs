@@ -26,6 +26,8 @@ pub struct AttemptFailure {
     pub reused: bool,
     /// Whether the message came back with no byte of it written.
     pub unsent: bool,
+    /// Whether the member closed or reset the connection before a byte of its response.
+    pub broken_off: bool,
 }
 
 /// The state of the request.
@@ -87,10 +89,10 @@ impl RetryPolicy {
 impl AttemptFailure {
     /// Whether the member is at fault, so that the next attempt should go to another one.
     ///
-    /// If a message came back unsent, the member was closing an idle connection, which it may do. The same member may
-    /// be tried again on a new connection.
+    /// A member may close or reset an idle connection at any time, also while a request is on its way. A request that is
+    /// sent again after that may go to the same member on a new connection, and does not count towards the retry budget.
     pub fn blames_member(&self) -> bool {
-        !(self.unsent && self.reused)
+        !(self.reused && (self.unsent || self.broken_off))
     }
 
     fn certainty(&self) -> Certainty {

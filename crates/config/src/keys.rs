@@ -635,7 +635,8 @@ settings! {
         /// Requests that the proxy may send a further time, as a share of the pool's requests. Retries help if one member
         /// fails; if many do, they multiply the load on the rest. Above the budget the client gets the error of the
         /// first attempt, and the record has the reason `retry-budget`. Two retries a second, and 20 at once, are
-        /// always allowed. A request that a member's closed kept connection did not take is sent again uncounted. Requests that move from a failed member count too: above the budget they wait on there.
+        /// always allowed. A request that a member's closed kept connection did not take is sent again uncounted, and so is a safe GET or HEAD
+        /// whose kept connection is closed or reset before a byte of the response. Requests that move from a failed member count too: above the budget they wait on there.
         retry_budget: percent(0..=100) => rules.guards.retry_budget;
         /// Time in which a member that was restarted gets its whole weight back, from 10 % of it, as with HAProxy's `slowstart`.
         /// It begins when the member is up again and ready. With `0s`, the member has its whole weight at once: it

@@ -206,7 +206,8 @@ impl Attempts<'_> {
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
                     let progress = Progress {
                         attempts,
-                        response_started: matches!(error, ProxyError::Broken { begun: true, .. }),
+                        // What is not a response at all counts as none.
+                        response_started: matches!(&error, ProxyError::Broken { begun: true, source, .. } if !source.is_malformed()),
                         safe: self.is_safe(),
                         body_replayable: exchange.upload.replayable(),
                         single_member: self.plan.endpoint.ca_write && !self.pool.pool.has_backup(),
@@ -220,7 +221,7 @@ impl Attempts<'_> {
                     if policy.decide(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
                     }
-                    // A closed connection that did not accept the request put no load on the member.
+                    // A member that closes idle connections is not one that fails under its load.
                     if failure.blames_member() && !self.admit_retry() {
                         return Err(ProxyError::NotRetried(Box::new(error)));
                     }
@@ -507,6 +508,7 @@ impl Attempts<'_> {
                 stage,
                 reused,
                 unsent,
+                broken_off: matches!(&error, ProxyError::Broken { begun: false, source, .. } if source.is_end()),
             };
             Err(Unanswered::Failed(failure, error))
         };

@@ -154,4 +154,5 @@ const LATE: AttemptFailure = AttemptFailure {
     stage: AttemptStage::ReceiveHead,
     reused: false,
     unsent: false,
+    broken_off: false,
 };

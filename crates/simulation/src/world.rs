@@ -424,6 +424,7 @@ impl<'a, B: Balancer> World<'a, B> {
             stage,
             reused: false,
             unsent: stage == AttemptStage::Connect,
+            broken_off: stage == AttemptStage::ReceiveHead,
         };
         let again = self.balancer.failed(id, &failure, self.now);
         if again.is_none() {

@@ -50,6 +50,18 @@ pub enum WireError {
     Unwritable(#[from] Unwritable),
 }
 
+impl WireError {
+    /// Whether the member sent something that is not a response.
+    pub fn is_malformed(&self) -> bool {
+        matches!(self, Self::Head(_) | Self::Interim)
+    }
+
+    /// Whether the connection ended.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::Closed | Self::Io(_))
+    }
+}
+
 /// A request that is being sent, and its response.
 pub(crate) struct Conversation<B> {
     /// The rest of the body. `None`: it was sent completely, or will not be sent.

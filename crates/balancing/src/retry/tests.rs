@@ -22,6 +22,7 @@ fn failure(stage: AttemptStage) -> AttemptFailure {
         stage,
         reused: false,
         unsent: false,
+        broken_off: false,
     }
 }
 
@@ -76,6 +77,7 @@ fn a_message_that_came_back_unsent_goes_again_whatever_it_is() {
                 stage,
                 reused: true,
                 unsent: true,
+                broken_off: true,
             };
             let progress = Progress {
                 single_member,
@@ -140,5 +142,28 @@ fn nothing_goes_again_once_it_cannot_be_repeated_whole() {
 fn a_failed_dial_blames_the_member() {
     for stage in STAGES {
         assert!(failure(stage).blames_member());
+    }
+}
+
+#[test]
+fn a_reused_connection_that_breaks_off_before_an_answer_does_not_blame_the_member() {
+    for (reused, broken_off, blames) in [
+        (true, true, false),
+        (false, true, true),
+        (true, false, true),
+        (false, false, true),
+    ] {
+        let failure = AttemptFailure {
+            reused,
+            broken_off,
+            ..failure(AttemptStage::ReceiveHead)
+        };
+        assert_eq!(failure.blames_member(), blames, "{failure:?}");
+        assert!(!again(failure, FRESH), "it may have acted on a report");
+        let safe = Progress {
+            safe: true,
+            ..FRESH
+        };
+        assert!(again(failure, safe));
     }
 }

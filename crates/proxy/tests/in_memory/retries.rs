@@ -66,6 +66,87 @@ fn a_connection_that_its_member_has_closed_is_not_used_and_costs_no_retry() {
 }
 
 #[test]
+fn a_reused_connection_that_breaks_off_under_a_safe_request_costs_no_retry_and_blames_no_member() {
+    run(async {
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 1);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.answer(200, "here").await;
+        assert_eq!(client.response().await.status, 200);
+        // More than the retry budget allows at once.
+        for _ in 0..60 {
+            client.get(FILE).await;
+            member.request().await;
+            drop(member);
+            member = estate.compilers[0].accept().await;
+            member.request().await;
+            member.answer(200, "here").await;
+            assert_eq!(client.response().await.status, 200);
+        }
+        // A report on such a connection is not sent again.
+        client.put(REPORT, 6).await;
+        client.send("report").await;
+        member.request().await;
+        member.text(6).await;
+        drop(member);
+        assert_eq!(client.response().await.status, 502);
+        assert_eq!(estate.compilers[0].dials(), 61);
+        drop(client);
+        let records = estate.records().await;
+        let attempts: Vec<_> = records
+            .iter()
+            .map(|record| record["attempts"].clone())
+            .collect();
+        assert_eq!(attempts[0], 1);
+        assert!(
+            attempts[1..=60].iter().all(|attempts| *attempts == 2),
+            "{attempts:?}"
+        );
+        assert_eq!(attempts[61], 1);
+    });
+}
+
+#[test]
+fn a_safe_request_goes_to_another_member_when_the_answer_of_the_first_is_malformed() {
+    for answer in [
+        "HTTP/1.1 abc\r\n\r\n",
+        "SSH-2.0-OpenSSH_9.2p1\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nA: b\r\n folded\r\n\r\n",
+    ] {
+        run(async move {
+            let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
+            let (mut client, mut first) = estate.ask_first().await;
+            first.send(answer).await;
+            let mut second = estate.compilers[1].accept().await;
+            second.request().await;
+            second.answer(200, "second").await;
+            assert_eq!(client.response().await.body, "second", "{answer:?}");
+            estate.assert_at_rest().await;
+            assert_eq!(estate.record().await["attempts"], 2, "{answer:?}");
+        });
+    }
+}
+
+#[test]
+fn a_report_whose_answer_is_malformed_is_not_sent_again() {
+    run(async {
+        let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.put(REPORT, 6).await;
+        client.send("report").await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        first.text(6).await;
+        first.send("HTTP/1.1 abc\r\n\r\n").await;
+        assert_eq!(client.response().await.status, 502);
+        assert_eq!(estate.compilers[1].dials(), 0);
+    });
+}
+
+#[test]
 fn a_report_whose_member_refuses_connections_goes_to_another_with_its_body() {
     run(async {
         let mut estate = InMemoryEstate::new(|setup| setup.compilers = 2);
