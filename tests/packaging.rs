@@ -1,11 +1,12 @@
 //! The files of `packaging/` match systemd, each other and the program.
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use tempfile::TempDir;
 use testkit::Tool;
 
 const UNIT: &str = include_str!("../packaging/proscenium.service");
+const POSTINST: &str = include_str!("../packaging/scripts/postinst");
 const DIRECTORIES: &str = include_str!("../packaging/tmpfiles.conf");
 const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 /// The highest exposure level that `systemd-analyze security` may report for the service, in tenths.
@@ -57,6 +58,53 @@ fn the_unit_allows_the_drain_to_finish_and_does_not_restart_in_vain() {
         .expect("a number of seconds");
     // 60 s is the default of `drain_grace`.
     assert!(stop > 60, "{stop}");
+}
+
+/// `check` of the new program, `systemctl reload`, and what the installation prints.
+#[test]
+fn an_upgrade_says_why_the_new_version_does_not_run() {
+    for (check, reload, words) in [
+        ("exit 0", "exit 0", ""),
+        ("exit 0", "exit 1", "the new version has not taken over"),
+        (
+            "exit 78",
+            "exit 0",
+            "the new version refuses the configuration",
+        ),
+        (
+            "exit 75",
+            "exit 0",
+            "the new version refuses the configuration",
+        ),
+        ("exit 1", "exit 0", "cannot check the configuration"),
+        ("exit 101", "exit 0", "crashed with exit code 101"),
+        ("exit 127", "exit 0", "crashed with exit code 127"),
+        ("kill -SEGV $$", "exit 0", "crashed with exit code 139"),
+    ] {
+        let place = TempDir::new().expect("a directory");
+        let program = |name: &str, line: &str| {
+            let path = place.path().join(name);
+            fs::write(&path, format!("#!/bin/sh\n{line}\n")).expect("a file");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+        };
+        program("proscenium", check);
+        program("systemctl", &format!("test \"$1\" != reload || {reload}"));
+        program("systemd-sysusers", "");
+        program("systemd-tmpfiles", "");
+        // A host on which systemd runs.
+        let script = POSTINST.replace("/run/systemd/system", &place.path().display().to_string());
+        assert_ne!(script, POSTINST);
+        let path = format!("{}:/usr/bin:/bin", place.path().display());
+        let outcome = Command::new("sh")
+            .args(["-c", &script, "postinst", "configure", "1.0"])
+            .env("PATH", path)
+            .output()
+            .expect("runs");
+        let printed = String::from_utf8_lossy(&outcome.stderr);
+        assert!(outcome.status.success(), "{check}: {printed}");
+        assert!(printed.contains(words), "{check}: {printed}");
+        assert_eq!(printed.is_empty(), words.is_empty(), "{check}: {printed}");
+    }
 }
 
 #[test]
