@@ -11,12 +11,13 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::{
     Client, CommandOutcome, Proxy, ProxyBuilder, TestConnection, TestCredential, wait_until,
 };
 
-use crate::support::{Estate, LIMIT, assert_refused, done, paths::CATALOG, tunnels};
+use crate::support::{BINARY, Estate, LIMIT, assert_refused, done, paths::CATALOG, tunnels};
 
 /// Longer than a process takes that finishes idle connections.
 const END: Duration = Duration::from_secs(60);
@@ -353,12 +354,13 @@ fn a_reload_with_another_build_on_disk_hands_over_and_one_that_fails_is_refused(
 
     replace(&program, b"#!/bin/sh\nexit 3\n");
     let outcome = estate.proxy.command(&["reload"], &[]);
-    assert_eq!(outcome.code, Some(78), "{outcome:?}");
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(
         outcome.stderr.contains("did not take over") && outcome.stderr.contains("exit status: 3"),
         "{}",
         outcome.stderr
     );
+    assert_eq!(estate.proxy.status()["last_reload"]["result"], "failed");
     assert_serves(&estate, &agent);
     assert_eq!(estate.proxy.status()["process"]["pid"], before);
 
@@ -381,6 +383,141 @@ fn a_reload_with_another_build_on_disk_hands_over_and_one_that_fails_is_refused(
     assert_eq!(estate.proxy.wait_for_exit(END), Some(0));
     assert_serves(&estate, &agent);
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
+}
+
+/// Exit code of `reload` and what it prints, by the new program.
+#[test]
+fn a_reload_says_how_a_new_program_failed() {
+    let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
+    let agent = estate.ca.agent("web01");
+    let program = estate.proxy.program();
+    let shell = |line: &str| format!("#!/bin/sh\n{line}\n");
+    for (new, code, words) in [
+        (shell("kill -SEGV $$"), 1, "it crashed (signal: 11"),
+        (shell("kill -ILL $$"), 1, "it crashed (signal: 4"),
+        (shell("kill -ABRT $$"), 1, "it crashed (signal: 6"),
+        (shell("exit 101"), 1, "it crashed (exit status: 101)"),
+        (shell("kill -KILL $$"), 1, "it was killed (signal: 9"),
+        (shell("exit 127"), 1, "it does not run on this host"),
+        (shell("exit 0"), 1, "it ended with exit status: 0"),
+        (shell("exit 78"), 78, "it refuses the configuration"),
+        ("no program".to_owned(), 1, "it cannot be run: "),
+        (
+            "#!/nonexistent/interpreter\n".to_owned(),
+            1,
+            "it cannot be run: ",
+        ),
+    ] {
+        replace(&program, new.as_bytes());
+        let outcome = estate.proxy.command(&["reload"], &[]);
+        assert_eq!(outcome.code, Some(code), "{new}: {outcome:?}");
+        assert!(outcome.stderr.contains(words), "{new}: {}", outcome.stderr);
+        let refuses = outcome.stderr.contains("refuses the configuration");
+        assert_eq!(refuses, code == 78, "{new}: {}", outcome.stderr);
+        assert_serves(&estate, &agent);
+    }
+}
+
+#[test]
+fn a_new_program_ends_with_the_command_that_requested_it() {
+    let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
+    let agent = estate.ca.agent("web01");
+    let before = estate.proxy.status()["process"]["pid"].clone();
+    let program = estate.proxy.program();
+    replace(&program, b"#!/bin/sh\nexec sleep 1000\n");
+    let mut reload = std::process::Command::new(BINARY)
+        .args(["reload", "--config"])
+        .arg(estate.proxy.config_path())
+        .spawn()
+        .expect("runs");
+    let pid = preparing(&estate.proxy);
+    let shown = done(&estate.proxy, &["status"], &[]);
+    let line = format!("hand-over: process {pid} prepares to take over since ");
+    assert!(shown.contains(&line), "{shown}");
+    // systemd ends a reload that takes too long.
+    reload.kill().expect("runs");
+    reload.wait().expect("ends");
+    estate.proxy.wait_for_status("the end", |status| {
+        status["hand_over"].is_null() && status["last_reload"]["result"] == "failed"
+    });
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    estate.proxy.wait_for_event("TimeoutStartSec");
+    assert_serves(&estate, &agent);
+    assert_eq!(estate.proxy.status()["process"]["pid"], before);
+}
+
+#[test]
+fn a_new_program_ends_with_the_process_that_has_started_it() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
+        replace(&estate.proxy.program(), b"#!/bin/sh\nexec sleep 1000\n");
+        estate.proxy.signal(Signal::HUP);
+        let pid = preparing(&estate.proxy);
+        estate.proxy.signal(signal);
+        estate.proxy.wait_for_end(END);
+        wait_for(|| !Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
+
+#[test]
+fn a_program_that_was_replaced_while_it_prepared_does_not_take_over() {
+    let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
+    let agent = estate.ca.agent("web01");
+    let before = estate.proxy.status()["process"]["pid"].clone();
+    let program = estate.proxy.program();
+    let bytes = fs::read(&program).expect("the program");
+    let place = estate.proxy.directory().to_owned();
+    let (next, go) = (place.join("next"), place.join("go"));
+    fs::copy(&program, &next).expect("a copy");
+    replace(&next, &[&bytes[..], b"another build"].concat());
+    let slow = format!(
+        "#!/bin/sh\nuntil test -e {}; do sleep 0.01; done\nexec {} \"$@\"\n",
+        go.display(),
+        next.display()
+    );
+    replace(&program, slow.as_bytes());
+    estate.proxy.signal(Signal::HUP);
+    preparing(&estate.proxy);
+    replace(&program, &bytes);
+    fs::write(&go, "").expect("it continues");
+    estate.proxy.wait_for_event("is no longer the one on disk");
+    estate.proxy.wait_for_status("the end", |status| {
+        status["hand_over"].is_null() && status["last_reload"]["result"] == "failed"
+    });
+    assert_serves(&estate, &agent);
+    assert_eq!(estate.proxy.status()["process"]["pid"], before);
+
+    // A program that an operator starts, and that is removed.
+    let script = "exec 3<\"$0\"; rm \"$0\"; exec /proc/self/fd/3 run --hand-over --config \"$1\"";
+    let outcome = std::process::Command::new("sh")
+        .args(["-c", script])
+        .args([&next, &estate.proxy.config_path()])
+        .env("STATE_DIRECTORY", estate.proxy.state_directory())
+        .output()
+        .expect("runs");
+    let stderr = String::from_utf8_lossy(&outcome.stderr);
+    assert!(stderr.contains("is no longer the one on disk"), "{stderr}");
+    assert_serves(&estate, &agent);
+    assert_eq!(estate.proxy.status()["process"]["pid"], before);
+}
+
+#[test]
+fn a_reload_ends_a_hand_over_to_a_program_that_was_replaced() {
+    let estate = Estate::builder().proxy(ProxyBuilder::own_copy).start();
+    let program = estate.proxy.program();
+    let bytes = fs::read(&program).expect("the program");
+    replace(&program, b"#!/bin/sh\nexec sleep 1000\n");
+    estate.proxy.signal(Signal::HUP);
+    let pid = preparing(&estate.proxy);
+    replace(&program, &bytes);
+    assert_eq!(estate.proxy.reload()["result"], "unchanged");
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// The number of the process that prepares to take over.
+fn preparing(proxy: &Proxy) -> u64 {
+    let status = proxy.wait_for_status("a hand-over", |status| !status["hand_over"].is_null());
+    status["hand_over"]["pid"].as_u64().expect("a process")
 }
 
 fn failed(proxy: &Proxy) -> CommandOutcome {

@@ -1,6 +1,7 @@
 //! The service manager is notified when the proxy is ready, that it is alive, and that it stops.
 
 use std::{
+    fs,
     io::Read,
     os::{fd::OwnedFd, linux::net::SocketAddrExt, unix::net},
     process,
@@ -71,6 +72,55 @@ fn the_service_manager_is_notified_of_the_process_that_has_taken_over() {
     assert_eq!(messages, [main, "READY=1".to_owned()]);
     assert_eq!(former.wait_for_end(LIMIT).code, Some(0));
     assert_eq!(manager.next(), "WATCHDOG=1");
+}
+
+#[test]
+fn a_program_that_the_proxy_has_started_is_a_child_of_the_service_manager() {
+    let manager = ServiceManager::start();
+    let socket = manager.path();
+    let estate = estate(move |proxy| proxy.own_copy().env("NOTIFY_SOCKET", &socket));
+    assert_eq!(manager.next(), "READY=1");
+    let former = estate.proxy.pid();
+    let program = estate.proxy.program();
+    let mut bytes = fs::read(&program).expect("the program");
+    bytes.push(0);
+    let new = program.with_extension("new");
+    fs::write(&new, bytes).expect("a file");
+    let mode = fs::metadata(&program).expect("the program").permissions();
+    fs::set_permissions(&new, mode).expect("its mode");
+    fs::rename(&new, &program).expect("is replaced");
+    assert_eq!(estate.proxy.reload()["result"], "handed-over");
+    let message = manager.next();
+    let pid = message
+        .strip_prefix("MAINPID=")
+        .expect("a new main process");
+    let pid: u32 = pid.parse().expect("a number");
+    estate.proxy.adopt(pid);
+    // Process 1, or the subreaper that a process inherits.
+    let parent = parent(pid);
+    assert!(
+        parent != former && ancestors(former).contains(&parent),
+        "{parent}"
+    );
+    assert_eq!(manager.next(), "READY=1");
+    assert_eq!(estate.proxy.wait_for_exit(LIMIT), Some(0));
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+fn parent(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.expect("a line").trim().parse().expect("a number")
+}
+
+fn ancestors(mut pid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    while pid > 1 {
+        pid = parent(pid);
+        found.push(pid);
+    }
+    found
 }
 
 #[test]

@@ -52,7 +52,8 @@ pub trait Control: Send + Sync + 'static {
 
     /// Reads configuration and materials again and applies them, or returns why not.
     ///
-    /// Dropping the future (the caller disconnected) stops the wait, not the reload: a reload completes or changes nothing.
+    /// Dropping the future (the caller disconnected) stops the wait, not the reload: a reload completes or changes nothing. It
+    /// stops a hand-over to another build, as long as that does not have the sockets.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
 
     /// Opens the log files again and changes nothing else.
@@ -174,6 +175,8 @@ pub enum ReloadResult {
     Stopping,
     /// The program on disk is another build, and a process of it has taken over.
     HandedOver,
+    /// The program on disk is another build, and it has not taken over, for a reason other than the configuration.
+    Failed,
 }
 
 impl fmt::Display for ReloadResult {
@@ -184,6 +187,7 @@ impl fmt::Display for ReloadResult {
             Self::Refused => "refused",
             Self::Stopping => "stopping",
             Self::HandedOver => "handed-over",
+            Self::Failed => "failed",
         })
     }
 }

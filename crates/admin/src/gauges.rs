@@ -266,7 +266,8 @@ fn reload(status: &Status, gauges: &mut Gauges) {
         let at = unix(Some(&last.at));
         gauges.value("last_reload_timestamp_seconds", help, at);
         let help = "Whether the last requested reload succeeded (1) or was refused (0)";
-        let succeeded = last.outcome.result != ReloadResult::Refused;
+        let result = last.outcome.result;
+        let succeeded = !matches!(result, ReloadResult::Refused | ReloadResult::Failed);
         gauges.condition("last_reload_success", help, succeeded);
     }
     let build = &status.build;

@@ -52,10 +52,10 @@ pub use serve::serve;
 pub use status::{
     ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
     AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus,
-    JrubyStatus, LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth,
-    MemberStatus, NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus,
-    ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status,
-    Timestamp, WarmingStatus,
+    HandOverStatus, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch,
+    MemberHealth, MemberStatus, NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase,
+    ProcessStatus, ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus,
+    StateStatus, Status, Timestamp, WarmingStatus,
 };
 pub use traffic::{
     DurationCount, QueueStatus, RequestInFlight, RequestsStatus, SlowRequestStatus, TrafficStatus,

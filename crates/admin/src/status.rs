@@ -17,6 +17,9 @@ pub struct Status {
     pub generation: GenerationStatus,
     /// The last requested reload; none since the start.
     pub last_reload: Option<LastReload>,
+    /// The process that prepares to take over; none: no hand-over is in progress.
+    #[serde(default)]
+    pub hand_over: Option<HandOverStatus>,
     /// Listeners.
     pub listeners: Vec<ListenerStatus>,
     /// The address on which metrics are served. `None` without `[metrics] address`.
@@ -59,6 +62,17 @@ pub struct Status {
     /// Documents of the CA that the proxy answers from a copy: seconds since the CA last confirmed each copy.
     #[serde(default)]
     pub edge_copies: BTreeMap<String, u64>,
+}
+
+/// A process that prepares to take over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HandOverStatus {
+    /// The number of the process.
+    pub pid: u32,
+    /// When it was started.
+    pub since: Timestamp,
+    /// Version of its program; none until it has connected to this process.
+    pub version: Option<String>,
 }
 
 /// What the running program is built from.
@@ -701,7 +715,7 @@ mod tests {
             MaterialsWatch::Poll,
             MaterialsWatch::Off,
         ]);
-        use crate::ReloadResult::{Applied, HandedOver, Refused, Stopping, Unchanged};
-        check(&[Applied, Unchanged, Refused, Stopping, HandedOver]);
+        use crate::ReloadResult::{Applied, Failed, HandedOver, Refused, Stopping, Unchanged};
+        check(&[Applied, Unchanged, Refused, Stopping, HandedOver, Failed]);
     }
 }

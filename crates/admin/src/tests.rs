@@ -76,6 +76,7 @@ async fn a_reload_is_reported_by_status_code_and_text() {
         (ReloadResult::Unchanged, "HTTP/1.1 200 OK"),
         (ReloadResult::HandedOver, "HTTP/1.1 200 OK"),
         (ReloadResult::Refused, "HTTP/1.1 422 Unprocessable Entity"),
+        (ReloadResult::Failed, "HTTP/1.1 422 Unprocessable Entity"),
         (ReloadResult::Stopping, "HTTP/1.1 409 Conflict"),
     ] {
         let admin = Admin::start(Fake {

@@ -29,7 +29,7 @@ pub(crate) fn reload(arguments: &Arguments, reload: &Reload) -> Result<(), Failu
         return match outcome.result {
             ReloadResult::Applied | ReloadResult::Unchanged | ReloadResult::HandedOver => Ok(()),
             ReloadResult::Refused => Err(Failure::Found(CONFIGURATION)),
-            ReloadResult::Stopping => Err(Failure::Found(FAILED)),
+            ReloadResult::Stopping | ReloadResult::Failed => Err(Failure::Found(FAILED)),
         };
     }
     let report = outcome.report.trim_end();
@@ -50,6 +50,7 @@ pub(crate) fn reload(arguments: &Arguments, reload: &Reload) -> Result<(), Failu
         (ReloadResult::Refused, _) => Err(Failure::Configuration(format!(
             "{report}\nrefused: generation {generation} stays active"
         ))),
+        (ReloadResult::Failed, _) => Err(Failure::because(report.to_owned())),
         (ReloadResult::Stopping, _) => Err(Failure::because(
             "the proxy is stopping and does not reload",
         )),

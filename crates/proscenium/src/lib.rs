@@ -44,6 +44,9 @@ use crate::{
 /// Executes the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = server::launch_successor(std::env::args_os().skip(1)) {
+        return code;
+    }
     match Arguments::read().and_then(|arguments| watch::repeat(&arguments, perform)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    ActiveCrl, ActiveTrust, AdministrativeState, ListenerStatus, MaterialsStatus, MemberHealth,
-    MemberStatus, NameStatus, Status,
+    ActiveCrl, ActiveTrust, AdministrativeState, HandOverStatus, ListenerStatus, MaterialsStatus,
+    MemberHealth, MemberStatus, NameStatus, Status,
 };
 use server::CLOCK_OFFSET_MAX;
 
@@ -35,6 +35,21 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         )?;
         for line in reload.outcome.report.trim_end().lines() {
             writeln!(text, "    {line}")?;
+        }
+    }
+    if let Some(HandOverStatus {
+        pid,
+        since,
+        version,
+    }) = &status.hand_over
+    {
+        write!(
+            text,
+            "hand-over: process {pid} prepares to take over since {since}"
+        )?;
+        match version {
+            Some(version) => writeln!(text, ", version {version}")?,
+            None => writeln!(text)?,
         }
     }
     for alarm in &status.alarms {
@@ -415,6 +430,7 @@ proscenium 0.1.0: serving, generation 3 since 1970-01-01T00:00:00Z, fingerprint 
 last reload: refused at 1970-01-01T00:01:00Z
     proscenium.toml: 1 error
     and its help
+hand-over: process 4711 prepares to take over since 1970-01-01T00:01:30Z, version 1.2.4
 ALARM since 1970-01-01T00:05:00Z: no member of pool compilers is available
 
 listeners
@@ -549,6 +565,11 @@ materials, watch = notify
                     generation: 3,
                     report: "proscenium.toml: 1 error\nand its help\n".to_owned(),
                 },
+            }),
+            hand_over: Some(HandOverStatus {
+                pid: 4711,
+                since: Timestamp::from_unix_seconds(90),
+                version: Some("1.2.4".to_owned()),
             }),
             listeners: vec![ListenerStatus {
                 name: "agents".to_owned(),

@@ -81,7 +81,7 @@ async fn serve(
         let app = Arc::clone(app);
         async move {
             while hangup.recv().await.is_some() {
-                app.reload("SIGHUP").await;
+                app.reload("SIGHUP", std::future::pending()).await;
             }
         }
     });

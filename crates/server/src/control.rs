@@ -11,6 +11,7 @@ use admin::{
     ReopenLogsError, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
+use tokio::sync::oneshot;
 
 use crate::{
     explain::{ExplainAs, ExplainRequest, Explainer},
@@ -104,7 +105,9 @@ impl Control for Operator {
         let app = Arc::clone(&self.0);
         Box::pin(async move {
             // The reload is a task of its own, so that a client that disconnects does not stop it halfway.
-            let reload = tokio::spawn(async move { app.reload("admin").await });
+            let (_caller, left) = oneshot::channel::<()>();
+            let left = async { drop(left.await) };
+            let reload = tokio::spawn(async move { app.reload("admin", left).await });
             reload.await.unwrap_or_else(|_| ReloadOutcome {
                 result: admin::ReloadResult::Refused,
                 generation: self.0.generation().number,

@@ -18,6 +18,7 @@ mod agents;
 mod channel;
 mod followed_state;
 mod giving;
+mod launcher;
 mod program;
 mod successor;
 mod taking;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use agents::PassedAgent;
 pub(crate) use followed_state::follow_state;
 pub(crate) use giving::{HandOverState, accept_hand_overs};
+pub use launcher::launch_successor;
 pub(crate) use program::{ChangedProgram, RunningProgram};
 pub use taking::TakeOverError;
 pub(crate) use taking::{TakeOver, TakenSockets};
@@ -51,6 +53,10 @@ const PREPARE_MAX: Duration = Duration::from_secs(180);
 const STORE_MAX: Duration = Duration::from_secs(30);
 /// How long changes by operators wait while the new process reads the state and starts to accept connections.
 const START_MAX: Duration = Duration::from_secs(60);
+/// How long the whole hand-over may take. A service manager must wait longer: see `TimeoutStartSec` of the unit file.
+const HAND_OVER_MAX: Duration = Duration::from_secs(
+    PREPARE_MAX.as_secs() + STORE_MAX.as_secs() + START_MAX.as_secs() + ANSWER_MAX.as_secs(),
+);
 /// Agents in one message.
 const AGENTS_PER_MESSAGE: usize = 256;
 
@@ -117,5 +123,20 @@ impl EndpointName {
             only_v6: endpoint.only_v6,
             interface: endpoint.interface.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_manager_waits_longer_than_a_hand_over_takes() {
+        let unit = include_str!("../../../packaging/proscenium.service");
+        let line = unit
+            .lines()
+            .find_map(|line| line.strip_prefix("TimeoutStartSec="));
+        let seconds: u64 = line.expect("a line").parse().expect("seconds");
+        assert!(seconds > HAND_OVER_MAX.as_secs(), "{seconds}");
     }
 }

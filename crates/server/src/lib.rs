@@ -57,7 +57,7 @@ pub use app::run;
 pub use certificates::expiry_notice_seconds;
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
-pub use hand_over::TakeOverError;
+pub use hand_over::{TakeOverError, launch_successor};
 pub use http_date::clock_offset;
 pub use known_labels::start_at_zero;
 pub use members::jrubies;

@@ -70,10 +70,15 @@ enum Stopped {
 impl App {
     /// Reads the configuration and its materials again and applies them, or reports why it does not.
     ///
-    /// If the program on disk is another build by now, it takes over, which loads the configuration too.
-    pub(crate) async fn reload(self: &Arc<Self>, asked_by: &str) -> ReloadOutcome {
-        if let Some(program) = self.changed_program().await {
-            return self.hand_over_to(&program, asked_by).await;
+    /// If the program on disk is another build by now, it takes over, which loads the configuration too. A reload is not
+    /// stopped because its caller leaves; a hand-over is, as long as the other process does not own the sockets.
+    pub(crate) async fn reload(
+        self: &Arc<Self>,
+        asked_by: &str,
+        caller_left: impl Future<Output = ()>,
+    ) -> ReloadOutcome {
+        if let Some(outcome) = self.hand_over_if_changed(asked_by, caller_left).await {
+            return outcome;
         }
         let Some(writer) = self.writer_while_serving().await else {
             return self.stopping();

@@ -6,8 +6,9 @@ use std::{
 };
 
 use admin::{
-    AgentCheckStatus, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus,
-    MaterialsStatus, MemberStatus, PoolStatus, ProbeStatus, RefusedMaterials, Status,
+    AgentCheckStatus, DistrustedStatus, GenerationStatus, HandOverStatus, JrubyStatus, LastReload,
+    ListenerStatus, MaterialsStatus, MemberStatus, PoolStatus, ProbeStatus, RefusedMaterials,
+    Status,
 };
 use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
 use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
@@ -49,6 +50,11 @@ pub(crate) fn status(app: &App) -> Status {
         last_reload: state.last_reload.as_ref().map(|(at, outcome)| LastReload {
             at: (*at).into(),
             outcome: outcome.clone(),
+        }),
+        hand_over: app.hand_over.preparing().map(|process| HandOverStatus {
+            pid: process.pid,
+            since: process.since.into(),
+            version: process.version,
         }),
         listeners: listener_status(&state.listeners, &generation),
         metrics_address: state

@@ -107,7 +107,7 @@ pub(super) async fn dry_run(State(api): State<Api>) -> Pretty<ReloadOutcome> {
     responses(
         (status = 200, body = ReloadOutcome),
         (status = 409, body = ReloadOutcome, description = "The proxy is stopping"),
-        (status = 422, body = ReloadOutcome, description = "The reload was refused"),
+        (status = 422, body = ReloadOutcome, description = "The reload was refused, or the program on disk has not taken over"),
         Problem,
     ))]
 pub(super) async fn reload(
@@ -126,7 +126,7 @@ pub(super) async fn reload(
     let after = api.control.status().generation;
     let mut entry = AuditEntry::new(by, "reload", json!(null)).change(&before, &after);
     entry.result = match outcome.result {
-        ReloadResult::Refused => outcome.report.clone(),
+        ReloadResult::Refused | ReloadResult::Failed => outcome.report.clone(),
         result => result.to_string(),
     };
     api.control.audit(entry).await;
@@ -215,7 +215,7 @@ fn reload_status(result: ReloadResult) -> StatusCode {
         ReloadResult::Applied | ReloadResult::Unchanged | ReloadResult::HandedOver => {
             StatusCode::OK
         }
-        ReloadResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        ReloadResult::Refused | ReloadResult::Failed => StatusCode::UNPROCESSABLE_ENTITY,
         ReloadResult::Stopping => StatusCode::CONFLICT,
     }
 }

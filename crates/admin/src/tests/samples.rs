@@ -21,6 +21,7 @@ pub(crate) fn status() -> Status {
                 report: "1 error".to_owned(),
             },
         }),
+        hand_over: None,
         listeners: vec![ListenerStatus {
             name: "agents".to_owned(),
             address: "0.0.0.0:8140".to_owned(),

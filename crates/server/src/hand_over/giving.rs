@@ -3,8 +3,8 @@
 use std::{
     io,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::{
@@ -18,7 +18,7 @@ use tokio::{
 use super::{
     AGENTS_PER_MESSAGE, ANSWER_MAX, DESCRIPTORS_MAX, EndpointName, PREPARE_MAX, PassedSocket,
     RunningProgram, SOCKET, START_MAX, STORE_MAX, ToNew, ToServing, VERSION, agents::PassedAgent,
-    channel::Channel,
+    channel::Channel, launcher::Launcher, program::is_on_disk,
 };
 use crate::{
     service_manager::ServiceManager, shared_state::App, socket_file::SocketFile, trust::cas_seen,
@@ -34,6 +34,21 @@ pub(crate) struct HandOverState {
     failure: Mutex<Option<String>>,
     /// The connection of the running hand-over, which a stop closes.
     running: Mutex<Option<std::os::unix::net::UnixStream>>,
+    /// Held while a program that this process has started prepares.
+    pub(super) starting: tokio::sync::Mutex<()>,
+    /// The launcher of that program.
+    launcher: Mutex<Option<Launcher>>,
+    /// The process that prepares to take over.
+    preparing: Mutex<Option<PreparingProcess>>,
+}
+
+/// A process that prepares to take over.
+#[derive(Clone, Debug)]
+pub(crate) struct PreparingProcess {
+    pub(crate) pid: u32,
+    pub(crate) since: SystemTime,
+    /// `None` until it has connected.
+    pub(crate) version: Option<String>,
 }
 
 impl HandOverState {
@@ -43,6 +58,72 @@ impl HandOverState {
             successor: watch::Sender::new(None),
             failure: Mutex::default(),
             running: Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
+            launcher: Mutex::default(),
+            preparing: Mutex::default(),
+        }
+    }
+
+    /// The process that prepares to take over.
+    pub(crate) fn preparing(&self) -> Option<PreparingProcess> {
+        self.preparing_process().clone()
+    }
+
+    /// Notes that a process prepares to take over, and its version as soon as it is known.
+    pub(super) fn prepares(&self, pid: u32, version: Option<String>) {
+        let mut preparing = self.preparing_process();
+        let known = preparing.take().filter(|known| known.pid == pid);
+        *preparing = Some(PreparingProcess {
+            pid,
+            since: known
+                .as_ref()
+                .map_or_else(SystemTime::now, |known| known.since),
+            version: version.or_else(|| known?.version),
+        });
+    }
+
+    /// Notes that no process prepares to take over any longer.
+    pub(super) fn prepares_no_more(&self) {
+        *self.preparing_process() = None;
+    }
+
+    fn preparing_process(&self) -> MutexGuard<'_, Option<PreparingProcess>> {
+        self.preparing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The launcher of the program that this process has started.
+    pub(super) fn launcher(&self) -> MutexGuard<'_, Option<Launcher>> {
+        self.launcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a process that wants to take over runs the program that is on disk.
+    fn is_on_disk(&self, pid: u32) -> bool {
+        let launcher = self.launcher();
+        let started = launcher
+            .as_ref()
+            .filter(|launcher| launcher.has_started(pid));
+        let started = started.map(|launcher| &launcher.program);
+        // A process that an operator has started may run a program that this process cannot read.
+        is_on_disk(pid, started).unwrap_or_else(|_| started.is_none())
+    }
+
+    /// Lets a process have the sockets. From now on it is not ended because the command that requested it is gone. False if it
+    /// was ended before.
+    fn let_own(&self, pid: u32) -> bool {
+        let mut launcher = self.launcher();
+        let launcher = launcher
+            .as_mut()
+            .filter(|launcher| launcher.has_started(pid));
+        launcher.is_none_or(Launcher::let_own)
+    }
+
+    /// Makes the process that has taken over a child of the service manager.
+    fn release(&self) {
+        let launcher = self.launcher().take_if(|launcher| launcher.owns());
+        if let Some(Err(error)) = launcher.map(Launcher::release) {
+            tracing::error!(%error, "the launcher of the new process does not end: a stop of the service may not wait for the new process");
         }
     }
 
@@ -63,7 +144,7 @@ impl HandOverState {
         self.failure().take()
     }
 
-    fn failure(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+    fn failure(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,6 +208,7 @@ fn give(app: &Arc<App>, stream: UnixStream) -> Result<(Channel, u32), HandOverEr
     let channel = Channel::new(stream)?;
     let given = give_on(app, &channel);
     app.hand_over.set_running(None);
+    app.hand_over.prepares_no_more();
     given.map(|pid| (channel, pid))
 }
 
@@ -146,6 +228,7 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
         ));
     }
     tracing::info!(pid, build, "another process is preparing to take over");
+    app.hand_over.prepares(pid, Some(build));
     if ServiceManager::is_named() && !is_of_our_service(pid) {
         return refuse(
             "the new process is not part of this process's service; run `systemctl reload` in place of `proscenium run --hand-over`",
@@ -175,6 +258,15 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
             "the state cannot be passed, because it cannot be stored: {why}"
         ));
     }
+    // An operator may have restored the program before.
+    if !app.hand_over.is_on_disk(pid) {
+        return refuse(
+            "the program of the new process is no longer the one on disk; run `proscenium reload` again",
+        );
+    }
+    if !app.hand_over.let_own(pid) {
+        return refuse("the new process was ended");
+    }
     app.state_directory.unlock();
     let serving = channel
         .send(&ToNew::Unlocked)
@@ -193,6 +285,10 @@ fn give_on(app: &Arc<App>, channel: &Channel) -> Result<u32, HandOverError> {
         lock_again(app);
         return Err(error);
     }
+    app.hand_over.release();
+    if let Some(manager) = ServiceManager::from_environment() {
+        manager.main_process(pid);
+    }
     app.hand_over.successor.send_replace(Some(pid));
     drop(writer);
     Ok(pid)
@@ -204,11 +300,8 @@ fn is_of_our_service(pid: u32) -> bool {
     group("self") == group(&pid.to_string())
 }
 
-/// Notifies the other process that this one drains, and the service manager which one is its main process now.
+/// Notifies the other process that this one drains.
 fn finish(app: &App, channel: &Channel, pid: u32) {
-    if let Some(manager) = ServiceManager::from_environment() {
-        manager.main_process(pid);
-    }
     tracing::info!(pid, "handed over; this process finishes its requests");
     let sent = channel.send(&ToNew::Draining).and_then(|()| {
         let mut agents = app.shared.agents.all().map(PassedAgent::from).peekable();

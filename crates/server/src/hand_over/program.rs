@@ -5,9 +5,9 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{self, Read},
-    os::unix::fs::MetadataExt,
+    os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 /// The running program: its file as it was at the start.
@@ -21,6 +21,7 @@ pub(crate) struct RunningProgram {
 #[derive(Debug)]
 pub(crate) struct ChangedProgram {
     path: PathBuf,
+    file: FileIdentity,
 }
 
 /// What differs if a file is replaced or written.
@@ -35,10 +36,8 @@ struct FileIdentity {
 impl RunningProgram {
     /// The program of this process. Called at the start, before the file can be replaced.
     pub(crate) fn of_this_process() -> Self {
-        let path = env::current_exe().unwrap_or_default();
-        // The file was replaced between the start and this line.
-        let text = path.to_string_lossy();
-        let path = PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(&text));
+        // The file may have been replaced between the start and this line.
+        let path = without_mark(&env::current_exe().unwrap_or_default());
         Self {
             file: identity(&path).ok(),
             path,
@@ -54,6 +53,7 @@ impl RunningProgram {
         }
         Some(ChangedProgram {
             path: self.path.clone(),
+            file: now,
         })
     }
 }
@@ -64,16 +64,25 @@ impl ChangedProgram {
         &self.path
     }
 
-    /// The command that starts it with the arguments of this process, to take over.
-    pub(crate) fn command(&self) -> Command {
-        let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    /// Whether the file was neither replaced nor written since it was found.
+    pub(super) fn is_unchanged(&self) -> bool {
+        identity(&self.path).is_ok_and(|now| now == self.file)
+    }
+
+    /// The command of a launcher, which starts this program with the arguments of this process, to take over.
+    pub(super) fn command(&self, launcher: &str) -> Command {
+        let mut arguments = env::args_os();
+        let name = arguments.next().unwrap_or_default();
+        let mut arguments: Vec<OsString> = arguments.collect();
         if !arguments.iter().any(|argument| argument == HAND_OVER) {
             arguments.push(HAND_OVER.into());
         }
-        let mut command = Command::new(&self.path);
+        let mut command = Command::new(RUNNING);
         command
+            .arg0(name)
+            .arg(launcher)
+            .arg(&self.path)
             .args(arguments)
-            .stdin(Stdio::null())
             // These are for this process alone.
             .env_remove("WATCHDOG_PID")
             .env_remove("LISTEN_PID")
@@ -81,6 +90,29 @@ impl ChangedProgram {
             .env_remove("LISTEN_FDNAMES");
         command
     }
+}
+
+/// Whether a process runs the program that is on disk, at the path of `started` or else at the path from which it was started.
+///
+/// # Errors
+/// The program of the process cannot be read.
+pub(super) fn is_on_disk(pid: u32, started: Option<&ChangedProgram>) -> io::Result<bool> {
+    let running = PathBuf::from(format!("/proc/{pid}/exe"));
+    let path = match started {
+        Some(program) if program.is_unchanged() => return Ok(true),
+        Some(program) => program.path.clone(),
+        None => without_mark(&fs::read_link(&running)?),
+    };
+    match path.exists() {
+        true => is_same(&running, &path),
+        false => Ok(false),
+    }
+}
+
+/// A path as the kernel shows it, without the mark of a file that was replaced.
+fn without_mark(path: &Path) -> PathBuf {
+    let text = path.to_string_lossy();
+    PathBuf::from(text.strip_suffix(" (deleted)").unwrap_or(&text))
 }
 
 /// The option of `run` that takes over from the serving process.
@@ -102,7 +134,11 @@ fn identity(path: &Path) -> io::Result<FileIdentity> {
 
 fn is_same(one: &Path, two: &Path) -> io::Result<bool> {
     let (mut one, mut two) = (File::open(one)?, File::open(two)?);
-    if one.metadata()?.len() != two.metadata()?.len() {
+    let (left, right) = (one.metadata()?, two.metadata()?);
+    if (left.dev(), left.ino()) == (right.dev(), right.ino()) {
+        return Ok(true);
+    }
+    if left.len() != right.len() {
         return Ok(false);
     }
     let (mut left, mut right) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
@@ -145,8 +181,11 @@ mod tests {
         fs::write(&path, &bytes).unwrap();
         let changed = running.changed().unwrap();
         assert_eq!(changed.path(), path);
-        assert!(changed.command().get_args().any(|one| one == HAND_OVER));
+        let command = changed.command("--launcher");
+        assert!(command.get_args().any(|one| one == HAND_OVER));
+        assert!(changed.is_unchanged());
         fs::write(&path, &bytes[..last]).unwrap();
+        assert!(!changed.is_unchanged());
         assert!(running.changed().is_some());
     }
 }

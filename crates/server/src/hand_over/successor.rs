@@ -1,21 +1,37 @@
 //! A reload with another build on disk: starts that program, which takes over from this process.
 
-use std::{process::ExitStatus, sync::Arc, time::Duration};
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus, sync::Arc, time::SystemTime};
 
 use admin::{ReloadOutcome, ReloadResult};
-use tokio::{
-    process::{Child, Command},
-    task::spawn_blocking,
-    time::timeout,
-};
+use rustix::process::Signal;
+use telemetry::CountedReload;
+use tokio::{task::spawn_blocking, time::sleep};
 
-use super::{ANSWER_MAX, ChangedProgram, PREPARE_MAX, START_MAX, STORE_MAX};
+use super::{
+    ChangedProgram, HAND_OVER_MAX,
+    launcher::{Launcher, LauncherReport, LauncherReports},
+};
 use crate::shared_state::App;
 
-/// How long the whole hand-over may take.
-const HAND_OVER_MAX: Duration = Duration::from_secs(
-    PREPARE_MAX.as_secs() + STORE_MAX.as_secs() + START_MAX.as_secs() + ANSWER_MAX.as_secs(),
-);
+/// Exit code of a process whose configuration or host must be changed.
+const CONFIGURATION: i32 = 78;
+/// Exit code of a process whose main thread has panicked.
+const PANICKED: i32 = 101;
+/// Exit code of the dynamic linker if the host lacks a library, and of a shell if it finds no program.
+const NOT_FOUND: i32 = 127;
+/// Signals of a crash.
+const CRASHES: [Signal; 7] = [
+    Signal::ILL,
+    Signal::TRAP,
+    Signal::ABORT,
+    Signal::BUS,
+    Signal::FPE,
+    Signal::SEGV,
+    Signal::SYS,
+];
+
+/// Why the new program has not taken over.
+type Failure = (ReloadResult, String);
 
 impl App {
     /// Another build at the path of the running program, if this process may hand over to it.
@@ -29,60 +45,162 @@ impl App {
         changed.await.ok().flatten()
     }
 
-    /// Starts the other build, and waits until it serves or has failed.
-    pub(crate) async fn hand_over_to(
+    /// Hands over to another build on disk. `None` if the program on disk is the running one.
+    ///
+    /// If the caller leaves before the new process has the sockets, that process is ended: the program may be replaced again
+    /// by the time when it is ready.
+    pub(crate) async fn hand_over_if_changed(
         self: &Arc<Self>,
-        program: &ChangedProgram,
         asked_by: &str,
-    ) -> ReloadOutcome {
-        let path = program.path().display();
-        tracing::info!(asked_by, program = %path, "the program on disk is another build: starting it");
-        self.hand_over.take_failure();
-        let why = match Command::from(program.command()).spawn() {
-            Ok(child) => match self.taken_over_by(child).await {
-                Ok(pid) => {
-                    let report = format!("process {pid} has taken over with the program {path}");
-                    return self.outcome(ReloadResult::HandedOver, report);
-                }
-                Err(why) => why,
-            },
-            Err(error) => error.to_string(),
+        caller_left: impl Future<Output = ()>,
+    ) -> Option<ReloadOutcome> {
+        // A process that prepares with a program that was replaced meanwhile must not delay this reload.
+        if let Some(launcher) = &mut *self.hand_over.launcher()
+            && !launcher.program.is_unchanged()
+        {
+            launcher.end_unless_owner();
+        }
+        let _one_at_a_time = self.hand_over.starting.lock().await;
+        let program = self.changed_program().await?;
+        let path = program.path().display().to_string();
+        tracing::info!(
+            asked_by,
+            program = path,
+            "the program on disk is another build: starting it"
+        );
+        let (result, why) = match self.hand_over_to(program, caller_left).await {
+            Ok(pid) => {
+                let report = format!("process {pid} has taken over with the program {path}");
+                return Some(self.outcome(ReloadResult::HandedOver, report));
+            }
+            Err(failure) => failure,
         };
         let report = format!(
-            "the program {path} is another build, but it did not take over: {why}. The running program serves as before, and the configuration was not reloaded; `proscenium check` with the new program shows problems of the configuration"
+            "the program {path} is another build, but it did not take over: {why}. The running program serves as before, and the configuration was not reloaded"
         );
         tracing::error!(asked_by, "{report}");
-        self.outcome(ReloadResult::Refused, report)
+        let outcome = self.outcome(result, report);
+        self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
+        self.lasting.metrics.reloaded(CountedReload::Refused);
+        Some(outcome)
     }
 
-    /// The process that has taken over.
+    /// Starts the program, and waits until it serves. Returns its process.
     ///
     /// # Errors
-    /// Why the process has not taken over. It has ended.
-    async fn taken_over_by(&self, mut child: Child) -> Result<u32, String> {
+    /// The new process has ended, or was ended.
+    async fn hand_over_to(
+        &self,
+        program: ChangedProgram,
+        caller_left: impl Future<Output = ()>,
+    ) -> Result<u32, Failure> {
+        let failed = |why: String| (ReloadResult::Failed, why);
+        self.hand_over.take_failure();
+        let started = Launcher::start(program);
+        let (launcher, mut reports) = started.map_err(|error| failed(error.to_string()))?;
+        *self.hand_over.launcher() = Some(launcher);
         let mut successor = self.hand_over.successor.subscribe();
         let taken_over = async {
             let taken = successor.wait_for(Option::is_some).await;
             taken.ok().and_then(|pid| *pid).unwrap_or_default()
         };
-        let ended = tokio::select! {
-            pid = taken_over => return Ok(pid),
-            ended = timeout(HAND_OVER_MAX, child.wait()) => ended,
+        let abandoned = async {
+            caller_left.await;
+            if !self.end_unless_owner() {
+                std::future::pending().await
+            }
         };
-        Err(match ended {
-            Ok(Ok(status)) => {
-                let failure = self.hand_over.take_failure();
-                failure.unwrap_or_else(|| ended_with(status))
+        let why = tokio::select! {
+            biased;
+            pid = taken_over => return Ok(pid),
+            failure = self.failure_of(&mut reports) => failure,
+            () = abandoned => failed(
+                "the command that requested the reload has ended before the new process was ready, which was ended too; systemd ends a reload after TimeoutStartSec= of the unit".to_owned(),
+            ),
+            () = sleep(HAND_OVER_MAX) => failed(format!("it was not ready within {HAND_OVER_MAX:?} and was ended")),
+        };
+        self.end_launched().await;
+        Err(why)
+    }
+
+    /// Ends the process that this one has started, unless it has the right to the sockets. Returns whether it ends.
+    fn end_unless_owner(&self) -> bool {
+        let mut launcher = self.hand_over.launcher();
+        launcher.as_mut().is_some_and(Launcher::end_unless_owner)
+    }
+
+    /// Ends the process that this one has started, if it still runs.
+    async fn end_launched(&self) {
+        let launcher = self.hand_over.launcher().take();
+        self.hand_over.prepares_no_more();
+        let ended = launcher.map(|mut launcher| {
+            launcher.end();
+            spawn_blocking(|| launcher.release())
+        });
+        if let Some(ended) = ended
+            && let Ok(Err(error)) = ended.await
+        {
+            tracing::error!(%error, "the launcher of the new process does not end");
+        }
+    }
+
+    /// Waits until the new process ends, and says why.
+    async fn failure_of(&self, reports: &mut LauncherReports) -> Failure {
+        loop {
+            match reports.next().await {
+                Some(LauncherReport::Started { pid }) => self.hand_over.prepares(pid, None),
+                Some(LauncherReport::NotStarted { why }) => {
+                    let why = format!("it cannot be run: {why}");
+                    return (ReloadResult::Failed, why);
+                }
+                Some(LauncherReport::Ended { status }) => {
+                    let status = ExitStatus::from_raw(status);
+                    return end(status, self.hand_over.take_failure());
+                }
+                None => {
+                    // A launcher also ends when the new process takes over.
+                    if !self.end_unless_owner() {
+                        return std::future::pending().await;
+                    }
+                    // Without its launcher, the new process may still run.
+                    self.hand_over.cancel();
+                    let why = "its launcher has ended unexpectedly".to_owned();
+                    return (ReloadResult::Failed, why);
+                }
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => {
-                let _ = child.kill().await;
-                format!("it was not ready within {HAND_OVER_MAX:?} and was ended")
-            }
-        })
+        }
     }
 }
 
-fn ended_with(status: ExitStatus) -> String {
-    format!("it ended with {status}; its messages are in the log")
+/// Why a process that has ended did not take over. `reported` is what it, or this process, has found.
+fn end(status: ExitStatus, reported: Option<String>) -> Failure {
+    let crash = status.signal().and_then(Signal::from_named_raw);
+    let is_crash =
+        crash.is_some_and(|signal| CRASHES.contains(&signal)) || status.code() == Some(PANICKED);
+    let seen = "; its messages are in the log";
+    match (is_crash, status.code(), reported) {
+        (true, ..) => (ReloadResult::Failed, format!("it crashed ({status}){seen}")),
+        (_, Some(CONFIGURATION), reported) => {
+            let why = reported.map_or_else(String::new, |why| format!(": {why}"));
+            let why = format!(
+                "it refuses the configuration{why}; run `proscenium check` with the new program to see all problems"
+            );
+            (ReloadResult::Refused, why)
+        }
+        (_, _, Some(why)) => (ReloadResult::Failed, why),
+        (_, Some(NOT_FOUND), None) => {
+            let why = format!(
+                "it does not run on this host ({status}): a program or a library is missing{seen}"
+            );
+            (ReloadResult::Failed, why)
+        }
+        (_, None, None) => (
+            ReloadResult::Failed,
+            format!("it was killed ({status}){seen}"),
+        ),
+        (_, Some(_), None) => (
+            ReloadResult::Failed,
+            format!("it ended with {status}{seen}"),
+        ),
+    }
 }

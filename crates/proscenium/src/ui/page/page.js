@@ -85,6 +85,7 @@ function showFacts() {
     ["waiting", count(traffic.waiting)],
     ["connections", count(status.listeners.reduce((sum, listener) => sum + listener.connections, 0))],
   ];
+  if (status.hand_over) facts.push(["hand-over", `process ${status.hand_over.pid} prepares`]);
   show("facts", facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 

@@ -45,6 +45,14 @@ export function problemsOf(status, requests) {
       first: "Correct the file, then run `proscenium reload`. `proscenium check` shows every problem.",
     });
   }
+  if (status.last_reload && status.last_reload.result === "failed") {
+    found.push({
+      severity: "error",
+      what: `the last reload has not started the program on disk: ${status.last_reload.report}`,
+      since: status.last_reload.at,
+      first: "See the log of the service, install another version, then run `proscenium reload`.",
+    });
+  }
   for (const pool of status.pools) found.push(...ofPool(pool));
   for (const queue of requests?.queues ?? []) {
     if ((queue.longest_wait_milliseconds ?? 0) > 10000) {
