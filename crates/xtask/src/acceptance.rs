@@ -40,6 +40,7 @@ const CHECKS: &[Check] = &[
     ("tunnel", &["cargo", "xtask", "tunnel"]),
     ("static", &["cargo", "xtask", "dist", "--static"]),
     ("packages", &["cargo", "xtask", "dist", "--check"]),
+    ("systemd", &["cargo", "xtask", "systemd"]),
     ("lab-7", &["env", "PUPPET=7", "cargo", "xtask", "lab"]),
     ("lab-8", &["env", "PUPPET=8", "cargo", "xtask", "lab"]),
     ("soak", &["cargo", "xtask", "soak", "--minutes", "60"]),

@@ -46,6 +46,22 @@ pub(crate) struct Options {
     key: Option<String>,
 }
 
+/// The options of `cargo xtask systemd`.
+#[derive(clap::Args)]
+pub(crate) struct SystemdOptions {
+    /// Use the debug build of `cargo test`
+    #[arg(long)]
+    debug: bool,
+}
+
+/// Plays the life of the packaged service in a system with a running systemd.
+pub(crate) fn systemd(options: &SystemdOptions) -> Result<()> {
+    let binary = workspace::build_proscenium(!options.debug)?;
+    docs::stage(&folder().join("docs"))?;
+    let (first, second) = packages::pair(&binary)?;
+    check::run_booted(&first, &second)
+}
+
 /// Maximum size of the packaged program, without debug information.
 const BINARY_BYTES_MAX: u64 = 20 << 20;
 

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Deny => deny::run(),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Dist(options) => dist::run(&options),
+        Command::Systemd(options) => dist::systemd(&options),
         Command::Openapi(options) => openapi::run(&options),
         Command::Book(options) => book::run(&options),
         Command::Page(options) => page::run(&options),
@@ -132,4 +133,7 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Build packages for Debian and rpm, with checksums and an SBOM, in target/dist
     Dist(dist::Options),
+    /// Boot a Debian root and play the life of the packaged service there: reload, upgrade, stop, restart, crash, reboot; exits 1 if
+    /// a request is cut; needs root
+    Systemd(dist::SystemdOptions),
 }

@@ -197,6 +197,8 @@ impl Estate {
 #[derive(Default)]
 pub(crate) struct Load {
     stops: AtomicBool,
+    /// The service is restarted: a connection that is refused is made again.
+    pub(crate) is_restarted: AtomicBool,
     answered: AtomicU64,
     lost: Mutex<Vec<String>>,
 }
@@ -226,6 +228,10 @@ impl Load {
         while !self.stops.load(Ordering::SeqCst) {
             let mut connection = match client.connect() {
                 Ok(connection) => connection,
+                Err(_) if self.is_restarted.load(Ordering::SeqCst) => {
+                    thread::sleep(CONNECT_PAUSE);
+                    continue;
+                }
                 Err(error) => {
                     self.lose(format!("connect: {error}"));
                     continue;
@@ -294,5 +300,7 @@ const BROKEN: usize = 4;
 const END: Duration = Duration::from_secs(90);
 /// Longer than agents take for a request each.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Pause of an agent whose connection is refused.
+const CONNECT_PAUSE: Duration = Duration::from_millis(10);
 /// Errors printed at the end.
 const ERRORS_SHOWN: usize = 10;

@@ -72,10 +72,19 @@ pub(super) fn run(first: &Packages, second: &Packages, aarch64: Option<&Packages
         )?,
         None => println!("skipped: the arm64 program: it is not built"),
     }
-    let nspawn = require(&["systemd-nspawn"]);
-    optional("the upgrade under systemd", nspawn, &lower, |lower| {
-        booted::check(lower, &first.deb, &second.deb)
-    })
+    optional(
+        "the service under systemd",
+        require(&BOOT),
+        &lower,
+        |lower| booted::check(lower, &first.deb, &second.deb),
+    )
+}
+
+/// Plays the life of the service in a system that runs.
+pub(super) fn run_booted(first: &Path, second: &Path) -> Result<()> {
+    require(&BOOT)?;
+    require(&["strip"])?;
+    booted::check(&debian::root(debian::BOOTED)?, first, second)
 }
 
 /// Runs a check that needs these programs and this directory, or prints what is missing.
@@ -114,6 +123,9 @@ fn in_root(name: &str, lower: &Path, first: &Packages, second: &Packages) -> Res
     }
     Ok(())
 }
+
+/// The programs that start a system.
+const BOOT: [&str; 5] = ["systemd-nspawn", "setpriv", "unshare", "nsenter", "ip"];
 
 /// Without it, rpm does not run beside dpkg. That of Debian 13 does, and does not know the option.
 const FORCE: &str = "--force-debian";

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{
     folder,
-    portable::{Processor, X86_64},
+    portable::{Processor, X86_64, place},
     tools::{self, output},
     tree,
 };
@@ -115,6 +115,21 @@ impl Packages {
         println!("  lintian finds no errors");
         Ok(())
     }
+}
+
+/// Builds two .deb packages of a program that was built for this machine. Their programs differ.
+pub(super) fn pair(binary: &Path) -> Result<(PathBuf, PathBuf)> {
+    let program = upgrades().join("proscenium");
+    fs::create_dir_all(upgrades())?;
+    workspace::run(Command::new("strip").arg("-o").arg(&program).arg(binary))?;
+    place(&program, X86_64)?;
+    let first = generate_deb(X86_64, (FIRST, "--no-strip"), &upgrades())?;
+    let mut bytes = fs::read(&program)?;
+    bytes.push(0);
+    fs::write(&program, bytes)?;
+    place(&program, X86_64)?;
+    let second = generate_deb(X86_64, (SECOND, "--no-strip"), &upgrades())?;
+    Ok((first, second))
 }
 
 /// Unpacks a .deb.

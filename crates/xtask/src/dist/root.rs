@@ -30,6 +30,8 @@ pub(super) struct Root {
     inside: PathBuf,
     /// Where the layers of the root file system are, as the first process sees them.
     layers: Option<TempDir>,
+    /// The process with the network of a system that is started, and the directory of its root file system.
+    machine: Option<(Child, TempDir)>,
 }
 
 /// Maximum time for the start of a system.
@@ -82,50 +84,65 @@ impl Root {
             pid,
             inside: directory.path().join("root"),
             layers: Some(directory),
+            machine: None,
         })
     }
 
-    /// A view of the root file system in `lower` in which systemd runs, with a network of its own.
+    /// A copy of the root file system in `lower` in which systemd runs, with a network of its own that outlasts a restart of
+    /// the system.
     pub(super) fn boot(lower: &Path) -> Result<Self> {
-        let mut holder = Command::new("systemd-nspawn")
-            .args(["--quiet", "--boot", "--register=no", "--keep-unit"])
-            .args(["--private-network", "--volatile=overlay", "--directory"])
-            .arg(lower)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+        let directory = tempfile::Builder::new().prefix("proscenium-").tempdir()?;
+        let copy = directory.path().join(COPY);
+        super::tools::output(Command::new("cp").arg("--archive").arg(lower).arg(&copy))?;
+        let mut network = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--net", "sh", "-c"])
+            .arg("ip link set lo up && echo ready && exec sleep infinity")
+            .stdout(Stdio::piped())
             .spawn()
-            .context("systemd-nspawn does not start")?;
-        let children = format!("/proc/{0}/task/{0}/children", holder.id());
+            .context("unshare does not start")?;
+        let mut line = String::new();
+        let stdout = network.stdout.take().context("a pipe")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let mut root = Self {
+            holder: nspawn(&network, directory.path())?,
+            pid: 0,
+            inside: PathBuf::from("/"),
+            layers: None,
+            machine: Some((network, directory)),
+        };
+        root.wait_for_system()?;
+        Ok(root)
+    }
+
+    /// Restarts the system.
+    pub(super) fn reboot(&mut self) -> Result<()> {
+        // The command may end with the system.
+        let _ = self.command("systemctl").arg("reboot").output();
+        wait_until(BOOT_MAX, || self.holder.try_wait().ok().flatten())
+            .context("the system does not stop")?;
+        let (network, directory) = self.machine.as_ref().context("a system that runs")?;
+        self.holder = nspawn(network, directory.path())?;
+        self.wait_for_system()
+    }
+
+    /// Waits until the system runs.
+    fn wait_for_system(&mut self) -> Result<()> {
+        let children = format!("/proc/{0}/task/{0}/children", self.holder.id());
         let booted = wait_until(BOOT_MAX, || {
             let pid = fs::read_to_string(&children).ok()?.trim().parse().ok()?;
             // Before, the child is another program, which makes the namespaces.
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
             (name.trim() == "systemd").then_some(pid)
         });
-        let Some(pid) = booted else {
-            let _ = holder.kill();
-            bail!(
-                "`systemd-nspawn --boot --directory={}` does not start systemd: {}",
-                lower.display(),
-                holder.wait()?
-            );
-        };
-        let root = Self {
-            holder,
-            pid,
-            inside: PathBuf::from("/"),
-            layers: None,
-        };
+        self.pid = booted.context("`systemd-nspawn --boot` does not start systemd")?;
         wait_until(BOOT_MAX, || {
-            let state = root.command("systemctl").arg("is-system-running").output();
+            let state = self.command("systemctl").arg("is-system-running").output();
             let state = String::from_utf8(state.ok()?.stdout).ok()?;
             ["running", "degraded"]
                 .contains(&state.trim())
                 .then_some(())
         })
-        .context("the system does not start")?;
-        Ok(root)
+        .context("the system does not start")
     }
 
     /// Moves this thread into the network of this root. Threads and programs that it starts use this network too.
@@ -183,14 +200,39 @@ impl Root {
     }
 }
 
+/// The copy of a root file system in which a system is started.
+const COPY: &str = "root";
+
+/// Starts the system in the copy in `directory`, with the network of a process. It ends when the system restarts.
+fn nspawn(network: &Child, directory: &Path) -> Result<Child> {
+    Command::new("systemd-nspawn")
+        .args(["--quiet", "--boot", "--register=no", "--keep-unit"])
+        .arg(format!(
+            "--network-namespace-path=/proc/{}/ns/net",
+            network.id()
+        ))
+        .arg("--directory")
+        .arg(directory.join(COPY))
+        // A host with the older control groups has the newer ones too.
+        .env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("systemd-nspawn does not start")
+}
+
 impl Drop for Root {
     fn drop(&mut self) {
-        // When the first process of a process id namespace ends, the kernel ends the other processes.
-        match (&self.layers, Pid::from_raw(self.pid)) {
-            (None, Some(pid)) => drop(kill_process(pid, Signal::KILL)),
-            // `unshare` ends it.
-            _ => drop(self.holder.kill()),
+        // When the first process of a process id namespace ends, the kernel ends the other processes. `unshare` ends it.
+        if let (Some(_), Some(pid)) = (&self.machine, Pid::from_raw(self.pid)) {
+            let _ = kill_process(pid, Signal::KILL);
         }
+        let _ = self.holder.kill();
         let _ = self.holder.wait();
+        if let Some((network, _)) = &mut self.machine {
+            let _ = network.kill();
+            let _ = network.wait();
+        }
     }
 }

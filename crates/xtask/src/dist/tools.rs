@@ -55,4 +55,4 @@ pub(super) fn skip(part: &str, why: &anyhow::Error) {
 
 /// The Debian packages of all programs that `dist` runs with any option.
 const PACKAGES: &str = "dpkg lintian rpm coreutils util-linux systemd logrotate musl-tools binutils tar python3-venv \
-     mmdebstrap systemd-container qemu-user-static libc6-arm64-cross apt-utils createrepo-c gpg curl";
+     mmdebstrap systemd-container iproute2 qemu-user-static libc6-arm64-cross apt-utils createrepo-c gpg curl";

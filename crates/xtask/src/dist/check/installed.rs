@@ -162,6 +162,20 @@ impl<'a> Service<'a> {
             .collect()
     }
 
+    /// Waits until a catalog request is answered.
+    pub(super) fn answers(&self) -> Result<()> {
+        let client = Client::new(
+            self.address(),
+            &self.servers.ca.bundle_pem(),
+            Some(&self.web01),
+        );
+        let answered = || {
+            let answer = client.try_request("GET", CATALOG, &[], b"").ok()?;
+            (answer.status == 200).then_some(())
+        };
+        wait_until(LIMIT, answered).context("no catalog request is answered")
+    }
+
     fn requests(&self) -> Vec<CommandOutcome> {
         let answer = |agent: Option<&TestCredential>| {
             let client = Client::new(self.address(), &self.servers.ca.bundle_pem(), agent);
