@@ -520,6 +520,158 @@ fn preparing(proxy: &Proxy) -> u64 {
     status["hand_over"]["pid"].as_u64().expect("a process")
 }
 
+#[test]
+fn a_drain_waits_for_the_requests_of_the_former_process() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    let member = estate.compilers[0].address();
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| estate.client(&agent).get(CATALOG));
+        estate.compilers[0].wait_for_request(1, LIMIT);
+        let first = estate.proxy.pid();
+        let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        let status = estate.proxy.status();
+        assert_eq!(status["former_processes"][0]["pid"], first);
+        assert_eq!(in_flight(&status), 1);
+        let shown = done(&estate.proxy, &["status"], &[]);
+        let line = format!("former process {first}: finishes 1 requests on 1 connections");
+        assert!(shown.contains(&line), "{shown}");
+        let wait = ["--force", "--wait", "--timeout", "1s", &*member];
+        let waited = estate.proxy.command(&["drain"], &wait);
+        assert_eq!(waited.code, Some(3), "{waited:?}");
+        assert!(waited.stderr.contains("1 in flight"), "{waited:?}");
+
+        // Another hand-over: both former processes are known to the third one.
+        let second = estate.proxy.pid();
+        let mut next = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        let status = estate.proxy.status();
+        let formers = status["former_processes"].as_array().expect("a list");
+        let pids: Vec<_> = formers.iter().map(|former| &former["pid"]).collect();
+        assert_eq!(pids, [first, second]);
+        assert_eq!(in_flight(&status), 1);
+        assert!(former.is_running() && next.is_running());
+        let waiting = scope.spawn(|| {
+            let wait = ["--force", "--wait", "--timeout", "1m", &*member];
+            done(&estate.proxy, &["drain"], &wait)
+        });
+        estate.compilers[0].release();
+        assert_eq!(asking.join().expect("asks").status, 200);
+        let waited = waiting.join().expect("waits");
+        assert!(waited.contains("no request is left"), "{waited}");
+        assert_eq!(former.wait_for_end(END).code, Some(0));
+        assert_eq!(next.wait_for_end(END).code, Some(0));
+        estate.proxy.wait_for_status("no former process", |status| {
+            status["former_processes"] == json!([]) && in_flight(status) == 0
+        });
+    });
+}
+
+#[test]
+fn the_requests_of_a_former_process_that_dies_count_no_more() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    let member = estate.compilers[0].address();
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| estate.client(&agent).try_request("GET", CATALOG, &[], b""));
+        estate.compilers[0].wait_for_request(1, LIMIT);
+        let former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        assert_eq!(in_flight(&estate.proxy.status()), 1);
+        // It is killed.
+        drop(former);
+        let wait = ["--force", "--wait", "--timeout", "1m", &*member];
+        let waited = done(&estate.proxy, &["drain"], &wait);
+        assert!(waited.contains("no request is left"), "{waited}");
+        assert!(asking.join().expect("asks").is_err());
+        estate.compilers[0].release();
+    });
+}
+
+#[test]
+fn a_former_process_sends_no_request_to_a_member_that_is_drained() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let member = estate.compilers[0].address();
+    let head = format!("GET {CATALOG} HTTP/1.1\r\nHost: puppet\r\n");
+    let mut connections: Vec<_> = (0..6)
+        .map(|_| {
+            let mut connection = estate.client(&agent).connect().expect("connects");
+            connection.send_raw(head.as_bytes()).expect("is sent");
+            connection
+        })
+        .collect();
+    let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    done(&estate.proxy, &["drain"], &[&member]);
+    for connection in &mut connections {
+        connection.send_raw(b"\r\n").expect("is sent");
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+    assert_eq!(former.wait_for_end(END).code, Some(0));
+    assert!(estate.compilers[0].requests().is_empty());
+    assert_eq!(estate.compilers[1].requests().len(), 6);
+}
+
+#[test]
+fn a_stop_lets_the_former_process_finish_its_requests() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| estate.client(&agent).get(CATALOG));
+        estate.compilers[0].wait_for_request(1, LIMIT);
+        let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        // A stop of the service signals both. It ends what is left when the main process has ended.
+        former.terminate();
+        estate.proxy.terminate();
+        former.wait_for_event("a stop is requested");
+        estate.proxy.wait_for_event("draining");
+        estate.compilers[0].release();
+        assert_eq!(asking.join().expect("asks").status, 200);
+        let (former, main) = (former.wait_for_end(END), estate.proxy.wait_for_end(END));
+        assert_eq!((former.code, main.code), (Some(0), Some(0)));
+        let drained = |events: &str| {
+            let line = events.lines().find(|line| line.contains(" drained "));
+            line.and_then(|line| line.split_whitespace().next().map(str::to_owned))
+        };
+        let (first, last) = (drained(&former.stderr), drained(&main.stderr));
+        assert!(first.is_some() && first < last, "{first:?} {last:?}");
+    });
+}
+
+#[test]
+fn a_former_process_does_not_delay_the_start_after_a_crash_of_the_new_one() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| estate.client(&agent).try_request("GET", CATALOG, &[], b""));
+        estate.compilers[0].wait_for_request(1, LIMIT);
+        let mut former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        estate.proxy.signal(Signal::KILL);
+        assert_eq!(estate.proxy.wait_for_end(END).code, None);
+        assert!(former.is_running());
+        // systemd ends what is left of the service before it starts the service again.
+        former.terminate();
+        let outcome = former.wait_for_end(END);
+        assert_eq!(outcome.code, Some(0));
+        assert!(outcome.stderr.contains(" cut=1 "), "{}", outcome.stderr);
+        assert!(asking.join().expect("asks").is_err());
+        estate.compilers[0].release();
+    });
+}
+
+/// Requests of all members.
+fn in_flight(status: &Value) -> u64 {
+    let pools = status["pools"].as_array().cloned().unwrap_or_default();
+    let members = pools.iter().flat_map(|pool| pool["members"].as_array());
+    let counts = members.flatten().map(|member| member["in_flight"].as_u64());
+    counts.flatten().sum()
+}
+
 fn failed(proxy: &Proxy) -> CommandOutcome {
     match proxy.take_over() {
         Ok(_) => panic!("it has taken over"),

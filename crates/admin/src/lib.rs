@@ -51,11 +51,11 @@ pub use metrics_listener::serve_metrics;
 pub use serve::serve;
 pub use status::{
     ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
-    AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus, GenerationStatus,
-    HandOverStatus, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus, MaterialsWatch,
-    MemberHealth, MemberStatus, NameStatus, OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase,
-    ProcessStatus, ProxyCertificateStatus, RefusedMaterials, RenewalDisabled, RenewalStatus,
-    StateStatus, Status, Timestamp, WarmingStatus,
+    AlarmSeverity, AlarmStatus, BuildStatus, ChainCacheStatus, DistrustedStatus,
+    FormerProcessStatus, GenerationStatus, HandOverStatus, JrubyStatus, LastReload, ListenerStatus,
+    MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus, NameStatus, OverloadStatus,
+    PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus, ProxyCertificateStatus, RefusedMaterials,
+    RenewalDisabled, RenewalStatus, StateStatus, Status, Timestamp, WarmingStatus,
 };
 pub use traffic::{
     DurationCount, QueueStatus, RequestInFlight, RequestsStatus, SlowRequestStatus, TrafficStatus,

@@ -20,6 +20,9 @@ pub struct Status {
     /// The process that prepares to take over; none: no hand-over is in progress.
     #[serde(default)]
     pub hand_over: Option<HandOverStatus>,
+    /// Processes that have handed over and finish their requests, the oldest first. Their requests are counted at the members.
+    #[serde(default)]
+    pub former_processes: Vec<FormerProcessStatus>,
     /// Listeners.
     pub listeners: Vec<ListenerStatus>,
     /// The address on which metrics are served. `None` without `[metrics] address`.
@@ -73,6 +76,17 @@ pub struct HandOverStatus {
     pub since: Timestamp,
     /// Version of its program; none until it has connected to this process.
     pub version: Option<String>,
+}
+
+/// A process that has handed over and finishes its requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FormerProcessStatus {
+    /// The number of the process.
+    pub pid: u32,
+    /// Its connections with clients.
+    pub connections: u64,
+    /// Its requests to members.
+    pub in_flight: u64,
 }
 
 /// What the running program is built from.
@@ -315,7 +329,7 @@ pub struct MemberStatus {
     /// The account that took it out of service, since when and why; none: it is ready.
     #[serde(default)]
     pub administrative: Option<crate::AdministrativeStatus>,
-    /// Leased attempts that have not finished, tunnels included.
+    /// Leased attempts that have not finished, tunnels included; those of former processes too.
     pub in_flight: u64,
     /// The same by kind of work; kinds without any are left out.
     #[serde(default)]

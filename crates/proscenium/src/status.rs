@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    ActiveCrl, ActiveTrust, AdministrativeState, HandOverStatus, ListenerStatus, MaterialsStatus,
-    MemberHealth, MemberStatus, NameStatus, Status,
+    ActiveCrl, ActiveTrust, AdministrativeState, FormerProcessStatus, HandOverStatus,
+    ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus, Status,
 };
 use server::CLOCK_OFFSET_MAX;
 
@@ -51,6 +51,17 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             Some(version) => writeln!(text, ", version {version}")?,
             None => writeln!(text)?,
         }
+    }
+    for FormerProcessStatus {
+        pid,
+        connections,
+        in_flight,
+    } in &status.former_processes
+    {
+        writeln!(
+            text,
+            "former process {pid}: finishes {in_flight} requests on {connections} connections"
+        )?;
     }
     for alarm in &status.alarms {
         writeln!(text, "ALARM since {}: {}", alarm.since, alarm.message)?;
@@ -431,6 +442,7 @@ last reload: refused at 1970-01-01T00:01:00Z
     proscenium.toml: 1 error
     and its help
 hand-over: process 4711 prepares to take over since 1970-01-01T00:01:30Z, version 1.2.4
+former process 4242: finishes 2 requests on 3 connections
 ALARM since 1970-01-01T00:05:00Z: no member of pool compilers is available
 
 listeners
@@ -571,6 +583,11 @@ materials, watch = notify
                 since: Timestamp::from_unix_seconds(90),
                 version: Some("1.2.4".to_owned()),
             }),
+            former_processes: vec![FormerProcessStatus {
+                pid: 4242,
+                connections: 3,
+                in_flight: 2,
+            }],
             listeners: vec![ListenerStatus {
                 name: "agents".to_owned(),
                 address: "0.0.0.0:8140".to_owned(),

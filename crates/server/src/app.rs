@@ -97,6 +97,7 @@ async fn serve(
     let upkeep = start_upkeep(app);
     let mut trust_upkeep = start_trust_upkeep(app);
     let hand_over = tokio::spawn(accept_hand_overs(Arc::clone(app)));
+    let mut connection = None;
     let mut successor = app.hand_over.successor.subscribe();
     tokio::select! {
         () = stop.recv() => {}
@@ -126,12 +127,17 @@ async fn serve(
         // A stop of the service signals this process too, which drains already: only a second one ends the grace.
         drain(app, async {
             stop.recv().await;
+            if !app.hand_over.successor_runs() {
+                tracing::warn!("a stop is requested and the new process has ended: this process ends, so that the service can start again");
+                return;
+            }
             tracing::info!("a stop is requested; this process finishes its requests anyway");
             stop.recv().await;
         })
         .await;
         // The other process may still be receiving the agents that this one has seen.
-        let _ = hand_over.await;
+        app.hand_over.finished.send_replace(true);
+        connection = hand_over.await.ok().flatten();
     }
     drop((on_signals, trust_upkeep));
     let _ = timeout(CUT_GRACE, admin).await;
@@ -141,6 +147,7 @@ async fn serve(
     {
         tracing::error!("{unwritten}");
     }
+    drop(connection);
 }
 
 /// The tasks that decide which clients are accepted. They continue while the process drains.

@@ -1,6 +1,6 @@
 //! Draining: the process finishes what is open and accepts nothing new.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use proxy::LifecyclePhase;
 use tokio::time::{Instant, interval, sleep_until, timeout};
@@ -13,6 +13,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) const CUT_GRACE: Duration = Duration::from_secs(2);
 
 /// Finishes what is open within `drain_grace`, accepts nothing new, and logs the result. `cut` ends the grace.
+///
+/// Former processes that still finish their requests may do so, because a service manager ends what is left of a service when
+/// its main process has ended. Their own grace has begun earlier.
 pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     let began = Instant::now();
     let grace = app.state().foundation.config.drain_grace;
@@ -25,10 +28,17 @@ pub(crate) async fn drain(app: &App, cut: impl Future<Output = ()>) {
     close_listeners(app).await;
     // Connections that waited in the accept queues count too.
     let open = connections(app).max(open);
+    let mut cut = pin!(cut);
     tokio::select! {
-        () = no_connection_open(app) => {}
+        () = no_connection_open(app) => {
+            tokio::select! {
+                () = app.hand_over.former.ended() => {}
+                () = sleep_until(began + grace + CUT_GRACE) => {}
+                () = &mut cut => {}
+            }
+        }
         () = sleep_until(began + grace) => {}
-        () = cut => {}
+        () = &mut cut => {}
     }
     let cut = connections(app);
     if cut > 0 {

@@ -10,13 +10,14 @@
 //! | reads and prepares everything, then [`Prepared`](ToServing::Prepared) | |
 //! | | stores its state, changes nothing more, unlocks the state directory, then [`Unlocked`](ToNew::Unlocked) |
 //! | locks the directory, reads the state, accepts connections, then [`Serving`](ToServing::Serving) | |
-//! | | [`Draining`](ToNew::Draining), then the [`Agents`](ToNew::Agents) that it has seen |
+//! | | its requests ([`Former`](ToNew::Former)), [`Draining`](ToNew::Draining), then the [`Agents`](ToNew::Agents) that it has seen, and its requests until it ends |
 //!
 //! Until `Serving`, whatever fails in the new process leaves the other one serving as before.
 
 mod agents;
 mod channel;
 mod followed_state;
+mod former;
 mod giving;
 mod launcher;
 mod program;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use agents::PassedAgent;
 pub(crate) use followed_state::follow_state;
+use former::{FormerProcesses, FormerReport};
 pub(crate) use giving::{HandOverState, accept_hand_overs};
 pub use launcher::launch_successor;
 pub(crate) use program::{ChangedProgram, RunningProgram};
@@ -92,6 +94,8 @@ enum ToNew {
     Draining,
     /// Agents that it has seen.
     Agents(Vec<PassedAgent>),
+    /// Its requests, whenever they have changed, until it ends.
+    Former(FormerReport),
     /// There is no hand-over, and why.
     Refused { why: String },
 }

@@ -6,6 +6,7 @@ use std::{
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 
 use arc_swap::ArcSwap;
@@ -118,7 +119,14 @@ pub(crate) async fn start(
     match &started {
         Ok(started) => {
             let shared = Arc::clone(&started.app.shared);
-            tokio::task::spawn_blocking(move || take_over.restore_agents(&shared));
+            let former = Arc::clone(&started.app.hand_over.former);
+            // Not a task, because the end of this process would wait for a task that blocks.
+            let follows = thread::Builder::new().name("former-process".to_owned());
+            let follows = follows.spawn(move || take_over.follow_former(&shared, &former));
+            if let Err(error) = follows {
+                tracing::error!(%error, "cannot follow the requests of the former process");
+                started.app.hand_over.former.end();
+            }
         }
         Err(error) => take_over.failed(error.to_string()),
     }
@@ -226,7 +234,7 @@ impl Start<'_> {
         app.writer().await.commit(first).await?;
         let mut admin_file = socket_file;
         if let Some(take_over) = take_over {
-            if let Err(error) = take_over.serving() {
+            if let Err(error) = take_over.serving(&app.hand_over.former) {
                 // The other process still serves, and this one has accepted connections.
                 app.state_directory.unlock();
                 drain(&app, signals.stop.recv()).await;

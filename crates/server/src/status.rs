@@ -56,6 +56,7 @@ pub(crate) fn status(app: &App) -> Status {
             since: process.since.into(),
             version: process.version,
         }),
+        former_processes: app.hand_over.former.status(),
         listeners: listener_status(&state.listeners, &generation),
         metrics_address: state
             .metrics
@@ -157,8 +158,17 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     }
 }
 
-/// The status of one member of a pool.
+/// The status of one member of a pool, with the requests of former processes.
 pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
+    let mut status = own_member_status(app, runtime, index);
+    app.hand_over
+        .former
+        .add_to(runtime.pool.name(), &mut status);
+    status
+}
+
+/// The status of one member of a pool, with the requests of this process alone.
+pub(crate) fn own_member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
     let entry = &runtime.pool.entries()[index];
     let address = &runtime.members[index].connector.address;
     let pool = runtime.pool.name();
@@ -436,9 +446,9 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
 }
 
 /// Maximum number of requests of one member that the status names, the oldest first.
-const REQUESTS_NAMED_MAX: usize = 10;
+pub(crate) const REQUESTS_NAMED_MAX: usize = 10;
 /// Maximum number of tunnels of one member that the status names, the oldest first.
-const TUNNELS_NAMED_MAX: usize = 5;
+pub(crate) const TUNNELS_NAMED_MAX: usize = 5;
 
 fn age(since: SystemTime) -> Duration {
     SystemTime::now().duration_since(since).unwrap_or_default()

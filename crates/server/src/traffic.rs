@@ -41,7 +41,8 @@ pub(crate) fn traffic(app: &App) -> TrafficStatus {
         handshakes: named(counts.handshakes),
         in_flight: entries()
             .map(|entry| u64::from(entry.member.in_flight()))
-            .sum(),
+            .sum::<u64>()
+            + app.hand_over.former.in_flight(),
         waiting: waiting(app),
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn status() -> Status {
             },
         }),
         hand_over: None,
+        former_processes: Vec::new(),
         listeners: vec![ListenerStatus {
             name: "agents".to_owned(),
             address: "0.0.0.0:8140".to_owned(),

@@ -101,9 +101,9 @@ impl Channel {
     /// The other side is gone, sends nothing for this long, or sends something else.
     pub(super) fn receive<T: DeserializeOwned>(
         &self,
-        within: Duration,
+        within: impl Into<Option<Duration>>,
     ) -> io::Result<(T, Vec<OwnedFd>)> {
-        self.0.set_read_timeout(Some(within))?;
+        self.0.set_read_timeout(within.into())?;
         let mut length = [0; 4];
         let mut space = [MaybeUninit::uninit(); SPACE];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);

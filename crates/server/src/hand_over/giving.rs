@@ -17,8 +17,12 @@ use tokio::{
 
 use super::{
     AGENTS_PER_MESSAGE, ANSWER_MAX, DESCRIPTORS_MAX, EndpointName, PREPARE_MAX, PassedSocket,
-    RunningProgram, SOCKET, START_MAX, STORE_MAX, ToNew, ToServing, VERSION, agents::PassedAgent,
-    channel::Channel, launcher::Launcher, program::is_on_disk,
+    RunningProgram, SOCKET, START_MAX, STORE_MAX, ToNew, ToServing, VERSION,
+    agents::PassedAgent,
+    channel::Channel,
+    former::{self, FormerProcesses},
+    launcher::{Launcher, parent},
+    program::is_on_disk,
 };
 use crate::{
     service_manager::ServiceManager, shared_state::App, socket_file::SocketFile, trust::cas_seen,
@@ -40,6 +44,12 @@ pub(crate) struct HandOverState {
     launcher: Mutex<Option<Launcher>>,
     /// The process that prepares to take over.
     preparing: Mutex<Option<PreparingProcess>>,
+    /// The processes that handed over to this one and have not ended.
+    pub(crate) former: Arc<FormerProcesses>,
+    /// This process has handed over, and has finished its requests.
+    pub(crate) finished: watch::Sender<bool>,
+    /// The stored states of members that this process applies after it has handed over.
+    followed_states: Mutex<Option<String>>,
 }
 
 /// A process that prepares to take over.
@@ -61,7 +71,22 @@ impl HandOverState {
             starting: tokio::sync::Mutex::default(),
             launcher: Mutex::default(),
             preparing: Mutex::default(),
+            former: Arc::default(),
+            finished: watch::Sender::new(false),
+            followed_states: Mutex::default(),
         }
+    }
+
+    /// The stored states of members that this process applies after it has handed over.
+    pub(super) fn followed_states(&self) -> MutexGuard<'_, Option<String>> {
+        let states = self.followed_states.lock();
+        states.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the process that has taken over still runs.
+    pub(crate) fn successor_runs(&self) -> bool {
+        let pid = *self.successor.borrow();
+        pid.is_some_and(|pid| parent(pid).is_ok())
     }
 
     /// The process that prepares to take over.
@@ -149,6 +174,11 @@ impl HandOverState {
     }
 }
 
+/// The connection of a former process to the one that has taken over.
+pub(crate) struct HandOverConnection {
+    _open: Channel,
+}
+
 /// Why there was no hand-over.
 #[derive(Debug, thiserror::Error)]
 enum HandOverError {
@@ -160,8 +190,9 @@ enum HandOverError {
     Channel(#[from] io::Error),
 }
 
-/// Accepts hand-overs, one at a time, until one succeeds or this future is dropped.
-pub(crate) async fn accept_hand_overs(app: Arc<App>) {
+/// Accepts hand-overs, one at a time, until one succeeds or this future is dropped. Then it reports to the new process until this
+/// one has finished its requests. The new process takes the end of the connection that it returns as the end of this process.
+pub(crate) async fn accept_hand_overs(app: Arc<App>) -> Option<HandOverConnection> {
     let path = app.state_directory.path().join(SOCKET);
     let bound = SocketFile::bind_private(&path).and_then(|(file, listener)| {
         listener.set_nonblocking(true)?;
@@ -172,7 +203,7 @@ pub(crate) async fn accept_hand_overs(app: Arc<App>) {
         Err(error) => {
             let path = path.display();
             tracing::warn!(%error, %path, "no other process can take over, because its socket cannot be bound");
-            return;
+            return None;
         }
     };
     loop {
@@ -190,8 +221,11 @@ pub(crate) async fn accept_hand_overs(app: Arc<App>) {
             Ok((channel, pid)) => {
                 // The new process binds this path next.
                 drop((listener, file));
-                let _ = spawn_blocking(move || finish(&app, &channel, pid)).await;
-                return;
+                let finished = spawn_blocking(move || {
+                    finish(&app, &channel, pid);
+                    HandOverConnection { _open: channel }
+                });
+                return finished.await.ok();
             }
             Err(error) => {
                 tracing::error!("no hand-over, this process continues to serve: {error}");
@@ -300,19 +334,23 @@ fn is_of_our_service(pid: u32) -> bool {
     group("self") == group(&pid.to_string())
 }
 
-/// Notifies the other process that this one drains.
+/// Notifies the other process that this one drains, and of its requests until it has finished them.
 fn finish(app: &App, channel: &Channel, pid: u32) {
     tracing::info!(pid, "handed over; this process finishes its requests");
-    let sent = channel.send(&ToNew::Draining).and_then(|()| {
-        let mut agents = app.shared.agents.all().map(PassedAgent::from).peekable();
-        while agents.peek().is_some() {
-            let some = agents.by_ref().take(AGENTS_PER_MESSAGE).collect();
-            channel.send(&ToNew::Agents(some))?;
-        }
-        Ok(())
-    });
+    let report = former::report(app);
+    // The new process knows them before it answers operators.
+    let sent = former::send(channel, &report)
+        .and_then(|()| channel.send(&ToNew::Draining))
+        .and_then(|()| {
+            let mut agents = app.shared.agents.all().map(PassedAgent::from).peekable();
+            while agents.peek().is_some() {
+                let some = agents.by_ref().take(AGENTS_PER_MESSAGE).collect();
+                channel.send(&ToNew::Agents(some))?;
+            }
+            former::keep_reporting(app, channel, report)
+        });
     if let Err(error) = sent {
-        tracing::warn!(%error, "cannot pass the agents that this process has seen");
+        tracing::warn!(%error, "the new process does not know the requests of this one, or the agents that it has seen");
     }
 }
 

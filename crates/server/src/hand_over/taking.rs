@@ -6,7 +6,6 @@ use std::{
     net::{SocketAddr, TcpListener},
     os::{fd::OwnedFd, unix::net::UnixListener},
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use listener::{ListenAddress, ListenEndpoint};
@@ -14,8 +13,8 @@ use proxy::Shared;
 use telemetry::SeenAgent;
 
 use super::{
-    ANSWER_MAX, EndpointName, PassedSocket, SOCKET, SOCKETS_MAX, STORE_MAX, ToNew, ToServing,
-    VERSION, channel::Channel,
+    ANSWER_MAX, EndpointName, FormerProcesses, FormerReport, PassedSocket, SOCKET, SOCKETS_MAX,
+    STORE_MAX, ToNew, ToServing, VERSION, channel::Channel,
 };
 use crate::{socket_activation, socket_file::SocketFile};
 
@@ -93,18 +92,23 @@ impl TakeOver {
     ///
     /// # Errors
     /// The serving process has given up the hand-over and continues to serve.
-    pub(crate) fn serving(&self) -> Result<(), TakeOverError> {
-        let answered = self
+    pub(crate) fn serving(&self, former: &FormerProcesses) -> Result<(), TakeOverError> {
+        let mut parts = FormerReport::default();
+        let mut answered = self
             .channel
             .send(&ToServing::Serving)
             .and_then(|()| self.channel.receive(ANSWER_MAX));
-        match answered {
-            Ok((ToNew::Draining, _)) => Ok(()),
-            Ok((other, _)) => Err(refused(other)),
-            Err(error) => {
-                tracing::warn!(%error, "the former process has not confirmed that it drains");
-                Ok(())
+        loop {
+            match answered {
+                Ok((ToNew::Former(part), _)) => former.receive(part, &mut parts),
+                Ok((ToNew::Draining, _)) => return Ok(()),
+                Ok((other, _)) => return Err(refused(other)),
+                Err(error) => {
+                    tracing::warn!(%error, "the former process has not confirmed that it drains");
+                    return Ok(());
+                }
             }
+            answered = self.channel.receive(ANSWER_MAX);
         }
     }
 
@@ -113,24 +117,30 @@ impl TakeOver {
         let _ = self.channel.send(&ToServing::Failed { why });
     }
 
-    /// Adds the agents that the other process has seen. It blocks until that process has sent all of them.
-    pub(crate) fn restore_agents(&self, shared: &Arc<Shared>) {
+    /// Adds the agents that the former process has seen, and follows its requests. It blocks until that process ends.
+    pub(crate) fn follow_former(&self, shared: &Shared, former: &FormerProcesses) {
+        let mut parts = FormerReport::default();
         loop {
-            match self.channel.receive(ANSWER_MAX) {
+            match self.channel.receive(None) {
                 Ok((ToNew::Agents(agents), _)) => {
                     for agent in agents {
                         shared.agents.restore(&SeenAgent::from(agent));
                     }
                 }
-                // The other process closes the connection after the last agent.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return,
-                Err(error) => {
-                    tracing::warn!(%error, "not all agents that the former process has seen are known");
-                    return;
+                Ok((ToNew::Former(part), _)) => former.receive(part, &mut parts),
+                Ok((other, _)) => {
+                    tracing::warn!(?other, "an unexpected message of the former process");
+                    break;
                 }
-                Ok(_) => return,
+                // The kernel closes the connection of a process that ends.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+                Err(error) => {
+                    tracing::warn!(%error, "not all requests and agents of the former process are known");
+                    break;
+                }
             }
         }
+        former.end();
     }
 }
 

@@ -73,6 +73,11 @@ impl App {
         };
         self.member_states.changed.notify_one();
         let not_persisted = self.store_member_states().await;
+        // Its connections could otherwise send a request to the member after `drain --wait` has found none.
+        self.hand_over
+            .former
+            .follow(self.state_directory.path())
+            .await;
         if not_persisted.is_none() {
             self.lasting.metrics.alarms.clear(Alarm::MemberStates, "");
         }
@@ -174,6 +179,38 @@ impl App {
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
             .err()
+    }
+
+    /// Applies the states that the process that has taken over has stored. False if they cannot be read.
+    pub(crate) async fn apply_stored_states(self: &Arc<Self>) -> bool {
+        let directory = Arc::clone(&self.state_directory);
+        let read = spawn_blocking(move || stored_states::read(&directory)).await;
+        let stored = match read.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(stored) => stored,
+            // The known states stay active.
+            Err(why) => {
+                tracing::error!("cannot read the states of members: {why}");
+                return false;
+            }
+        };
+        let _one_at_a_time = self.member_states.lock();
+        let registry = &self.lasting.registry;
+        let known = registry.instructions();
+        if known == stored {
+            return true;
+        }
+        for ((pool, member), _) in &known {
+            if !stored.iter().any(|((p, m), _)| (p, m) == (pool, member)) {
+                let change = registry.release(pool, member);
+                self.state_changed(pool, member, change);
+            }
+        }
+        let members = stored.len();
+        registry.restore(stored);
+        // Tunnels to a member in maintenance are closed.
+        self.shared.signals.send_modify(|_| ());
+        tracing::info!(members, "applied stored states of members");
+        true
     }
 
     /// Makes members ready whose state has ended, and forgets states of members that have not been configured for long.

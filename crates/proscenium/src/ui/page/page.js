@@ -86,6 +86,9 @@ function showFacts() {
     ["connections", count(status.listeners.reduce((sum, listener) => sum + listener.connections, 0))],
   ];
   if (status.hand_over) facts.push(["hand-over", `process ${status.hand_over.pid} prepares`]);
+  for (const former of status.former_processes ?? []) {
+    facts.push([`former process ${former.pid}`, `finishes ${former.in_flight} requests`]);
+  }
   show("facts", facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
