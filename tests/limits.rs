@@ -74,35 +74,6 @@ fn workers_sets_the_number_of_threads() {
 }
 
 #[test]
-fn handshakes_beyond_handshakes_max_wait_for_a_slot() {
-    let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
-    let agent = estate.ca.agent("web01");
-    let mut slow = half_handshake(&estate.proxy);
-    let gauge = "proscenium_handshakes_in_flight";
-    estate
-        .proxy
-        .wait_for_metric(gauge, &[("listener", "agents")], 1.0);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| estate.client(&agent).get(CATALOG).status);
-        assert_limit(&estate, "handshakes_max");
-        slow.shutdown(Shutdown::Both).expect("is open");
-        assert_eq!(waiting.join().expect("asks"), 200);
-    });
-    let _ = slow.read(&mut [0]);
-    let arrived = wait_until(LIMIT, || {
-        (estate.proxy.metrics().sum(gauge, &[]) == 0.0).then_some(())
-    });
-    assert!(arrived.is_some());
-}
-
-#[test]
-fn a_silent_connection_takes_no_handshake_slot() {
-    let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
-    let _silent: Vec<_> = (0..5).map(|_| connected(&estate.proxy)).collect();
-    assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
-}
-
-#[test]
 fn a_probe_that_only_connects_is_counted_and_leaves_no_record() {
     let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
     let closed = [("listener", "agents"), ("result", "closed")];
@@ -580,23 +551,4 @@ fn an_exempt_network_has_no_limit_per_address() {
     assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
     assert_eq!(limit(&estate, "connections_max_per_address"), 0.0);
     assert_eq!(limit(&estate, "handshakes_max_per_address"), 0.0);
-}
-
-#[test]
-fn handshakes_of_one_address_do_not_delay_other_addresses() {
-    let estate = with_listener("handshakes_max_per_address = 1\nhandshake_timeout = \"10m\"");
-    let agent = estate.ca.agent("web01");
-    let slow = half_handshake(&estate.proxy);
-    let gauge = "proscenium_handshakes_in_flight";
-    estate
-        .proxy
-        .wait_for_metric(gauge, &[("listener", "agents")], 1.0);
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| estate.client(&agent).get(CATALOG).status);
-        assert_limit(&estate, "handshakes_max_per_address");
-        let elsewhere = estate.client(&agent).source([127, 0, 0, 2].into());
-        assert_eq!(elsewhere.get(CATALOG).status, 200);
-        slow.shutdown(Shutdown::Both).expect("is open");
-        assert_eq!(waiting.join().expect("asks"), 200);
-    });
 }

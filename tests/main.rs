@@ -115,6 +115,7 @@ mod tunnels;
 mod ui;
 mod unix_listeners;
 mod upgrades;
+mod waiting_handshakes;
 mod who;
 
 /// The environment variable that chooses it: `http2`, or nothing for HTTP/1.1. over_http2.tsv lists the modules that are

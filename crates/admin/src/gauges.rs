@@ -36,7 +36,7 @@ fn listeners(status: &Status, gauges: &mut Gauges) {
     });
     gauges.series(
         "handshakes_in_flight",
-        "TLS handshakes in flight",
+        "TLS handshakes that wait for the client's next message",
         handshakes,
     );
     let help = "Bytes of request bodies in buffers";

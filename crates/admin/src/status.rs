@@ -241,9 +241,9 @@ pub struct ListenerStatus {
     pub connections: u64,
     /// Maximum number of connections.
     pub connections_max: u64,
-    /// Handshakes in flight now, over all workers.
+    /// Handshakes that wait for their client now, over all workers.
     pub handshakes: u64,
-    /// Maximum number of handshakes in flight.
+    /// How many may wait before the one that has waited longest is closed.
     pub handshakes_max: u64,
     /// Clients that rejected the proxy's certificate; none since the listener opened.
     pub certificate_rejected: Option<DistrustedStatus>,

@@ -142,18 +142,22 @@ settings! {
         /// Certificates and keys of this listener. They replace those of `[tls]`.
         certificates: tables(Credential::TABLE), else "those of `[tls]`";
         /// Maximum number of open connections, over all workers. Each takes about 30 KiB, so the default can use
-        /// 600 MB.
+        /// 600 MB. A further client waits until a connection ends. If handshakes wait for their client for a second, the
+        /// proxy closes one as for `handshakes_max`.
         connections_max: count(1..=1_000_000) => connections_max;
-        /// Maximum number of TLS handshakes in progress, over all workers. Handshakes take most of the processor
-        /// time. A higher limit makes each of them slower.
+        /// Maximum number of TLS handshakes that wait for the client's next message, over all workers. Such a handshake
+        /// delays no other one. At the limit, a further handshake closes the one that has waited longest, of the address
+        /// with the most waiting handshakes, if it has waited for a second or longer. Agents need a round trip and a few
+        /// milliseconds.
         handshakes_max: count(1..=100_000) => handshakes_max;
-        /// Maximum connections of one client address; of IPv6, of one /64 network. A further connection is closed at once.
+        /// Maximum connections of one client address; of IPv6, of one /64 network. A further connection closes the
+        /// handshake of this address that has waited longest for its client. If none waits, it is closed itself.
         /// Thousands of agents may share one address behind NAT, and each has one or two connections for the length of a
         /// run: half of the listener's limit leaves room for them and for all other addresses.
         connections_max_per_address: count(1..=1_000_000) => connections_max_per_address;
-        /// Maximum TLS handshakes in flight of one client address; of IPv6, of one /64 network. A further handshake
-        /// waits, within `handshake_timeout`, until one of the same address ends. Half of the listener's limit does not
-        /// delay agents behind NAT: 256 handshakes at once are more than the processor can work on.
+        /// Maximum TLS handshakes of one client address that wait for the client's next message; of IPv6, of one /64
+        /// network. At the limit, a further handshake closes the one of this address that has waited longest, if it has
+        /// waited for a second or longer.
         handshakes_max_per_address: count(1..=100_000) => handshakes_max_per_address;
         /// Networks of clients without the two limits per address, such as a load balancer that hides the addresses of
         /// all agents.

@@ -1,22 +1,25 @@
 //! The accept loop of one worker for one listener, and the handshake of each connection.
 
 use std::{
+    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
-    pin::pin,
+    pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
 use identity::Certname;
 use pki::{ListenerCredentials, Peer, ServerTls, TrustStore};
 use rustls::pki_types::UnixTime;
+use thiserror::Error;
 use tokio::{
     net::TcpStream,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_rustls::server::TlsStream;
 
 use crate::{
     activity::{Activity, TlsIo},
@@ -26,13 +29,15 @@ use crate::{
     },
     gate::{Gate, Permit},
     handshake_failure::HandshakeFailure,
+    hello::Hello,
     per_address::{AddressGate, AddressPermit},
     plain_http::{self, PlainHttp},
     preface::{self, NoBytes},
     queue::AcceptQueue,
     redirect::{self, Redirected},
     settings::ListenerSettings,
-    sni::{self, Hello},
+    turns::Turns,
+    waiting::{WaitingHandshakes, WaitingLimits},
 };
 
 /// First and maximum wait after the system refused to accept a connection, usually because descriptors ran out.
@@ -60,7 +65,7 @@ pub struct ListenerTls {
 pub trait ListenerContext: 'static {
     /// The active configuration and trust store. `None` if the listener was removed.
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)>;
-    /// Called when a limit was reached: the client waits, or its connection was closed.
+    /// Called when a limit was reached: the client waits, or a connection was closed.
     fn limit_reached(&self, listener: &str, limit: ReachedLimit);
     /// A new request id, for the response and its access record.
     fn request_id(&self) -> String;
@@ -88,7 +93,7 @@ pub enum ReachedLimit {
 pub struct HandshakeEnd<'a> {
     /// Where the connection comes from, as far as the proxy has read that.
     pub origin: Origin,
-    /// How long the handshake took, including the wait for a slot.
+    /// How long the handshake took, including the wait for its turn.
     pub took: Duration,
     /// `None`: the handshake succeeded.
     pub failure: Option<FailedHandshake<'a>>,
@@ -114,12 +119,10 @@ pub struct Listener {
     pub name: Arc<str>,
     /// Open connections, including those in a handshake.
     pub connections: Arc<Gate>,
-    /// Handshakes in flight.
-    pub handshakes: Arc<Gate>,
+    /// Handshakes that wait for their client.
+    pub waiting: WaitingHandshakes,
     /// Open connections of each client address.
     pub address_connections: Arc<AddressGate>,
-    /// Handshakes in flight of each client address.
-    pub address_handshakes: Arc<AddressGate>,
     /// Clients that rejected a certificate of this listener.
     pub certificate_rejections: CertificateRejections,
 }
@@ -130,9 +133,8 @@ impl Listener {
         Self {
             name: Arc::from(name),
             connections: Arc::default(),
-            handshakes: Arc::default(),
+            waiting: WaitingHandshakes::default(),
             address_connections: Arc::default(),
-            address_handshakes: Arc::default(),
             certificate_rejections: CertificateRejections::default(),
         }
     }
@@ -152,13 +154,17 @@ pub async fn accept_loop<L, S, F>(
     F: Future<Output = ()> + 'static,
 {
     let port = socket.port();
+    let acceptor = Rc::new(Acceptor {
+        listener: Arc::clone(&listener),
+        context: Rc::clone(&context),
+        turns: Turns::default(),
+    });
     let start = |stream, client, permit| {
-        let (listener, context, serve) =
-            (Arc::clone(&listener), Rc::clone(&context), serve.clone());
+        let (acceptor, serve) = (Rc::clone(&acceptor), serve.clone());
         // Boxed, because starting and ending a task would otherwise move kilobytes several times.
         tokio::task::spawn_local(Box::pin(async move {
             let from = (client, port);
-            if let Some(accepted) = handshake(&listener, &*context, stream, from, permit).await {
+            if let Some(accepted) = handshake(&acceptor, stream, from, permit).await {
                 serve(accepted).await;
             }
         }));
@@ -174,7 +180,7 @@ pub async fn accept_loop<L, S, F>(
         match accepted {
             Ok((stream, client)) => {
                 back_off = BACK_OFF.0;
-                // A connection over the limit of its address is closed. The accept loop must not wait for one address.
+                // The accept loop must not wait for one address.
                 let Ok(address) = permit_of_address(&listener, &*context, client.ip()) else {
                     continue;
                 };
@@ -240,37 +246,21 @@ fn permit_of_client<L: ListenerContext>(
     if !settings.limits_address(client) {
         return Ok(None);
     }
-    let max = settings.connections_max_per_address;
-    match listener.address_connections.try_enter(client, max) {
-        Some(permit) => Ok(Some(permit)),
-        None => {
-            context.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
-            Err(TooManyConnections)
-        }
+    let gate = &listener.address_connections;
+    if let Some(permit) = gate.try_enter(client, settings.connections_max_per_address) {
+        return Ok(Some(permit));
+    }
+    context.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
+    // Either this connection or another one of its address must be closed. A client that uses its connection at once is
+    // more useful than one that lets its handshake wait.
+    match listener.waiting.close_longest_of(client) {
+        true => Ok(gate.try_enter(client, u32::MAX)),
+        false => Err(TooManyConnections),
     }
 }
 
-/// The address has reached its limit of connections.
+/// The address has reached its limit of connections, and no handshake of it waits for its client.
 struct TooManyConnections;
-
-/// A slot among the handshakes of this address, after a wait if necessary. `None` if that has no limit.
-async fn handshake_permit_of_address<L: ListenerContext>(
-    listener: &Listener,
-    context: &L,
-    current: &ActiveListener,
-    client: IpAddr,
-) -> Option<AddressPermit> {
-    if !current.settings.limits_address(client) {
-        return None;
-    }
-    let gate = &listener.address_handshakes;
-    let max = current.settings.handshakes_max_per_address;
-    if let Some(permit) = gate.try_enter(client, max) {
-        return Some(permit);
-    }
-    context.limit_reached(&listener.name, ReachedLimit::HandshakesPerAddress);
-    Some(gate.enter(client, || max).await)
-}
 
 /// A slot among the listener's connections. `None` if the listener was removed.
 async fn connection_permit<L: ListenerContext>(listener: &Listener, context: &L) -> Option<Permit> {
@@ -283,8 +273,68 @@ async fn connection_permit<L: ListenerContext>(listener: &Listener, context: &L)
         return Some(permit);
     }
     context.limit_reached(&listener.name, ReachedLimit::Connections);
-    let permit = listener.connections.enter(limit).await;
+    let mut entered = pin!(listener.connections.enter(limit));
+    let permit = loop {
+        let next = listener.waiting.close_longest(Instant::now());
+        tokio::select! {
+            biased;
+            permit = entered.as_mut() => break permit,
+            () = sleep_until(next) => {}
+        }
+    };
     context.current(&listener.name).map(|_| permit)
+}
+
+/// What the handshakes of one accept loop share.
+struct Acceptor<L> {
+    listener: Arc<Listener>,
+    context: Rc<L>,
+    turns: Turns,
+}
+
+/// The handshake was closed to make room for another one.
+#[derive(Debug, Error)]
+#[error(
+    "the proxy closed the handshake at a limit of the listener, because it had waited longest for its client"
+)]
+pub(crate) struct Displaced;
+
+impl<L: ListenerContext> Acceptor<L> {
+    /// Runs a step that waits only for this client. It takes no slot, and is closed if a limit requires that.
+    async fn await_client<T>(
+        &self,
+        settings: &ListenerSettings,
+        client: IpAddr,
+        mut step: Pin<&mut impl Future<Output = io::Result<T>>>,
+    ) -> io::Result<T> {
+        // Often the bytes are there already.
+        if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(step.as_mut().poll(cx))).await {
+            return done;
+        }
+        let limits = WaitingLimits {
+            max: settings.handshakes_max,
+            max_per_address: settings
+                .limits_address(client)
+                .then_some(settings.handshakes_max_per_address),
+        };
+        let (waiting, made_room) = self.listener.waiting.enter(client, limits, Instant::now());
+        for (was_made, limit) in [
+            (made_room.at_max, ReachedLimit::Handshakes),
+            (
+                made_room.at_max_per_address,
+                ReachedLimit::HandshakesPerAddress,
+            ),
+        ] {
+            if was_made {
+                self.context.limit_reached(&self.listener.name, limit);
+            }
+        }
+        tokio::select! {
+            biased;
+            () = waiting.closed() => Err(io::Error::other(Displaced)),
+            done = step => done,
+        }
+    }
 }
 
 /// What follows once PROXY header, server name and TLS are done.
@@ -307,12 +357,12 @@ struct Passthrough {
 
 /// Turns a socket into a connection with a known client. Reports a failure to `context`.
 async fn handshake<L: ListenerContext>(
-    listener: &Listener,
-    context: &L,
+    acceptor: &Acceptor<L>,
     stream: TcpStream,
     (peer, port): (SocketAddr, u16),
     mut permit: Permit,
 ) -> Option<Accepted> {
+    let (listener, context) = (&*acceptor.listener, &*acceptor.context);
     let began = Instant::now();
     let (current, _) = context.current(&listener.name)?;
     let mut origin = Origin {
@@ -321,13 +371,7 @@ async fn handshake<L: ListenerContext>(
     };
     let negotiated = timeout(
         current.settings.handshake_timeout,
-        negotiate(
-            listener,
-            context,
-            &current,
-            stream,
-            (&mut origin, &mut permit),
-        ),
+        negotiate(acceptor, &current, stream, (&mut origin, &mut permit)),
     )
     .await;
     let ended = |failure: Option<FailedHandshake<'_>>| {
@@ -416,31 +460,36 @@ async fn handshake<L: ListenerContext>(
 /// Reads the PROXY header and the server name and terminates TLS, as far as the listener needs that. A PROXY header
 /// completes `origin` and `permit`.
 async fn negotiate<L: ListenerContext>(
-    listener: &Listener,
-    context: &L,
+    acceptor: &Acceptor<L>,
     current: &ActiveListener,
     mut stream: TcpStream,
     (origin, permit): (&mut Origin, &mut Permit),
 ) -> io::Result<Negotiated> {
+    let (listener, context) = (&*acceptor.listener, &*acceptor.context);
     let settings = &current.settings;
     if let Some(from) = &settings.proxy_protocol {
+        let peer = origin.client;
         // Boxed like everything that most connections do not use, because it would enlarge the task of every
         // connection.
-        *origin = Box::pin(preface::read(&mut stream, origin.client, from)).await?;
+        let mut header = Box::pin(preface::read(&mut stream, peer, from));
+        *origin = Box::pin(acceptor.await_client(settings, peer.ip(), header.as_mut())).await?;
         match permit_of_client(listener, context, settings, origin.client.ip()) {
             Ok(address) => permit.set_address(address),
             Err(TooManyConnections) => return Ok(Negotiated::Closed),
         }
     }
+    let client = origin.client.ip();
     let Some(tls) = &current.tls else {
         if let Some(base) = &settings.redirect_to_https {
-            let answer = redirect::answer(
+            let mut answer = Box::pin(redirect::answer(
                 stream,
                 (base, settings.head_bytes_max),
                 context.request_id(),
-            );
-            let redirected = Box::pin(answer).await?;
-            return Ok(Negotiated::Redirected(Box::new(redirected)));
+            ));
+            let redirected = acceptor.await_client(settings, client, answer.as_mut());
+            return Ok(Negotiated::Redirected(Box::new(
+                Box::pin(redirected).await?,
+            )));
         }
         // The proxy waits for no byte of the client: in some protocols the member sends first.
         let pool = settings.passthrough.as_deref().unwrap_or_default();
@@ -451,9 +500,41 @@ async fn negotiate<L: ListenerContext>(
             pool: pool.into(),
         }));
     };
-    let client = origin.client.ip();
+    let is_kept = !settings.sni_passthrough.is_empty();
+    let hello = pin!(hello(context, stream, is_kept));
+    let mut hello = acceptor.await_client(settings, client, hello).await?;
+    if is_kept {
+        let server_name = hello.server_name();
+        let pool = server_name
+            .as_deref()
+            .and_then(|name| settings.passthrough_of(name));
+        if let Some(pool) = pool {
+            let (stream, read) = hello.into_raw();
+            return Ok(Negotiated::Passthrough(Passthrough {
+                stream,
+                read,
+                pool: pool.into(),
+                server_name: server_name.map(Into::into),
+            }));
+        }
+    }
+    if settings.sni_strict {
+        hello = Box::pin(hello.require_known(&tls.credentials)).await?;
+    }
+    acceptor.turns.take(client).await;
+    let handshake = pin!(hello.accept(tls.config.for_connection()));
+    let accepted = acceptor.await_client(settings, client, handshake).await;
+    accepted.map(Box::new).map(Negotiated::Tls)
+}
+
+/// Reads the client's hello. A client that sends plain HTTP gets an answer in it.
+async fn hello<L: ListenerContext>(
+    context: &L,
+    stream: TcpStream,
+    is_kept: bool,
+) -> io::Result<Hello> {
     // Agents probe a port before their first request, and load balancers probe with a reset. Such a connection is not a
-    // handshake, and a silent client does not take a handshake slot.
+    // handshake.
     let mut first = [0; plain_http::FIRST_BYTES];
     let first = match stream.peek(&mut first).await {
         Ok(length @ 1..) => &first[..length],
@@ -464,54 +545,7 @@ async fn negotiate<L: ListenerContext>(
         Box::pin(plain_http::answer(stream, &request_id)).await;
         return Err(io::Error::other(PlainHttp { request_id }));
     }
-    let _address = handshake_permit_of_address(listener, context, current, client).await;
-    let limit = || {
-        context
-            .current(&listener.name)
-            .map_or(u32::MAX, |(current, _)| current.settings.handshakes_max)
-    };
-    let _permit = match listener.handshakes.try_enter(limit()) {
-        Some(permit) => permit,
-        None => {
-            context.limit_reached(&listener.name, ReachedLimit::Handshakes);
-            listener.handshakes.enter(limit).await
-        }
-    };
-    if !settings.sni_passthrough.is_empty() {
-        return Box::pin(by_server_name(settings, tls, stream)).await;
-    }
-    let config = tls.config.for_connection();
-    let accepted = if settings.sni_strict {
-        sni::accept_known(stream, config, &tls.credentials).await
-    } else {
-        TlsAcceptor::from(config).accept(stream).await
-    };
-    accepted.map(Box::new).map(Negotiated::Tls)
-}
-
-/// Passes a connection through if its server name has a pool. Otherwise terminates TLS.
-async fn by_server_name(
-    settings: &ListenerSettings,
-    tls: &ListenerTls,
-    stream: TcpStream,
-) -> io::Result<Negotiated> {
-    let hello = Hello::read(stream).await?;
-    let server_name = hello.server_name();
-    let pool = server_name
-        .as_deref()
-        .and_then(|name| settings.passthrough_of(name));
-    if let Some(pool) = pool {
-        let (stream, read) = hello.into_raw();
-        return Ok(Negotiated::Passthrough(Passthrough {
-            stream,
-            read,
-            pool: pool.into(),
-            server_name: server_name.map(Into::into),
-        }));
-    }
-    let strict = settings.sni_strict.then_some(&*tls.credentials);
-    let accepted = hello.accept(tls.config.for_connection(), strict).await;
-    accepted.map(Box::new).map(Negotiated::Tls)
+    Hello::read(stream, is_kept).await
 }
 
 /// Whether the peer closed the connection while it was in the queue.

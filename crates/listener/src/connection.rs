@@ -97,7 +97,7 @@ pub struct NegotiatedTls {
     pub server_name: Option<Arc<str>>,
     /// Whether a session was resumed.
     pub resumed: bool,
-    /// How long the handshake took, including the wait for a slot.
+    /// How long the handshake took, including the wait for its turn.
     pub took: Duration,
     /// Whether HTTP/2 was negotiated (ALPN `h2`). Otherwise the connection uses HTTP/1.1.
     pub http2: bool,

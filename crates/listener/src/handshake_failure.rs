@@ -6,10 +6,11 @@ use identity::Reason;
 use rustls::PeerIncompatible;
 
 use crate::{
+    accept::Displaced,
+    hello::{LongHello, UnknownName},
     plain_http::PlainHttp,
     preface::{NoBytes, PrefaceError},
     redirect::NotHttp,
-    sni::{LongHello, UnknownName},
 };
 
 /// Why a handshake failed. A `match` on it names every case, so that no new case is counted as another one by accident.
@@ -21,6 +22,8 @@ pub enum HandshakeFailure {
     ConnectionLost,
     /// The client did not complete the handshake within `handshake_timeout`.
     Timeout,
+    /// The client kept its handshake waiting, and the proxy closed it at a limit to make room for another one.
+    Displaced,
     /// The client ended the handshake with a TLS alert.
     ClientAlert,
     /// The client sent plain HTTP, and the proxy answered with status 400.
@@ -45,7 +48,7 @@ pub enum HandshakeFailure {
     ProxyPeer,
     /// The connection does not begin with a valid PROXY header.
     ProxyHeader,
-    /// The client's hello is longer than the proxy reads to find the server name.
+    /// The client's hello is longer than the proxy reads.
     LongHello,
     /// The client sent something other than HTTP to a listener that redirects plain HTTP.
     NotHttp,
@@ -58,6 +61,7 @@ impl HandshakeFailure {
             Self::NoBytes => "no-data",
             Self::ConnectionLost => "connection-lost",
             Self::Timeout => "handshake-timeout",
+            Self::Displaced => "handshake-displaced",
             Self::ClientAlert => "client-alert",
             Self::PlainHttp => "plain-http",
             Self::NotTls => "not-tls",
@@ -88,6 +92,9 @@ impl HandshakeFailure {
         }
         if source.is::<NotHttp>() {
             return Self::NotHttp;
+        }
+        if source.is::<Displaced>() {
+            return Self::Displaced;
         }
         match source.downcast_ref::<PrefaceError>() {
             Some(PrefaceError::Peer) => return Self::ProxyPeer,

@@ -10,14 +10,16 @@ mod certificate_rejections;
 mod connection;
 mod gate;
 mod handshake_failure;
+mod hello;
 mod per_address;
 mod plain_http;
 mod preface;
 mod queue;
 mod redirect;
 pub mod settings;
-mod sni;
 mod socket;
+mod turns;
+mod waiting;
 
 pub use accept::{
     ActiveListener, FailedHandshake, HandshakeEnd, Listener, ListenerContext, ListenerTls,
@@ -36,3 +38,4 @@ pub use queue::{AcceptQueue, ListeningSocket};
 pub use redirect::Redirected;
 pub use settings::{ClientCertPolicy, InvalidCertPolicy, ListenerSettings, SniPassthrough};
 pub use socket::{BindError, ListenEndpoint, bind, keep_alive, try_bind};
+pub use waiting::WaitingHandshakes;

@@ -73,11 +73,12 @@ pub struct ListenerSettings {
     pub sni_strict: bool,
     /// Maximum connections over all workers. Default 20000.
     pub connections_max: u32,
-    /// Maximum handshakes in flight over all workers. Default 512.
+    /// Maximum handshakes that wait for their client, over all workers. Beyond it, the one that has waited longest is
+    /// closed, if it has waited for a second. Default 512.
     pub handshakes_max: u32,
     /// Maximum connections of one address (IPv6: of one /64 network). Default 10000.
     pub connections_max_per_address: u32,
-    /// Maximum handshakes in flight of one address (IPv6: of one /64 network). Default 256.
+    /// The same for one address (IPv6: for one /64 network). Default 256.
     pub handshakes_max_per_address: u32,
     /// Networks that are exempt from the two limits per address. Default none.
     pub per_address_exempt: Vec<Network>,

@@ -72,7 +72,7 @@ fn record_redirect(worker: &Worker, listener: &str, origin: Origin, redirected: 
     worker.sink.send(&record);
 }
 
-/// Counts that a connection waits at a limit of a listener.
+/// Counts that a connection has reached a limit of a listener.
 fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
     let limit = match limit {
         ReachedLimit::Connections => Limit::Connections,
@@ -144,6 +144,7 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
             (HandshakeResult::Closed, EndedBy::Client)
         }
         HandshakeFailure::Timeout => (HandshakeResult::Timeout, EndedBy::Proxy),
+        HandshakeFailure::Displaced => (HandshakeResult::Displaced, EndedBy::Proxy),
         HandshakeFailure::PlainHttp => (HandshakeResult::PlainHttp, EndedBy::Proxy),
         HandshakeFailure::OldTls => (HandshakeResult::OldTls, EndedBy::Proxy),
         HandshakeFailure::ClientAlert => (HandshakeResult::Failed, EndedBy::Client),

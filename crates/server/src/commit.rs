@@ -264,7 +264,6 @@ impl GenerationWriter<'_> {
             for open in &state.listeners.open {
                 // Connections that wait at a limit check the new one.
                 open.listener.connections.limit_changed();
-                open.listener.handshakes.limit_changed();
             }
             if let (Some(logs), Some(opened)) = (&state.access_logs, opened.access_logs)
                 && let Err(error) = opened.reopen(logs)

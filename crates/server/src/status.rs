@@ -121,7 +121,7 @@ fn listener_status(listeners: &Listeners, generation: &Generation) -> Vec<Listen
             addresses,
             connections: open.listener.connections.inside().into(),
             connections_max: settings.connections_max.into(),
-            handshakes: open.listener.handshakes.inside().into(),
+            handshakes: open.listener.waiting.count() as u64,
             handshakes_max: settings.handshakes_max.into(),
             certificate_rejected: rejection.map(|rejection| DistrustedStatus {
                 count: rejection.times,

@@ -153,6 +153,8 @@ pub enum HandshakeResult {
     Failed,
     /// Not completed in time.
     Timeout,
+    /// Closed at a limit of the listener, because it had waited longest for its client.
+    Displaced,
     /// The client went away.
     Closed,
     /// The client sent plain HTTP and was answered with status 400.
@@ -164,13 +166,14 @@ pub enum HandshakeResult {
 /// A limit that ended a connection, refused a request, or made a client wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// `connections_max` are open: the next client waits.
+    /// `connections_max` are open: the next client waits, or displaces a handshake that waits for its client.
     Connections,
-    /// `handshakes_max` are in flight: a handshake waits.
+    /// `handshakes_max` wait for their clients: the one that has waited longest is closed.
     Handshakes,
-    /// One address has `connections_max_per_address` connections: a further one is closed.
+    /// One address has `connections_max_per_address` connections: a further one is closed, or displaces a handshake that
+    /// waits for its client.
     ConnectionsPerAddress,
-    /// One address has `handshakes_max_per_address` handshakes in flight: a further one waits.
+    /// `handshakes_max_per_address` wait for clients at one address: the one that has waited longest is closed.
     HandshakesPerAddress,
     /// One client holds its share of a pool's connections: its request waits.
     ClientShare,
@@ -839,6 +842,7 @@ words!(HandshakeResult {
     Refused => "refused",
     Failed => "failed",
     Timeout => "timeout",
+    Displaced => "displaced",
     Closed => "closed",
     PlainHttp => "plain-http",
     OldTls => "old-tls",

@@ -1,0 +1,193 @@
+//! The first message of a handshake, and the handshake that follows. The message may decide about the connection by its
+//! server name (SNI): the connection is passed through (`sni_passthrough`), or the name is one that no certificate covers
+//! (`sni_strict`).
+
+use std::{
+    future::poll_fn,
+    io::{self, Read},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use pki::ListenerCredentials;
+use rustls::{
+    ServerConfig,
+    server::{Accepted, Acceptor},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWriteExt, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::{Accept, StartHandshake};
+
+/// Maximum bytes of a client's hello. A hello with post-quantum keys has 2 KiB.
+const HELLO_BYTES_MAX: usize = 16 << 10;
+
+/// A client that requested no server name, or an unknown one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnknownName {
+    #[error(
+        "the client requested \"{0}\", but no certificate of this listener is valid for that name"
+    )]
+    Unrecognized(String),
+    #[error("the client sent no server name, which this listener requires (sni_strict)")]
+    Missing,
+}
+
+impl UnknownName {
+    /// The alerts of RFC 6066, 3 and RFC 8446, 9.2.
+    fn alert(&self) -> u8 {
+        match self {
+            Self::Unrecognized(_) => 112,
+            Self::Missing => 109,
+        }
+    }
+}
+
+/// A client whose hello does not end within the limit.
+#[derive(Debug, thiserror::Error)]
+#[error("the client's TLS hello is longer than {HELLO_BYTES_MAX} bytes")]
+pub(crate) struct LongHello;
+
+/// A handshake whose first message was read. Nothing was computed yet.
+pub(crate) struct Hello {
+    accepted: Accepted,
+    /// The bytes that were read, if they are kept for a member that gets them unchanged.
+    bytes: Option<Vec<u8>>,
+    stream: TcpStream,
+}
+
+impl Hello {
+    /// Reads the client's hello, in any division into segments and TLS records.
+    ///
+    /// # Errors
+    /// The bytes are not TLS, the hello is too long, or the client closed the connection.
+    pub(crate) async fn read(stream: TcpStream, is_kept: bool) -> io::Result<Self> {
+        let mut acceptor = Acceptor::default();
+        let mut socket = Socket {
+            stream,
+            length: 0,
+            kept: is_kept.then(Vec::new),
+        };
+        loop {
+            if poll_fn(|cx| socket.poll_into(cx, &mut acceptor)).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match acceptor.accept() {
+                Ok(Some(accepted)) => {
+                    return Ok(Self {
+                        accepted,
+                        bytes: socket.kept,
+                        stream: socket.stream,
+                    });
+                }
+                Ok(None) if socket.length < HELLO_BYTES_MAX => {}
+                Ok(None) => return Err(io::Error::other(LongHello)),
+                Err((error, mut alert)) => {
+                    let mut record = Vec::new();
+                    if alert.write_all(&mut record).is_ok() {
+                        refuse(socket.stream, &record).await;
+                    }
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+            }
+        }
+    }
+
+    /// The server name that the client requests.
+    pub(crate) fn server_name(&self) -> Option<String> {
+        let hello = self.accepted.client_hello();
+        hello.server_name().map(ToOwned::to_owned)
+    }
+
+    /// The connection and the bytes read from it, to be passed through.
+    pub(crate) fn into_raw(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.bytes.unwrap_or_default())
+    }
+
+    /// Refuses a handshake whose server name these credentials do not cover.
+    ///
+    /// # Errors
+    /// [`UnknownName`].
+    pub(crate) async fn require_known(self, credentials: &ListenerCredentials) -> io::Result<Self> {
+        let Err(refused) = known(self.accepted.client_hello().server_name(), credentials) else {
+            return Ok(self);
+        };
+        // rustls cannot send this alert when it finds no certificate. Before the server's hello an alert is a plaintext
+        // record with two bytes, which the proxy writes itself.
+        refuse(self.stream, &[ALERT, 3, 3, 0, 2, FATAL, refused.alert()]).await;
+        Err(io::Error::other(refused))
+    }
+
+    /// Computes the answer to the hello. The result completes the handshake.
+    pub(crate) fn accept(self, tls: Arc<ServerConfig>) -> Accept<TcpStream> {
+        StartHandshake::from_parts(self.accepted, self.stream).into_stream(tls)
+    }
+}
+
+/// Sends an alert and closes the connection. A client that has gone meanwhile is refused as well.
+async fn refuse(mut stream: TcpStream, alert: &[u8]) {
+    if stream.write_all(alert).await.is_ok() {
+        let _ = stream.shutdown().await;
+    }
+}
+
+/// A socket that a parser reads from.
+struct Socket {
+    stream: TcpStream,
+    /// Bytes read so far.
+    length: usize,
+    /// These bytes, if they are kept.
+    kept: Option<Vec<u8>>,
+}
+
+impl Socket {
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        acceptor: &mut Acceptor,
+    ) -> Poll<io::Result<usize>> {
+        match acceptor.read_tls(&mut Reader { socket: self, cx }) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            read => Poll::Ready(read),
+        }
+    }
+}
+
+/// [`Socket`] during one poll.
+struct Reader<'a, 'b> {
+    socket: &'a mut Socket,
+    cx: &'a mut Context<'b>,
+}
+
+impl Read for Reader<'_, '_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut buffer = ReadBuf::new(buffer);
+        let stream = Pin::new(&mut self.socket.stream);
+        match stream.poll_read(self.cx, &mut buffer) {
+            Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
+            Poll::Ready(read) => read?,
+        }
+        let read = buffer.filled();
+        self.socket.length += read.len();
+        if let Some(kept) = &mut self.socket.kept {
+            kept.extend_from_slice(read);
+        }
+        Ok(read.len())
+    }
+}
+
+fn known(name: Option<&str>, credentials: &ListenerCredentials) -> Result<(), UnknownName> {
+    match name {
+        Some(name) if credentials.are_valid_for(name) => Ok(()),
+        Some(name) => Err(UnknownName::Unrecognized(name.to_owned())),
+        None => Err(UnknownName::Missing),
+    }
+}
+
+/// The content type of an alert record (RFC 8446, 5.1).
+const ALERT: u8 = 21;
+
+/// The level of a fatal alert (RFC 8446, 6).
+const FATAL: u8 = 2;

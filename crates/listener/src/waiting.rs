@@ -1,0 +1,336 @@
+//! The handshakes that wait for their client. Such a handshake holds its connection and nothing else that other
+//! clients need. At a limit, the one that has waited longest is closed.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use balancing::counted_as;
+use tokio::{sync::Notify, time::Instant};
+
+/// How long a client may take for its next message before the proxy closes its handshake to make room. An agent needs
+/// a round trip and a few milliseconds, so handshakes of agents are not closed, however many begin at once.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The handshakes of one listener that wait for their client, over all workers.
+#[derive(Debug, Default)]
+pub struct WaitingHandshakes {
+    all: Mutex<Addresses>,
+}
+
+#[derive(Debug, Default)]
+struct Addresses {
+    /// The handshakes of each address by the order in which they began to wait. No map in it is empty.
+    addresses: HashMap<IpAddr, BTreeMap<u64, Waiting>>,
+    count: usize,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    closed: Arc<Notify>,
+}
+
+/// How many handshakes may wait for their client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingLimits {
+    /// Over all addresses.
+    pub(crate) max: u32,
+    /// Of one address. `None` if the address has no limit.
+    pub(crate) max_per_address: Option<u32>,
+}
+
+/// Which limits a handshake has reached by waiting, and closed another one for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MadeRoom {
+    pub(crate) at_max: bool,
+    pub(crate) at_max_per_address: bool,
+}
+
+impl WaitingHandshakes {
+    /// How many wait now.
+    pub fn count(&self) -> usize {
+        self.all().count
+    }
+
+    /// Adds a handshake of this address (IPv6: of its /64 network). At a limit, closes the handshake that has waited
+    /// longest. If none has waited for [`PATIENCE`], the limit is exceeded, up to the limits of connections.
+    pub(crate) fn enter(
+        &self,
+        client: IpAddr,
+        limits: WaitingLimits,
+        now: Instant,
+    ) -> (WaitingClient<'_>, MadeRoom) {
+        let address = counted_as(client);
+        let mut all = self.all();
+        let mut made = MadeRoom::default();
+        if let Some(max) = limits.max_per_address {
+            while all.count_of(address) >= max as usize && all.is_late(address, now) {
+                all.close_longest_of(address);
+                made.at_max_per_address = true;
+            }
+        }
+        while all.count >= limits.max as usize
+            && let Some(busiest) = all.busiest_late(now)
+        {
+            all.close_longest_of(busiest);
+            made.at_max = true;
+        }
+        let number = all.next_number;
+        all.next_number += 1;
+        all.count += 1;
+        let closed = Arc::<Notify>::default();
+        let waiting = Waiting {
+            since: now,
+            closed: Arc::clone(&closed),
+        };
+        all.addresses
+            .entry(address)
+            .or_default()
+            .insert(number, waiting);
+        let client = WaitingClient {
+            handshakes: self,
+            address,
+            number,
+            closed,
+        };
+        (client, made)
+    }
+
+    /// Closes the handshake of this address that has waited longest. `false` if none waits.
+    pub(crate) fn close_longest_of(&self, client: IpAddr) -> bool {
+        self.all().close_longest_of(counted_as(client))
+    }
+
+    /// Closes the handshake that has waited longest, of the address with the most, if one has waited for
+    /// [`PATIENCE`]. Returns when the next attempt may close one.
+    pub(crate) fn close_longest(&self, now: Instant) -> Instant {
+        let mut all = self.all();
+        match all.busiest_late(now) {
+            Some(busiest) => {
+                all.close_longest_of(busiest);
+                now + PATIENCE
+            }
+            None => all.since().map_or(now, |since| since.max(now - PATIENCE)) + PATIENCE,
+        }
+    }
+
+    /// A panic elsewhere leaves the entries intact.
+    fn all(&self) -> MutexGuard<'_, Addresses> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Addresses {
+    fn count_of(&self, address: IpAddr) -> usize {
+        self.addresses.get(&address).map_or(0, BTreeMap::len)
+    }
+
+    /// Whether a handshake of this address has waited for [`PATIENCE`].
+    fn is_late(&self, address: IpAddr, now: Instant) -> bool {
+        let longest = self.addresses.get(&address).and_then(first);
+        longest.is_some_and(|since| since + PATIENCE <= now)
+    }
+
+    /// Of the addresses with a handshake that has waited for [`PATIENCE`], the one with the most waiting handshakes.
+    fn busiest_late(&self, now: Instant) -> Option<IpAddr> {
+        let late = self.addresses.iter().filter_map(|(address, waiting)| {
+            let since = first(waiting).filter(|since| *since + PATIENCE <= now)?;
+            Some(((waiting.len(), Reverse(since)), *address))
+        });
+        late.max_by_key(|(rank, _)| *rank)
+            .map(|(_, address)| address)
+    }
+
+    /// Since when the handshake waits that has waited longest.
+    fn since(&self) -> Option<Instant> {
+        self.addresses.values().filter_map(first).min()
+    }
+
+    fn close_longest_of(&mut self, address: IpAddr) -> bool {
+        let Some(waiting) = self.addresses.get(&address) else {
+            return false;
+        };
+        let Some((&number, longest)) = waiting.first_key_value() else {
+            return false;
+        };
+        longest.closed.notify_one();
+        self.remove(address, number);
+        true
+    }
+
+    fn remove(&mut self, address: IpAddr, number: u64) {
+        let Some(waiting) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if waiting.remove(&number).is_some() {
+            self.count -= 1;
+        }
+        if waiting.is_empty() {
+            self.addresses.remove(&address);
+        }
+    }
+}
+
+fn first(waiting: &BTreeMap<u64, Waiting>) -> Option<Instant> {
+    waiting.values().next().map(|longest| longest.since)
+}
+
+/// A handshake that waits for its client, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct WaitingClient<'a> {
+    handshakes: &'a WaitingHandshakes,
+    address: IpAddr,
+    number: u64,
+    closed: Arc<Notify>,
+}
+
+impl WaitingClient<'_> {
+    /// Waits until the handshake is to be closed.
+    pub(crate) async fn closed(&self) {
+        self.closed.notified().await;
+    }
+}
+
+impl Drop for WaitingClient<'_> {
+    fn drop(&mut self) {
+        self.handshakes.all().remove(self.address, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{pin::pin, task::Context, task::Poll, task::Waker};
+
+    use super::*;
+
+    const NO_LIMIT: WaitingLimits = WaitingLimits {
+        max: u32::MAX,
+        max_per_address: None,
+    };
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn is_closed(client: &WaitingClient<'_>) -> bool {
+        let closed = pin!(client.closed());
+        let polled = closed.poll(&mut Context::from_waker(Waker::noop()));
+        matches!(polled, Poll::Ready(()))
+    }
+
+    /// Handshakes that begin to wait at these milliseconds, and those that `close` closes, by their positions.
+    fn closed_of<'a>(
+        handshakes: &'a WaitingHandshakes,
+        begun: &[(&str, u64)],
+        close: impl FnOnce(&'a WaitingHandshakes, Instant),
+    ) -> Vec<usize> {
+        let start = Instant::now();
+        let waiting: Vec<_> = begun
+            .iter()
+            .map(|(client, at)| {
+                let at = start + Duration::from_millis(*at);
+                handshakes.enter(address(client), NO_LIMIT, at).0
+            })
+            .collect();
+        close(handshakes, start);
+        let closed = (0..waiting.len()).filter(|i| is_closed(&waiting[*i]));
+        closed.collect()
+    }
+
+    #[test]
+    fn a_limit_closes_the_longest_waiting_handshake_of_the_address_with_the_most() {
+        let (a, b) = ("192.0.2.1", "192.0.2.2");
+        // The addresses and times in ms of waiting handshakes, the limits, then the time of a further handshake of `b`
+        // and the positions of those that it closes.
+        type Row<'a> = (&'a [(&'a str, u64)], u32, Option<u32>, u64, &'a [usize]);
+        let rows: [Row<'_>; 10] = [
+            // Below the limit nothing is closed, however long it has waited.
+            (&[(a, 0), (a, 1)], 3, None, 9_000, &[]),
+            (&[(b, 0), (a, 1), (a, 2)], 3, None, 9_000, &[1]),
+            // With equal counts the one that has waited longest.
+            (&[(a, 0), (b, 1)], 2, None, 9_000, &[0]),
+            (&[(b, 0), (a, 1)], 2, None, 9_000, &[0]),
+            // Agents that begin at once exceed the limit.
+            (&[(a, 0), (a, 1), (b, 2)], 2, None, 999, &[]),
+            // An address whose handshakes are all young is not affected by the limit of all.
+            (&[(b, 0), (a, 900), (a, 901)], 3, None, 1_000, &[0]),
+            // A limit that was exceeded is kept as soon as handshakes have waited.
+            (
+                &[(a, 0), (a, 1), (a, 2), (b, 3)],
+                2,
+                None,
+                2_000,
+                &[0, 1, 2],
+            ),
+            // The limit of an address closes its own handshakes only.
+            (&[(a, 0), (a, 1), (b, 2)], 9, Some(1), 9_000, &[2]),
+            (&[(a, 0), (a, 1), (b, 2)], 9, Some(2), 9_000, &[]),
+            (&[(b, 0), (b, 1)], 9, Some(1), 1_000, &[0]),
+        ];
+        for (begun, max, max_per_address, at, expected) in rows {
+            let handshakes = WaitingHandshakes::default();
+            let limits = WaitingLimits {
+                max,
+                max_per_address,
+            };
+            let mut made = MadeRoom::default();
+            let closed = closed_of(&handshakes, begun, |handshakes, start| {
+                let now = start + Duration::from_millis(at);
+                made = handshakes.enter(address(b), limits, now).1;
+            });
+            assert_eq!(closed, expected, "{begun:?} {limits:?}");
+            let by_address = max_per_address.is_some() && !closed.is_empty();
+            assert_eq!(made.at_max_per_address, by_address, "{begun:?} {limits:?}");
+            assert_eq!(made.at_max, !by_address && !closed.is_empty());
+            assert_eq!(handshakes.count(), 0);
+            assert!(handshakes.all().addresses.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_connection_at_its_limit_waits_for_the_next_handshake_that_may_be_closed() {
+        let (a, b) = ("192.0.2.1", "192.0.2.2");
+        for (begun, at, closed, next) in [
+            (&[][..], 500, &[][..], 1_500),
+            (&[(a, 0), (b, 100)], 500, &[], 1_000),
+            (&[(a, 0), (b, 100)], 1_000, &[0], 2_000),
+            (&[(a, 0), (b, 100), (b, 200)], 5_000, &[1], 6_000),
+        ] {
+            let handshakes = WaitingHandshakes::default();
+            let is = closed_of(&handshakes, begun, |handshakes, start| {
+                let now = start + Duration::from_millis(at);
+                let expected = start + Duration::from_millis(next);
+                assert_eq!(handshakes.close_longest(now), expected, "{begun:?} {at}");
+            });
+            assert_eq!(is, closed, "{begun:?} {at}");
+        }
+    }
+
+    #[test]
+    fn each_ipv4_address_and_each_ipv6_network_has_its_own_handshakes() {
+        let begun = [
+            ("2001:db8::1", 0),
+            ("::ffff:192.0.2.1", 0),
+            ("2001:db8::2", 0),
+            ("192.0.2.1", 0),
+        ];
+        for (client, expected) in [
+            ("2001:db8::3", Some(0)),
+            ("192.0.2.1", Some(1)),
+            ("192.0.2.2", None),
+        ] {
+            let handshakes = WaitingHandshakes::default();
+            let closed = closed_of(&handshakes, &begun, |handshakes, _| {
+                let is_closed = handshakes.close_longest_of(address(client));
+                assert_eq!(is_closed, expected.is_some(), "{client}");
+            });
+            assert_eq!(closed.first().copied(), expected, "{client}");
+        }
+    }
+}
