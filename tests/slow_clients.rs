@@ -172,6 +172,88 @@ fn streams_without_a_window_hold_no_more_than_a_share() {
     assert_victim_is_served(&estate);
 }
 
+const STATIC: &str =
+    "/puppet/v3/static_file_content/modules/m/files/large?code_id=1&environment=production";
+
+/// Downloads of one agent that reads nothing, over either protocol.
+fn downloads(estate: &Estate, certname: &str, count: usize, protocol: Protocol) -> Vec<Attacker> {
+    let client = estate.client(&estate.ca.agent(certname)).protocol(protocol);
+    match protocol {
+        Protocol::Http1 => (0..count)
+            .map(|_| Attacker::without_reading(&client, STATIC).expect("begins"))
+            .collect(),
+        Protocol::Http2 => vec![Attacker::without_window(&client, STATIC, count).expect("begins")],
+    }
+}
+
+/// One compiler with this many connections, which sends large files.
+fn files(connections_max: usize) -> Estate {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(&format!("connections_max = {connections_max}"))
+        .start();
+    estate.compilers[0].answer(|request| {
+        let large = request.target.contains("large");
+        large.then(|| Reply::stream(64 << 20))
+    });
+    estate
+}
+
+#[test]
+fn agents_that_collude_and_do_not_read_leave_connections_to_others() {
+    const CONNECTIONS: usize = 128;
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        for agents in [4, 16, 64] {
+            let estate = files(CONNECTIONS);
+            let _attackers: Vec<_> = (0..agents)
+                .flat_map(|agent| {
+                    let certname = format!("evil{agent:02}");
+                    downloads(&estate, &certname, CONNECTIONS / agents, protocol)
+                })
+                .collect();
+            wait_for_limit(&estate, "client_share", 1.0);
+            let victim = estate.client(&estate.ca.agent("web02"));
+            for _ in 0..VICTIM_REQUESTS {
+                assert_eq!(victim.get(CATALOG).status, 200, "{agents} {protocol:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_a_connection_ends_the_slowest_download_beyond_the_fair_part() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let estate = files(16);
+        let mut attackers = Vec::new();
+        // Four connections each, their share, until a quarter is left; then one each.
+        for (agent, count) in [4, 4, 4, 1, 1, 1, 1].into_iter().enumerate() {
+            attackers.extend(downloads(&estate, &format!("evil{agent}"), count, protocol));
+            let begun = [4, 8, 12, 13, 14, 15, 16][agent];
+            estate.compilers[0].wait_for_request(begun, LIMIT);
+        }
+        for round in 1..=3 {
+            let victim = estate.client(&estate.ca.agent("web02"));
+            assert_eq!(victim.get(CATALOG).status, 200, "{protocol:?}");
+            // Its connection is taken again.
+            attackers.extend(downloads(&estate, &format!("more{round}"), 1, protocol));
+            estate.compilers[0].wait_for_request(16 + 2 * round, LIMIT);
+        }
+        let ended = |record: &&serde_json::Value| record["reason"] == "read-displaced";
+        let records = wait_until(LIMIT, || {
+            let records = estate.proxy.records();
+            (records.iter().filter(ended).count() >= 3).then_some(records)
+        });
+        let records = records.unwrap_or_else(|| panic!("{protocol:?}"));
+        for record in records.iter().filter(ended) {
+            assert!(
+                ["evil0", "evil1", "evil2"].contains(&record["certname"].as_str().expect("a name")),
+                "{record}"
+            );
+            assert_eq!(record["ended_by"], "proxy", "{record}");
+        }
+    }
+}
+
 #[test]
 fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
     let estate = estate("", "");

@@ -587,6 +587,13 @@ impl<L> ClientSlot<L> {
     }
 }
 
+impl<L> ClientSlot<L> {
+    /// The account of the client.
+    pub fn account(&self) -> Option<&Arc<Holding>> {
+        self.account.as_ref()
+    }
+}
+
 impl<L> Drop for ClientSlot<L> {
     fn drop(&mut self) {
         if let Some(account) = self.account.take() {

@@ -542,6 +542,16 @@ impl Pool {
         }
     }
 
+    /// How many more requests the members that count for [`capacity`](Self::capacity) may have in flight now, whatever
+    /// their work. 0: a request waits for a connection, and not for a JRuby.
+    pub fn free_connections(&self, now: Duration) -> u32 {
+        let tier = self.active_tier(now);
+        let entries = self.entries.iter();
+        let usable = entries.filter(|entry| entry.tier == tier && entry.is_up_and_ready(now));
+        let free = |entry: &PoolEntry| entry.in_flight_max.saturating_sub(entry.member.in_flight());
+        usable.fold(0, |sum, entry| sum.saturating_add(free(entry)))
+    }
+
     fn candidates<'a>(
         &'a self,
         tier: u32,

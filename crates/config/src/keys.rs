@@ -475,7 +475,9 @@ settings! {
         /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
         /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
         /// When a client reaches its share, its next request waits until one of its requests ends. Requests of other clients
-        /// do not wait for it. Requests that use a JRuby are counted separately and limited by `agent_max`. For clients in
+        /// do not wait for it. While less than a quarter of the connections is free, the share is one connection. While
+        /// requests wait for a connection, the slowest downloads of clients that hold more than their fair part of the
+        /// connections, and more than two, with responses that they read slowly end. Requests that use a JRuby are counted separately and limited by `agent_max`. For clients in
         /// `agent_max_except`, their limit is this share of what the JRubies of the pool can run at once, but at least
         /// `agent_max`.
         client_share: percent(1..=100) => exchange.client_share.percent;

@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
     AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Offer, QueueLimits, Task, Ticket,
-    key_hash, source_hash,
+    Work, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -154,7 +154,25 @@ impl AdmissionRequest<'_> {
         match share.percent {
             // At 100 % there is no share: only the members' own limits apply.
             100.. => u32::MAX,
-            _ => share.of(self.pool.pool.capacity(self.task, now)),
+            _ => {
+                let pool = &self.pool.pool;
+                let connections = pool.capacity(self.task, now);
+                match self.jruby || pool.free_connections(now) > connections / RESERVED_PART {
+                    true => share.of(connections),
+                    false => 1,
+                }
+            }
+        }
+    }
+
+    /// Ends a download whose client reads slowly, if the request waits for its connection.
+    fn displace_reader(&self, ticket: &Ticket<PoolLease>) {
+        let shared = &self.context.worker.shared;
+        let (pool, now) = (&self.pool.pool, shared.now());
+        if pool.free_connections(now) == 0 && !ticket.is_behind_its_client() {
+            let connections = pool.capacity(ANY_WORK, now);
+            let readers = &shared.slow_readers;
+            readers.end_slowest(pool.name(), connections, Instant::now());
         }
     }
 
@@ -190,6 +208,7 @@ impl AdmissionRequest<'_> {
         let mut signals = self.context.worker.shared.signals.subscribe();
         let mut cut = pin!(signals.wait_for(|signals| signals.phase == LifecyclePhase::Cutting));
         loop {
+            self.displace_reader(&ticket);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(self.refused(self.waited_for(&ticket)));
@@ -303,6 +322,14 @@ impl AdmissionRequest<'_> {
     }
 }
 
+/// The last one in this many of a pool's connections are for clients that hold none: further clients that collude gain
+/// little, and a client with one request at a time does not wait for them.
+const RESERVED_PART: u32 = 4;
+/// Work that only connections limit.
+const ANY_WORK: Task = Task {
+    work: Work::File,
+    without_jruby: true,
+};
 /// Requests of one client beyond its share may take one in this many slots of a pool's queue.
 const CLIENT_QUEUE_PART: u32 = 8;
 /// How often a waiting request looks for members without being notified.

@@ -68,6 +68,7 @@ mod serve;
 pub mod settings;
 mod shared;
 mod signals;
+mod slow_readers;
 mod strangers;
 mod stream;
 mod streams;

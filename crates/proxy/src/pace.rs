@@ -1,8 +1,15 @@
 //! The minimum rate at which a client must send a body or read a response, after a grace period.
 
-use std::{cell::Cell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+    task::Waker,
+    time::Duration,
+};
 
 use tokio::time::Instant;
+
+use crate::slow_readers::{Download, SLOW_AFTER, SlowReaderEntry, SlowReaders};
 
 /// Minimum rates of one listener.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +87,10 @@ pub(crate) struct ReaderPace {
     waited: Cell<Duration>,
     /// When the connection got the last piece, until it requests the next one.
     since: Cell<Option<Instant>>,
+    /// The response, if the proxy may end it and its client has not proved slow.
+    download: RefCell<Option<Download>>,
+    /// The response, once the client has proved slow.
+    slow: RefCell<Option<SlowReaderEntry>>,
 }
 
 impl ReaderPace {
@@ -89,14 +100,45 @@ impl ReaderPace {
             written_before: Cell::new(0),
             waited: Cell::new(Duration::ZERO),
             since: Cell::new(None),
+            download: RefCell::default(),
+            slow: RefCell::default(),
         }
     }
 
-    /// A response starts. `written` is the number of bytes that the client's socket has accepted so far.
-    pub(crate) fn begin(&self, written: u64) {
+    /// A response starts. `written` is the number of bytes that the client's socket has accepted so far. `download`: the
+    /// response, if the proxy may end it.
+    pub(crate) fn begin(&self, written: u64, download: Option<Download>) {
         self.since.set(None);
         self.waited.set(Duration::ZERO);
         self.written_before.set(written);
+        self.download.replace(download);
+    }
+
+    /// Lists the response among the slow downloads if its client has proved slow. `task` sends it, and `written` is the
+    /// number of bytes that the client's socket has accepted so far.
+    pub(crate) fn note_slow(&self, all: &Arc<SlowReaders>, written: u64, task: &Waker) {
+        let Some(since) = self.since.get() else {
+            return;
+        };
+        let now = Instant::now();
+        if self.waited.get() + now.saturating_duration_since(since) < SLOW_AFTER {
+            return;
+        }
+        let mut slow = self.slow.borrow_mut();
+        if slow.is_none()
+            && let Some(download) = self.download.take()
+        {
+            *slow = Some(all.note(download, now, task));
+        }
+        if let Some(slow) = &*slow {
+            slow.accepted(written.saturating_sub(self.written_before.get()));
+        }
+    }
+
+    /// Whether the response must end, because a request waits for its connection to the member.
+    pub(crate) fn is_displaced(&self) -> bool {
+        let slow = self.slow.borrow();
+        slow.as_ref().is_some_and(SlowReaderEntry::is_ended)
     }
 
     /// The connection requests the next piece: it has room again.
@@ -114,6 +156,8 @@ impl ReaderPace {
     /// The response has ended.
     pub(crate) fn end(&self) {
         self.since.set(None);
+        self.download.take();
+        self.slow.take();
     }
 
     /// When the client will have been too slow, if its socket accepts no more bytes until then. `written` is the number
@@ -190,7 +234,7 @@ mod tests {
             grace: GRACE,
         };
         let reader = ReaderPace::new(limits);
-        reader.begin(500);
+        reader.begin(500, None);
         assert_eq!(reader.due(500), None);
         let before = Instant::now();
         reader.handed();

@@ -112,6 +112,9 @@ log_reasons! {
     QueueTimeout = "queue-timeout",
     /// The client read its response below the minimum rate.
     ReadTooSlow = "read-too-slow",
+    /// The client read its response slowly and held more than its fair part of the pool's connections, for which another
+    /// request waited.
+    ReadDisplaced = "read-displaced",
     /// The certificate was accepted before and is now refused.
     RefusedCertificate = "refused-certificate",
     /// Renewal is off until the next requested reload.

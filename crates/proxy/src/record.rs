@@ -32,6 +32,7 @@ use crate::{
     request_id::RequestId,
     retry_support::RetrySupport,
     sanitize::InvalidRequest,
+    slow_readers::Download,
     strangers::StrangerSlot,
     upload::{RequestBody, Upload},
     worker::Worker,
@@ -440,8 +441,18 @@ impl ActiveExchange {
     /// The client begins to read a member's response.
     pub(crate) fn begin_reading(&self) {
         if let Some(reader) = self.reader() {
-            reader.begin(self.conn.activity.written());
+            reader.begin(self.conn.activity.written(), self.download());
         }
+    }
+
+    /// The response, if the proxy may end it.
+    pub(crate) fn download(&self) -> Option<Download> {
+        let hold = self.hold.as_ref().filter(|_| self.method == Method::GET);
+        let account = hold?.account()?;
+        Some(Download {
+            account: Arc::clone(account),
+            began: self.began,
+        })
     }
 
     /// Counts bytes of the response's body.

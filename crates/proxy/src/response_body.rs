@@ -16,6 +16,7 @@ use crate::{
     member_names::NameRewriter,
     pace::ReaderPace,
     record::{ActiveExchange, EndedBy},
+    slow_readers::Download,
     tunnel_opening::TunnelOpening,
     upload::RequestBody,
 };
@@ -147,6 +148,14 @@ impl ResponseBody {
     pub(crate) fn end(&mut self, by: EndedBy) {
         if let Some(exchange) = self.exchange.take() {
             exchange.end(by, self.source.take_member());
+        }
+    }
+
+    /// The response, if it is a member's that the proxy may end.
+    pub(crate) fn download(&self) -> Option<Download> {
+        match self.source {
+            Source::Local(_) | Source::Tunnel(_) => None,
+            Source::Member(..) | Source::Rewritten(..) => self.exchange.as_ref()?.download(),
         }
     }
 

@@ -89,6 +89,7 @@ enum CloseReason {
     HeadLate,
     WriteStalled,
     ReadSlowly,
+    ReadDisplaced,
     Revoked,
     Drained,
     Cut,
@@ -248,8 +249,13 @@ async fn drive<H: ConnectionProtocol>(
             () = poll_fn(|_| if conn.should_rest() { Poll::Ready(()) } else { Poll::Pending }) => {
                 monitor.rest(http.as_mut());
             }
+            () = poll_fn(|_| if conn.reader.is_displaced() { Poll::Ready(()) } else { Poll::Pending }) => {
+                monitor.note(CloseReason::ReadDisplaced);
+                return;
+            }
             () = unconstrained(timer.as_mut()) => {
                 monitor.reverify_if_due();
+                monitor.note_slow_reader();
                 if monitor.rests_at().is_some_and(|at| at <= Instant::now()) {
                     monitor.rest(http.as_mut());
                 }
@@ -351,6 +357,15 @@ impl ConnectionMonitor<'_> {
                 .conn
                 .current_verdict(&generation.trust, SystemTime::now());
             self.revoked_at = self.conn.must_be_closed(&verdict).then_some(at);
+        }
+    }
+
+    /// Lists a response that its client reads slowly.
+    fn note_slow_reader(&self) {
+        if let Some(task) = &*self.conn.task.borrow() {
+            let written = self.conn.activity.written();
+            let readers = &self.worker.shared.slow_readers;
+            self.conn.reader.note_slow(readers, written, task);
         }
     }
 
@@ -471,6 +486,10 @@ impl ConnectionMonitor<'_> {
             CloseReason::ReadSlowly => {
                 self.conn.metrics.limit(Limit::ReadRate);
                 self.conn.broken_off.set(Some(LogReason::ReadTooSlow));
+            }
+            CloseReason::ReadDisplaced => {
+                self.conn.metrics.limit(Limit::ClientShare);
+                self.conn.broken_off.set(Some(LogReason::ReadDisplaced));
             }
             CloseReason::Revoked => {
                 self.worker.shared.metrics.connections_revoked.inc();

@@ -31,6 +31,7 @@ use crate::{
     queue_alarm::FullQueues,
     renewal_switch::Renewal,
     signals::{LifecyclePhase, Signals},
+    slow_readers::SlowReaders,
     strangers::Strangers,
 };
 
@@ -72,6 +73,7 @@ pub struct Shared {
     pub(crate) persistence_events: MoveLimiter,
     pub(crate) strangers: Strangers,
     pub(crate) shares: Shares,
+    pub(crate) slow_readers: Arc<SlowReaders>,
     pub(crate) forged: ForgedHeaders,
     pub(crate) clocks: LoggedClocks,
     pub(crate) old_agents: OldAgents,
@@ -111,6 +113,7 @@ impl Shared {
             persistence_events: MoveLimiter::default(),
             strangers: Strangers::new(seed()),
             shares: Shares::default(),
+            slow_readers: Arc::default(),
             forged: ForgedHeaders::default(),
             clocks: LoggedClocks::default(),
             old_agents: OldAgents::default(),

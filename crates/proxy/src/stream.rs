@@ -5,7 +5,8 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     rc::Rc,
-    task::Poll,
+    sync::Arc,
+    task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 
@@ -32,6 +33,7 @@ use crate::{
     reason::LogReason,
     record::EndedBy,
     response_body::ResponseBody,
+    slow_readers::{Download, SLOW_AFTER, SlowReaderEntry, SlowReaders},
     worker::Worker,
 };
 
@@ -94,6 +96,7 @@ pub(crate) async fn answer(
         Err(Unsent::Cancelled) => open.cancelled(),
         Err(Unsent::Stalled) => open.conn.metrics.limit(Limit::WriteTimeout),
         Err(Unsent::Slow) => open.conn.metrics.limit(Limit::ReadRate),
+        Err(Unsent::Displaced) => open.conn.metrics.limit(Limit::ClientShare),
         Err(Unsent::Broken) => {}
     }
 }
@@ -106,6 +109,8 @@ enum Unsent {
     Stalled,
     /// The client read it too slowly.
     Slow,
+    /// The client read it slowly, and a request waits for its connection to the member.
+    Displaced,
     /// Its source failed.
     Broken,
 }
@@ -129,6 +134,7 @@ async fn send(
     if empty {
         return Ok(());
     }
+    let mut reader = StreamReader::new(&worker.shared.slow_readers, &body);
     loop {
         let next = tokio::select! {
             biased;
@@ -148,16 +154,22 @@ async fn send(
                 body.member_is_done();
             }
         };
-        let sending = send_piece(&mut stream, data, last, (reading.write_timeout, &mut pace));
+        if last {
+            // Its connection to the member is free.
+            reader.end();
+        }
+        let limits = (reading.write_timeout, &mut pace);
+        let sending = send_piece(&mut stream, data, last, limits, &mut reader);
         match noting_wait(sending, waits).await {
             Ok(()) if last => {
                 body.end(EndedBy::Completion);
                 return Ok(());
             }
             Ok(()) => {}
-            Err(unsent @ (Unsent::Stalled | Unsent::Slow)) => {
+            Err(unsent @ (Unsent::Stalled | Unsent::Slow | Unsent::Displaced)) => {
                 let reason = match unsent {
                     Unsent::Slow => LogReason::ReadTooSlow,
+                    Unsent::Displaced => LogReason::ReadDisplaced,
                     _ => LogReason::WriteTimeout,
                 };
                 body.end(EndedBy::Us(reason));
@@ -166,6 +178,44 @@ async fn send(
             }
             Err(unsent) => return Err(unsent),
         }
+    }
+}
+
+/// The client of a response whose connection to the member another request may need.
+struct StreamReader<'a> {
+    all: &'a Arc<SlowReaders>,
+    /// What to list it with when the client is first waited for.
+    download: Option<Download>,
+    /// Bytes that the client has accepted.
+    accepted: u64,
+    entry: Option<SlowReaderEntry>,
+}
+
+impl<'a> StreamReader<'a> {
+    fn new(all: &'a Arc<SlowReaders>, body: &ResponseBody) -> Self {
+        Self {
+            all,
+            download: body.download(),
+            accepted: 0,
+            entry: None,
+        }
+    }
+
+    /// The client is waited for. Returns whether the response must end.
+    fn waits(&mut self, cx: &Context<'_>) -> bool {
+        if let Some(download) = self.download.take() {
+            let slow_at = Instant::now() + SLOW_AFTER;
+            self.entry = Some(self.all.note(download, slow_at, cx.waker()));
+        }
+        self.entry.as_ref().is_some_and(|entry| {
+            entry.accepted(self.accepted);
+            entry.is_ended()
+        })
+    }
+
+    fn end(&mut self) {
+        self.download = None;
+        self.entry = None;
     }
 }
 
@@ -185,6 +235,7 @@ async fn send_piece(
     mut data: Bytes,
     last: bool,
     (write_timeout, pace): (Duration, &mut Pace),
+    reader: &mut StreamReader<'_>,
 ) -> Result<(), Unsent> {
     loop {
         // Capacity is reserved only when there is something to send: unused reserved capacity is not available to the
@@ -193,12 +244,13 @@ async fn send_piece(
             0 => 0,
             length => {
                 stream.reserve_capacity(length);
-                room(stream, write_timeout, pace).await?
+                room(stream, write_timeout, pace, reader).await?
             }
         };
         let piece = data.split_to(room.min(data.len()));
         let end = last && data.is_empty();
         pace.moved(piece.len());
+        reader.accepted += piece.len() as u64;
         if !piece.is_empty() || end {
             let sent = stream.send_data(piece, end);
             sent.map_err(|_| Unsent::Cancelled)?;
@@ -214,6 +266,7 @@ async fn room(
     stream: &mut SendStream<Bytes>,
     write_timeout: Duration,
     pace: &mut Pace,
+    reader: &mut StreamReader<'_>,
 ) -> Result<usize, Unsent> {
     if stream.capacity() > 0 {
         return Ok(stream.capacity());
@@ -224,6 +277,7 @@ async fn room(
                 Poll::Ready(Some(Ok(0))) => {}
                 Poll::Ready(Some(Ok(room))) => return Poll::Ready(Ok(room)),
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::Cancelled)),
+                Poll::Pending if reader.waits(cx) => return Poll::Ready(Err(Unsent::Displaced)),
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -175,7 +175,8 @@ pub enum Limit {
     ConnectionsPerAddress,
     /// `handshakes_max_per_address` wait for clients at one address: the one that has waited longest is closed.
     HandshakesPerAddress,
-    /// One client holds its share of a pool's connections: its request waits.
+    /// One client holds its share of a pool's connections: its request waits. Or it holds more than its fair part with
+    /// responses that it reads slowly, while other requests wait: one of them ends.
     ClientShare,
     /// One client has `agent_max` requests that hold a JRuby: its request waits.
     AgentMax,
