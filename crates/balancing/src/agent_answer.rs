@@ -13,7 +13,7 @@ pub const ANSWER_BYTES_MAX: usize = 256;
 pub struct AgentState {
     /// `ready`, `drain` or `maint`.
     pub administrative: Administrative,
-    /// `down`, `failed` or `stopped`, until `up`.
+    /// `down`, `fail`, `failed` or `stopped`, until `up`.
     pub is_down: bool,
     /// `N%`: percent of the configured weight, 100 at most.
     pub weight_percent: u32,
@@ -31,26 +31,29 @@ impl Default for AgentState {
 
 impl AgentState {
     /// The state after an answer. An answer is one line of words, separated by blanks or commas, like the answers
-    /// that HAProxy's `agent-check` reads. What a line does not mention stays the same. None: the answer is
-    /// unreadable and the state stays the same.
+    /// that HAProxy's `agent-check` reads: in either case, and unknown words such as `maxconn:30` change nothing. What a
+    /// line does not mention stays the same. None: the answer has no known word and the state stays the same.
     pub fn after(self, answer: &[u8]) -> Option<Self> {
         let line = answer.split(|byte| matches!(byte, b'\n' | b'\r')).next()?;
-        let line = std::str::from_utf8(line).ok()?;
+        let line = String::from_utf8_lossy(line).to_ascii_lowercase();
         // Text after `#` is a comment.
         let line = line.split('#').next().unwrap_or_default();
         let words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
         let mut state = self;
         let mut any = false;
         for word in words {
-            any = true;
             match word {
                 "ready" => state.administrative = Administrative::Ready,
                 "drain" => state.administrative = Administrative::Drain,
                 "maint" => state.administrative = Administrative::Maintenance,
                 "up" => state.is_down = false,
-                "down" | "failed" | "stopped" => state.is_down = true,
-                word => state.weight_percent = percent(word)?,
+                "down" | "fail" | "failed" | "stopped" => state.is_down = true,
+                word => match percent(word) {
+                    Some(percent) => state.weight_percent = percent,
+                    None => continue,
+                },
             }
+            any = true;
         }
         any.then_some(state)
     }
@@ -90,6 +93,13 @@ mod tests {
             ("up,ready,\t300%", (Ready, false, 100)),
             ("stopped 0%", (Ready, true, 0)),
             ("failed", (Ready, true, 0)),
+            ("UP 40%", (Ready, false, 40)),
+            ("maxconn:30 Drain rubbish", (Drain, false, 40)),
+            ("DOWN", (Drain, true, 40)),
+            ("up READY -1% 5.5% \u{e9}", (Ready, false, 40)),
+            ("Fail", (Ready, true, 40)),
+            ("Up Stopped", (Ready, true, 40)),
+            ("up MAINT 99%", (Maintenance, false, 99)),
         ] {
             state = state.after(answer.as_bytes()).expect(answer);
             let found = (state.administrative, state.is_down, state.weight_percent);
@@ -98,14 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_answer_changes_nothing() {
+    fn an_answer_without_a_known_word_changes_nothing() {
         let state = AgentState::default();
         for answer in [
             "",
             "\n",
             " \t\n",
             "#down",
-            "Down",
             "down50%",
             "%",
             "-1%",
@@ -113,7 +122,8 @@ mod tests {
             "50",
             "5.5%",
             "maxconn:30",
-            "drain rubbish",
+            "rubbish drains",
+            "fails",
             "99999999999%",
         ] {
             assert_eq!(state.after(answer.as_bytes()), None, "{answer:?}");
