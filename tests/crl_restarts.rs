@@ -154,9 +154,8 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     let fetch = || estate.proxy.command(&["crl", "fetch"], &[]).code;
     assert_eq!(fetch(), Some(1));
     estate.proxy.write("ssl/crl.pem", &lacking, 0o644);
-    let output = estate.proxy.reload_applied();
-    let words = "is not used, because it drops revocations: it lacks 1 of the 1 certificates";
-    assert!(output.to_string().contains(words), "{output}");
+    estate.proxy.reload_applied();
+    let words = "a CRL drops revocations";
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     assert_eq!(fetch(), Some(1));
     let alarms = || estate.proxy.status()["trust"]["alarms"].to_string();
@@ -189,7 +188,7 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
 }
 
 #[test]
-fn t09_a_start_uses_the_stored_crl_where_the_file_is_older() {
+fn t09_a_start_uses_the_stored_crl_and_an_older_file_together() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::new();
     let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
@@ -202,7 +201,9 @@ fn t09_a_start_uses_the_stored_crl_where_the_file_is_older() {
     drop(estate);
     let file = ca.other_crl_pem(ca.crl_number() - 1, &[&other]);
     let front = without_ca(&ca, &file, state.path());
-    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+    for agent in [&bad, &other] {
+        assert_refused(&front.client(agent).get(CATALOG), 403, &["revoked"]);
+    }
     // Every start finds an outdated copy.
     let alarms = front.status()["trust"]["alarms"].to_string();
     assert!(!alarms.contains("drops revocations"), "{alarms}");

@@ -24,6 +24,7 @@ mod client_cert_headers;
 mod commands;
 mod compile_masters;
 mod configuration;
+mod crl_dropped;
 mod crl_fetch;
 mod crl_members;
 mod crl_persisted;

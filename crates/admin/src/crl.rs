@@ -19,7 +19,7 @@ pub struct CrlFetchStatus {
     pub member: Option<String>,
     /// Why there has been no answer since; none: there was one.
     pub failing: Option<FailingFetch>,
-    /// Fetched CRLs that were refused because they drop revocations.
+    /// CRLs that drop revocations, which stay active until an operator accepts that.
     pub refused: Vec<RefusedCrl>,
 }
 
@@ -41,13 +41,13 @@ pub struct RefusedCrl {
     pub number: String,
     /// Number of revoked certificates.
     pub entries: u64,
-    /// CRL number of the active CRL.
+    /// CRL number of the newest CRL when this one was compared with it.
     pub active_number: String,
-    /// Whether its number is lower than the active one's.
+    /// Whether its number is lower.
     pub is_older: bool,
-    /// Revoked certificates that are missing from it.
+    /// Revoked certificates that are missing from it. They stay revoked.
     pub missing: u64,
-    /// Since when it is refused.
+    /// Since when revocations are missing.
     pub since: Timestamp,
 }
 
@@ -68,7 +68,7 @@ pub enum CrlFetchResult {
     Applied,
     /// The active CRLs are those of the CA.
     Unchanged,
-    /// A CRL drops revocations and was refused; others may have become active.
+    /// A CRL drops revocations, which stay active. What it adds, and other CRLs, may have become active.
     Refused,
     /// There was no usable answer.
     Failed,
@@ -80,13 +80,13 @@ pub enum CrlFetchResult {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CrlAcceptRequest {
-    /// Issuer (RFC 2253) of the refused CRL.
+    /// Issuer (RFC 2253) of the CRL that drops revocations.
     pub issuer: String,
     /// The reason, for the log. Up to 500 bytes.
     pub why: String,
 }
 
-/// The result of accepting a CRL.
+/// The result of accepting that a CRL drops revocations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrlAccepted {
     /// The CRLs that are active now.
@@ -101,17 +101,17 @@ pub enum CrlAcceptError {
     /// The request is invalid.
     #[error("{0}")]
     Senseless(String),
-    /// No CRL of that issuer is refused.
-    #[error("no CRL of \"{issuer}\" is refused; {}", refused_crls(.refused))]
+    /// No CRL of that issuer drops revocations.
+    #[error("no CRL of \"{issuer}\" drops revocations; {}", refused_crls(.refused))]
     NotRefused {
         /// The requested issuer.
         issuer: String,
-        /// Issuers with a refused CRL.
+        /// Issuers with a CRL that drops revocations.
         refused: Vec<String>,
     },
-    /// Another CRL has become active since that one was refused.
+    /// The CRLs have changed since the missing revocations were reported.
     #[error(
-        "the active CRL has changed since that CRL was refused, so nothing was accepted: {0}; to accept it anyway, run the command again"
+        "the CRLs have changed since the missing revocations were reported, so nothing was accepted: {0}; to accept it anyway, run the command again"
     )]
     Changed(String),
     /// The process is stopping.
@@ -121,8 +121,8 @@ pub enum CrlAcceptError {
 
 fn refused_crls(refused: &[String]) -> String {
     match refused {
-        [] => "the proxy refuses no CRL".to_owned(),
-        _ => format!("the refused CRLs are those of {}", refused.join("; ")),
+        [] => "neither does one of another CA".to_owned(),
+        _ => format!("those of {} do", refused.join("; ")),
     }
 }
 
@@ -155,23 +155,16 @@ impl fmt::Display for RefusedCrl {
             missing,
             ..
         } = self;
-        let certificates = |count: u64| match count {
-            1 => "1 revoked certificate".to_owned(),
-            count => format!("{count} revoked certificates"),
+        let lacks = match missing {
+            0 => String::new(),
+            1 => "lacks 1 revoked certificate, which stays revoked".to_owned(),
+            count => format!("lacks {count} revoked certificates, which stay revoked"),
         };
         write!(f, "{issuer}: number {number} with {entries} entries ")?;
         match (self.is_older, missing) {
-            (true, 0) => write!(f, "is older than the active one, number {active_number}"),
-            (true, _) => write!(
-                f,
-                "is older than the active one, number {active_number}, and lacks {} of it",
-                certificates(*missing)
-            ),
-            (false, _) => write!(
-                f,
-                "lacks {} of the active one, number {active_number}",
-                certificates(*missing)
-            ),
+            (true, 0) => write!(f, "is older than number {active_number}"),
+            (true, _) => write!(f, "is older than number {active_number}, and {lacks}"),
+            (false, _) => f.write_str(&lacks),
         }
     }
 }

@@ -151,8 +151,9 @@ fn effective_state(member: &MemberStatus) -> AdministrativeState {
 
 fn crls(trust: &ActiveTrust, now: SystemTime, gauges: &mut Gauges) {
     // After a renewal with another key two CAs have one name, and one series.
-    let shown = &trust.crls[..trust.crls.len().min(CRL_SERIES_MAX)];
-    let shown = first_to_expire(shown, |crl| &crl.issuer, |crl| crl.next_update.as_ref());
+    let newest = trust.crls.iter().filter(|crl| crl.is_newest);
+    let shown: Vec<_> = newest.take(CRL_SERIES_MAX).collect();
+    let shown = first_to_expire(&shown, |crl| &crl.issuer, |crl| crl.next_update.as_ref());
     let mut each = |name, help, value: &dyn Fn(&crate::ActiveCrl) -> Option<f64>| {
         let series = shown.iter();
         let series =
@@ -172,7 +173,7 @@ fn crls(trust: &ActiveTrust, now: SystemTime, gauges: &mut Gauges) {
     each("crl_next_update_timestamp_seconds", help, &|crl| {
         unix(crl.next_update.as_ref())
     });
-    let help = "Revoked certificates in the CRL of an issuer";
+    let help = "Revoked certificates in the newest CRL of an issuer";
     each("crl_entries", help, &|crl| Some(crl.entries as f64));
     let help = "CRL number of the CRL of an issuer";
     each("crl_number", help, &|crl| {
@@ -198,7 +199,7 @@ fn crl_fetch(fetch: &CrlFetchStatus, gauges: &mut Gauges) {
     gauges.condition("crl_fetch_failing", help, fetch.failing.is_some());
     let missing = fetch.refused.iter();
     let missing = missing.map(|crl| (vec![("issuer", crl.issuer.clone())], crl.missing as f64));
-    let help = "Revocations that are missing from a fetched CRL that was refused";
+    let help = "Revocations that CRLs of an issuer no longer list and that stay active until an operator accepts the change";
     gauges.series("crl_refused_missing_revocations", help, missing);
 }
 

@@ -454,7 +454,7 @@ pub struct ActiveTrust {
     pub generation: u64,
     /// The CAs of the bundle.
     pub cas: Vec<ActiveCa>,
-    /// The active CRLs, one for each issuer key.
+    /// The active CRLs. If an issuer has several, a certificate on any of them is revoked.
     pub crls: Vec<ActiveCrl>,
     /// CAs without a CRL, whose certificates are refused.
     pub crl_missing: Vec<String>,
@@ -573,6 +573,14 @@ pub struct ActiveCrl {
     pub source: String,
     /// Age of the file in seconds if it is the agent's copy, which only agent runs refresh.
     pub agent_copy_age_seconds: Option<u64>,
+    /// Whether it is the newest of its issuer key, whose dates apply.
+    #[serde(default = "yes")]
+    pub is_newest: bool,
+}
+
+/// An older proxy had one CRL of each issuer key.
+fn yes() -> bool {
+    true
 }
 
 /// An instant as RFC 3339 spells it, in UTC, to the second.

@@ -72,8 +72,20 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
         notice: NOTICE,
         remedy,
     };
-    for crl in &status.crls {
+    for crl in status.crls.iter().filter(|crl| crl.is_newest) {
         check.examine(crl, now, report);
+    }
+    for dropped in prepared.trust().dropped_revocations() {
+        report.found(
+            Check::Crl,
+            FindingSeverity::Warning,
+            &dropped.issuer,
+            format!(
+                "CRL number {} ({}) lacks {} certificates that an earlier CRL revoked; they stay revoked",
+                dropped.number, dropped.source, dropped.missing
+            ),
+            "find the cause first; if the CA no longer needs them, for example because they have expired, run `proscenium crl accept`",
+        );
     }
     // Another file in `[trust] crl` would switch off fetching.
     let missing = match prepared.config().agents_copy() {
@@ -226,14 +238,14 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
                 active_number: active,
                 is_older,
                 lacking,
-                of,
+                is_news: _,
             } => (
                 match is_older {
                     true => format!(
                         "it serves CRL number {number} of {issuer}, but the proxy uses number {active}, which is newer: the CA server serves an old copy, or was restored from a backup"
                     ),
                     false => format!(
-                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the {of} certificates that number {active} revokes; a CA server that serves the infrastructure CRL in place of the full CRL causes this"
+                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the certificates that the proxy knows to be revoked; a CA server that serves the infrastructure CRL in place of the full CRL causes this"
                     ),
                 },
                 "find the cause first; if it is intended, run `proscenium crl accept`",
@@ -262,6 +274,7 @@ mod tests {
             expired: next_update.is_some_and(|next| next < now),
             accepted_until: None,
             source: "crl.pem".to_owned(),
+            is_newest: true,
         }
     }
 

@@ -187,7 +187,8 @@ impl SerialSet {
         Ok(Self::new(serials))
     }
 
-    fn new(mut serials: Vec<&[u8]>) -> Self {
+    /// The set of these serials, each in its shortest form.
+    pub(crate) fn new(mut serials: Vec<&[u8]>) -> Self {
         serials.sort_unstable_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
         serials.dedup();
         let runs = serials
@@ -218,13 +219,10 @@ impl SerialSet {
         false
     }
 
-    /// How many of these serials `other` lacks.
-    pub(crate) fn missing_from(&self, other: &Self) -> usize {
-        let serials = self
-            .runs
-            .iter()
-            .flat_map(|(length, run)| run.chunks_exact(*length));
-        serials.filter(|serial| !other.contains(serial)).count()
+    /// The serials, by length and then by value.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let runs = self.runs.iter();
+        runs.flat_map(|(length, run)| run.chunks_exact(*length))
     }
 
     /// Size of the serials in bytes.

@@ -1,4 +1,4 @@
-//! Sorts CRLs by issuer: which CA of the bundle signed each, and which CRL of one CA is used.
+//! Sorts CRLs by issuer: which CA of the bundle signed each, and which CRLs of one CA count.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,25 +7,24 @@ use foldhash::fast::RandomState;
 
 use crate::anchors::Anchors;
 use crate::certificate::{Signed, Subject};
-use crate::crl::{Crl, CrlError};
+use crate::crl::{Crl, CrlError, SerialSet};
 use crate::fingerprint::Fingerprint;
-use crate::indexed_crl::{CrlOrigin, IndexedCrl, OverruledCrl};
+use crate::indexed_crl::{CrlOrigin, IndexedCrl};
+use crate::issuer_crls::IssuerCrls;
 use crate::legacy_signatures;
 use crate::pem::Block;
 use crate::problem::PkiProblem;
 use crate::revocation::RevocationIndex;
-use crate::set_aside::SetAsideRule;
+use crate::set_aside::{SetAsideRule, is_set_aside};
 
 /// Collects CRLs for a trust store.
 pub(crate) struct CrlSorter<'a> {
     pub(crate) anchors: &'a Anchors,
     /// What the previous store has already parsed and verified.
     known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
-    pub(crate) set_aside: Arc<[SetAsideRule]>,
-    pub(crate) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    found: HashMap<Fingerprint, Vec<Arc<IndexedCrl>>, RandomState>,
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
     pub(crate) warnings: Vec<String>,
-    pub(crate) overruled: Vec<OverruledCrl>,
 }
 
 /// What one CRL is.
@@ -43,21 +42,22 @@ impl<'a> CrlSorter<'a> {
         let known = previous
             .into_iter()
             .flat_map(|previous| &previous.crls)
-            .map(|(issuer, crl)| (crl.fingerprint, (*issuer, Arc::clone(crl))))
+            .flat_map(|(issuer, crls)| {
+                let lists = crls.lists();
+                lists.map(|crl| (crl.fingerprint, (*issuer, Arc::clone(crl))))
+            })
             .collect();
         Self {
             anchors,
             known,
-            set_aside: Arc::default(),
-            index: HashMap::default(),
+            found: HashMap::default(),
             strays: Vec::new(),
             warnings: Vec::new(),
-            overruled: Vec::new(),
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.index.is_empty() && self.strays.is_empty()
+        self.found.is_empty() && self.strays.is_empty()
     }
 
     /// Adds one CRL.
@@ -136,28 +136,7 @@ impl<'a> CrlSorter<'a> {
     }
 
     fn insert(&mut self, issuer: Fingerprint, crl: Arc<IndexedCrl>) {
-        match self.index.get(&issuer) {
-            Some(known) if self.has_lower_precedence(issuer, &crl, known) => {}
-            _ => {
-                self.index.insert(issuer, crl);
-            }
-        }
-    }
-
-    /// Whether `other` takes precedence over `one`, both of one issuer. A CRL that is set aside has lower precedence;
-    /// otherwise the older one has.
-    fn has_lower_precedence(
-        &self,
-        issuer: Fingerprint,
-        one: &IndexedCrl,
-        other: &IndexedCrl,
-    ) -> bool {
-        let counts = |crl| !self.set_aside.iter().any(|rule| rule.covers(issuer, crl));
-        match (counts(one), counts(other)) {
-            (false, true) => true,
-            (true, false) => false,
-            _ => one.crl.age(&other.crl).is_le(),
-        }
+        self.found.entry(issuer).or_default().push(crl);
     }
 
     fn add_stray(&mut self, indexed: IndexedCrl, block: Block) {
@@ -198,46 +177,47 @@ impl<'a> CrlSorter<'a> {
         }));
     }
 
-    /// Keeps fetched CRLs until a file has a newer one. A CRL stays even if the rule by which it was verified has
-    /// changed: without it, certificates that only it revokes would be accepted again.
+    /// Keeps fetched CRLs. A CRL stays even if the rule by which it was verified has changed: without it, certificates
+    /// that only it revokes would be accepted again.
     pub(crate) fn keep_fetched(&mut self, previous: Option<&RevocationIndex>) {
-        let lists = previous.into_iter().flat_map(|previous| &previous.crls);
-        for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == CrlOrigin::Fetched) {
+        for (issuer, crls) in previous.into_iter().flat_map(|previous| &previous.crls) {
             if self.may_sign_crls(*issuer) {
-                self.insert(*issuer, Arc::clone(crl));
+                let fetched = crls.provided.iter();
+                let fetched = fetched.filter(|crl| crl.origin == CrlOrigin::Fetched);
+                fetched.for_each(|crl| self.insert(*issuer, Arc::clone(crl)));
             }
         }
     }
 
-    /// Keeps a newer CRL of the previous store. An older CRL (a restored file, a copy that was written late) would drop
-    /// revocations. The same holds for a newer CRL of a copy that lacks revocations: the proxy refuses the CA's
-    /// response to the process that made the copy.
-    pub(crate) fn keep_newer(&mut self, previous: Option<&RevocationIndex>) {
-        let Some(previous) = previous else { return };
-        let rules = &self.set_aside;
-        for (issuer, crl) in &mut self.index {
-            let Some(active) = previous.crls.get(issuer) else {
-                continue;
-            };
-            let counts = !rules.iter().any(|rule| rule.covers(*issuer, active));
-            if counts && active.crl.age(&crl.crl).is_gt() {
-                self.warnings.push(format!(
-                    "the CRL of {} in {} (number {}) is older than the active one (number {}), which stays active; restore \
-                     the newer file, because after a restart the proxy uses the older one unless it has fetched a \
-                     newer one from the CA",
-                    Subject(&crl.crl.issuer),
-                    crl.place,
-                    crl.crl.number_text(),
-                    active.crl.number_text(),
-                ));
-                *crl = Arc::clone(active);
-            } else if let Some(overruled) =
-                OverruledCrl::of(*issuer, crl, active).filter(|_| counts)
-            {
-                self.overruled.push(overruled);
-                *crl = Arc::clone(active);
-            }
-        }
+    /// The CRLs of each issuer. Revocations of the previous store stay, although a file was restored or a CA has dropped
+    /// entries.
+    pub(crate) fn by_issuer(
+        &mut self,
+        previous: Option<&RevocationIndex>,
+    ) -> HashMap<Fingerprint, Arc<IssuerCrls>, RandomState> {
+        let rules = previous.map_or(&[][..], |previous| &previous.set_aside);
+        let found = std::mem::take(&mut self.found).into_iter();
+        let by_issuer = found.filter_map(|(issuer, found)| {
+            let before = previous.and_then(|previous| previous.counting(issuer));
+            let provided = counting(rules, issuer, found);
+            let crls = IssuerCrls::new(provided, before, &SerialSet::default());
+            Some((issuer, Arc::new(crls?)))
+        });
+        by_issuer.collect()
+    }
+}
+
+/// The CRLs that are not set aside, or all if all are: while the accepted CRL is missing, others are better than none.
+pub(crate) fn counting(
+    rules: &[SetAsideRule],
+    issuer: Fingerprint,
+    found: Vec<Arc<IndexedCrl>>,
+) -> Vec<Arc<IndexedCrl>> {
+    let counts = |crl: &&Arc<IndexedCrl>| !is_set_aside(rules, issuer, crl);
+    let counting: Vec<_> = found.iter().filter(counts).cloned().collect();
+    match counting.is_empty() {
+        true => found,
+        false => counting,
     }
 }
 

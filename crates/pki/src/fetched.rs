@@ -1,58 +1,75 @@
-//! CRLs that the proxy fetched: which of them may become active, compared with the active CRLs.
+//! CRLs that the proxy fetched, compared with the active ones.
 //!
 //! An operator who replaces a file intends the change. A server's response carries no such intention: it may be the
-//! infrastructure CRL instead of the full one, the CRL of a CA restored from an old backup, or a forgery. The proxy
-//! therefore refuses a CRL that drops revocations until an operator accepts it.
+//! infrastructure CRL instead of the full one, the CRL of a CA restored from an old backup, or a forgery. What a fetched
+//! CRL revokes therefore counts at once, and what it drops stays revoked until an operator accepts it.
 
 use std::sync::Arc;
 
 use crate::certificate::Subject;
-use crate::crl_sorting::{CrlSorter, SortedCrl};
+use crate::crl::SerialSet;
+use crate::crl_sorting::{CrlSorter, SortedCrl, counting};
 use crate::fingerprint::Fingerprint;
-use crate::indexed_crl::{CrlOrigin, IndexedCrl, OverruledCrl};
+use crate::indexed_crl::{CrlOrigin, IndexedCrl};
+use crate::issuer_crls::IssuerCrls;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
+use crate::retained_serials::RetainedSerials;
 use crate::revocation::RevocationIndex;
-use crate::set_aside::SetAsideRule;
+use crate::set_aside::{SetAsideRule, is_set_aside};
 use crate::store::TrustStore;
 
 /// The result of examining a fetched document.
 #[derive(Debug, Default)]
 pub struct ExaminedCrls {
-    /// The newest CRL of each issuer of the bundle, compared with the active CRL.
+    /// The CRLs of each issuer of the bundle, compared with the active ones.
     pub crls: Vec<(FetchedCrl, CrlComparison)>,
     /// Why CRLs are unusable, as sentences. Limited to the first few.
     pub unusable: Vec<String>,
 }
 
-/// A CRL whose signature was verified with the key of an issuer of the bundle.
+/// The CRLs of one issuer in a response. Their signatures were verified with its key in the bundle.
 #[derive(Clone, Debug)]
 pub struct FetchedCrl {
     pub(crate) issuer: Fingerprint,
+    /// The newest of them.
     pub(crate) crl: Arc<IndexedCrl>,
     name: String,
     der: Arc<[u8]>,
+    /// The others.
+    others: Vec<Arc<IndexedCrl>>,
 }
 
-/// How a CRL compares with the active CRL of the same issuer key.
+/// What the state directory has of one issuer.
+#[derive(Debug)]
+pub struct StoredRevocations {
+    /// Digest of the issuer's name and key.
+    pub key: Fingerprint,
+    /// The CRL that was fetched last.
+    pub crl: Option<FetchedCrl>,
+    /// The serials that this CRL does not list.
+    pub retained: RetainedSerials,
+}
+
+/// How a fetched CRL compares with the active CRLs of the same issuer key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrlComparison {
     /// It is the active CRL, or has no revocation that the active CRL lacks.
     Active,
-    /// It may become active.
+    /// It is newer, or revokes more.
     Newer,
-    /// An operator has replaced exactly this CRL. It never becomes active again.
+    /// An operator has replaced this CRL. It never becomes active again.
     Replaced,
     /// It drops revocations: it is another CRL, an old copy, from a CA that was restored, or the CA removed entries.
     DropsRevocations {
-        /// Number of the active CRL.
+        /// Number of the newest CRL.
         active_number: String,
         /// Whether its own number is lower.
         is_older: bool,
         /// How many revoked certificates it lacks.
         lacking: usize,
-        /// How many certificates the active CRL revokes.
-        of: usize,
+        /// Whether it is newer or revokes more nonetheless, and therefore becomes active too.
+        is_news: bool,
     },
 }
 
@@ -80,62 +97,149 @@ impl TrustStore {
         }])
     }
 
-    /// The next generation with these CRLs active. Stores that are built on it keep them while they are the newest.
+    /// The next generation with these CRLs active in place of those that were fetched before. Every revocation stays.
     #[must_use]
     pub fn with_crls(&self, crls: &[FetchedCrl]) -> Self {
         let mut next = self.next();
-        let known = crls
-            .iter()
-            .filter(|fetched| self.anchors.bundle.issuers.contains_key(&fetched.issuer));
-        for fetched in known {
-            next.revocation
-                .crls
-                .insert(fetched.issuer, Arc::clone(&fetched.crl));
+        for fetched in crls {
+            let before = self.revocation.counting(fetched.issuer);
+            let files = before.into_iter().flat_map(IssuerCrls::of_files);
+            let provided = fetched.lists().chain(files).cloned().collect();
+            next.put(fetched.issuer, provided, before, &SerialSet::default());
         }
         next.settle();
         next
     }
 
-    /// The next generation with stored CRLs from before a start, as far as they take precedence over the files. That is
-    /// so if they are newer, or if they revoke a certificate that a newer copy lacks. None if no stored CRL applies.
+    /// The next generation with what earlier processes stored. What they revoked stays revoked. `fetches`: whether the
+    /// stored CRLs count as provided by the CA until the next fetch. None if nothing changes.
     #[must_use]
-    pub fn with_restored_crls(&self, stored: &[FetchedCrl]) -> Option<Self> {
-        let (mut restored, mut overruled) = (Vec::new(), Vec::new());
-        for fetched in stored {
-            let copy = match (
-                self.compare(fetched),
-                self.revocation.crls.get(&fetched.issuer),
-            ) {
-                (CrlComparison::Active | CrlComparison::Replaced, _) => continue,
-                (CrlComparison::DropsRevocations { .. }, Some(from_file))
-                    if fetched.crl.crl.age(&from_file.crl).is_le() =>
-                {
-                    let Some(copy) = OverruledCrl::of(fetched.issuer, from_file, &fetched.crl)
-                    else {
-                        continue;
-                    };
-                    Some(copy)
-                }
-                // The stored CRL applies by its number, whatever the file contains.
-                _ => None,
+    pub fn with_restored(&self, stored: &[StoredRevocations], fetches: bool) -> Option<Self> {
+        let mut next = self.next();
+        for StoredRevocations { key, crl, retained } in stored {
+            let active = self.revocation.crls.get(key);
+            let provided = active.map_or(&[][..], |active| &active.provided);
+            let is_only = active.is_none();
+            let counts = |crl: &&Arc<IndexedCrl>| {
+                is_only || !is_set_aside(&self.revocation.set_aside, *key, crl)
             };
-            restored.push(fetched.clone());
-            overruled.extend(copy);
+            let stored = crl.iter().flat_map(FetchedCrl::lists).filter(counts);
+            let stored: Vec<_> = stored.cloned().collect();
+            let provided = match fetches {
+                true => [&stored, provided].concat(),
+                false => provided.to_vec(),
+            };
+            let before = self.revocation.counting(*key);
+            let restored = IssuerCrls::new(stored, before, &retained.0);
+            match &restored {
+                Some(restored) => next.put(*key, provided, Some(restored), &SerialSet::default()),
+                None => next.put(*key, provided, before, &retained.0),
+            }
         }
-        if restored.is_empty() {
-            return None;
-        }
-        let mut next = self.with_crls(&restored);
-        next.revocation.overruled = overruled.into();
         next.settle();
-        Some(next)
+        (next.whole != self.whole).then_some(next)
+    }
+
+    /// Makes these the provided CRLs of an issuer of the bundle, as far as they count.
+    fn put(
+        &mut self,
+        issuer: Fingerprint,
+        provided: Vec<Arc<IndexedCrl>>,
+        before: Option<&IssuerCrls>,
+        retained: &SerialSet,
+    ) {
+        if !self.anchors.bundle.issuers.contains_key(&issuer) {
+            return;
+        }
+        let provided = counting(&self.revocation.set_aside, issuer, provided);
+        if let Some(crls) = IssuerCrls::new(provided, before, retained) {
+            self.revocation.crls.insert(issuer, Arc::new(crls));
+        }
+    }
+
+    /// The next generation in which an operator has accepted what is provided of an issuer, or only `fetched`: what other
+    /// CRLs revoked no longer counts, and neither do these CRLs, wherever they come from.
+    #[must_use]
+    pub fn accepting(&self, issuer: Fingerprint, fetched: Option<&FetchedCrl>) -> Self {
+        let mut next = self.next();
+        let Some(active) = self.revocation.crls.get(&issuer) else {
+            return next;
+        };
+        let accepted: Vec<_> = match fetched {
+            Some(fetched) => fetched.lists().cloned().collect(),
+            None => active.without_copies(),
+        };
+        next.revocation.set_aside = self.rules_accepting(issuer, active, &accepted).into();
+        if let Some(crls) = IssuerCrls::new(accepted, None, &SerialSet::default()) {
+            next.revocation.crls.insert(issuer, Arc::new(crls));
+        }
+        next.settle();
+        next
+    }
+
+    /// The rules that set aside the CRLs that are not accepted, and the rules of other CAs of the bundle.
+    fn rules_accepting(
+        &self,
+        issuer: Fingerprint,
+        active: &IssuerCrls,
+        accepted: &[Arc<IndexedCrl>],
+    ) -> Vec<SetAsideRule> {
+        let is_accepted = |crl: &&Arc<IndexedCrl>| {
+            accepted
+                .iter()
+                .any(|accepted| accepted.fingerprint == crl.fingerprint)
+        };
+        let replaced: Vec<_> = active.lists().filter(|crl| !is_accepted(crl)).collect();
+        let rules = (0..accepted.len().max(replaced.len())).map(|index| {
+            let accepted = &accepted[index.min(accepted.len() - 1)];
+            let replaced = replaced.get(index);
+            SetAsideRule {
+                issuer,
+                accepted: accepted.fingerprint,
+                number: accepted.crl.number.clone(),
+                made: replaced
+                    .map_or(&active.newest, |replaced| *replaced)
+                    .crl
+                    .this_update,
+                replaced: replaced.map(|replaced| replaced.fingerprint),
+            }
+        });
+        let others = self.revocation.set_aside.iter().filter(|rule| {
+            rule.issuer != issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
+        });
+        others.cloned().chain(rules).collect()
+    }
+
+    /// What the state directory must have of an issuer in addition to the stored CRL with this digest.
+    #[must_use]
+    pub fn retained(&self, issuer: Fingerprint, stored: Option<Fingerprint>) -> RetainedSerials {
+        let Some(active) = self.revocation.crls.get(&issuer) else {
+            return RetainedSerials::default();
+        };
+        let stored = active.lists().filter(|crl| Some(crl.fingerprint) == stored);
+        let stored: Vec<_> = stored.cloned().collect();
+        RetainedSerials(active.unlisted_in(&stored))
     }
 
     /// The next generation with other set-aside rules. Rules for CRLs that are not loaded have no effect.
+    ///
+    /// Of an issuer with a new rule, only the CRLs that count now revoke: an operator has accepted them meanwhile.
     #[must_use]
     pub fn with_set_aside_rules(&self, rules: Vec<SetAsideRule>) -> Self {
         let mut next = self.next();
+        let is_new = |rule: &&SetAsideRule| !self.revocation.set_aside.contains(rule);
+        let issuers: Vec<_> = rules
+            .iter()
+            .filter(is_new)
+            .map(|rule| rule.issuer)
+            .collect();
         next.revocation.set_aside = rules.into();
+        for issuer in issuers {
+            if let Some(active) = self.revocation.crls.get(&issuer) {
+                next.put(issuer, active.provided.clone(), None, &SerialSet::default());
+            }
+        }
+        next.settle();
         next
     }
 
@@ -155,13 +259,6 @@ impl TrustStore {
     pub fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
         self.revocation.fetched_crls_not_among(issuers)
     }
-
-    /// The rules that allow `fetched` to replace the active CRL although its number is lower: one for this CRL, and the rules of
-    /// other CAs of the bundle.
-    #[must_use]
-    pub fn rules_accepting(&self, fetched: &FetchedCrl) -> Vec<SetAsideRule> {
-        self.revocation.rules_accepting(fetched)
-    }
 }
 
 impl RevocationIndex {
@@ -176,6 +273,7 @@ impl RevocationIndex {
                     name: Subject(&crl.crl.issuer).to_string(),
                     crl: Arc::new(crl),
                     der: block.der.into(),
+                    others: Vec::new(),
                 },
                 SortedCrl::Unusable(why) => {
                     examined.note_unusable(why);
@@ -192,8 +290,7 @@ impl RevocationIndex {
             };
             match crls.iter_mut().find(|known| known.issuer == sorted.issuer) {
                 None => crls.push(sorted),
-                Some(known) if known.crl.crl.age(&sorted.crl.crl).is_lt() => *known = sorted,
-                Some(_) => {}
+                Some(known) => known.add(sorted),
             }
         }
         let compared = crls.into_iter().map(|fetched| {
@@ -205,59 +302,41 @@ impl RevocationIndex {
     }
 
     fn compare(&self, fetched: &FetchedCrl) -> CrlComparison {
-        let Some(active) = self.crls.get(&fetched.issuer) else {
-            return CrlComparison::Newer;
-        };
-        if active.fingerprint == fetched.crl.fingerprint {
-            return CrlComparison::Active;
-        }
-        let mut rules = self.set_aside.iter();
-        if rules.any(|rule| rule.replaced(fetched.issuer, &fetched.crl)) {
+        let lists = fetched.lists().cloned();
+        let counts = |crl: &Arc<IndexedCrl>| !is_set_aside(&self.set_aside, fetched.issuer, crl);
+        let lists: Vec<_> = lists.filter(counts).collect();
+        let Some(newest) = lists.iter().max_by(|a, b| a.crl.age(&b.crl)) else {
             return CrlComparison::Replaced;
-        }
-        let counts = |crl| {
-            let mut rules = self.set_aside.iter();
-            !rules.any(|rule| rule.covers(fetched.issuer, crl))
         };
-        if !counts(active) && counts(&fetched.crl) {
+        let Some(active) = self.counting(fetched.issuer) else {
             return CrlComparison::Newer;
-        }
-        let (new, old) = (&fetched.crl.crl, &active.crl);
-        let is_older = new.is_numbered_below(old);
-        match (is_older, old.serials.missing_from(&new.serials)) {
-            (false, 0) if new.age(old).is_gt() => CrlComparison::Newer,
-            (false, 0) => CrlComparison::Active,
-            (is_older, lacking) => CrlComparison::DropsRevocations {
-                active_number: old.number_text(),
+        };
+        let lacking = active.unlisted_in(&lists).len();
+        let (new, old) = (&newest.crl, &active.newest.crl);
+        let by_date = new.this_update.as_secs().cmp(&old.this_update.as_secs());
+        let is_older = new.is_numbered_below(old) && (lacking > 0 || by_date.is_lt());
+        let is_news = new.age(old).is_gt()
+            || lacking == 0 && by_date.is_gt()
+            || active.is_extended_by(&lists);
+        match lacking == 0 && !is_older {
+            false => CrlComparison::DropsRevocations {
+                active_number: active.newest.crl.number_text(),
                 is_older,
                 lacking,
-                of: old.serials.len(),
+                is_news,
             },
+            true if is_news || active.dropped.len() > 0 => CrlComparison::Newer,
+            true => CrlComparison::Active,
         }
     }
 
     fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {
         let fetched = self.anchors.issuers().into_iter().filter(|(issuer, _)| {
             let active = self.crls.get(issuer);
-            active.is_some_and(|active| active.origin != CrlOrigin::File)
+            active.is_some_and(|active| active.newest.origin != CrlOrigin::File)
                 && !issuers.contains(issuer)
         });
         fetched.map(|(_, subject)| subject).collect()
-    }
-
-    fn rules_accepting(&self, fetched: &FetchedCrl) -> Vec<SetAsideRule> {
-        let others = self.set_aside.iter().filter(|rule| {
-            rule.issuer != fetched.issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
-        });
-        let active = self.crls.get(&fetched.issuer);
-        let rule = active.map(|active| SetAsideRule {
-            issuer: fetched.issuer,
-            accepted: fetched.crl.fingerprint,
-            number: fetched.crl.crl.number.clone(),
-            made: active.crl.this_update,
-            replaced: Some(active.fingerprint),
-        });
-        others.cloned().chain(rule).collect()
     }
 }
 
@@ -270,6 +349,20 @@ impl ExaminedCrls {
 }
 
 impl FetchedCrl {
+    /// Adds another CRL of the same issuer.
+    fn add(&mut self, mut other: Self) {
+        if self.crl.crl.age(&other.crl.crl).is_lt() {
+            std::mem::swap(&mut self.crl, &mut other.crl);
+            self.der = other.der;
+        }
+        self.others.push(other.crl);
+    }
+
+    /// All of them, the newest first.
+    fn lists(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
+        std::iter::once(&self.crl).chain(&self.others)
+    }
+
     /// Its issuer's name (RFC 2253).
     #[must_use]
     pub fn issuer(&self) -> &str {
@@ -282,7 +375,7 @@ impl FetchedCrl {
         self.issuer
     }
 
-    /// Digest of the CRL.
+    /// Digest of the newest CRL.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.crl.fingerprint
@@ -300,7 +393,7 @@ impl FetchedCrl {
         self.crl.crl.serials.len()
     }
 
-    /// The DER, to be stored.
+    /// The DER of the newest CRL, to be stored.
     #[must_use]
     pub fn der(&self) -> Arc<[u8]> {
         Arc::clone(&self.der)

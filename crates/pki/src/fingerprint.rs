@@ -38,6 +38,14 @@ impl fmt::Display for Fingerprint {
     }
 }
 
+/// The bytes of hexadecimal digits; none if the text is something else.
+pub(crate) fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    let pairs = digits.chunks_exact(2);
+    Some(pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+}
+
 /// SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` prints it.
 pub fn fingerprint_of(der: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];

@@ -2,41 +2,10 @@
 
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 
-use crate::certificate::{Signed, Subject};
+use crate::certificate::Signed;
 use crate::crl::Crl;
 use crate::fingerprint::Fingerprint;
 use crate::signature;
-
-/// A CRL of a copy that is newer than the active CRL and drops revocations.
-#[derive(Clone, Debug)]
-pub(crate) struct OverruledCrl {
-    pub(crate) issuer: Fingerprint,
-    /// The active CRL.
-    pub(crate) by: Fingerprint,
-    pub(crate) why: String,
-}
-
-impl OverruledCrl {
-    /// A CRL of a copy that the active CRL overrules; none if it does not.
-    pub(crate) fn of(issuer: Fingerprint, crl: &IndexedCrl, active: &IndexedCrl) -> Option<Self> {
-        if crl.origin != CrlOrigin::Copy || crl.fingerprint == active.fingerprint {
-            return None;
-        }
-        let lacking = active.crl.serials.missing_from(&crl.crl.serials);
-        (lacking > 0).then(|| Self {
-            issuer,
-            by: active.fingerprint,
-            why: format!(
-                "the CRL of {} in {} (number {}) is not used, because it drops revocations: it lacks {lacking} of the {} certificates that the active CRL (number {}) revokes. If that is intended, accept the CRL that the CA provides (proscenium crl accept)",
-                Subject(&crl.crl.issuer),
-                crl.place,
-                crl.crl.number_text(),
-                active.crl.serials.len(),
-                active.crl.number_text(),
-            ),
-        })
-    }
-}
 
 /// A CRL that is in use, or may be used later.
 #[derive(Debug)]

@@ -22,6 +22,7 @@ mod email_constraint;
 mod fetched;
 mod fingerprint;
 mod indexed_crl;
+mod issuer_crls;
 mod key;
 mod last_seen;
 mod legacy_signatures;
@@ -36,6 +37,7 @@ mod problem;
 mod refusal;
 mod renewal;
 mod required_cas;
+mod retained_serials;
 mod revocation;
 mod sessions;
 mod set_aside;
@@ -59,7 +61,7 @@ pub use client_verifier::{
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, BlockTarget, BlockTargetError, DenyList, SerialNumber};
-pub use fetched::{CrlComparison, ExaminedCrls, FetchedCrl};
+pub use fetched::{CrlComparison, ExaminedCrls, FetchedCrl, StoredRevocations};
 pub use fingerprint::{Fingerprint, fingerprint_of};
 pub use listener_credentials::ListenerCredentials;
 pub use lookup::{
@@ -73,14 +75,15 @@ pub use renewal::{
     OwnRenewalError, RenewedCertificateError, check_own_renewal, check_renewed_certificate,
 };
 pub use required_cas::{CA_SEEN_WITHIN, CertificatePurpose};
+pub use retained_serials::{RetainedSerials, RetainedSerialsError};
 pub use sessions::{ServerTls, TicketKeys};
 pub use set_aside::{SetAsideError, SetAsideRule};
 pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
 pub use store::{
-    ActiveCrlStatus, Lockout, TrustAlarm, TrustMaterial, TrustStore, TrustStoreStatus,
-    TrustedCaStatus,
+    ActiveCrlStatus, DroppedRevocations, Lockout, TrustAlarm, TrustMaterial, TrustStore,
+    TrustStoreStatus, TrustedCaStatus,
 };
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
 pub use verdict::{ChainVerification, RecalledVerdict};

@@ -13,12 +13,13 @@ use crate::pem::{self, Named};
 use crate::refusal::claimed_certname;
 use crate::store::{ActiveCrlStatus, TrustStore};
 
-/// What the active CRL of one issuer says about a serial.
+/// What the active CRLs of one issuer say about a serial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrlListing {
-    /// The CRL; none if the issuer has none.
+    /// The CRL that lists the serial, or the newest; none if the issuer has none.
     pub crl: Option<ActiveCrlStatus>,
-    /// Whether the CRL lists the serial.
+    /// Whether the serial is revoked, by this CRL or by an earlier one whose revocation no operator has accepted as
+    /// dropped.
     pub is_listed: bool,
 }
 
@@ -41,12 +42,14 @@ impl TrustStore {
             .values()
             .filter(|ca| ca.text == issuer);
         let listing = |ca: &Arc<crate::bundle::Issuer>| {
-            let indexed = self.revocation.crl_of(ca);
+            let crls = self.revocation.crls_of(ca);
+            let crls = crls.as_deref();
+            let listing = crls.map(|crls| crls.listing(serial.content()).unwrap_or(&crls.newest));
             CrlListing {
-                is_listed: indexed
-                    .as_ref()
-                    .is_some_and(|indexed| indexed.crl.serials.contains(serial.content())),
-                crl: indexed.map(|indexed| self.revocation.crl_status(&indexed, now)),
+                is_listed: crls.is_some_and(|crls| crls.revoke(serial.content())),
+                crl: crls
+                    .zip(listing)
+                    .map(|(crls, listing)| self.revocation.crl_status(crls, listing, now)),
             }
         };
         named.map(listing).collect()
@@ -69,8 +72,8 @@ impl TrustStore {
             .values()
             .filter(|ca| ca.text == issuer);
         let is_listed = |ca: &Arc<crate::bundle::Issuer>| {
-            let indexed = self.revocation.crl_of(ca);
-            indexed.is_some_and(|indexed| indexed.crl.serials.contains(serial.content()))
+            let crls = self.revocation.crls_of(ca);
+            crls.is_some_and(|crls| crls.revoke(serial.content()))
         };
         if named.next().is_some_and(is_listed) && named.all(is_listed) {
             return Some(Reason::Revoked);

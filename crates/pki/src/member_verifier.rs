@@ -190,26 +190,20 @@ impl TrustStore {
             return Ok(()); // No verifier accepted it.
         };
         let mut issuers = self.anchors.bundle.issuers.values();
-        let number = issuers.find_map(|issuer| {
-            let indexed = issuer
+        let listed = issuers.find_map(|issuer| {
+            let crls = issuer
                 .has_name(read.issuer)
-                .then(|| self.revocation.crl_of(issuer))
+                .then(|| self.revocation.crls_of(issuer))
                 .flatten()?;
-            let is_listed = indexed.crl.serials.contains(read.serial);
             let key = SubjectPublicKeyInfoDer::from(&*issuer.spki);
             // Another CA with that name has its own serials.
             let has_signed =
                 || signature::check_signed(read.signed, &key) != Err(SignatureFault::Wrong);
-            (is_listed && has_signed()).then(|| indexed.crl.number_text())
+            let is_revoked = crls.revoke(read.serial) && has_signed();
+            is_revoked.then(|| crls.described(&issuer.text, read.serial))
         });
-        let fault = match number {
-            Some(number) => {
-                let list = format!(
-                    "It is on the CRL of {}, number {number}.",
-                    Subject(read.issuer)
-                );
-                CertificateFault::new(Reason::Revoked, own, list)
-            }
+        let fault = match listed {
+            Some(listed) => CertificateFault::new(Reason::Revoked, own, listed),
             None if self.is_blocked(own, &read, now) => {
                 CertificateFault::new(Reason::Blocked, own, "")
             }

@@ -11,10 +11,12 @@ use crate::anchors::Anchors;
 use crate::bundle::Issuer;
 use crate::certificate::Day;
 use crate::chain::Link;
+use crate::crl::SerialSet;
 use crate::fingerprint::Fingerprint;
-use crate::indexed_crl::{IndexedCrl, OverruledCrl};
+use crate::indexed_crl::IndexedCrl;
+use crate::issuer_crls::IssuerCrls;
 use crate::refusal::{CertificateFault, described};
-use crate::set_aside::SetAsideRule;
+use crate::set_aside::{SetAsideRule, is_set_aside};
 use crate::settings::{CrlExpired, Revocation, TrustSettings, UNCHECKED_ALL};
 
 /// The CRLs by issuer, and the policy of `[trust]`.
@@ -23,16 +25,14 @@ pub(crate) struct RevocationIndex {
     pub(crate) settings: TrustSettings,
     /// The CAs that the CRLs were matched with.
     pub(crate) anchors: Anchors,
-    /// The newest CRL of each issuer of the bundle.
-    pub(crate) crls: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    /// The CRLs of each issuer of the bundle that has any.
+    pub(crate) crls: HashMap<Fingerprint, Arc<IssuerCrls>, RandomState>,
     /// CRLs whose issuer is not in the bundle.
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
-    /// The stray CRL of each issuer that a client sent, or none; found by signature on first use.
-    pub(crate) late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
-    /// Older CRLs that no longer apply, because an operator accepted a CRL with a lower number in their place.
+    /// The stray CRLs of each issuer that a client sent, or none; found by signature on first use.
+    pub(crate) late: Mutex<HashMap<Fingerprint, Option<Arc<IssuerCrls>>, RandomState>>,
+    /// CRLs that no longer count, because an operator accepted others in their place.
     pub(crate) set_aside: Arc<[SetAsideRule]>,
-    /// CRLs of copies that are newer than the active CRL and drop revocations.
-    pub(crate) overruled: Arc<[OverruledCrl]>,
 }
 
 /// Which link of a path fails, counted from the anchor down, and why.
@@ -51,7 +51,6 @@ impl RevocationIndex {
             strays: self.strays.clone(),
             late: Mutex::default(),
             set_aside: Arc::clone(&self.set_aside),
-            overruled: Arc::clone(&self.overruled),
         }
     }
 
@@ -65,20 +64,27 @@ impl RevocationIndex {
         unchecked
     }
 
-    /// The active CRL of an issuer.
-    pub(crate) fn crl_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
+    /// The CRLs of an issuer of the bundle, unless they are used only because those that an operator accepted in their
+    /// place are missing.
+    pub(crate) fn counting(&self, issuer: Fingerprint) -> Option<&IssuerCrls> {
+        let crls = self.crls.get(&issuer)?;
+        (!is_set_aside(&self.set_aside, issuer, &crls.newest)).then_some(crls)
+    }
+
+    /// The active CRLs of an issuer.
+    pub(crate) fn crls_of(&self, issuer: &Issuer) -> Option<Arc<IssuerCrls>> {
         match self.crls.get(&issuer.id) {
-            Some(crl) => Some(Arc::clone(crl)),
+            Some(crls) => Some(Arc::clone(crls)),
             // Every CRL was matched with the issuers of the bundle at load.
             None if self.anchors.bundle.issuers.contains_key(&issuer.id) || !issuer.signs_crls => {
                 None
             }
-            None => self.stray_of(issuer),
+            None => self.strays_of(issuer),
         }
     }
 
-    /// Finds an issuer's CRL among the strays, and stores the result.
-    fn stray_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
+    /// Finds an issuer's CRLs among the strays, and stores the result.
+    fn strays_of(&self, issuer: &Issuer) -> Option<Arc<IssuerCrls>> {
         let has_name = |stray: &&Arc<IndexedCrl>| issuer.has_name(&stray.crl.issuer);
         if !self.strays.iter().any(|stray| has_name(&stray)) {
             return None;
@@ -88,17 +94,13 @@ impl RevocationIndex {
             return known.clone();
         }
         let spki = SubjectPublicKeyInfoDer::from(&*issuer.spki);
-        let newest = self
-            .strays
-            .iter()
-            .filter(has_name)
-            .filter(|stray| stray.is_signed_by(&spki))
-            .max_by(|a, b| a.crl.age(&b.crl))
-            .cloned();
+        let found = self.strays.iter().filter(has_name);
+        let found = found.filter(|stray| stray.is_signed_by(&spki)).cloned();
+        let crls = IssuerCrls::new(found.collect(), None, &SerialSet::default()).map(Arc::new);
         if late.len() < LATE_ISSUERS_MAX {
-            late.insert(issuer.id, newest.clone());
+            late.insert(issuer.id, crls.clone());
         }
-        newest
+        crls
     }
 
     /// Looks the links up in their issuers' CRLs, as the policy says. Returns how long the result holds.
@@ -136,16 +138,16 @@ impl RevocationIndex {
 
     fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
         let policy = self.settings.policy(&link.issuer.text);
-        let Some(indexed) = self.crl_of(&link.issuer) else {
+        let Some(crls) = self.crls_of(&link.issuer) else {
             return match policy.unchecked {
                 true => Ok(None),
                 false => Err(Reason::CrlMissing),
             };
         };
-        if indexed.crl.serials.contains(&link.serial) {
+        if crls.revoke(&link.serial) {
             return Err(Reason::Revoked);
         }
-        match indexed.crl.accepted_until(policy) {
+        match crls.newest.crl.accepted_until(policy) {
             Some(end) if now > end => Err(Reason::CrlExpired),
             until => Ok(until),
         }
@@ -158,14 +160,11 @@ impl RevocationIndex {
         leaf: &CertificateDer<'_>,
         revoked: &CertificateDer<'_>,
     ) -> CertificateFault {
-        let issuer = &links[fault.link].issuer;
-        let detail = match (fault.reason, self.crl_of(issuer)) {
-            (Reason::Revoked, Some(indexed)) => {
-                let listed = format!(
-                    "It is on the CRL of {}, number {}.",
-                    issuer.text,
-                    indexed.crl.number_text()
-                );
+        let link = &links[fault.link];
+        let issuer = &link.issuer;
+        let detail = match (fault.reason, self.crls_of(issuer)) {
+            (Reason::Revoked, Some(crls)) => {
+                let listed = crls.described(&issuer.text, &link.serial);
                 match fault.link + 1 == links.len() {
                     true => listed,
                     false => format!(
@@ -174,11 +173,11 @@ impl RevocationIndex {
                     ),
                 }
             }
-            (Reason::CrlExpired, Some(indexed)) => format!(
+            (Reason::CrlExpired, Some(crls)) => format!(
                 "The CRL of {}, number {}, expired on {}{}.",
                 issuer.text,
-                indexed.crl.number_text(),
-                indexed
+                crls.newest.crl.number_text(),
+                crls.newest
                     .crl
                     .next_update
                     .map_or_else(String::new, |end| Day(end).to_string()),
@@ -237,8 +236,9 @@ impl RevocationIndex {
 
     /// Size of the index of revoked serials in bytes.
     pub(crate) fn index_bytes(&self) -> usize {
-        let lists = self.crls.values().chain(&self.strays);
-        lists.map(|indexed| indexed.crl.serials.bytes()).sum()
+        let strays = self.strays.iter().map(|stray| stray.crl.serials.bytes());
+        let bytes = self.crls.values().map(|crls| crls.bytes()).chain(strays);
+        bytes.sum()
     }
 }
 

@@ -1,25 +1,25 @@
-//! Rules by which older CRLs of an issuer no longer apply, because an operator accepted another CRL in their place.
+//! Rules by which older CRLs of an issuer no longer count, because an operator accepted another CRL in their place.
 
 use std::{fmt, str::FromStr};
 
 use rustls_pki_types::UnixTime;
 
-use crate::fingerprint::Fingerprint;
-use crate::indexed_crl::IndexedCrl;
+use crate::fingerprint::{Fingerprint, bytes_of_hex};
+use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 
-/// An operator's decision that an issuer's CRLs up to the then active one no longer apply, because the operator
-/// accepted a CRL with a lower number. Without the rule, the next start would load the old CRL from a file again.
+/// An operator's decision that an issuer's CRLs up to the then active one no longer count, because the operator accepted
+/// a CRL that drops revocations. Without the rule, an old copy in a file would revoke the dropped serials again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAsideRule {
     pub(crate) issuer: Fingerprint,
     /// The accepted CRL.
     pub(crate) accepted: Fingerprint,
-    /// Its number. CRLs with a lower number need no rule.
+    /// Its number.
     pub(crate) number: Box<[u8]>,
     /// When the newest of the set-aside CRLs was issued. CRLs that the CA issues later apply.
     pub(crate) made: UnixTime,
-    /// Digest of that newest CRL. Dates have a resolution of one second, and another CRL of the same second applies.
-    /// None in rules that an older version wrote: then no CRL of that second applies.
+    /// Digest of that newest CRL, unless it is the accepted one. Dates have a resolution of one second, and another CRL of
+    /// the same second counts.
     pub(crate) replaced: Option<Fingerprint>,
 }
 
@@ -29,21 +29,28 @@ pub struct SetAsideRule {
 pub struct SetAsideError;
 
 impl SetAsideRule {
-    /// Whether an operator replaced exactly this CRL. Other CRLs that the rule would set aside in a file may be the
-    /// CA's newest, if its clock was set back.
-    pub(crate) fn replaced(&self, issuer: Fingerprint, crl: &IndexedCrl) -> bool {
-        self.issuer == issuer && self.replaced == Some(crl.fingerprint)
-    }
-
-    /// Whether the rule sets this CRL of this issuer aside.
-    pub(crate) fn covers(&self, issuer: Fingerprint, crl: &IndexedCrl) -> bool {
+    /// Whether the rule sets this CRL of its issuer aside.
+    fn covers(&self, crl: &IndexedCrl) -> bool {
+        if self.replaced == Some(crl.fingerprint) {
+            return true;
+        }
         let (made, newest) = (crl.crl.this_update.as_secs(), self.made.as_secs());
-        let is_replaced = |replaced| replaced == crl.fingerprint;
-        self.issuer == issuer
-            && self.accepted != crl.fingerprint
-            && !crl.crl.is_numbered_below_number(&self.number)
-            && (made < newest || made == newest && self.replaced.is_none_or(is_replaced))
+        let is_below = crl.crl.is_numbered_below_number(&self.number);
+        match self.replaced {
+            // The accepted CRL was the newest itself: those before it are older by number and by date.
+            None => made <= newest && is_below,
+            // A copy of a CRL from before the CA was restored. The CA itself may sign one whose date lies before,
+            // because its clock was set back: that one counts, and so does its number.
+            Some(_) => made < newest && (is_below || crl.origin != CrlOrigin::Fetched),
+        }
     }
+}
+
+/// Whether an operator has accepted other CRLs of the issuer in place of this one, so that it does not count.
+pub(crate) fn is_set_aside(rules: &[SetAsideRule], issuer: Fingerprint, crl: &IndexedCrl) -> bool {
+    let mut of_issuer = rules.iter().filter(|rule| rule.issuer == issuer);
+    let is_accepted = |rule: &SetAsideRule| rule.accepted == crl.fingerprint;
+    !of_issuer.clone().any(is_accepted) && of_issuer.any(|rule| rule.covers(crl))
 }
 
 impl fmt::Display for SetAsideRule {
@@ -76,7 +83,7 @@ impl FromStr for SetAsideRule {
         Ok(Self {
             issuer: fingerprint(issuer)?,
             accepted: fingerprint(accepted)?,
-            number: bytes(number)?.into(),
+            number: bytes_of_hex(number).ok_or(SetAsideError)?.into(),
             made: UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)),
             replaced,
         })
@@ -84,17 +91,6 @@ impl FromStr for SetAsideRule {
 }
 
 fn fingerprint(hex: &str) -> Result<Fingerprint, SetAsideError> {
-    let bytes = bytes(hex)?.try_into().map_err(|_| SetAsideError)?;
-    Ok(Fingerprint::from_bytes(bytes))
-}
-
-fn bytes(hex: &str) -> Result<Vec<u8>, SetAsideError> {
-    let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
-    match digits {
-        Some(digits) if digits.len() % 2 == 0 => Ok(digits
-            .chunks_exact(2)
-            .map(|pair| (pair[0] << 4 | pair[1]) as u8)
-            .collect()),
-        _ => Err(SetAsideError),
-    }
+    let bytes = bytes_of_hex(hex).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(Fingerprint::from_bytes).ok_or(SetAsideError)
 }

@@ -23,7 +23,9 @@ use crate::settings::TrustSettings;
 use crate::trust_memory::TrustMemory;
 
 pub use lockout::Lockout;
-pub use status::{ActiveCrlStatus, TrustAlarm, TrustStoreStatus, TrustedCaStatus};
+pub use status::{
+    ActiveCrlStatus, DroppedRevocations, TrustAlarm, TrustStoreStatus, TrustedCaStatus,
+};
 
 /// The files of a trust store, as bytes.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +35,7 @@ pub struct TrustMaterial {
     /// PEM CRLs, one or several in each value. Of a directory: every file that [`crate::holds_crl`].
     pub crls: Vec<Named<Vec<u8>>>,
     /// CRLs that another process fetches (an agent's own copy) while the proxy fetches CRLs too. No operator vouches
-    /// for them, so they may not drop revocations.
+    /// for them.
     pub copied_crls: Vec<Named<Vec<u8>>>,
 }
 
@@ -47,7 +49,7 @@ pub struct TrustStore {
     /// Digest of everything that a path depends on: bundle, policy, subject rule; not of the CRLs.
     pub(crate) paths: Fingerprint,
     /// Digest of everything.
-    whole: Fingerprint,
+    pub(crate) whole: Fingerprint,
     pub(crate) identity: identity::IdentitySettings,
     pub(crate) anchors: Anchors,
     pub(crate) revocation: RevocationIndex,
@@ -62,8 +64,8 @@ pub struct TrustStore {
 impl TrustStore {
     /// Builds a store and reuses what has not changed since `previous`.
     ///
-    /// The generation is that of `previous` if nothing has changed, otherwise one more; the first is 1. A CRL older
-    /// than the active one is not loaded: the newer one stays active, with a warning, until the process restarts.
+    /// The generation is that of `previous` if nothing has changed, otherwise one more; the first is 1. What `previous`
+    /// revokes stays revoked, although its CRL has been replaced by one that does not list it.
     ///
     /// # Errors
     /// All problems at once: material that cannot be parsed, no CA, or no CRL while `unchecked` names no issuer.
@@ -104,9 +106,6 @@ impl TrustStore {
         let known =
             before.filter(|known| known.settings.legacy_signatures == settings.legacy_signatures);
         let mut sorter = CrlSorter::new(&anchors, known);
-        if let Some(before) = before {
-            sorter.set_aside = Arc::clone(&before.set_aside);
-        }
         for (block, origin) in blocks {
             if let Err(problem) = sorter.put(block, origin) {
                 problems.push(problem);
@@ -120,16 +119,17 @@ impl TrustStore {
         if !problems.is_empty() {
             return Err(problems);
         }
-        sorter.keep_newer(before);
         Ok(Self::assemble(sorter, settings, identity, previous))
     }
 
     fn assemble(
-        sorter: CrlSorter<'_>,
+        mut sorter: CrlSorter<'_>,
         settings: &TrustSettings,
         identity: &identity::IdentitySettings,
         previous: Option<&Self>,
     ) -> Self {
+        let before = previous.map(|previous| &previous.revocation);
+        let crls = sorter.by_issuer(before);
         let anchors = sorter.anchors.clone();
         let bundle = &anchors.bundle;
         let policy = format!("{settings:?} {identity:?}");
@@ -152,11 +152,10 @@ impl TrustStore {
             revocation: RevocationIndex {
                 settings: settings.clone(),
                 anchors: anchors.clone(),
-                crls: sorter.index,
+                crls,
                 strays: sorter.strays,
                 late: Mutex::default(),
-                set_aside: sorter.set_aside,
-                overruled: sorter.overruled.into(),
+                set_aside: before.map_or_else(Arc::default, |before| Arc::clone(&before.set_aside)),
             },
             anchors,
             deny: previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.deny)),
@@ -178,13 +177,12 @@ impl TrustStore {
 
     /// Updates the digest and the warnings after a change of the CRLs.
     pub(crate) fn settle(&mut self) {
-        let mut crls: Vec<_> = self
-            .revocation
-            .crls
-            .values()
-            .chain(&self.revocation.strays)
-            .map(|crl| crl.fingerprint)
-            .collect();
+        let lists = self.revocation.crls.values().flat_map(|crls| crls.lists());
+        let lists = lists.chain(&self.revocation.strays);
+        let mut crls: Vec<_> = lists.map(|crl| crl.fingerprint).collect();
+        let dropped = self.revocation.crls.values().map(|crls| &crls.dropped);
+        let dropped = dropped.filter(|dropped| dropped.len() > 0);
+        crls.extend(dropped.map(|dropped| Fingerprint::of(dropped.iter())));
         crls.sort_unstable();
         self.whole = Fingerprint::of(
             std::iter::once(&self.paths)
@@ -192,12 +190,6 @@ impl TrustStore {
                 .map(|fingerprint| &fingerprint.as_bytes()[..]),
         );
         self.warnings.clone_from(&self.material_warnings);
-        let still = self.revocation.overruled.iter().filter(|overruled| {
-            let active = self.revocation.crls.get(&overruled.issuer);
-            active.is_some_and(|active| active.fingerprint == overruled.by)
-        });
-        self.warnings
-            .extend(still.map(|overruled| overruled.why.clone()));
         self.warn_of_policy();
     }
 

@@ -4,8 +4,8 @@
 use crate::support::*;
 use identity::Reason;
 use pki::{
-    CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, SetAsideRule, TrustSettings,
-    TrustStore,
+    CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, RetainedSerials, SetAsideRule,
+    StoredRevocations, TrustSettings, TrustStore,
 };
 use rustls_pki_types::CertificateRevocationListDer;
 
@@ -44,31 +44,59 @@ fn again(store: &TrustStore, puppet: &Puppet, number: u64, serials: &[u64]) -> T
 }
 
 #[test]
-fn a_crl_is_newer_only_if_it_drops_no_revocation() {
+fn a_fetched_crl_revokes_at_once_and_what_it_drops_stays_revoked() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
-    let takes_back = |is_older, lacking| CrlComparison::DropsRevocations {
+    let drops = |is_older, lacking, is_news| CrlComparison::DropsRevocations {
         active_number: "7".to_owned(),
         is_older,
         lacking,
-        of: 2,
+        is_news,
     };
+    let agents: Vec<_> = (4..=8)
+        .map(|serial| (serial, puppet.ca.agent("web01", serial)))
+        .collect();
     for (number, serials, expected) in [
         (8, &[5, 6][..], CrlComparison::Newer),
         (8, &[4, 5, 6, 0x7fff_ffff], CrlComparison::Newer),
         (7, &[5, 6], CrlComparison::Active),
         (7, &[5, 6, 7], CrlComparison::Newer),
-        (7, &[5], takes_back(false, 1)),
-        (8, &[], takes_back(false, 2)),
-        (300, &[6, 7, 8], takes_back(false, 1)),
-        (6, &[5, 6, 7], takes_back(true, 0)),
-        (0, &[], takes_back(true, 2)),
+        (7, &[5], drops(false, 1, false)),
+        (7, &[5, 8], drops(false, 1, true)),
+        (8, &[], drops(false, 2, true)),
+        (300, &[6, 7, 8], drops(false, 1, true)),
+        // Another CA server has restored its database, and no revocation is lost.
+        (6, &[5, 6], CrlComparison::Active),
+        (6, &[5, 6, 7], CrlComparison::Newer),
+        (0, &[], drops(true, 2, false)),
+        (0, &[8], drops(true, 2, true)),
     ] {
+        let case = format!("number {number}, {serials:?}");
         let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(number, serials)]));
-        assert_eq!(finding, expected, "number {number}, {serials:?}");
+        assert_eq!(finding, expected, "{case}");
         assert_eq!(list.number(), number.to_string());
         assert_eq!(list.entries(), serials.len());
         assert_eq!(list.issuer(), "CN=Puppet CA: test");
+        let is_applied = matches!(
+            finding,
+            CrlComparison::Newer | CrlComparison::DropsRevocations { is_news: true, .. }
+        );
+        if !is_applied {
+            continue;
+        }
+        // Also after a reload of the files.
+        let next = store.with_crls(&[list]);
+        for store in [
+            again(&next, &puppet, 7, &[5, 6]),
+            again(&next, &puppet, 9, &[]),
+            next,
+        ] {
+            for (serial, agent) in &agents {
+                let is_revoked = [5, 6].contains(serial) || serials.contains(serial);
+                let expected = is_revoked.then_some(Reason::Revoked);
+                assert_eq!(verdict(&store, agent), expected, "{case}: serial {serial}");
+            }
+        }
     }
     // For a CA without a CRL, any CRL is newer.
     let without = TrustStore::build(
@@ -83,13 +111,46 @@ fn a_crl_is_newer_only_if_it_drops_no_revocation() {
 }
 
 #[test]
-fn of_several_crls_of_one_issuer_the_newest_is_compared() {
+fn the_dates_of_a_lower_number_apply_once_it_lists_every_revocation() {
+    let puppet = Puppet::new();
+    let dated = |number, serials: &[u64], year, until| {
+        let mut list = crl_params(number, serials, until);
+        list.this_update = rcgen::date_time_ymd(year, 1, 1);
+        list.signed_by(&puppet.ca.issuer).unwrap().der().clone()
+    };
+    let store = store(&puppet.bundle(), &[puppet.root.crl(1, &[])]).unwrap();
+    let (first, _) = the_one(examined(&store, &[dated(20, &[5, 6], 2021, 2031)]));
+    let store = store.with_crls(&[first]);
+    for (year, serials, number, is_alarm) in [
+        (2022, &[5][..], "20", true),
+        (2022, &[5, 7], "20", true),
+        (2022, &[5, 6], "3", false),
+        (2022, &[5, 6, 7], "3", false),
+        (2020, &[5, 6], "20", true),
+        (2020, &[5, 6, 7], "20", true),
+    ] {
+        let (list, finding) = the_one(examined(&store, &[dated(3, serials, year, 2035)]));
+        let is_older = matches!(
+            finding,
+            CrlComparison::DropsRevocations { is_older: true, .. }
+        );
+        assert_eq!(is_older, is_alarm, "{year} {serials:?}: {finding:?}");
+        let crls = store.with_crls(&[list]).status(now()).crls;
+        let newest = crls
+            .iter()
+            .find(|crl| crl.is_newest && crl.issuer.contains("Puppet CA"));
+        assert_eq!(newest.unwrap().number, number, "{year} {serials:?}");
+    }
+}
+
+#[test]
+fn several_crls_of_one_issuer_in_a_response_count_together() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
     let lists = [
-        puppet.ca.crl(8, &[5, 6]),
-        puppet.ca.crl(9, &[5, 6, 7]),
-        puppet.ca.crl(6, &[5, 6]),
+        puppet.ca.crl(8, &[5]),
+        puppet.ca.crl(9, &[7]),
+        puppet.ca.crl(6, &[6, 8]),
         puppet.root.crl(2, &[2]),
     ];
     let examined = examined(&store, &lists);
@@ -109,6 +170,85 @@ fn of_several_crls_of_one_issuer_the_newest_is_compared() {
             ),
         ]
     );
+    assert_eq!(&*examined.crls[0].0.der(), lists[1].as_ref());
+    let next = store.with_crls(&[examined.crls[0].0.clone()]);
+    for serial in 5..=8 {
+        let agent = puppet.ca.agent("web01", serial);
+        assert_eq!(verdict(&next, &agent), Some(Reason::Revoked), "{serial}");
+    }
+    assert!(next.dropped_revocations().is_empty());
+}
+
+#[test]
+fn however_often_a_ca_drops_entries_each_stays_revoked_until_it_is_accepted() {
+    let puppet = Puppet::new();
+    let issuer = |store: &TrustStore| store.dropped_revocations()[0].key;
+    let mut trust = store(&puppet.bundle(), &puppet.crls(1, &[100])).unwrap();
+    // Each night one entry goes and one comes, so that no two CRLs suffice.
+    for night in 1..=40 {
+        let (list, finding) = the_one(examined(
+            &trust,
+            &[puppet.ca.crl(1 + night, &[100 + night])],
+        ));
+        let is_news = matches!(
+            finding,
+            CrlComparison::DropsRevocations { is_news: true, .. }
+        );
+        assert!(is_news, "{finding:?}");
+        trust = trust.with_crls(&[list]);
+        // The file is as old as at the start.
+        trust = again(&trust, &puppet, 1, &[100]);
+    }
+    let revoked = |store: &TrustStore| -> Vec<u64> {
+        let is_revoked =
+            |serial: &u64| verdict(store, &puppet.ca.agent("web01", *serial)).is_some();
+        (100..=141).filter(is_revoked).collect()
+    };
+    let all: Vec<u64> = (100..=140).collect();
+    assert_eq!(revoked(&trust), all);
+    let [dropped] = &trust.dropped_revocations()[..] else {
+        panic!("{:?}", trust.dropped_revocations());
+    };
+    assert_eq!(
+        (&*dropped.number, dropped.missing, dropped.forgotten),
+        ("41", 39, 0)
+    );
+    let crls = trust.status(now()).crls;
+    assert_eq!(
+        crls.iter().filter(|crl| crl.is_newest).count(),
+        2,
+        "{crls:#?}"
+    );
+
+    // A restart with the stored CRL and serials changes nothing.
+    let (list, _) = the_one(examined(&trust, &[puppet.ca.crl(41, &[140])]));
+    let restored = restarted(&trust, &puppet, &list);
+    assert_eq!(revoked(&restored), all);
+
+    let accepted = restored.accepting(issuer(&restored), None);
+    assert_eq!(
+        revoked(&accepted),
+        [100, 140],
+        "what the file and the CA provide"
+    );
+    assert!(accepted.dropped_revocations().is_empty());
+    let again = again(&accepted, &puppet, 1, &[100]);
+    assert_eq!(revoked(&again), [100, 140]);
+}
+
+/// A new process that finds this CRL and the retained serials of `trust` in its state directory.
+fn restarted(trust: &TrustStore, puppet: &Puppet, list: &FetchedCrl) -> TrustStore {
+    let retained = trust.retained(list.key(), Some(list.fingerprint()));
+    let text = retained.text();
+    let begun = store(&puppet.bundle(), &puppet.crls(1, &[100])).unwrap();
+    let stored = Named::new("stored", list.der().to_vec());
+    let (crl, _) = the_one(begun.examine_der(stored).unwrap());
+    let stored = StoredRevocations {
+        key: list.key(),
+        crl: Some(crl),
+        retained: RetainedSerials::read(text.as_bytes()).unwrap(),
+    };
+    begun.with_restored(&[stored], true).unwrap()
 }
 
 #[test]
@@ -159,7 +299,7 @@ fn a_document_that_is_not_a_crl_or_is_truncated_is_refused_as_a_whole() {
 }
 
 #[test]
-fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
+fn a_fetched_crl_counts_together_with_older_and_newer_files() {
     let puppet = Puppet::new();
     let (revoked, later) = (puppet.ca.agent("web01", 9), puppet.ca.agent("web02", 10));
     let files = puppet.crls(7, &[5, 6]);
@@ -169,8 +309,17 @@ fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
     let second = first.with_crls(std::slice::from_ref(&list));
     assert_eq!(second.generation(), 2);
     assert_eq!(verdict(&second, &revoked), Some(Reason::Revoked));
-    let source = &second.status(now()).crls[0].source;
-    assert_eq!(source, "\"fetched from ca:8140\" block 1");
+    let crls = second.status(now()).crls;
+    let sources: Vec<_> = crls
+        .iter()
+        .map(|crl| (&*crl.source, crl.is_newest))
+        .collect();
+    let expected = [
+        ("\"crl.pem\" block 1", false),
+        ("\"fetched from ca:8140\" block 1", true),
+        ("\"crl.pem\" block 2", true),
+    ];
+    assert_eq!(sources, expected);
     // With the same files, older ones or others, the newest CRL stays active without a warning.
     let settings = TrustSettings::default();
     let mut third = store_with(&puppet.bundle(), &files, &settings, Some(&second)).unwrap();
@@ -180,7 +329,7 @@ fn a_fetched_crl_is_used_until_a_file_has_a_newer_one() {
         assert_eq!(verdict(&third, &revoked), Some(Reason::Revoked));
         assert_eq!(third.warnings(), [""; 0], "{number}");
     }
-    // A file with a newer CRL replaces it.
+    // A file with a newer CRL has the dates that apply.
     let fourth = again(&third, &puppet, 9, &[5, 6, 9, 10]);
     assert_eq!(verdict(&fourth, &later), Some(Reason::Revoked));
     let (_, finding) = the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])]));
@@ -217,50 +366,64 @@ fn fetching_a_missing_crl_ends_the_warning() {
 }
 
 #[test]
-fn a_stored_crl_overrides_older_files_and_newer_copies_that_drop_revocations() {
+fn stored_revocations_stay_whatever_the_files_contain_after_a_restart() {
     let puppet = Puppet::new();
     let settings = TrustSettings::default();
-    for (is_copy, (file, of_file), (stored, of_stored), active, is_warned) in [
-        (false, (7, &[5][..]), (8, &[5, 6][..]), "8", false),
-        (false, (7, &[4]), (8, &[5]), "8", false),
-        (false, (8, &[5]), (8, &[5]), "8", false),
-        (false, (8, &[5]), (8, &[6]), "8", false),
-        (false, (9, &[]), (8, &[5]), "9", false),
-        (true, (7, &[]), (8, &[5]), "8", false),
-        (true, (9, &[5, 6]), (8, &[5]), "9", false),
-        (true, (9, &[6]), (8, &[5]), "8", true),
+    let agents: Vec<_> = (4..=7)
+        .map(|serial| (serial, puppet.ca.agent("web01", serial)))
+        .collect();
+    for (file, stored, retained, dropped) in [
+        ((7, &[5][..]), Some((8, &[5, 6][..])), &[][..], (0, 1)),
+        ((9, &[]), Some((8, &[5])), &[], (0, 1)),
+        ((9, &[6]), Some((8, &[5])), &[4], (1, 2)),
+        ((8, &[5]), Some((8, &[5])), &[], (0, 0)),
+        ((9, &[5]), None, &[], (0, 0)),
+        ((9, &[5]), None, &[5, 6], (1, 1)),
     ] {
-        let case =
-            format!("copy: {is_copy}, file: {file} {of_file:?}, stored: {stored} {of_stored:?}");
-        let mut found = material(&puppet.bundle(), &puppet.crls(file, of_file));
-        if is_copy {
-            std::mem::swap(&mut found.crls, &mut found.copied_crls);
+        for (is_copy, fetches) in [(false, false), (false, true), (true, true)] {
+            let case = format!("{file:?} {stored:?} {retained:?} {is_copy} {fetches}");
+            let mut found = material(&puppet.bundle(), &puppet.crls(file.0, file.1));
+            if is_copy {
+                std::mem::swap(&mut found.crls, &mut found.copied_crls);
+            }
+            let built = |previous: Option<&TrustStore>| {
+                let identity = identity::IdentitySettings::default();
+                TrustStore::build(&found, &settings, &identity, previous).unwrap()
+            };
+            let begun = built(None);
+            let crl = stored.map(|(number, serials)| {
+                let list = puppet.ca.crl(number, serials).to_vec();
+                the_one(begun.examine_der(Named::new("stored", list)).unwrap()).0
+            });
+            let earlier = store(&puppet.bundle(), &puppet.crls(1, retained)).unwrap();
+            let (key, _) = begun
+                .issuers()
+                .into_iter()
+                .find(|(_, name)| name.contains("Puppet CA"))
+                .unwrap();
+            let of_issuer = StoredRevocations {
+                key,
+                crl,
+                retained: earlier.retained(key, None),
+            };
+            let restored = begun.with_restored(&[of_issuer], fetches);
+            let restored = restored.unwrap_or_else(|| built(None));
+            for store in [&restored, &built(Some(&restored))] {
+                for (serial, agent) in &agents {
+                    let of_stored = stored.is_some_and(|(_, serials)| serials.contains(serial));
+                    let is_revoked =
+                        of_stored || file.1.contains(serial) || retained.contains(serial);
+                    let expected = is_revoked.then_some(Reason::Revoked);
+                    assert_eq!(verdict(store, agent), expected, "{case}: {serial}");
+                }
+                let expected = if fetches { dropped.0 } else { dropped.1 };
+                let missing = store
+                    .dropped_revocations()
+                    .into_iter()
+                    .map(|one| one.missing);
+                assert_eq!(missing.sum::<usize>(), expected, "{case}");
+            }
         }
-        let built = |previous: Option<&TrustStore>| {
-            let identity = identity::IdentitySettings::default();
-            TrustStore::build(&found, &settings, &identity, previous).unwrap()
-        };
-        let begun = built(None);
-        let list = puppet.ca.crl(stored, of_stored).to_vec();
-        let (list, _) = the_one(begun.examine_der(Named::new("stored", list)).unwrap());
-        let restored = begun.with_restored_crls(std::slice::from_ref(&list));
-        let restored = restored.unwrap_or_else(|| built(None));
-        let again = built(Some(&restored));
-        for store in [&restored, &again] {
-            let numbers = store.status(now()).crls.into_iter().map(|crl| crl.number);
-            let numbers: Vec<_> = numbers.collect();
-            assert!(numbers.contains(&active.to_owned()), "{case}: {numbers:?}");
-            let actual = store.warnings().concat();
-            assert_eq!(
-                actual.contains("it lacks 1 of the 1"),
-                is_warned,
-                "{case}: {actual}"
-            );
-        }
-        // A CRL that replaces it ends the warning.
-        let (next, _) = the_one(examined(&restored, &[puppet.ca.crl(12, &[5, 6])]));
-        let next = restored.with_crls(&[next]);
-        assert_eq!(next.warnings(), [""; 0], "{case}");
     }
 }
 
@@ -280,10 +443,8 @@ fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
         finding,
         CrlComparison::DropsRevocations { is_older: true, .. }
     ));
-    let rules = store.rules_accepting(&list);
-    let accepted = store
-        .with_set_aside_rules(rules.clone())
-        .with_crls(std::slice::from_ref(&list));
+    let accepted = store.accepting(list.key(), Some(&list));
+    let rules = accepted.set_aside_rules().to_vec();
     assert_eq!(verdict(&accepted, &agent), None);
     // The file still contains the other CRL, now and after a restart.
     let reloaded = of_file(Some(&accepted));
@@ -332,7 +493,7 @@ fn an_accepted_crl_replaces_the_active_one_and_its_copies_in_files() {
         verdict(&restarted.with_crls(&[next]), &agent),
         Some(Reason::Revoked)
     );
-    let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(1, &[6])]));
+    let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(1, &[])]));
     assert!(matches!(
         finding,
         CrlComparison::DropsRevocations { is_older: true, .. }
@@ -360,9 +521,10 @@ fn a_fetched_crl_has_its_issuer_and_size() {
     let (other, _) = the_one(examined(&store, &[puppet.ca.crl(301, &[5, 6, 7])]));
     assert!(same.fingerprint() == list.fingerprint() && other.fingerprint() != list.fingerprint());
     assert!(store.set_aside_rules().is_empty());
-    let rules = store.rules_accepting(&list);
+    let rules = store.accepting(list.key(), Some(&list));
+    let rules = rules.set_aside_rules();
     assert_eq!(
-        store.with_set_aside_rules(rules.clone()).set_aside_rules(),
+        store.with_set_aside_rules(rules.to_vec()).set_aside_rules(),
         rules
     );
 }

@@ -43,15 +43,24 @@ fn a_new_crl_applies_to_a_chain_that_was_verified_before() {
     .unwrap();
     let refused = revoking.reverify(&again, now());
     assert_eq!(reason(&refused), Some(Reason::Revoked));
-    // Only a newer CRL drops a revocation. A refused connection then gets the verdict of a new one.
-    let back = store_with(
+    // A newer CRL drops no revocation, until an operator accepts that.
+    let pruned = store_with(
         &puppet.bundle(),
         &puppet.crls(4, &[]),
         &TrustSettings::default(),
         Some(&revoking),
     )
     .unwrap();
-    assert_eq!(reason(&back.reverify(&refused, now())), None);
+    let still = pruned.reverify(&refused, now());
+    assert_eq!(reason(&still), Some(Reason::Revoked));
+    let text = refusal(&still).help.clone();
+    assert!(
+        text.contains("It was on an earlier CRL of CN=Puppet CA: test. The present one, number 4,"),
+        "{text}"
+    );
+    // A refused connection then gets the verdict of a new one.
+    let accepted = pruned.accepting(pruned.dropped_revocations()[0].key, None);
+    assert_eq!(reason(&accepted.reverify(&still, now())), None);
 }
 
 #[test]
@@ -196,8 +205,8 @@ fn an_older_crl_drops_no_revocation() {
         panic!("{:?}", second.warnings());
     };
     for words in [
-        "(number 14) is older than the active one (number 15), which stays active",
-        "uses the older one unless it has fetched a newer one from the CA",
+        "(number 14) is older than the active one (number 15), whose dates and revocations still apply",
+        "restore the newer file",
     ] {
         assert!(warning.contains(words), "{words:?} is not in {warning}");
     }

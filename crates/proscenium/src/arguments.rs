@@ -107,7 +107,7 @@ pub(crate) enum Verb {
     /// Write a file for a support request: status, metrics, lists and the active configuration, without keys
     #[command(name = "support-bundle")]
     SupportBundle(SupportBundle),
-    /// Show the active CRLs, fetch CRLs from the CA, or accept a refused CRL
+    /// Show the active CRLs, fetch CRLs from the CA, or accept that a CRL drops revocations
     #[command(subcommand)]
     Crl(CrlVerb),
     /// Put a member back into service
@@ -155,11 +155,11 @@ pub(crate) enum ConfigVerb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrlVerb {
-    /// Show the active CRLs, the refused CRLs, and the state of fetching
+    /// Show the active CRLs, those that drop revocations, and the state of fetching
     Show(Socket),
     /// Fetch the CRLs from the CA now, and wait for the result
     Fetch(Socket),
-    /// Activate a CRL that the proxy refused because it drops revocations
+    /// Accept that the CRLs of a CA drop revocations
     Accept(AcceptCrl),
 }
 

@@ -561,6 +561,7 @@ materials, watch = notify
             accepted_until: (next_update == 0).then(|| Timestamp::from_unix_seconds(60)),
             source: source.to_owned(),
             agent_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
+            is_newest: true,
         };
         Status {
             version: "0.1.0".to_owned(),

@@ -24,9 +24,14 @@ pub(crate) fn update_trust(alarms: &Alarms, trust: &TrustStore) {
     }
 }
 
-/// Raises and clears the alarms about fetching CRLs. `None`: CRLs are not fetched.
-pub(crate) fn update_crl_fetch(alarms: &Alarms, fetch: Option<&CrlFetchState>) {
-    let found = fetch.map(CrlFetchState::alarms).unwrap_or_default();
+/// Raises and clears the alarms about CRLs that are fetched or that drop revocations.
+pub(crate) fn update_crls(
+    alarms: &Alarms,
+    state: &CrlFetchState,
+    trust: &TrustStore,
+    fetches: bool,
+) {
+    let found = state.alarms(trust, fetches);
     let kinds = [Alarm::CrlFetch, Alarm::CrlRefused, Alarm::CrlUnusable];
     replace(alarms, kinds, &found);
 }

@@ -18,7 +18,10 @@ use crate::{
     state_directory::StateDirectory,
     stored_state,
     times::timestamp,
-    trust::stored_blocks::StoredBlocksError,
+    trust::{
+        crl_fetch_state::{ShrunkCrl, dropped_message},
+        stored_blocks::StoredBlocksError,
+    },
 };
 
 /// The result of `check`.
@@ -188,6 +191,11 @@ fn warn_of_dates(prepared: &mut Prepared) {
         .map(|alarm| alarm.message)
         .filter(of_dates)
         .collect();
+    let dropped = trust.dropped_revocations().into_iter().map(|dropped| {
+        let forgotten = dropped.forgotten;
+        dropped_message(&ShrunkCrl::from(dropped).status, forgotten)
+    });
+    alarms.extend(dropped);
     // Fetched CRLs are used for members too. An expired CRL of a pool is therefore reported only where it refuses members.
     for tls in &prepared.member_tls {
         let members = tls.trust.status(now);

@@ -281,7 +281,7 @@ impl GenerationWriter<'_> {
             state.loaded_at = std::time::SystemTime::now();
             state.probes = Probes::start(&generation, &app.shared, &answered);
         }
-        app.update_crl_fetch_alarms();
+        app.update_crl_alarms();
         app.update_certificate_alarms();
         // At a start, the socket may still be that of a process that hands over; later, that of the one that has taken over.
         if !is_first && app.owns_state() {

@@ -124,6 +124,7 @@ impl App {
             }
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
+        self.store_crls(Vec::new()).await;
         // Counted last, so that a reader of the metric finds everything else updated.
         self.lasting.metrics.reloaded(metric);
         self.reloaded.notify_one();
@@ -197,6 +198,7 @@ impl App {
                 );
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(CountedReload::Applied);
+                self.store_crls(Vec::new()).await;
                 match refused {
                     Some(report) => return Refreshed::Refused(report),
                     None => self.clear_refused_materials(),

@@ -183,10 +183,11 @@ impl App {
         alarms::update_trust(&self.lasting.metrics.alarms, &self.generation().trust);
     }
 
-    /// Compares the alarms about fetching CRLs with its state now. Without fetching there is no such alarm.
-    pub(crate) fn update_crl_fetch_alarms(&self) {
-        let fetch = self.fetch_settings().map(|_| &self.trust.crl_fetch);
-        alarms::update_crl_fetch(&self.lasting.metrics.alarms, fetch);
+    /// Compares the alarms about fetched CRLs and about dropped revocations with the state now.
+    pub(crate) fn update_crl_alarms(&self) {
+        let (alarms, trust) = (&self.lasting.metrics.alarms, &self.generation().trust);
+        let fetches = self.fetch_settings().is_some();
+        alarms::update_crls(alarms, &self.trust.crl_fetch, trust, fetches);
     }
 
     /// Compares the alarms about the proxy's own certificates with their dates and the active CRLs.

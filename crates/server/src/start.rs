@@ -305,7 +305,7 @@ fn log_restored(restored: &RestoredState, answers: Result<(), String>) {
         tracing::info!(blocks, "restored blocks from the state directory");
     }
     if restored.crls.is_applied {
-        tracing::info!("restored fetched CRLs from the state directory");
+        tracing::info!("restored revocations from the state directory");
     }
 }
 

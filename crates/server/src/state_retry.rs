@@ -38,9 +38,7 @@ impl App {
         if lacks(stored_crls::ACCEPTED_FILE) {
             self.store_accepted_crls().await;
         }
-        if !self.trust.crl_fetch.record().unstored.is_empty() {
-            self.store_crls(Vec::new()).await;
-        }
+        self.store_crls(Vec::new()).await;
         if lacks(dns::FILE) {
             self.store_answers().await;
         }

@@ -427,6 +427,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
                 accepted_until: crl.accepted_until.map(timestamp),
                 agent_copy_age_seconds: age_of(&crl.source),
                 source: crl.source,
+                is_newest: crl.is_newest,
             })
             .collect(),
         crl_missing: status.crl_missing,
@@ -435,7 +436,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
             .into_iter()
             .map(|active| active.message)
             .collect(),
-        fetch: fetches.then(|| app.trust.crl_fetch.status()),
+        fetch: fetches.then(|| app.trust.crl_fetch.status(&app.generation().trust)),
         agent_copy_age_seconds,
         chain_cache: admin::ChainCacheStatus {
             entries: chains.chains as u64,

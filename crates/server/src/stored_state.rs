@@ -65,14 +65,12 @@ pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> Re
     }
 }
 
-/// Restores the stored CRLs to a prepared generation, if CRLs are fetched. A reload needs this alone, where the bundle has
-/// other CAs than before: everything else is in memory.
+/// Restores the stored revocations to a prepared generation. A reload needs this alone, where the bundle has other CAs than
+/// before: everything else is in memory.
 pub(crate) fn restore_crls(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredCrls {
-    let Some(fetch) = prepared.config.trust.fetch else {
-        return RestoredCrls::default();
-    };
+    let fetch = prepared.config.trust.fetch;
     let trust = &mut prepared.generation.trust;
-    let mut restored = stored_crls::restore(trust, directory, fetch.body_bytes_max);
+    let mut restored = stored_crls::restore(trust, directory, fetch);
     restored.is_applied = match restored.trust.take() {
         Some(with_crls) => {
             *trust = Arc::new(with_crls);

@@ -27,7 +27,7 @@ pub enum Alarm {
     AgentsRefused,
     /// No CRL can be fetched from the CA.
     CrlFetch,
-    /// A fetched CRL drops revocations.
+    /// A CRL drops revocations, which stay active.
     CrlRefused,
     /// A CRL or a decision about one, fetched or stored, cannot be used.
     CrlUnusable,
@@ -86,12 +86,17 @@ struct Raised {
 
 impl Alarms {
     /// Raises an alarm. An active alarm with the same message stays as it is; with another message it keeps its time and is
-    /// logged again. An alarm that replaces a less severe one keeps the time of that alarm.
+    /// logged again, unless it changes with each CRL. An alarm that replaces a less severe one keeps the time of that alarm.
     pub fn raise(&self, alarm: Alarm, about: &str, message: String, now: SystemTime) {
         let mut active = self.active_map();
         let key = (alarm, about.to_owned());
-        let since = match active.get(&key) {
+        let since = match active.get_mut(&key) {
             Some(raised) if raised.message == message => return,
+            // A CA may drop entries each night, and the message counts them.
+            Some(raised) if alarm == Alarm::CrlRefused => {
+                raised.message = message;
+                return;
+            }
             Some(raised) => raised.since,
             None => {
                 let milder = |raised: &(&(Alarm, String), &Raised)| {

@@ -61,6 +61,7 @@ pub(crate) fn status() -> Status {
                 accepted_until: None,
                 source: "crl.pem".to_owned(),
                 agent_copy_age_seconds: None,
+                is_newest: true,
             }],
             crl_missing: vec!["CN=Other".to_owned()],
             unchecked: Vec::new(),

@@ -94,12 +94,13 @@ impl RevocationIndex {
 
     /// Why the lack of a usable CRL causes the proxy to refuse the certificates of a CA.
     fn crl_fault(&self, issuer: &Issuer, active: Option<&Self>, now: UnixTime) -> Option<String> {
-        let Some(crl) = self.crls.get(&issuer.id) else {
+        let Some(crls) = self.crls.get(&issuer.id) else {
             let is_unchecked = self.settings.policy(&issuer.text).unchecked;
             return (!is_unchecked).then(|| format!("no CRL of {} is provided", issuer.text));
         };
         let before = active.and_then(|active| active.crls.get(&issuer.id));
-        let is_newer = before.is_some_and(|before| crl.crl.age(&before.crl).is_gt());
+        let crl = &crls.newest;
+        let is_newer = before.is_some_and(|before| crl.crl.age(&before.newest.crl).is_gt());
         let is_rejected = self.is_rejected_as_expired(crl, now) && !is_newer;
         is_rejected.then(|| format!("the CRL of {} ({}) has expired", issuer.text, crl.place))
     }

@@ -1,5 +1,6 @@
 //! The status of a trust store: its CAs, active CRLs, missing CRLs and alarms.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
@@ -7,7 +8,9 @@ use rustls_pki_types::UnixTime;
 use super::TrustStore;
 use crate::anchors::Anchors;
 use crate::certificate::{Day, Subject};
-use crate::indexed_crl::IndexedCrl;
+use crate::fingerprint::Fingerprint;
+use crate::indexed_crl::{CrlOrigin, IndexedCrl};
+use crate::issuer_crls::IssuerCrls;
 use crate::revocation::RevocationIndex;
 use crate::settings::Revocation;
 
@@ -18,7 +21,7 @@ pub struct TrustStoreStatus {
     pub generation: u64,
     /// Each CA of the bundle.
     pub cas: Vec<TrustedCaStatus>,
-    /// The active CRL of each issuer that has one.
+    /// The active CRLs. An issuer may have several.
     pub crls: Vec<ActiveCrlStatus>,
     /// Subjects of CAs without a CRL whose certificates are therefore refused.
     pub crl_missing: Vec<String>,
@@ -78,6 +81,27 @@ pub struct ActiveCrlStatus {
     pub accepted_until: Option<UnixTime>,
     /// The file and PEM block.
     pub source: String,
+    /// Whether it is the issuer's newest, whose dates apply.
+    pub is_newest: bool,
+}
+
+/// Revocations of an issuer that its CRLs no longer list and that stay active until an operator accepts the change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DroppedRevocations {
+    /// Digest of the issuer's name and key.
+    pub key: Fingerprint,
+    /// The issuer (RFC 2253).
+    pub issuer: String,
+    /// Number of the newest CRL that is provided.
+    pub number: String,
+    /// Number of certificates that it revokes.
+    pub entries: usize,
+    /// The file and PEM block of that CRL.
+    pub source: String,
+    /// How many revoked certificates no CRL lists any longer.
+    pub missing: usize,
+    /// How many more were dropped beyond the maximum, and are not revoked any more.
+    pub forgotten: usize,
 }
 
 impl TrustStore {
@@ -91,12 +115,11 @@ impl TrustStore {
             in_time: ca.is_in_time(now),
             source: ca.place.clone(),
         });
-        let mut crls: Vec<_> = self
-            .revocation
-            .crls
-            .values()
-            .map(|indexed| self.revocation.crl_status(indexed, now))
-            .collect();
+        let crls = self.revocation.crls.values().flat_map(|crls| {
+            let status = |crl: &Arc<IndexedCrl>| self.revocation.crl_status(crls, crl, now);
+            crls.lists().map(status)
+        });
+        let mut crls: Vec<_> = crls.collect();
         crls.sort_by(|a, b| (&a.issuer, &a.source).cmp(&(&b.issuer, &b.source)));
         let (unchecked, missing): (Vec<_>, Vec<_>) = self
             .revocation
@@ -138,11 +161,35 @@ impl TrustStore {
         alarms
     }
 
+    /// The revocations that no CRL lists any longer, by issuer.
+    pub fn dropped_revocations(&self) -> Vec<DroppedRevocations> {
+        let crls = self.revocation.crls.iter();
+        let dropped = crls.filter(|(_, crls)| crls.dropped.len() + crls.forgotten > 0);
+        let mut dropped: Vec<_> = dropped
+            .filter_map(|(key, crls)| {
+                let provided = crls.provided.iter();
+                let newest = provided.max_by(|a, b| a.crl.age(&b.crl))?;
+                Some(DroppedRevocations {
+                    key: *key,
+                    issuer: crate::subject_text(&newest.crl.issuer),
+                    number: newest.crl.number_text(),
+                    entries: newest.crl.serials.len(),
+                    source: newest.place.clone(),
+                    missing: crls.dropped.len(),
+                    forgotten: crls.forgotten,
+                })
+            })
+            .collect();
+        dropped.sort_by(|a, b| (&a.issuer, a.key).cmp(&(&b.issuer, b.key)));
+        dropped
+    }
+
     /// The next instant at which a date changes the status; none if there is none.
     pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
         let cas = self.anchors.bundle.cas.iter();
         let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
-        let lists = self.revocation.crls.values().flat_map(|indexed| {
+        let lists = self.revocation.crls.values().flat_map(|crls| {
+            let indexed = &crls.newest;
             let policy = self
                 .revocation
                 .settings
@@ -157,6 +204,9 @@ impl TrustStore {
     }
 
     pub(super) fn warn_of_policy(&mut self) {
+        for crls in self.revocation.crls.values() {
+            self.warnings.extend(crls.warning_of_older_files());
+        }
         for (issuer, unchecked) in self.revocation.without_crl() {
             self.warnings.push(match unchecked {
                 true => format!(
@@ -205,8 +255,31 @@ impl Anchors {
     }
 }
 
+impl IssuerCrls {
+    /// A file that was restored, or a copy that was written late.
+    fn warning_of_older_files(&self) -> Option<String> {
+        if self.is_newest_provided() || self.newest.origin == CrlOrigin::Fetched {
+            return None;
+        }
+        let older = self.provided.first()?;
+        Some(format!(
+            "the CRL of {} in {} (number {}) is older than the active one (number {}), whose dates and revocations still \
+             apply; restore the newer file",
+            Subject(&older.crl.issuer),
+            older.place,
+            older.crl.number_text(),
+            self.newest.crl.number_text(),
+        ))
+    }
+}
+
 impl RevocationIndex {
-    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> ActiveCrlStatus {
+    pub(crate) fn crl_status(
+        &self,
+        crls: &IssuerCrls,
+        indexed: &IndexedCrl,
+        now: UnixTime,
+    ) -> ActiveCrlStatus {
         let crl = &indexed.crl;
         let issuer = crate::subject_text(&crl.issuer);
         ActiveCrlStatus {
@@ -217,20 +290,24 @@ impl RevocationIndex {
             expired: crl.is_expired(now),
             accepted_until: crl.accepted_until(self.settings.policy(&issuer)),
             source: indexed.place.clone(),
+            is_newest: indexed.fingerprint == crls.newest.fingerprint,
             issuer,
         }
     }
 
     fn crl_alarms(&self, now: UnixTime) -> Vec<TrustAlarm> {
         let mut alarms = Vec::new();
-        for indexed in self.crls.values() {
+        for IssuerCrls {
+            newest: indexed, ..
+        } in self.crls.values().map(|crls| &**crls)
+        {
             let crl = &indexed.crl;
             let issuer = Subject(&crl.issuer);
             // Two CAs may have the same name.
             let namesakes = self
                 .crls
                 .values()
-                .filter(|other| other.crl.issuer == crl.issuer);
+                .filter(|other| other.newest.crl.issuer == crl.issuer);
             let place = match namesakes.count() {
                 1 => String::new(),
                 _ => format!(" ({})", indexed.place),

@@ -39,11 +39,8 @@ impl App {
         let app = Arc::clone(self);
         let read = spawn_blocking(move || {
             let trust = &app.generation().trust;
-            let fetch = app.fetch_settings();
-            let restored = fetch.and_then(|fetch| {
-                let directory = &app.state_directory;
-                stored_crls::restore(trust, directory, fetch.body_bytes_max).trust
-            });
+            let (fetch, directory) = (app.fetch_settings(), &app.state_directory);
+            let restored = stored_crls::restore(trust, directory, fetch).trust;
             (stored_blocks::read(&app.state_directory), restored)
         });
         let Ok((blocks, restored)) = read.await else {

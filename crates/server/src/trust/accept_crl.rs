@@ -1,21 +1,21 @@
-//! `crl accept`: an operator activates a fetched CRL that was refused because it drops revocations.
+//! `crl accept`: an operator accepts that the CRLs of a CA drop revocations.
 
 use std::{sync::Arc, time::SystemTime};
 
 use admin::{Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, RefusedCrl};
-use pki::FetchedCrl;
+use pki::Fingerprint;
 use tokio::task::spawn_blocking;
 
 use crate::{
     shared_state::{App, GenerationWriter},
-    trust::{crl_fetch_state::RefusedFetchedCrl, stored_crls::AcceptedCrl},
+    trust::{crl_fetch_state::ShrunkCrl, stored_crls::AcceptedCrl},
 };
 
 /// Maximum length of a reason, in bytes.
 const WHY_BYTES_MAX: usize = 500;
 
 impl App {
-    /// Activates the refused CRLs of an issuer.
+    /// Ends the revocations that the CRLs of an issuer no longer list.
     pub(crate) async fn accept_crl(
         self: Arc<Self>,
         request: CrlAcceptRequest,
@@ -29,45 +29,42 @@ impl App {
         }
         // No fetch runs meanwhile, so the CRL that is accepted is the one that was reported last.
         let _no_fetch = self.trust.crl_fetch.running.lock().await;
-        let refused = self.refused_crls_of(&request.issuer)?;
+        let shrunk = self.shrunk_crls_of(&request.issuer)?;
         {
             let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(CrlAcceptError::Stopping)?;
-            let compared = writer.compare_again(&refused).await;
-            self.update_crl_fetch_alarms();
+            let compared = writer.compare_again(&shrunk).await;
+            self.update_crl_alarms();
             compared?;
-            for RefusedFetchedCrl { crl, status } in &refused {
-                let trust = &self.generation().trust;
-                let rules = trust.rules_accepting(crl);
-                let next = trust.with_set_aside_rules(rules.clone());
-                writer.replace_trust(next.with_crls(std::slice::from_ref(crl)));
-                self.note_accepted(&rules, status, &why, by);
+            for ShrunkCrl { key, crl, status } in &shrunk {
+                let next = self.generation().trust.accepting(*key, crl.as_ref());
+                let rules = next.set_aside_rules().to_vec();
+                writer.replace_trust(next);
+                self.note_accepted(&rules, (*key, status), &why, by);
             }
         }
         // The copy that the proxy serves to clients must follow the new CRL.
         self.trust.crl_fetch.due.notify_one();
-        let crls = refused.iter().map(|refused| refused.crl.clone()).collect();
+        let crls = shrunk.iter().filter_map(|shrunk| shrunk.crl.clone());
+        let crls = crls.collect();
         let acceptance = self.store_accepted_crls().await;
         let not_persisted = acceptance.or(self.store_crls(crls).await);
         Ok(CrlAccepted {
-            accepted: refused.into_iter().map(|refused| refused.status).collect(),
+            accepted: shrunk.into_iter().map(|shrunk| shrunk.status).collect(),
             not_persisted,
         })
     }
 
-    fn refused_crls_of(&self, issuer: &str) -> Result<Vec<RefusedFetchedCrl>, CrlAcceptError> {
-        let record = self.trust.crl_fetch.record();
-        let refused = record.refused.values();
-        let found: Vec<_> = refused
-            .clone()
-            .filter(|refused| refused.status.issuer == issuer)
-            .cloned()
-            .collect();
+    fn shrunk_crls_of(&self, issuer: &str) -> Result<Vec<ShrunkCrl>, CrlAcceptError> {
+        let shrunk = self.trust.crl_fetch.shrunk(&self.generation().trust);
+        let (found, others): (Vec<_>, Vec<_>) = shrunk
+            .into_iter()
+            .partition(|shrunk| shrunk.status.issuer == issuer);
         match found.is_empty() {
             false => Ok(found),
             true => Err(CrlAcceptError::NotRefused {
                 issuer: issuer.to_owned(),
-                refused: refused.map(|r| r.status.issuer.clone()).collect(),
+                refused: others.into_iter().map(|r| r.status.issuer).collect(),
             }),
         }
     }
@@ -75,7 +72,7 @@ impl App {
     fn note_accepted(
         &self,
         rules: &[pki::SetAsideRule],
-        status: &RefusedCrl,
+        (key, status): (Fingerprint, &RefusedCrl),
         why: &str,
         by: Caller,
     ) {
@@ -89,9 +86,7 @@ impl App {
             "an operator accepted a CRL that drops revocations"
         );
         let mut record = self.trust.crl_fetch.record();
-        record
-            .refused
-            .retain(|_, refused| refused.status != *status);
+        record.refused.remove(&key);
         let rules: Vec<_> = rules.iter().map(ToString::to_string).collect();
         record.accepted.retain(|one| rules.contains(&one.rule));
         let is_new = |rule: &&String| record.accepted.iter().all(|one| one.rule != **rule);
@@ -110,31 +105,39 @@ impl App {
 }
 
 impl GenerationWriter<'_> {
-    /// Compares the refused CRLs with the active ones again, which may have changed since the refusals were reported.
-    async fn compare_again(&self, refused: &[RefusedFetchedCrl]) -> Result<(), CrlAcceptError> {
+    /// Compares the CRLs with the active ones again, which may have changed since the missing revocations were reported.
+    async fn compare_again(&self, shrunk: &[ShrunkCrl]) -> Result<(), CrlAcceptError> {
         let trust = Arc::clone(&self.app.generation().trust);
-        let crls: Vec<_> = refused.iter().map(|refused| refused.crl.clone()).collect();
+        let reported = shrunk.to_vec();
         let compared = spawn_blocking(move || {
-            let crls = crls.into_iter();
-            let compare = |crl: FetchedCrl| RefusedFetchedCrl::of(&crl, trust.compare(&crl));
-            crls.map(compare).collect::<Vec<_>>()
+            let compare = |reported: ShrunkCrl| match &reported.crl {
+                Some(crl) => ShrunkCrl::of(crl, trust.compare(crl)),
+                None => {
+                    let mut dropped = trust.dropped_revocations().into_iter();
+                    dropped
+                        .find(|dropped| dropped.key == reported.key)
+                        .map(Into::into)
+                }
+            };
+            reported.into_iter().map(compare).collect::<Vec<_>>()
         });
         let compared = compared.await.map_err(|_| {
             CrlAcceptError::Senseless("the comparison of the CRLs failed".to_owned())
         })?;
         let mut record = self.app.trust.crl_fetch.record();
-        for (reported, now) in refused.iter().zip(compared) {
-            let key = reported.crl.key();
+        for (reported, now) in shrunk.iter().zip(compared) {
             match now {
                 Some(now) if now.is_same(reported) => continue,
                 Some(now) => {
                     let why = now.status.to_string();
-                    record.refused.insert(key, now);
+                    if now.crl.is_some() {
+                        record.refused.insert(now.key, now);
+                    }
                     return Err(CrlAcceptError::Changed(why));
                 }
                 None => {
-                    record.refused.remove(&key);
-                    let why = "that CRL no longer drops revocations".to_owned();
+                    record.refused.remove(&reported.key);
+                    let why = "no revocation is missing any more".to_owned();
                     return Err(CrlAcceptError::Changed(why));
                 }
             }

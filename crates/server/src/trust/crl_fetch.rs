@@ -1,5 +1,5 @@
-//! Fetching CRLs from the CA at intervals: a response is compared with the active CRLs, and newer CRLs become active and
-//! are stored.
+//! Fetching CRLs from the CA at intervals: a response is compared with the active CRLs, and CRLs that are newer or revoke
+//! more become active and are stored.
 //!
 //! A failure at any step leaves the active CRLs in use and raises an alarm.
 
@@ -21,7 +21,7 @@ use crate::{
     trust::{
         ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
         conditional_request::ConditionalRequest,
-        crl_fetch_state::{ComparedCrls, RefusedFetchedCrl},
+        crl_fetch_state::{ComparedCrls, ShrunkCrl},
     },
 };
 
@@ -37,7 +37,8 @@ pub(crate) async fn fetch_at_intervals(app: Arc<App>) {
         app.trust
             .crl_fetch
             .forget_removed_cas(&app.generation().trust);
-        app.update_crl_fetch_alarms();
+        app.store_crls(Vec::new()).await;
+        app.update_crl_alarms();
         if fetch.is_some() {
             Arc::clone(&app).fetch_crls(scope).await;
         }
@@ -93,7 +94,7 @@ impl App {
                 report: why,
             }
         });
-        self.update_crl_fetch_alarms();
+        self.update_crl_alarms();
         self.lasting.metrics.crls_fetched(outcome.result.as_str());
         outcome
     }
@@ -190,6 +191,8 @@ impl App {
             Some(copy) => {
                 self.keep_copy(Document::Crl, copy, (&document, requested_at), &trust);
             }
+            // Agents get the CA's own answer, as without the proxy.
+            None if !compared.refused.is_empty() => self.shared.edge.put(Document::Crl, None),
             None => self.shared.edge.outdate(Document::Crl),
         }
         state.note_success(&member, requested);
@@ -261,9 +264,12 @@ impl App {
                     CrlComparison::Newer => compared.newer.push(crl),
                     CrlComparison::Active => compared.active.push(crl),
                     CrlComparison::Replaced => compared.replaced.push(crl),
-                    comparison => compared
-                        .refused
-                        .extend(RefusedFetchedCrl::of(&crl, comparison)),
+                    comparison => {
+                        if let CrlComparison::DropsRevocations { is_news: true, .. } = comparison {
+                            compared.newer.push(crl.clone());
+                        }
+                        compared.refused.extend(ShrunkCrl::of(&crl, comparison));
+                    }
                 }
             }
             let next = (!compared.newer.is_empty()).then(|| trust.with_crls(&compared.newer));
@@ -280,13 +286,17 @@ impl App {
 
     /// The outcome of a "not modified" response, for which earlier refusals still hold.
     fn unchanged(&self) -> CrlFetchOutcome {
-        let refused = self.trust.crl_fetch.status().refused;
+        let refused = self.trust.crl_fetch.record().refused.clone();
         CrlFetchOutcome {
             result: match refused.is_empty() {
                 true => CrlFetchResult::Unchanged,
                 false => CrlFetchResult::Refused,
             },
-            report: refused.iter().map(refusal).collect::<Vec<_>>().join("\n"),
+            report: refused
+                .values()
+                .map(|shrunk| refusal(&shrunk.status))
+                .collect::<Vec<_>>()
+                .join("\n"),
         }
     }
 }
@@ -367,5 +377,5 @@ fn replaced(member: &str, crl: &FetchedCrl) -> String {
 }
 
 fn refusal(refused: &RefusedCrl) -> String {
-    format!("refused: {refused}")
+    format!("a CRL drops revocations: {refused}")
 }

@@ -1,4 +1,4 @@
-//! The state of fetching CRLs: the last response, what fails, and which CRLs are refused until an operator decides.
+//! The state of fetching CRLs: the last response, what fails, and which CRLs drop revocations until an operator decides.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{CrlFetchStatus, FailingFetch, RefusedCrl};
-use pki::{CrlComparison, FetchedCrl, Fingerprint, TrustStore};
+use pki::{CrlComparison, DroppedRevocations, FetchedCrl, Fingerprint, TrustStore};
 use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
@@ -44,8 +44,8 @@ pub(crate) struct CrlFetchRecord {
     failing: Option<(SystemTime, String)>,
     /// Sentences about the parts of the last response that could not be used.
     unusable_parts: Vec<String>,
-    /// CRLs that drop revocations, by the digest of their issuer: at most one for each CA of the bundle.
-    pub(crate) refused: BTreeMap<Fingerprint, RefusedFetchedCrl>,
+    /// Fetched CRLs that drop revocations, by the digest of their issuer: at most one for each CA of the bundle.
+    pub(crate) refused: BTreeMap<Fingerprint, ShrunkCrl>,
     pub(crate) accepted: Vec<AcceptedCrl>,
     /// Sentences about files of the state directory that the start could not use.
     pub(crate) unusable_files: Vec<String>,
@@ -53,20 +53,29 @@ pub(crate) struct CrlFetchRecord {
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
     /// CRLs that are not stored yet, by issuer.
     pub(crate) unstored: BTreeMap<Fingerprint, FetchedCrl>,
+    /// The digest of the stored serials of each issuer that its stored CRL does not list.
+    pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
+    /// The generation of the trust store from which these were stored last.
+    pub(crate) retained_from: Option<u64>,
 }
 
-/// A fetched CRL that drops revocations, and how the API shows it.
+/// A CRL that drops revocations, and how the API shows it.
 #[derive(Clone, Debug)]
-pub(crate) struct RefusedFetchedCrl {
-    pub(crate) crl: FetchedCrl,
+pub(crate) struct ShrunkCrl {
+    /// Digest of its issuer.
+    pub(crate) key: Fingerprint,
+    /// The CRL, if it was fetched since the start. Otherwise all CRLs that are provided now drop them.
+    pub(crate) crl: Option<FetchedCrl>,
     pub(crate) status: RefusedCrl,
 }
 
 /// The CRLs of one response, by how they compare with the active ones.
 #[derive(Default)]
 pub(crate) struct ComparedCrls {
+    /// Those that are newer or revoke more, and are active now.
     pub(crate) newer: Vec<FetchedCrl>,
-    pub(crate) refused: Vec<RefusedFetchedCrl>,
+    /// Those that drop revocations. They are among the newer ones too, if they revoke more.
+    pub(crate) refused: Vec<ShrunkCrl>,
     /// Those that are active already.
     pub(crate) active: Vec<FetchedCrl>,
     /// Those in whose place an operator has accepted another CRL.
@@ -80,6 +89,7 @@ impl CrlFetchState {
             accepted: restored.accepted.clone(),
             unusable_files: restored.unusable.clone(),
             stored: restored.stored.clone(),
+            retained: restored.retained.clone(),
             ..CrlFetchRecord::default()
         };
         Self {
@@ -96,7 +106,9 @@ impl CrlFetchState {
     }
 
     /// The state as the admin API shows it.
-    pub(crate) fn status(&self) -> CrlFetchStatus {
+    pub(crate) fn status(&self, trust: &TrustStore) -> CrlFetchStatus {
+        let refused = self.shrunk(trust).into_iter();
+        let refused = refused.map(|shrunk| shrunk.status).collect();
         let record = self.record();
         CrlFetchStatus {
             last_attempt: record.last_attempt.map(Into::into),
@@ -106,13 +118,38 @@ impl CrlFetchState {
                 since: (*since).into(),
                 why: why.clone(),
             }),
-            refused: record.refused.values().map(|r| r.status.clone()).collect(),
+            refused,
         }
     }
 
+    /// The CRLs that drop revocations: those that were fetched, and for each other CA those that are provided now.
+    pub(crate) fn shrunk(&self, trust: &TrustStore) -> Vec<ShrunkCrl> {
+        let mut shrunk: Vec<_> = self.record().refused.values().cloned().collect();
+        for dropped in trust.dropped_revocations() {
+            if shrunk.iter().all(|known| known.key != dropped.key) {
+                shrunk.push(dropped.into());
+            }
+        }
+        shrunk
+    }
+
     /// The alarms that are due: the kind, what the alarm is about, and the message.
-    pub(crate) fn alarms(&self) -> Vec<(Alarm, String, String)> {
+    pub(crate) fn alarms(&self, trust: &TrustStore, fetches: bool) -> Vec<(Alarm, String, String)> {
+        let dropped = trust.dropped_revocations();
+        let shrunk = self.shrunk(trust).into_iter().map(|shrunk| {
+            let of_key = dropped.iter().find(|dropped| dropped.key == shrunk.key);
+            let forgotten = of_key.map_or(0, |dropped| dropped.forgotten);
+            let message = dropped_message(&shrunk.status, forgotten);
+            (Alarm::CrlRefused, shrunk.status.issuer, message)
+        });
+        let shrunk: Vec<_> = shrunk.collect();
         let record = self.record();
+        let unusable = record.unusable_files.iter();
+        let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
+        let shrunk = shrunk.into_iter().chain(unusable);
+        if !fetches {
+            return shrunk.collect();
+        }
         let failing = record.failing.iter().map(|(since, why)| {
             let since = admin::Timestamp::from(*since);
             let message = format!(
@@ -120,17 +157,9 @@ impl CrlFetchState {
             );
             (Alarm::CrlFetch, String::new(), message)
         });
-        let refused = record.refused.values().map(|refused| {
-            let refused = &refused.status;
-            let message = format!(
-                "refused a fetched CRL because it drops revocations: {refused}. To accept it, run proscenium crl accept \"{}\" --why TEXT",
-                refused.issuer
-            );
-            (Alarm::CrlRefused, refused.issuer.clone(), message)
-        });
-        let unusable = record.unusable_parts.iter().chain(&record.unusable_files);
+        let unusable = record.unusable_parts.iter();
         let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
-        failing.chain(refused).chain(unusable).collect()
+        failing.chain(shrunk).chain(unusable).collect()
     }
 
     pub(crate) fn note_attempt(&self, at: SystemTime) {
@@ -176,32 +205,36 @@ impl CrlFetchState {
             return;
         }
         for crl in compared.newer.iter().chain(&compared.active) {
-            record.refused.remove(&crl.key());
-        }
-        for refused in &compared.refused {
-            let known = record.refused.get(&refused.crl.key());
-            // The same refusal keeps its time.
-            if known.is_some_and(|known| known.is_same(refused)) {
-                continue;
+            let is_shrunk = |shrunk: &ShrunkCrl| shrunk.key == crl.key();
+            if !compared.refused.iter().any(is_shrunk) {
+                record.refused.remove(&crl.key());
             }
-            record.refused.insert(refused.crl.key(), refused.clone());
+        }
+        for shrunk in &compared.refused {
+            let mut shrunk = shrunk.clone();
+            // A CA may drop entries each night: the time is that of the first ones.
+            if let Some(known) = record.refused.get(&shrunk.key) {
+                shrunk.status.since = known.status.since.clone();
+            }
+            record.refused.insert(shrunk.key, shrunk);
         }
     }
 }
 
-impl RefusedFetchedCrl {
-    /// A CRL that compares with the active one like `comparison`. `None` if it drops no revocation.
+impl ShrunkCrl {
+    /// A CRL that compares with the active ones like `comparison`. `None` if it drops no revocation.
     pub(crate) fn of(crl: &FetchedCrl, comparison: CrlComparison) -> Option<Self> {
         let CrlComparison::DropsRevocations {
             active_number,
             is_older,
             lacking,
-            of: _,
+            is_news: _,
         } = comparison
         else {
             return None;
         };
         Some(Self {
+            key: crl.key(),
             status: RefusedCrl {
                 issuer: crl.issuer().to_owned(),
                 number: crl.number(),
@@ -211,13 +244,46 @@ impl RefusedFetchedCrl {
                 missing: lacking as u64,
                 since: SystemTime::now().into(),
             },
-            crl: crl.clone(),
+            crl: Some(crl.clone()),
         })
     }
 
-    /// Whether it is the same CRL and drops the same revocations.
+    /// Whether it is the same CRL and drops the same number of revocations.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let dropped = |one: &Self| (one.status.active_number.clone(), one.status.missing);
-        self.crl.fingerprint() == other.crl.fingerprint() && dropped(self) == dropped(other)
+        let digest = |one: &Self| one.crl.as_ref().map(FetchedCrl::fingerprint);
+        let dropped = |one: &Self| (one.status.number.clone(), one.status.missing);
+        digest(self) == digest(other) && dropped(self) == dropped(other)
     }
+}
+
+impl From<DroppedRevocations> for ShrunkCrl {
+    fn from(dropped: DroppedRevocations) -> Self {
+        Self {
+            key: dropped.key,
+            crl: None,
+            status: RefusedCrl {
+                issuer: dropped.issuer,
+                active_number: dropped.number.clone(),
+                number: dropped.number,
+                entries: dropped.entries as u64,
+                is_older: false,
+                missing: dropped.missing as u64,
+                since: SystemTime::now().into(),
+            },
+        }
+    }
+}
+
+/// The alarm about missing revocations. `forgotten`: how many are beyond what the proxy retains.
+pub(crate) fn dropped_message(status: &RefusedCrl, forgotten: usize) -> String {
+    let forgotten = match forgotten {
+        0 => String::new(),
+        count => format!(
+            "; {count} more exceed what the proxy retains, and these certificates are accepted again"
+        ),
+    };
+    format!(
+        "a CRL drops revocations: {status}{forgotten}. If that is intended, run proscenium crl accept \"{}\" --why TEXT",
+        status.issuer
+    )
 }

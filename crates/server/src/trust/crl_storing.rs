@@ -1,6 +1,6 @@
-//! Writing fetched and accepted CRLs to the state directory while the process runs.
+//! Writing revocations, and what operators have accepted, to the state directory while the process runs.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use pki::FetchedCrl;
 use tokio::task::spawn_blocking;
@@ -8,8 +8,10 @@ use tokio::task::spawn_blocking;
 use crate::{shared_state::App, trust::stored_crls};
 
 impl App {
-    /// Stores CRLs that are not stored yet, and those that could not be stored before. Returns why one is not stored, if so.
+    /// Stores CRLs that are not stored yet, those that could not be stored before, and the other active revocations. Returns
+    /// why something is not stored, if so.
     pub(crate) async fn store_crls(&self, crls: Vec<FetchedCrl>) -> Option<String> {
+        let is_fetched = !crls.is_empty();
         let is_damaged = {
             let mut record = self.trust.crl_fetch.record();
             for crl in crls {
@@ -37,6 +39,9 @@ impl App {
             .values()
             .cloned()
             .collect();
+        // Before the CRLs: a crash between the two leaves each revocation in one of the files.
+        let not_retained = self.store_retained(&unstored).await;
+        not_persisted = not_persisted.or(not_retained);
         let directory = Arc::clone(&self.state_directory);
         let written = spawn_blocking(move || {
             let write = |crl: FetchedCrl| {
@@ -63,12 +68,54 @@ impl App {
                 record.unstored.remove(&key);
             }
         }
-        if not_persisted.is_none() {
+        if not_persisted.is_none() && is_fetched {
             record.unusable_files.clear();
         }
         drop(record);
-        self.update_crl_fetch_alarms();
+        self.update_crl_alarms();
         not_persisted
+    }
+
+    /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written.
+    async fn store_retained(&self, unstored: &[FetchedCrl]) -> Option<String> {
+        let trust = Arc::clone(&self.generation().trust);
+        let (mut stored, known) = {
+            let record = self.trust.crl_fetch.record();
+            if unstored.is_empty() && record.retained_from == Some(trust.generation()) {
+                return None;
+            }
+            (record.stored.clone(), record.retained.clone())
+        };
+        stored.extend(unstored.iter().map(|crl| (crl.key(), crl.fingerprint())));
+        let (directory, generation) = (Arc::clone(&self.state_directory), trust.generation());
+        let written = spawn_blocking(move || {
+            let mut written = BTreeMap::new();
+            let mut failure = None;
+            for (key, _) in trust.issuers() {
+                let retained = trust.retained(key, stored.get(&key).copied());
+                let digest = retained.fingerprint();
+                let known = known.get(&key);
+                let is_stored = known == Some(&digest) || known.is_none() && retained.is_empty();
+                if is_stored && !directory.lacks(&stored_crls::retained_file_of(key)) {
+                    continue;
+                }
+                match stored_crls::write_retained(&directory, key, &retained) {
+                    Ok(()) => {
+                        written.insert(key, digest);
+                    }
+                    Err(error) => failure = Some(error.to_string()),
+                }
+            }
+            (written, failure)
+        });
+        let (written, failure) = match written.await {
+            Ok(written) => written,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut record = self.trust.crl_fetch.record();
+        record.retained.extend(written);
+        record.retained_from = failure.is_none().then_some(generation);
+        failure
     }
 
     /// Stores what operators have accepted. Returns why it is not stored, if so.

@@ -1,13 +1,15 @@
-//! Fetched CRLs in the state directory, which a start uses until a CA answers.
+//! Revocations in the state directory, which stay active whatever a start finds in the files of the configuration.
 //!
-//! Each issuer's CRL is a file of its own, as its CA signed it. A stored CRL is trusted only for its signature. If a file of
-//! the configuration has a CRL with a higher number, that one is used, unless the file is the agent's copy and lacks some of
-//! the stored revocations.
+//! Each issuer has two files: the CRL that was fetched last, as its CA signed it, which is trusted only for its signature; and
+//! the serials that other CRLs have revoked and that this one does not list, without a signature.
 
 use std::collections::BTreeMap;
 
 use admin::Timestamp;
-use pki::{FetchedCrl, Fingerprint, Named, SetAsideRule, TrustStore};
+use config::Fetch;
+use pki::{
+    FetchedCrl, Fingerprint, Named, RetainedSerials, SetAsideRule, StoredRevocations, TrustStore,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::state_directory::{StateDirectory, StateError};
@@ -18,6 +20,8 @@ pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
 pub(crate) const FILE_PREFIX: &str = "crl-";
 /// Maximum size of that file: an entry with its reason for each issuer.
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
+/// Maximum size of a file with serials: six million of the longest.
+const RETAINED_BYTES_MAX: u64 = 256 << 20;
 /// Digits of an issuer's digest in a file name, enough to be unique.
 const DIGITS: usize = 32;
 
@@ -44,18 +48,21 @@ pub(crate) struct RestoredCrls {
     pub(crate) accepted: Vec<AcceptedCrl>,
     /// The digest of the stored CRL of each issuer.
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
+    /// The digest of the stored serials of each issuer that this CRL does not list.
+    pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
     /// Sentences about stored files that cannot be used.
     pub(crate) unusable: Vec<String>,
     /// Sentences about configured CRLs that are not used because of stored ones.
     pub(crate) overruled: Vec<String>,
 }
 
-/// Applies the stored CRLs to the trust store that the configured files make.
+/// Applies the stored revocations to the trust store that the configured files make.
 pub(crate) fn restore(
     store: &TrustStore,
     directory: &StateDirectory,
-    crl_bytes_max: u64,
+    fetch: Option<Fetch>,
 ) -> RestoredCrls {
+    let crl_bytes_max = fetch.map_or(RETAINED_BYTES_MAX, |fetch| fetch.body_bytes_max);
     let mut restored = RestoredCrls::default();
     match read_accepted(directory) {
         Ok((accepted, rules)) if !rules.is_empty() => {
@@ -70,19 +77,35 @@ pub(crate) fn restore(
     let mut crls = Vec::new();
     for (key, issuer) in store.issuers() {
         let base = restored.trust.as_ref().unwrap_or(store);
+        let mut of_issuer = StoredRevocations {
+            key,
+            crl: None,
+            retained: RetainedSerials::default(),
+        };
         match read_crl(base, directory, key, crl_bytes_max) {
             Ok(Some(crl)) => {
                 restored.stored.insert(key, crl.fingerprint());
-                crls.push(crl);
+                of_issuer.crl = Some(crl);
             }
             Ok(None) => {}
             Err(why) => restored
                 .unusable
                 .push(format!("the saved CRL of {issuer} is not used: {why}")),
         }
+        match read_retained(directory, key) {
+            Ok(Some(retained)) => {
+                restored.retained.insert(key, retained.fingerprint());
+                of_issuer.retained = retained;
+            }
+            Ok(None) => {}
+            Err(why) => restored.unusable.push(format!(
+                "the saved revocations of {issuer} are not used, so certificates that its CRLs no longer list are accepted: {why}"
+            )),
+        }
+        crls.push(of_issuer);
     }
     let base = restored.trust.as_ref().unwrap_or(store);
-    if let Some(trust) = base.with_restored_crls(&crls) {
+    if let Some(trust) = base.with_restored(&crls, fetch.is_some()) {
         let warnings = trust.warnings().iter();
         let new = warnings.filter(|warning| !store.warnings().contains(warning));
         restored.overruled = new.cloned().collect();
@@ -94,6 +117,30 @@ pub(crate) fn restore(
 /// Stores a CRL.
 pub(crate) fn write(directory: &StateDirectory, crl: &FetchedCrl) -> Result<(), StateError> {
     directory.write(&file_of(crl.key()), &crl.der())
+}
+
+/// Stores the revoked serials of an issuer that its stored CRL does not list.
+pub(crate) fn write_retained(
+    directory: &StateDirectory,
+    key: Fingerprint,
+    retained: &RetainedSerials,
+) -> Result<(), StateError> {
+    directory.write(&retained_file_of(key), retained.text().as_bytes())
+}
+
+fn read_retained(
+    directory: &StateDirectory,
+    key: Fingerprint,
+) -> Result<Option<RetainedSerials>, String> {
+    let name = retained_file_of(key);
+    let read = directory.read(&name, RETAINED_BYTES_MAX);
+    let Some(bytes) = read.map_err(|error| error.to_string())? else {
+        return Ok(None);
+    };
+    let retained = RetainedSerials::read(&bytes);
+    retained
+        .map(Some)
+        .map_err(|error| format!("{name}: {error}"))
 }
 
 /// The stored CRLs of all CAs with this name, as DER.
@@ -161,4 +208,9 @@ fn read_crl(
 fn file_of(key: Fingerprint) -> String {
     let key = key.to_string();
     format!("{FILE_PREFIX}{}.der", &key[..DIGITS])
+}
+
+pub(crate) fn retained_file_of(key: Fingerprint) -> String {
+    let key = key.to_string();
+    format!("{FILE_PREFIX}{}.serials", &key[..DIGITS])
 }

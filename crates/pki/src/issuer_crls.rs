@@ -1,0 +1,211 @@
+//! The CRLs of one issuer, which count together: a certificate is revoked if any of them lists it.
+//!
+//! A CA may drop entries from its CRL, usually because the certificates have expired. The proxy cannot tell this from
+//! lost revocations, so a serial that no CRL lists any longer stays revoked until an operator accepts the change.
+
+use std::sync::Arc;
+
+use crate::crl::SerialSet;
+use crate::indexed_crl::{CrlOrigin, IndexedCrl};
+
+/// The CRLs of one issuer.
+#[derive(Clone, Debug)]
+pub(crate) struct IssuerCrls {
+    /// The newest CRL, whose dates apply. It may be one that is no longer provided: files and CAs can be restored from a
+    /// backup.
+    pub(crate) newest: Arc<IndexedCrl>,
+    /// The CRLs that the files and the CA provide now. Never empty.
+    pub(crate) provided: Vec<Arc<IndexedCrl>>,
+    /// Revoked serials that none of the provided CRLs lists.
+    pub(crate) dropped: Arc<SerialSet>,
+    /// How many serials were dropped beyond [`DROPPED_SERIALS_MAX`] and are not revoked any more.
+    pub(crate) forgotten: usize,
+}
+
+impl IssuerCrls {
+    /// The CRLs that are provided now. What `before` and `retained` revoke stays revoked. None if no CRL is provided.
+    pub(crate) fn new(
+        mut provided: Vec<Arc<IndexedCrl>>,
+        before: Option<&Self>,
+        retained: &SerialSet,
+    ) -> Option<Self> {
+        let mut seen = Vec::new();
+        provided.retain(|crl| {
+            let is_new = !seen.contains(&crl.fingerprint);
+            seen.push(crl.fingerprint);
+            is_new
+        });
+        let earlier: Vec<_> = before.into_iter().flat_map(Self::lists).collect();
+        // Of equal CRLs the last one counts: the first of those that are provided.
+        let newest = provided.iter().rev().max_by(|a, b| a.crl.age(&b.crl))?;
+        let mut newest = Arc::clone(newest);
+        // The serials of further CRLs stay revoked like those of earlier ones.
+        let further = provided.split_off(provided.len().min(CRLS_OF_ISSUER_MAX));
+        let is_provided =
+            |serial: &[u8]| provided.iter().any(|crl| crl.crl.serials.contains(serial));
+        let only = |serials: Vec<&[u8]>| {
+            let dropped = serials.into_iter().filter(|serial| !is_provided(serial));
+            SerialSet::new(dropped.collect())
+        };
+        let known = before.into_iter().flat_map(|before| before.dropped.iter());
+        let known = only(retained.iter().chain(known).collect());
+        let gone = earlier
+            .into_iter()
+            .filter(|crl| !seen.contains(&crl.fingerprint));
+        let gone = gone.chain(&further).flat_map(|crl| crl.crl.serials.iter());
+        let (dropped, forgotten) = united(known, &only(gone.collect()), DROPPED_SERIALS_MAX);
+        // A CA that was restored has lower numbers. Its dates apply once it lists every revocation again.
+        let is_complete = |older: &IndexedCrl| {
+            dropped.len() == 0
+                && newest.crl.this_update.as_secs() >= older.crl.this_update.as_secs()
+        };
+        let newer = before.map(|before| &before.newest);
+        let newer = newer.filter(|crl| crl.crl.age(&newest.crl).is_gt() && !is_complete(crl));
+        if let Some(newer) = newer.map(Arc::clone) {
+            newest = newer;
+        }
+        // The agent's copy says nothing once the CA has answered.
+        let others = provided.clone();
+        provided.retain(|crl| {
+            let is_listed = |serial: &[u8]| {
+                let mut others = others.iter().filter(|other| !Arc::ptr_eq(other, crl));
+                others.any(|other| other.crl.serials.contains(serial))
+            };
+            crl.origin != CrlOrigin::Copy
+                || crl.fingerprint == newest.fingerprint
+                || !crl.crl.serials.iter().all(is_listed)
+        });
+        Some(Self {
+            newest,
+            dropped: Arc::new(dropped),
+            forgotten: forgotten + before.map_or(0, |before| before.forgotten),
+            provided,
+        })
+    }
+
+    /// Whether a certificate with this serial, in its shortest form, is revoked.
+    pub(crate) fn revoke(&self, serial: &[u8]) -> bool {
+        self.dropped.contains(serial) || self.listing(serial).is_some()
+    }
+
+    /// A CRL that lists this serial, the newest first.
+    pub(crate) fn listing(&self, serial: &[u8]) -> Option<&IndexedCrl> {
+        let lists = |crl: &&Arc<IndexedCrl>| crl.crl.serials.contains(serial);
+        self.lists().find(lists).map(|crl| &**crl)
+    }
+
+    /// Where a revoked serial of this issuer is listed, as a sentence.
+    pub(crate) fn described(&self, issuer: &str, serial: &[u8]) -> String {
+        match self.listing(serial) {
+            Some(listing) => format!(
+                "It is on the CRL of {issuer}, number {}.",
+                listing.crl.number_text()
+            ),
+            None => format!(
+                "It was on an earlier CRL of {issuer}. The present one, number {}, does not list it, but no operator has accepted that.",
+                self.newest.crl.number_text()
+            ),
+        }
+    }
+
+    /// All CRLs in use, the newest first.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> + Clone {
+        let others = self.provided.iter();
+        let others = others.filter(|crl| crl.fingerprint != self.newest.fingerprint);
+        std::iter::once(&self.newest).chain(others)
+    }
+
+    /// Every revoked serial; one that several CRLs list may come several times.
+    pub(crate) fn revoked(&self) -> impl Iterator<Item = &[u8]> {
+        let listed = self.lists().flat_map(|crl| crl.crl.serials.iter());
+        self.dropped.iter().chain(listed)
+    }
+
+    /// The serials that are revoked although none of these CRLs lists them.
+    pub(crate) fn unlisted_in(&self, crls: &[Arc<IndexedCrl>]) -> SerialSet {
+        let is_unlisted = |serial: &&[u8]| !crls.iter().any(|crl| crl.crl.serials.contains(serial));
+        SerialSet::new(self.revoked().filter(is_unlisted).collect())
+    }
+
+    /// Whether one of these CRLs lists a serial that is not revoked.
+    pub(crate) fn is_extended_by(&self, crls: &[Arc<IndexedCrl>]) -> bool {
+        let mut listed = crls.iter().flat_map(|crl| crl.crl.serials.iter());
+        listed.any(|serial| !self.revoke(serial))
+    }
+
+    /// Whether the newest CRL is among those that are provided now.
+    pub(crate) fn is_newest_provided(&self) -> bool {
+        let mut provided = self.provided.iter();
+        provided.any(|crl| crl.fingerprint == self.newest.fingerprint)
+    }
+
+    /// The provided CRLs that the proxy did not fetch.
+    pub(crate) fn of_files(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
+        let provided = self.provided.iter();
+        provided.filter(|crl| crl.origin != CrlOrigin::Fetched)
+    }
+
+    /// The provided CRLs without those that another process fetched earlier, unless there are no others.
+    pub(crate) fn without_copies(&self) -> Vec<Arc<IndexedCrl>> {
+        let provided = self.provided.iter();
+        let others = provided.filter(|crl| crl.origin != CrlOrigin::Copy);
+        let others: Vec<_> = others.cloned().collect();
+        match others.is_empty() {
+            true => self.provided.clone(),
+            false => others,
+        }
+    }
+
+    /// Size of the serials in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.lists().map(|crl| crl.crl.serials.bytes());
+        lists.sum::<usize>() + self.dropped.bytes()
+    }
+}
+
+/// The union of two sets without a common serial, of which the second is cut at a number of serials altogether, and how
+/// many serials are cut.
+fn united(first: SerialSet, second: &SerialSet, max: usize) -> (SerialSet, usize) {
+    let second: Vec<_> = second
+        .iter()
+        .filter(|serial| !first.contains(serial))
+        .collect();
+    if second.is_empty() {
+        return (first, 0);
+    }
+    let room = max.saturating_sub(first.len());
+    let cut = second.len().saturating_sub(room);
+    let all = first.iter().chain(second.into_iter().take(room));
+    (SerialSet::new(all.collect()), cut)
+}
+
+/// Maximum number of CRLs of one issuer that are looked up one by one. A directory may hold any number; the serials of
+/// further CRLs count as dropped, so that they stay revoked and an alarm shows them.
+const CRLS_OF_ISSUER_MAX: usize = 16;
+
+/// Maximum number of revoked serials of one issuer that its CRLs no longer list: 20 MB. A CA with short-lived
+/// certificates may drop some each day. At the maximum, serials that are dropped later are no longer revoked, as the CA
+/// says, and the alarm counts them.
+pub(crate) const DROPPED_SERIALS_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_the_limit_serials_that_were_dropped_before_stay_and_the_others_are_counted() {
+        let set = |serials: &[u8]| SerialSet::new(serials.chunks(1).collect());
+        for (first, second, max, expected, cut) in [
+            (&[][..], &[][..], 2, &[][..], 0),
+            (&[5], &[6], 2, &[5, 6], 0),
+            (&[5, 9], &[6], 2, &[5, 9], 1),
+            (&[5], &[6, 7, 8], 3, &[5, 6, 7], 1),
+            (&[5, 6, 7], &[8], 2, &[5, 6, 7], 1),
+            (&[5], &[5], 1, &[5], 0),
+        ] {
+            let (union, count) = united(set(first), &set(second), max);
+            let union: Vec<u8> = union.iter().flatten().copied().collect();
+            assert_eq!((&union[..], count), (expected, cut), "{first:?} {second:?}");
+        }
+    }
+}

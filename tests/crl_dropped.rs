@@ -1,0 +1,234 @@
+//! A CA that drops entries from its CRL, mostly because the certificates have expired: what it adds counts at once, and
+//! what it drops stays revoked until an operator accepts that.
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Ca, Proxy, Reply};
+
+use crate::support::{
+    Estate, assert_refused,
+    crl_fetch::{
+        CRL_PATH, ON_REQUEST, answer_crl_requests, crl_requests, state_table, wait_for_answer,
+        without_ca,
+    },
+    done,
+    paths::CATALOG,
+};
+
+const MISSING: &str = "proscenium_crl_refused_missing_revocations";
+
+#[test]
+fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_a_hand_over() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let agents: Vec<_> = (0..5).map(|_| ca.agent("web01")).collect();
+    let first = ca.other_crl_pem(100, &[&agents[0]]);
+    let (file, table) = (first.clone(), state_table(state.path()));
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            let edge = format!("{table}\n[ca]\nedge_answers = true");
+            let proxy = proxy.fetch(ON_REQUEST).with(&edge);
+            proxy.file("ssl/crl.pem", &file, 0o644)
+        })
+        .start();
+    wait_for_answer(&estate.proxy);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&first));
+    done(&estate.proxy, &["crl", "fetch"], &[]);
+    // Each night one entry goes and another comes.
+    for night in 1..=3 {
+        let crl = ca.other_crl_pem(100 + night as u64, &[&agents[night]]);
+        answer_crl_requests(&estate.ca_server, Reply::ok(&crl));
+        for is_again in [false, true] {
+            let outcome = estate.proxy.command(&["crl", "fetch"], &[]);
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            let expected = match night {
+                1 => "lacks 1 revoked certificate, which stays revoked".to_owned(),
+                _ => format!("lacks {night} revoked certificates, which stay revoked"),
+            };
+            assert!(outcome.stderr.contains(&expected), "{outcome:?}");
+            let is_active = outcome.stderr.contains("is active");
+            assert_eq!(is_active, !is_again, "{outcome:?}");
+            assert_eq!(estate.client(&agents[4]).get(CATALOG).status, 200);
+            for agent in &agents[..=night] {
+                assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
+            }
+        }
+        let missing = estate.proxy.metrics().sum(MISSING, &[]);
+        assert_eq!(missing, night as f64);
+        assert_eq!(alarms_about_drops(&estate.proxy), 1);
+        // Agents get the CA's own response, because the proxy uses more than that.
+        let before = of_clients(&estate);
+        assert_eq!(estate.anonymous().get(CRL_PATH).text(), crl);
+        assert_eq!(of_clients(&estate), before + 1);
+    }
+    let events = estate.proxy.stderr();
+    let raised = "ERROR telemetry::alarms: a CRL drops revocations";
+    let raised = events.lines().filter(|line| line.contains(raised));
+    let nights = raised.filter(|line| line.contains("test: number 10"));
+    assert_eq!(nights.count(), 1, "{events}");
+
+    let former = estate.proxy.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    for agent in &agents[..4] {
+        assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
+    }
+    drop(former);
+    drop(estate);
+    let front = without_ca(&ca, &first, state.path());
+    for agent in &agents[..4] {
+        assert_refused(&front.client(agent).get(CATALOG), 403, &["revoked"]);
+    }
+    assert_eq!(front.client(&agents[4]).get(CATALOG).status, 200);
+    assert_eq!(alarms_about_drops(&front), 1);
+
+    // The operator accepts what the CA provided last; the agent's copy of the first night does not count any more.
+    let issuer = format!("CN={}", ca.name());
+    let accepted = done(&front, &["crl", "accept"], &[&issuer, "--why", "pruned"]);
+    assert!(accepted.contains("number 103 with 1 entries"), "{accepted}");
+    drop(front);
+    let front = without_ca(&ca, &first, state.path());
+    assert_refused(&front.client(&agents[3]).get(CATALOG), 403, &["revoked"]);
+    for agent in [&agents[0], &agents[1], &agents[2], &agents[4]] {
+        assert_eq!(front.client(agent).get(CATALOG).status, 200);
+    }
+    assert_eq!(alarms_about_drops(&front), 0);
+}
+
+#[test]
+fn t09_a_file_that_drops_an_entry_revokes_at_once_and_drops_nothing_until_that_is_accepted() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let [dropped, late, good] = ["a", "b", "c"].map(|_| ca.agent("web01"));
+    let root = ca.crl_pem();
+    let first = ca.other_crl_pem(100, &[&dropped]) + &root;
+    let second = ca.other_crl_pem(101, &[&late]) + &root;
+    let table = state_table(state.path());
+    let started = |file: &str| {
+        let (file, table) = (file.to_owned(), table.clone());
+        let builder = Estate::builder().ca(&ca);
+        let builder =
+            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
+        builder.start()
+    };
+    let estate = started(&first);
+    estate.proxy.write("ssl/crl.pem", &second, 0o644);
+    estate.proxy.reload_applied();
+    let assert_both = |proxy: &Proxy| {
+        for agent in [&dropped, &late] {
+            assert_refused(&proxy.client(Some(agent)).get(CATALOG), 403, &["revoked"]);
+        }
+        assert_eq!(proxy.client(Some(&good)).get(CATALOG).status, 200);
+        assert_eq!(alarms_about_drops(proxy), 1);
+    };
+    assert_both(&estate.proxy);
+    let shown = done(&estate.proxy, &["crl", "show"], &[]);
+    assert!(shown.contains("ALARM: a CRL drops revocations"), "{shown}");
+    let checked = estate.proxy.command(&["check"], &["--files-only"]);
+    assert!(
+        checked.stderr.contains("lacks 1 revoked certificate"),
+        "{checked:?}"
+    );
+    drop(estate);
+    // The same while the proxy does not run: a file that was there before has its entries.
+    let estate = started(&second);
+    assert_both(&estate.proxy);
+    let third = ca.other_crl_pem(102, &[&late]) + &root;
+    drop(estate);
+    let estate = started(&third);
+    assert_both(&estate.proxy);
+
+    let issuer = format!("CN={}", ca.name());
+    done(
+        &estate.proxy,
+        &["crl", "accept"],
+        &[&issuer, "--why", "pruned"],
+    );
+    assert_eq!(estate.client(&dropped).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&late).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(alarms_about_drops(&estate.proxy), 0);
+    // A backup of the first file changes nothing, now or after a restart.
+    let both = first + &third;
+    estate.proxy.write("ssl/crl.pem", &both, 0o644);
+    estate.proxy.reload_applied();
+    assert_eq!(estate.client(&dropped).get(CATALOG).status, 200);
+    drop(estate);
+    let estate = started(&both);
+    assert_eq!(estate.client(&dropped).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&late).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn damaged_stored_revocations_are_an_alarm_and_what_files_revoke_counts() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::single("alone");
+    let late = ca.agent("web01");
+    let file = ca.other_crl_pem(101, &[&late]);
+    let started = || {
+        let (file, table) = (file.clone(), state_table(state.path()));
+        let builder = Estate::builder().ca(&ca);
+        let builder =
+            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
+        builder.start()
+    };
+    drop(started());
+    let stored = std::fs::read_dir(state.path()).expect("a directory");
+    let mut stored = stored.map(|entry| entry.expect("an entry").path());
+    let stored = stored.find(|path| path.extension().is_some_and(|end| end == "serials"));
+    let stored = &stored.expect("one for the CA");
+    let text = std::fs::read_to_string(stored).expect("is read");
+    std::fs::write(stored, text.replace("sha256 ", "sha256 0")).expect("is written");
+    let estate = started();
+    assert_refused(&estate.client(&late).get(CATALOG), 403, &["revoked"]);
+    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+    assert!(alarms.contains("the saved revocations of"), "{alarms}");
+}
+
+#[test]
+fn t09_two_crls_of_one_ca_in_files_count_together_and_are_both_named() {
+    let ca = Ca::new();
+    let [agent, compiler, good] = ["a", "b", "c"].map(|_| ca.agent("web01"));
+    let full = ca.other_crl_pem(40, &[&agent]);
+    let infrastructure = ca.other_crl_pem(7, &[&compiler]);
+    let root = ca.crl_pem();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            let files = "[trust]\ncrl = [\"{dir}/ca_crl.pem\", \"{dir}/infra_crl.pem\"]";
+            proxy
+                .file("ca_crl.pem", &(full + &root), 0o644)
+                .file("infra_crl.pem", &infrastructure, 0o644)
+                .with(files)
+        })
+        .start();
+    for revoked in [&agent, &compiler] {
+        assert_refused(&estate.client(revoked).get(CATALOG), 403, &["revoked"]);
+    }
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    let checked = estate.proxy.command(&["check"], &["--files-only"]);
+    let shown = done(&estate.proxy, &["crl", "show"], &[]);
+    for words in ["ca_crl.pem", "infra_crl.pem"] {
+        assert!(checked.stdout.contains(words), "{words}: {checked:?}");
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    assert_eq!(alarms_about_drops(&estate.proxy), 0);
+    // The metrics are those of the newest.
+    let number = estate.proxy.metrics().sum("proscenium_crl_number", &[]);
+    assert_eq!(number, 40.0, "and 0 of the root");
+}
+
+/// Requests for the CRL that clients sent, as the CA server received them.
+fn of_clients(estate: &Estate) -> usize {
+    let requests = crl_requests(&estate.ca_server);
+    let of_clients =
+        |request: &&testkit::Recorded| request.headers.get("x-forwarded-for").is_some();
+    requests.iter().filter(of_clients).count()
+}
+
+fn alarms_about_drops(proxy: &Proxy) -> usize {
+    let alarms = proxy.status()["trust"]["alarms"].clone();
+    let Value::Array(alarms) = alarms else {
+        return 0;
+    };
+    let about = |alarm: &&Value| alarm.to_string().contains("a CRL drops revocations");
+    alarms.iter().filter(about).count()
+}
