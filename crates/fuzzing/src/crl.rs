@@ -219,24 +219,23 @@ impl<'a> TestCrl<'a> {
         }
     }
 
-    /// Whether the proxy must accept the CRL: it is a complete CRL, it has a valid CRL number, and it covers only
-    /// certificates of this issuer.
+    /// Whether the proxy must accept the CRL: it is a complete CRL, its CRL number is valid if it has one, and it covers
+    /// only certificates of this issuer.
     fn is_usable(&self) -> bool {
         let Content::Entries(entries) = &self.content else {
             return false;
         };
-        let unusable_flags =
-            Flags::VERSION_1 | Flags::NUMBERLESS | Flags::DELTA | Flags::PARTITIONED;
+        let unusable_flags = Flags::DELTA | Flags::PARTITIONED;
         let number = der::shortest(self.number);
         let positive = number.first().is_some_and(|first| *first < 0x80);
+        let has_valid_number = positive && number.len() <= 21;
         let entry = |entry: &Entry<'_>| {
             let reserved = entry.flags.has(Flags::OTHER_ISSUER)
                 || entry.flags.has(Flags::UNKNOWN) && entry.flags.has(Flags::CRITICAL);
             !entry.serial.is_empty() && !reserved
         };
         !self.flags.has(unusable_flags)
-            && positive
-            && number.len() <= 21
+            && (self.flags.has(Flags::NUMBERLESS) || has_valid_number)
             && entries.iter().all(entry)
     }
 

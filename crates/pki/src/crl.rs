@@ -17,8 +17,8 @@ use crate::settings::{CrlExpired, IssuerPolicy};
 pub(crate) struct Crl {
     /// The issuer's Name, the whole element.
     pub(crate) issuer: Box<[u8]>,
-    /// The content of the CRL number in its shortest form; never negative.
-    pub(crate) number: Box<[u8]>,
+    /// The content of the CRL number in its shortest form; never negative. None if the CA does not number its CRLs.
+    pub(crate) number: Option<Box<[u8]>>,
     pub(crate) this_update: UnixTime,
     /// Required by RFC 5280; a CRL without it never expires.
     pub(crate) next_update: Option<UnixTime>,
@@ -39,14 +39,6 @@ pub(crate) enum CrlError {
 /// Why a well-formed CRL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// Version 1 has no number, so the newer of two CRLs is unknown.
-    #[error(
-        "it is an X.509 v1 CRL; configure the CA to issue v2 CRLs (openssl: crl_extensions with crlNumber)"
-    )]
-    Version1,
-    /// No CRL number. RFC 5280 §5.2.3 requires one, and it decides which of two CRLs is newer.
-    #[error("it has no CRL number")]
-    NoNumber,
     /// A CRL number that is negative, over 20 bytes, or marked critical.
     #[error("its CRL number is invalid")]
     BadNumber,
@@ -71,13 +63,13 @@ impl Crl {
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, CrlError> {
         let (tbs, _signed) = Signed::read(bytes)?;
         let mut tbs = Reader::new(tbs);
-        let has_version = match tbs.optional(der::INTEGER)? {
-            None => false,
+        match tbs.optional(der::INTEGER)? {
+            // Version 1 has no extensions, so it covers all certificates of its issuer.
+            None => {}
             // DER omits the default; OpenSSL scripts can write it.
-            Some(version) if version.value == [0] => false,
-            Some(version) if version.value == [1] => true,
+            Some(version) if version.value == [0] || version.value == [1] => {}
             Some(_) => return Err(DerError::Value.into()),
-        };
+        }
         let _algorithm = tbs.expect(der::SEQUENCE)?;
         let issuer = tbs.expect(der::SEQUENCE)?.whole.into();
         let this_update = der::time(tbs.any()?)?;
@@ -89,16 +81,13 @@ impl Crl {
         let extensions = tbs.optional(der::explicit(0))?;
         tbs.end()?;
         let serials = SerialSet::read(revoked.map_or(&[], |list| list.value))?;
-        if !has_version {
-            return Err(Unusable::Version1.into());
-        }
         let number = match extensions {
             Some(list) => crl_number(list.value)?,
             None => None,
         };
         Ok(Self {
             issuer,
-            number: number.ok_or(Unusable::NoNumber)?.into(),
+            number: number.map(Into::into),
             this_update,
             next_update,
             serials,
@@ -124,33 +113,41 @@ impl Crl {
         Some(UnixTime::since_unix_epoch(Duration::from_secs(end)))
     }
 
-    /// Compares by number, then by date, then by length: of two equal CRLs, the stricter one counts as newer.
+    /// Compares by number if both have one, then by date, then by length: of two equal CRLs, the stricter one counts as
+    /// newer. With numbers on some CRLs only, this is no order of three.
     pub(crate) fn age(&self, other: &Self) -> Ordering {
-        let by_number = (self.number.len(), &self.number).cmp(&(other.number.len(), &other.number));
+        let by_number = match (&self.number, &other.number) {
+            (Some(one), Some(other)) => (one.len(), one).cmp(&(other.len(), other)),
+            _ => Ordering::Equal,
+        };
         by_number
             .then_with(|| self.this_update.as_secs().cmp(&other.this_update.as_secs()))
             .then_with(|| self.serials.len().cmp(&other.serials.len()))
     }
 
-    pub(crate) fn is_numbered_below(&self, other: &Self) -> bool {
-        self.is_numbered_below_number(&other.number)
+    /// Whether it has a lower number, or none on either side and an earlier date.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        let by_date = || self.this_update.as_secs() < other.this_update.as_secs();
+        self.is_numbered_below(other.number.as_deref())
+            .unwrap_or_else(by_date)
     }
 
-    pub(crate) fn is_numbered_below_number(&self, number: &[u8]) -> bool {
-        (self.number.len(), &*self.number) < (number.len(), number)
+    /// Whether its number is lower. None if one of the two is missing.
+    pub(crate) fn is_numbered_below(&self, number: Option<&[u8]>) -> Option<bool> {
+        let (own, other) = (self.number.as_deref()?, number?);
+        Some((own.len(), own) < (other.len(), other))
     }
 
-    /// The number as decimal if it fits, otherwise hexadecimal.
+    /// The number as decimal if it fits, otherwise hexadecimal; `none` without one.
     pub(crate) fn number_text(&self) -> String {
-        match self.number.len() {
-            ..=15 => {
-                let number = self
-                    .number
-                    .iter()
-                    .fold(0_u128, |n, byte| (n << 8) | u128::from(*byte));
+        match self.number.as_deref() {
+            None => "none".to_owned(),
+            Some(number) if number.len() <= 15 => {
+                let digits = number.iter();
+                let number = digits.fold(0_u128, |n, byte| (n << 8) | u128::from(*byte));
                 number.to_string()
             }
-            _ => crate::certificate::Serial(&self.number).to_string(),
+            Some(number) => crate::certificate::Serial(number).to_string(),
         }
     }
 }

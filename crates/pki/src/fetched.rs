@@ -314,7 +314,7 @@ impl RevocationIndex {
         let lacking = active.unlisted_in(&lists).len();
         let (new, old) = (&newest.crl, &active.newest.crl);
         let by_date = new.this_update.as_secs().cmp(&old.this_update.as_secs());
-        let is_older = new.is_numbered_below(old) && (lacking > 0 || by_date.is_lt());
+        let is_older = new.is_before(old) && (lacking > 0 || by_date.is_lt());
         let is_news = new.age(old).is_gt()
             || lacking == 0 && by_date.is_gt()
             || active.is_extended_by(&lists);

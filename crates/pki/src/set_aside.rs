@@ -14,8 +14,8 @@ pub struct SetAsideRule {
     pub(crate) issuer: Fingerprint,
     /// The accepted CRL.
     pub(crate) accepted: Fingerprint,
-    /// Its number.
-    pub(crate) number: Box<[u8]>,
+    /// Its number, if it has one.
+    pub(crate) number: Option<Box<[u8]>>,
     /// When the newest of the set-aside CRLs was issued. CRLs that the CA issues later apply.
     pub(crate) made: UnixTime,
     /// Digest of that newest CRL, unless it is the accepted one. Dates have a resolution of one second, and another CRL of
@@ -35,7 +35,8 @@ impl SetAsideRule {
             return true;
         }
         let (made, newest) = (crl.crl.this_update.as_secs(), self.made.as_secs());
-        let is_below = crl.crl.is_numbered_below_number(&self.number);
+        let below = crl.crl.is_numbered_below(self.number.as_deref());
+        let is_below = below.unwrap_or(made < newest);
         match self.replaced {
             // The accepted CRL was the newest itself: those before it are older by number and by date.
             None => made <= newest && is_below,
@@ -56,9 +57,10 @@ pub(crate) fn is_set_aside(rules: &[SetAsideRule], issuer: Fingerprint, crl: &In
 impl fmt::Display for SetAsideRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ", self.issuer, self.accepted)?;
-        self.number
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        match &self.number {
+            Some(number) => number.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?,
+            None => f.write_str(NO_NUMBER)?,
+        }
         write!(f, " {}", self.made.as_secs())?;
         match &self.replaced {
             Some(replaced) => write!(f, " {replaced}"),
@@ -83,7 +85,10 @@ impl FromStr for SetAsideRule {
         Ok(Self {
             issuer: fingerprint(issuer)?,
             accepted: fingerprint(accepted)?,
-            number: bytes_of_hex(number).ok_or(SetAsideError)?.into(),
+            number: match number {
+                NO_NUMBER => None,
+                number => Some(bytes_of_hex(number).ok_or(SetAsideError)?.into()),
+            },
             made: UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)),
             replaced,
         })
@@ -94,3 +99,6 @@ fn fingerprint(hex: &str) -> Result<Fingerprint, SetAsideError> {
     let bytes = bytes_of_hex(hex).and_then(|bytes| bytes.try_into().ok());
     bytes.map(Fingerprint::from_bytes).ok_or(SetAsideError)
 }
+
+/// In place of the number of a CRL without one.
+const NO_NUMBER: &str = "none";

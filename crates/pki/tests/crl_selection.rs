@@ -27,8 +27,6 @@ fn incomplete_crls_are_refused_with_a_reason() {
     let users_alone = element(0x30, &[0x81, 1, 0xff]);
     let other_issuer = element(0x30, &element(0xa4, b"0\x00"));
     for (list, why) in [
-        (List::version_1().revoking(6), "X.509 v1 CRL"),
-        (List::without_extensions().revoking(6), "no CRL number"),
         (
             List::new(9).with(DELTA_CRL_INDICATOR, true, &base),
             "delta CRL",
@@ -83,6 +81,52 @@ fn incomplete_crls_are_refused_with_a_reason() {
                 "{why}"
             );
             assert_eq!(verdict(&store, &root.agent("web06", 6)), None, "{why}");
+        }
+    }
+}
+
+#[test]
+fn crls_without_a_number_count_together_with_others() {
+    let root = TestCa::root("root");
+    for list in [List::version_1(), List::without_extensions()] {
+        let bare = list.revoking(5).signed_by(&root);
+        let alone = trusting(&root, std::slice::from_ref(&bare));
+        assert_eq!(alone.status(now()).crls[0].number, "none");
+        let numbered = List::new(7).revoking(6).signed_by(&root);
+        let both = trusting(&root, &[bare.clone(), numbered.clone()]);
+        let next = store_with(
+            std::slice::from_ref(&root.der),
+            &[numbered],
+            &pki::TrustSettings::default(),
+            Some(&alone),
+        );
+        for (store, revoked) in [
+            (&alone, &[5][..]),
+            (&both, &[5, 6]),
+            (&next.unwrap(), &[5, 6]),
+        ] {
+            for serial in [5, 6, 7] {
+                let expected = revoked.contains(&serial).then_some(Reason::Revoked);
+                assert_eq!(
+                    verdict(store, &root.agent("web01", serial)),
+                    expected,
+                    "{serial}"
+                );
+            }
+        }
+        // An operator accepts one without a number in place of another.
+        let shorter = List::version_1().revoking(7).signed_by(&root);
+        let store = store_with(
+            std::slice::from_ref(&root.der),
+            std::slice::from_ref(&shorter),
+            &pki::TrustSettings::default(),
+            Some(&alone),
+        );
+        let store = store.unwrap();
+        let accepted = store.accepting(store.dropped_revocations()[0].key, None);
+        assert_eq!(verdict(&accepted, &root.agent("web01", 5)), None);
+        for rule in accepted.set_aside_rules() {
+            assert_eq!(rule.to_string().parse(), Ok(rule.clone()));
         }
     }
 }

@@ -191,6 +191,13 @@ fn warn_of_dates(prepared: &mut Prepared) {
         .map(|alarm| alarm.message)
         .filter(of_dates)
         .collect();
+    let numberless = clients.crls.iter().filter(|crl| crl.number == "none");
+    alarms.extend(numberless.map(|crl| {
+        format!(
+            "the CRL of {} ({}) has no CRL number, so the date alone shows which of two CRLs is newer; let the CA number its CRLs if it can (openssl: crl_extensions with crlNumber)",
+            crl.issuer, crl.source
+        )
+    }));
     let dropped = trust.dropped_revocations().into_iter().map(|dropped| {
         let forgotten = dropped.forgotten;
         dropped_message(&ShrunkCrl::from(dropped).status, forgotten)

@@ -68,7 +68,6 @@ fn valid(digits: &[u8], serials: &[&[u8]]) -> Crl {
 fn an_incomplete_crl_is_unusable() {
     let point = tlv(0x30, &[&[0x81, 1, 0xff]]);
     for (extensions, why) in [
-        (Vec::new(), Unusable::NoNumber),
         (
             extension(27, Some(0xff), &tlv(0x02, &[&[1]])),
             Unusable::Delta,
@@ -86,7 +85,7 @@ fn an_incomplete_crl_is_unusable() {
         ),
     ] {
         let extensions = match why {
-            Unusable::NoNumber | Unusable::BadNumber => extensions,
+            Unusable::BadNumber => extensions,
             _ => [number(&[1]), extensions].concat(),
         };
         assert_eq!(with(&extensions, &[]).err(), Some(CrlError::Unusable(why)));
@@ -95,6 +94,7 @@ fn an_incomplete_crl_is_unusable() {
         assert!(with(&[number(&[1]), usable].concat(), &[]).is_ok());
     }
     assert!(with(&number(&[1; 21]), &[]).is_ok());
+    assert!(with(&[], &[]).is_ok_and(|crl| crl.number.is_none()));
 }
 
 #[test]
@@ -129,9 +129,10 @@ fn versions_and_dates_are_those_of_rfc_5280() {
     );
     let endless = read(VERSION_2, &[FROM, &extensions]).expect("a valid CRL");
     assert!(endless.next_update.is_none() && !endless.is_expired(at(u64::MAX)));
-    let v1 = Some(CrlError::Unusable(Unusable::Version1));
-    assert_eq!(read(&[], &[FROM, UNTIL]).err(), v1);
-    assert_eq!(read(&[0x02, 1, 0], &[FROM, UNTIL]).err(), v1);
+    for version_1 in [&[][..], &[0x02, 1, 0]] {
+        let crl = read(version_1, &[FROM, UNTIL]).expect("a valid CRL");
+        assert_eq!((crl.number, crl.serials.len()), (None, 0));
+    }
     let bad_version = Some(CrlError::Der(DerError::Value));
     assert_eq!(
         read(&[0x02, 1, 2], &[FROM, UNTIL, &extensions]).err(),
@@ -192,10 +193,19 @@ fn the_newer_has_the_higher_number_then_the_later_date_then_more_entries() {
         valid(&[1], &[&[5]]).age(&valid(&[1], &[&[6]])),
         Ordering::Equal
     );
+    // Without a number on either side, the date decides.
+    let bare = |date| Crl::read(&crl_der(&[], &[date])).expect("a valid CRL");
+    assert_eq!(order(&bare(UNTIL), &bare(FROM)), newer);
+    assert_eq!(order(&bare(UNTIL), &valid(&[9], &[])), newer);
+    assert_eq!(order(&later, &bare(FROM)), newer);
+    assert!(bare(FROM).is_before(&bare(UNTIL)) && !bare(FROM).is_before(&bare(FROM)));
+    assert!(valid(&[1], &[]).is_before(&valid(&[2], &[])));
+    assert!(!later.is_before(&bare(FROM)) && bare(FROM).is_before(&later));
 }
 
 #[test]
 fn short_numbers_are_printed_as_decimal() {
+    assert_eq!(with(&[], &[]).expect("a valid CRL").number_text(), "none");
     for (digits, text) in [
         (&[0][..], "0"),
         (&[1, 0], "256"),
