@@ -63,7 +63,9 @@ impl Anchors {
         &'a self,
         sent: &'a [CertificateDer<'_>],
     ) -> Vec<CertificateDer<'a>> {
-        let own = self.bundle.intermediates().map(|ca| &ca.der);
+        // Those with critical policies are starts of paths (`path_start`), because webpki refuses them here.
+        let own = self.bundle.intermediates();
+        let own = own.filter(|ca| !ca.has_critical_policies).map(|ca| &ca.der);
         let presented = sent
             .iter()
             .filter(|der| EndEntityCert::try_from(*der).is_ok())

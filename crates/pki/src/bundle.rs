@@ -13,6 +13,7 @@ use crate::email_constraint;
 use crate::fingerprint::Fingerprint;
 use crate::last_seen::LastSeen;
 use crate::pem::{self, Block, Named};
+use crate::policies;
 use crate::problem::PkiProblem;
 use crate::signature::{self, SignatureFault};
 
@@ -80,6 +81,19 @@ pub(crate) struct Ca {
     pub(crate) is_anchor: bool,
     /// Subject, serial and dates.
     pub(crate) described: String,
+    /// Whether it has critical extensions about policies, which webpki does not support (`policies`).
+    pub(crate) has_critical_policies: bool,
+}
+
+/// A certificate of the bundle that is not used as a CA.
+#[derive(Debug)]
+pub(crate) struct UnusedCa {
+    /// The whole DER element of the Name.
+    pub(crate) name: Box<[u8]>,
+    /// The certificate and the reason, as a sentence.
+    pub(crate) why: String,
+    /// Whether a critical extension is the reason.
+    pub(crate) is_by_extension: bool,
 }
 
 /// The CA certificates of the bundle by role.
@@ -96,6 +110,7 @@ pub(crate) struct Bundle {
     pub(crate) estates: Vec<usize>,
     /// Each distinct pair of name and key.
     pub(crate) issuers: HashMap<Fingerprint, Arc<Issuer>, RandomState>,
+    pub(crate) unused: Vec<UnusedCa>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -131,14 +146,20 @@ impl Bundle {
         }
         let mut warnings = Vec::new();
         let mut cas: Vec<Ca> = Vec::new();
-        let mut unused = Vec::new();
+        let (mut unused, mut unused_cas) = (Vec::new(), Vec::new());
         for block in &blocks {
             match Ca::of(block) {
                 Ok(ca) if cas.iter().any(|known| known.der == ca.der) => {}
                 Ok(ca) => cas.push(ca),
                 Err(why) => {
+                    let name_and_key = NameAndKey::of(&block.der);
+                    unused_cas.extend(name_and_key.as_ref().map(|unused| UnusedCa {
+                        name: unused.name.clone(),
+                        why: not_used(&block.place(), &why),
+                        is_by_extension: matches!(why, NotACa::Extension(_)),
+                    }));
                     warnings.push(not_used(&block.place(), &why));
-                    unused.extend(NameAndKey::of(&block.der));
+                    unused.extend(name_and_key);
                 }
             }
         }
@@ -147,7 +168,8 @@ impl Bundle {
             let unusable = warnings.into_iter().map(PkiProblem::CaUnusable);
             return Err(unusable.chain([PkiProblem::NoCa]).collect());
         }
-        let sorted = Self::sort(fingerprint, cas, warnings);
+        let mut sorted = Self::sort(fingerprint, cas, warnings);
+        sorted.unused = unused_cas;
         for before in previous
             .iter()
             .flat_map(|previous| previous.issuers.values())
@@ -204,6 +226,7 @@ impl Bundle {
             anchors,
             anchor_cas,
             issuers,
+            unused: Vec::new(),
             warnings,
         }
     }
@@ -368,35 +391,44 @@ impl Ca {
     }
 
     /// A CA certificate, or why it is not one.
-    fn of(block: &Block) -> Result<Self, String> {
+    fn of(block: &Block) -> Result<Self, NotACa> {
         let der = pem::certificate_der(block);
-        let certificate = Certificate::read(&block.der).map_err(|error| error.to_string())?;
+        let other = NotACa::Other;
+        let certificate =
+            Certificate::read(&block.der).map_err(|error| other(error.to_string()))?;
         if certificate.subject == EMPTY_NAME {
-            return Err("its subject is empty".into());
+            return Err(other("its subject is empty".into()));
         }
         match (certificate.version, certificate.extensions.is_ca) {
             (_, Some(true)) => {}
             // Roots from the 1990s are v1 certificates, which have no such field.
             (1, None) if certificate.is_self_issued() => {}
             _ => {
-                return Err(format!(
+                return Err(other(format!(
                     "{} is not a CA certificate",
                     certificate.describe()
-                ));
+                )));
             }
         }
         if !certificate.extensions.signs_certificates() {
-            return Err(format!(
+            return Err(other(format!(
                 "the key usage of {} does not allow signing certificates",
                 certificate.describe()
-            ));
+            )));
         }
         // webpki accepts an anchor with any critical extension; the proxy does not trust one with an unknown critical
         // extension.
+        let mut has_critical_policies = false;
         match EndEntityCert::try_from(&der).map(|_| ()) {
             Ok(()) => {}
             Err(webpki::Error::UnsupportedCertVersion) if certificate.version == 1 => {}
-            Err(error) => return Err(format!("{}: {error}", certificate.describe())),
+            Err(webpki::Error::UnsupportedCriticalExtension) => {
+                let described = |why| format!("{}: {why}", certificate.describe());
+                policies::are_harmless(&certificate)
+                    .map_err(|why| NotACa::Extension(described(why)))?;
+                has_critical_policies = true;
+            }
+            Err(error) => return Err(other(format!("{}: {error}", certificate.describe()))),
         }
         Ok(Self {
             place: block.place(),
@@ -407,6 +439,7 @@ impl Ca {
             signs_crls: certificate.extensions.signs_crls(),
             is_anchor: false,
             described: certificate.describe(),
+            has_critical_policies,
             shared: der.as_ref().into(),
             der,
         })
@@ -436,6 +469,17 @@ impl Ca {
         *self.issued_by == *name
             && Certificate::read(&self.der).is_ok_and(|certificate| !is_wrong(&certificate))
     }
+}
+
+/// Why a certificate of the bundle is not used as a CA.
+#[derive(Debug, thiserror::Error)]
+enum NotACa {
+    /// A critical extension.
+    #[error("{0}")]
+    Extension(String),
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// A Name without an RDN.

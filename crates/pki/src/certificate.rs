@@ -46,6 +46,8 @@ pub(crate) struct Extensions<'a> {
     pub(crate) name_constraints: Option<&'a [u8]>,
     /// The whole ExtKeyUsageSyntax; none if there is no such extension.
     pub(crate) extended_key_usage: Option<&'a [u8]>,
+    /// Every extension, one after the other.
+    pub(crate) all: &'a [u8],
 }
 
 impl Extensions<'_> {
@@ -281,7 +283,8 @@ fn extensions(mut tbs: Reader<'_>) -> Result<Extensions<'_>, DerError> {
         if field.tag != der::explicit(3) {
             continue;
         }
-        let mut list = Reader::new(Reader::new(field.value).expect(der::SEQUENCE)?.value);
+        seen.all = Reader::new(field.value).expect(der::SEQUENCE)?.value;
+        let mut list = Reader::new(seen.all);
         while !list.is_empty() {
             seen.remember(Extension::read(list.any()?)?)?;
         }

@@ -33,6 +33,7 @@ mod path;
 mod path_start;
 mod pem;
 mod persistence_key;
+mod policies;
 mod problem;
 mod refusal;
 mod renewal;

@@ -61,7 +61,7 @@ impl TrustStore {
         now: UnixTime,
     ) -> Result<Path, CertificateFault> {
         let intermediates = self.anchors.intermediates(sent);
-        let starts = match (fault.reason, Certificate::read(leaf)) {
+        let mut starts = match (fault.reason, Certificate::read(leaf)) {
             // If an anchor has the CA's own name, webpki reports a bad signature by that anchor.
             (Reason::PathConstraint | Reason::BadSignature, _) => {
                 PathStart::all(&self.anchors.bundle, &intermediates, now)
@@ -69,8 +69,9 @@ impl TrustStore {
             (Reason::UnknownIssuer, Ok(own)) => {
                 PathStart::respelled(&self.anchors.bundle, &intermediates, own.issuer, now)
             }
-            _ => return Err(fault),
+            _ => Vec::new(),
         };
+        starts.extend(PathStart::with_policies(&self.anchors.bundle, now));
         let algorithms = signature::algorithms().all;
         for start in starts {
             match self.verify_path_with(algorithms, Some(&start), leaf, sent, usage, now) {
@@ -118,7 +119,7 @@ impl TrustStore {
         }
         let mut intermediates = self.anchors.intermediates(sent);
         // A path must not pass through its own start.
-        intermediates.retain(|der| start.is_none_or(|start| start.der != Some(der)));
+        intermediates.retain(|der| start.is_none_or(|start| !start.ders.contains(&der)));
         let accepted = RefCell::new(None);
         let refused = RefCell::new(None::<CertificateFault>);
         let check_path_found =
@@ -178,7 +179,7 @@ impl TrustStore {
             if !start.admits(&ders) {
                 return Err(CertificateFault::new(Reason::PathConstraint, leaf, ""));
             }
-            ders.extend(start.der.cloned());
+            ders.extend(start.ders.iter().copied().cloned());
         }
         if ders.len() > usize::from(self.revocation.settings.depth) {
             return Err(CertificateFault::new(

@@ -1,7 +1,7 @@
-//! Starts of a path for what webpki refuses although RFC 5280 allows it: the CA right below an anchor, verified here.
+//! Starts of a path for what webpki refuses although RFC 5280 allows it: a CA below an anchor, verified here.
 //!
 //! webpki does not support name constraints on e-mail addresses, has no exception for CAs that certify another key of
-//! their own (self-issued), and compares names byte by byte. By RFC 5280, 6.1.4, a path may continue from its first
+//! their own (self-issued), compares names byte by byte, and refuses critical extensions about policies (`policies`). By RFC 5280, 6.1.4, a path may continue from its first
 //! certificate as from the anchor: with its name, key, constraints and the number of CAs that may follow. This module
 //! verifies that certificate, and webpki builds and verifies the rest. Dates, CRLs and addresses are checked with the
 //! whole path (`path`).
@@ -23,8 +23,8 @@ use crate::signature;
 pub(crate) struct PathStart<'a> {
     /// Its name and key with the anchor's constraints. Its own constraints are checked here.
     pub(crate) trust_anchor: TrustAnchor<'a>,
-    /// Its certificate; none for the anchor itself.
-    pub(crate) der: Option<&'a CertificateDer<'a>>,
+    /// Its certificate, then those of the CAs between it and the anchor. None for the anchor itself.
+    pub(crate) ders: Vec<&'a CertificateDer<'a>>,
     /// The anchor.
     pub(crate) issuer: &'a Ca,
     path_length: Option<u8>,
@@ -63,7 +63,7 @@ impl<'a> PathStart<'a> {
         let anchors = anchors(bundle).filter(|(_, ca)| is_meant(&ca.issuer.name));
         let anchors = anchors.map(|(anchor, issuer)| Self {
             trust_anchor: anchor.clone(),
-            der: None,
+            ders: Vec::new(),
             issuer,
             path_length: None,
         });
@@ -117,9 +117,101 @@ impl<'a> PathStart<'a> {
                 name_constraints: anchor.name_constraints.clone(),
                 ..of_ca
             },
-            der: Some(der),
+            ders: vec![der],
             issuer,
             path_length,
+        })
+    }
+
+    /// The CAs of the bundle with critical extensions about policies, each with its path to an anchor through other CAs
+    /// of the bundle. Most sites have none.
+    pub(crate) fn with_policies(bundle: &'a Bundle, now: UnixTime) -> Vec<Self> {
+        let cas = bundle.intermediates().filter(|ca| ca.has_critical_policies);
+        let mut starts = Vec::new();
+        let mut signatures = 0;
+        for ca in cas {
+            Self::climb(vec![ca], bundle, now, &mut signatures, &mut starts);
+        }
+        starts
+    }
+
+    /// Continues the path of a start upwards from its last CA.
+    fn climb(
+        path: Vec<&'a Ca>,
+        bundle: &'a Bundle,
+        now: UnixTime,
+        signatures: &mut usize,
+        starts: &mut Vec<Self>,
+    ) {
+        let Some(last) = path.last() else { return };
+        let Ok(lowest) = Certificate::read(&last.der) else {
+            return;
+        };
+        for above in &bundle.cas {
+            let is_on_path = path.iter().any(|ca| ca.issuer.id == above.issuer.id);
+            if is_on_path || *above.issuer.name != *last.issued_by || path.len() > CAS_ABOVE_MAX {
+                continue;
+            }
+            *signatures += 1;
+            if *signatures > SIGNATURES_MAX {
+                return;
+            }
+            let key = above.issuer.spki[..].into();
+            if signature::check_signed(lowest.signed, &key).is_err() {
+                continue;
+            }
+            match above.is_anchor {
+                true => starts.extend(Self::of_path(&path, above, bundle, now)),
+                false => {
+                    let path = path.iter().copied().chain([above]).collect();
+                    Self::climb(path, bundle, now, signatures, starts);
+                }
+            }
+        }
+    }
+
+    /// The start for the first of these CAs, each signed by the next and the last by the anchor. RFC 5280, 6.1.3 and
+    /// 6.1.4, except for the checks that `path` does on every CA.
+    fn of_path(cas: &[&'a Ca], anchor: &'a Ca, bundle: &Bundle, now: UnixTime) -> Option<Self> {
+        let mut of_bundle = anchors(bundle).filter(|(_, issuer)| std::ptr::eq(*issuer, anchor));
+        let (above, _) = of_bundle.next()?;
+        let mut path_length: Option<usize> = None;
+        let mut below = 0;
+        for (index, ca) in cas.iter().enumerate() {
+            let read = Certificate::read(&ca.der).ok()?;
+            let own_length = path_length_of(&read)?;
+            if let Some(length) = own_length {
+                let left = usize::from(length).checked_sub(below)?;
+                path_length = Some(path_length.map_or(left, |known| known.min(left)));
+            }
+            below += usize::from(!read.is_self_issued());
+            // webpki applies the constraints of the lowest CA to what it verifies. Those of other CAs would have to apply
+            // to the CAs on this path too.
+            let constraints = read.extensions.name_constraints;
+            let is_free = constraints.is_none_or(email_constraint::is_of_addresses_alone);
+            let serves_both = read.extensions.extended_key_usage.is_none_or(allows_both);
+            let is_in_time = ca.not_before <= now && now <= ca.not_after;
+            if !(is_in_time && serves_both && (is_free || index == 0)) {
+                return None;
+            }
+        }
+        if above.name_constraints.is_some() {
+            return None;
+        }
+        let lowest = cas.first()?;
+        let mut trust_anchor = webpki::anchor_from_trusted_cert(&lowest.der).ok()?;
+        let constraints = Certificate::read(&lowest.der)
+            .ok()?
+            .extensions
+            .name_constraints;
+        if constraints.is_some_and(email_constraint::is_of_addresses_alone) {
+            trust_anchor.name_constraints = None;
+        }
+        Some(Self {
+            trust_anchor,
+            ders: cas.iter().map(|ca| &ca.der).collect(),
+            issuer: anchor,
+            path_length: path_length.map(|length| u8::try_from(length).unwrap_or(u8::MAX)),
         })
     }
 
@@ -152,6 +244,29 @@ fn anchors(bundle: &Bundle) -> impl Iterator<Item = (&TrustAnchor<'static>, &Ca)
     anchors.filter_map(|(anchor, index)| Some((anchor, bundle.cas.get(*index)?)))
 }
 
+/// The path length of a CA. None if it is not one, or if its BasicConstraints cannot be read.
+fn path_length_of(ca: &Certificate<'_>) -> Option<Option<u8>> {
+    path_length(ca.extensions.basic_constraints?).ok()
+}
+
+/// Whether an ExtKeyUsageSyntax (the whole element) allows certificates of clients and of servers.
+fn allows_both(usage: &[u8]) -> bool {
+    let purposes = |usage| -> Result<Vec<&[u8]>, DerError> {
+        let mut outer = Reader::new(usage);
+        let mut list = Reader::new(outer.expect(der::SEQUENCE)?.value);
+        outer.end()?;
+        let mut purposes = Vec::new();
+        while !list.is_empty() {
+            purposes.push(list.expect(der::OID)?.value);
+        }
+        Ok(purposes)
+    };
+    purposes(usage).is_ok_and(|purposes| {
+        let mut both = [SERVER_AUTH, CLIENT_AUTH].iter();
+        both.all(|purpose| purposes.contains(purpose))
+    })
+}
+
 /// How many CAs may follow this one, by its BasicConstraints (the whole element); an error for a certificate that is
 /// not a CA.
 fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
@@ -171,6 +286,15 @@ fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
     parts.end()?;
     Ok(length)
 }
+
+/// Maximum number of signatures verified to find starts with critical policies.
+const SIGNATURES_MAX: usize = 16;
+
+/// Maximum number of CAs on the path of such a start, in addition to the first.
+const CAS_ABOVE_MAX: usize = 5;
+
+const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
 
 /// Maximum number of signatures verified to find starts. A site has one such CA at most.
 const STARTS_MAX: usize = 4;

@@ -4,6 +4,7 @@ use identity::Reason;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::anchors::Anchors;
+use crate::bundle::UnusedCa;
 use crate::certificate::{Certificate, Subject};
 use crate::refusal::CertificateFault;
 use crate::signature;
@@ -26,6 +27,13 @@ impl Anchors {
             Error::CertNotValidYet { .. } if early => Reason::NotYetValid,
             Error::CertExpired { .. } => Reason::CaExpired,
             Error::CertNotValidYet { .. } => Reason::CaNotYetValid,
+            Error::UnknownIssuer
+                if own.as_ref().is_some_and(|own| {
+                    self.unused_issuer(own).is_some_and(|ca| ca.is_by_extension)
+                }) =>
+            {
+                Reason::CriticalExtension
+            }
             Error::UnknownIssuer => Reason::UnknownIssuer,
             Error::InvalidSignatureForPublicKey
                 if own
@@ -59,8 +67,13 @@ impl Anchors {
             _ => Reason::Malformed,
         };
         let detail = match reason {
-            Reason::UnknownIssuer | Reason::BadSignature => {
-                own.as_ref().map(|own| self.issuer_detail(own))
+            Reason::UnknownIssuer | Reason::BadSignature | Reason::CriticalExtension => {
+                let unused = own.as_ref().and_then(|own| self.unused_issuer(own));
+                match unused {
+                    Some(unused) => Some(format!("In detail: {}.", unused.why)),
+                    None if reason == Reason::CriticalExtension => None,
+                    None => own.as_ref().map(|own| self.issuer_detail(own)),
+                }
             }
             Reason::CaExpired | Reason::CaNotYetValid => self.untimely_ca(sent, now),
             Reason::Malformed => Some(format!("The reader says: {error}.")),
@@ -74,6 +87,16 @@ impl Anchors {
     fn issuer_is_unverifiable(&self, own: &Certificate<'_>) -> bool {
         let mut issuers = self.bundle.issuers.values();
         issuers.any(|issuer| issuer.has_name(own.issuer) && !signature::is_verifiable(&issuer.spki))
+    }
+
+    /// The issuer, if its certificate is in the bundle and no other certificate of this name is used.
+    fn unused_issuer(&self, own: &Certificate<'_>) -> Option<&UnusedCa> {
+        let mut used = self.bundle.issuers.values();
+        let mut unused = self.bundle.unused.iter();
+        match used.any(|issuer| issuer.has_name(own.issuer)) {
+            true => None,
+            false => unused.find(|ca| *ca.name == *own.issuer),
+        }
     }
 
     fn issuer_detail(&self, leaf: &Certificate<'_>) -> String {

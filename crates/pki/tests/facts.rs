@@ -182,7 +182,7 @@ fn certificates_that_are_not_cas_are_skipped_with_a_reason() {
         (leaf, "is not a CA certificate"),
         (unable.der, "does not allow signing certificates"),
         (nameless.der, "its subject is empty"),
-        (odd.der, "UnsupportedCriticalExtension"),
+        (odd.der, "the critical extension 1.2.3.4"),
     ] {
         let actual = refused(der);
         assert!(

@@ -1,6 +1,7 @@
 //! Verification of certificates, CRLs and requests, with generated CAs. One module for each subject.
 
 mod chain_memory;
+mod critical_policies;
 mod crl_selection;
 mod csr;
 mod csr_kinds;
