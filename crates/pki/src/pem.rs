@@ -1,8 +1,11 @@
 //! Parses PEM: certificates, CRLs and keys from named bytes. Problems name the block.
 
+use std::borrow::Cow;
+
 use rustls_pki_types::pem::{Error, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::der::{self, DerError, Reader};
 use crate::problem::PkiProblem;
 
 /// A value with the name that the operator knows, usually a path.
@@ -57,7 +60,103 @@ impl Block {
 /// # Errors
 /// A file that is not PEM, or contains no certificate.
 pub(crate) fn certificates(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
-    blocks("certificate", SectionKind::Certificate, material)
+    let trusted = replaced(&material.value, b"TRUSTED CERTIFICATE", b"CERTIFICATE");
+    let plain = replaced(
+        trusted.as_ref().unwrap_or(&material.value),
+        b"X509 CERTIFICATE",
+        b"CERTIFICATE",
+    );
+    let is_trusted = trusted.is_some();
+    let Some(value) = plain.or(trusted) else {
+        return blocks("certificate", SectionKind::Certificate, material);
+    };
+    let material = Named::new(material.name.clone(), value);
+    let mut found = blocks("certificate", SectionKind::Certificate, &material)?;
+    for block in found.iter_mut().filter(|_| is_trusted) {
+        let length =
+            trusted_length(&block.der).map_err(|why| block.malformed("certificate", why))?;
+        block.der.truncate(length);
+    }
+    Ok(found)
+}
+
+/// The text with another label, if it has blocks with the first one.
+fn replaced(text: &[u8], label: &[u8], other: &[u8]) -> Option<Vec<u8>> {
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let is_labelled = |line: &&[u8]| line.starts_with(b"-----") && contains(line, label);
+    lines.iter().any(is_labelled).then(|| {
+        let mut replaced = Vec::with_capacity(text.len());
+        for line in lines {
+            match line.windows(label.len()).position(|part| part == label) {
+                Some(at) if is_labelled(&line) => {
+                    replaced.extend_from_slice(&line[..at]);
+                    replaced.extend_from_slice(other);
+                    replaced.extend_from_slice(&line[at + label.len()..]);
+                }
+                _ => replaced.extend_from_slice(line),
+            }
+        }
+        replaced
+    })
+}
+
+/// The length of the certificate in a TRUSTED CERTIFICATE of OpenSSL, which is followed by the purposes that its owner
+/// trusts or rejects it for (X509_CERT_AUX).
+fn trusted_length(der: &[u8]) -> Result<usize, String> {
+    let unreadable = |error: DerError| error.to_string();
+    let mut whole = Reader::new(der);
+    let length = whole.expect(der::SEQUENCE).map_err(unreadable)?.whole.len();
+    let settings = whole.optional(der::SEQUENCE).map_err(unreadable)?;
+    whole.end().map_err(unreadable)?;
+    let mut settings = Reader::new(settings.map_or(&[], |settings| settings.value));
+    let trusted = settings.optional(der::SEQUENCE).map_err(unreadable)?;
+    let rejected = settings.optional(der::explicit(0)).map_err(unreadable)?;
+    let trusted = trusted.map(|list| oids(list.value)).transpose();
+    let trusted = trusted.map_err(unreadable)?;
+    let rejected = oids(rejected.map_or(&[], |list| list.value)).map_err(unreadable)?;
+    if rejected.iter().any(|oid| TLS_PURPOSES.contains(oid)) {
+        return Err("its trust settings reject TLS (openssl x509 -addreject)".to_owned());
+    }
+    let allows = |oid: &&[u8]| *oid == TLS_PURPOSES[0] || *oid == TLS_PURPOSES[2];
+    match trusted.is_none_or(|trusted| trusted.iter().any(allows)) {
+        true => Ok(length),
+        false => Err(
+            "its trust settings do not include TLS clients (openssl x509 -addtrust clientAuth)"
+                .to_owned(),
+        ),
+    }
+}
+
+fn oids(list: &[u8]) -> Result<Vec<&[u8]>, DerError> {
+    let mut list = Reader::new(list);
+    let mut oids = Vec::new();
+    while !list.is_empty() {
+        oids.push(list.expect(der::OID)?.value);
+    }
+    Ok(oids)
+}
+
+/// clientAuth, serverAuth and anyExtendedKeyUsage.
+const TLS_PURPOSES: [&[u8]; 3] = [
+    &[0x2b, 6, 1, 5, 5, 7, 3, 2],
+    &[0x2b, 6, 1, 5, 5, 7, 3, 1],
+    &[0x55, 0x1d, 37, 0],
+];
+
+/// The text without byte order marks before its blocks, which editors and shells of Windows write. The PEM parser would
+/// skip such a block without a word.
+fn without_marks(text: &[u8]) -> Cow<'_, [u8]> {
+    const MARK: &[u8] = "\u{feff}".as_bytes();
+    let marked = [MARK, b"-----BEGIN "].concat();
+    if !contains(text, &marked) {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let lines = lines.map(|line| match line.starts_with(&marked) {
+        true => &line[MARK.len()..],
+        false => line,
+    });
+    Cow::Owned(lines.collect::<Vec<_>>().concat())
 }
 
 /// All CRLs of a file, in order.
@@ -74,7 +173,7 @@ pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> 
 /// A file that is not PEM, or contains no key. An encrypted key is refused, because the proxy cannot ask for a
 /// password.
 pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'static>, PkiProblem> {
-    PrivateKeyDer::from_pem_slice(&material.value).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(&without_marks(&material.value)).map_err(|error| match error {
         _ if is_encrypted_key(&material.value) => PkiProblem::UnusableKey {
             name: material.name.clone(),
             why: "it is encrypted; write it without a password (openssl pkey)".into(),
@@ -152,7 +251,8 @@ fn blocks(
     material: &Named<Vec<u8>>,
 ) -> Result<Vec<Block>, PkiProblem> {
     let mut found = Vec::new();
-    for (index, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&material.value).enumerate() {
+    let text = without_marks(&material.value);
+    for (index, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&text).enumerate() {
         let (kind, der) = section.map_err(|error| PkiProblem::NotPem {
             what,
             name: material.name.clone(),

@@ -14,6 +14,7 @@ mod legacy_signatures;
 mod lookup;
 mod member_verifier;
 mod path_start;
+mod pem_forms;
 mod policies;
 mod refusals;
 mod renewal;
