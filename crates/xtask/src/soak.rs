@@ -110,7 +110,7 @@ pub(crate) struct Options {
 pub(crate) enum Plant {
     /// A member answers one request as if another agent had sent it
     Identity,
-    /// A member sends one malformed answer that is not in the ledger of faults
+    /// A member breaks off in the head of one answer, which is not in the ledger of faults
     Failure,
     /// The CRLs revoke no client
     Revocation,

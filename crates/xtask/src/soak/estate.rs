@@ -108,7 +108,8 @@ impl Script {
         if is_counted && number == MISTAKEN {
             match self.plant {
                 Some(Plant::Identity) => return Some(Reply::ok("SUCCESS CN=another-agent\n")),
-                Some(Plant::Failure) => return Some(MemberFault::BadHead.spoil(b"spoilt", 0)),
+                // The request is not sent again, because bytes of an answer have arrived.
+                Some(Plant::Failure) => return Some(Reply::raw("HTTP/1.1 200 OK\r\nContent-")),
                 _ => {}
             }
         }
