@@ -152,6 +152,29 @@ fn a_pool_removes_and_keeps_headers_for_all_its_routes() {
     }
 }
 
+#[test]
+fn explain_names_the_headers_that_are_kept_and_removed() {
+    let named = format!(
+        "{APPLICATION}\nkeep_headers = [\"X-Authentication\"]\nremove_headers = [\"X-Site-*\"]"
+    );
+    let site = site(&[&named]);
+    let sent = [
+        "--header=X-Authentication: token",
+        "--header=X-Site-Admin: yes",
+        "--header=Remote-User: admin",
+    ];
+    let outcome = site
+        .proxy
+        .command(&["explain"], &[&["/app"], &sent[..]].concat());
+    for line in [
+        "headers  1 removed before routing",
+        "headers  x-authentication is kept by keep_headers",
+        "headers  x-site-admin is removed by remove_headers",
+    ] {
+        assert!(outcome.stdout.contains(line), "{line}: {}", outcome.stdout);
+    }
+}
+
 /// The request that the application receives when `client` sends these fields.
 #[track_caller]
 fn received(site: &Site, client: &Client, fields: &[(&str, &str)]) -> Recorded {
