@@ -1,11 +1,15 @@
 //! The admin API of the built program: accounts, conditions, the audit log, and what it shows of traffic and configuration.
 
-use std::{fs, os::unix::fs::PermissionsExt, os::unix::process::CommandExt, process::Command};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
+    process::Command,
+};
 
 use serde_json::{Value, json};
 use testkit::{Client, Proxy, Response, wait_until};
 
-use crate::support::{BINARY, Estate, LIMIT, paths::CATALOG};
+use crate::support::{BINARY, Estate, LIMIT, done, paths::CATALOG};
 
 /// An account that no machine has, and groups for it.
 const ACCOUNT: u32 = 3_000_001;
@@ -58,6 +62,16 @@ fn members_of_the_groups_read_or_operate_and_other_accounts_do_nothing() {
     proxy.edit_config("operate_group", "# operate_group");
     proxy.reload_applied();
     assert_eq!(mode(proxy), 0o600);
+}
+
+#[test]
+fn silent_connections_do_not_delay_an_operator() {
+    let estate = Estate::builder().start();
+    let _silent: Vec<_> = (0..120)
+        .map(|_| UnixStream::connect(estate.proxy.admin_socket()).expect("connects"))
+        .collect();
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert_eq!(estate.proxy.status()["blocks"], 1);
 }
 
 /// Runs a command with the account and this group; whether it succeeded, and its errors.

@@ -1,7 +1,7 @@
 //! The metrics listener: metrics, readiness and liveness over plain HTTP, beside the admin socket.
 
 use std::{
-    net::{SocketAddr, TcpListener},
+    net::{SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
 
@@ -50,6 +50,21 @@ fn metrics_readiness_and_liveness_are_served_and_nothing_else() {
     }
     let post = client.request("POST", "/metrics", &[("Connection", "close")], b"");
     assert_eq!(post.status, 405);
+}
+
+#[test]
+fn silent_connections_do_not_delay_a_health_check() {
+    let estate = estate();
+    let address = address(&estate.proxy);
+    // Far more than the listener accepts.
+    let _silent: Vec<_> = (0..300)
+        .map(|_| TcpStream::connect(address).expect("connects"))
+        .collect();
+    let client = Client::plain(address);
+    for path in ["/ready", "/live", "/metrics"] {
+        let reply = client.request("GET", path, &[("Connection", "close")], b"");
+        assert_eq!(reply.status, 200, "{path}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use axum::{
     routing::get,
 };
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex, watch};
 use tower::{Layer, Service};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -30,7 +30,10 @@ pub(crate) use self::{
     messages::{Problem, problem},
     process::{LogLevelRequest, metrics_response},
 };
-use crate::{AuditEntry, Caller, Control, Permission, history::TrafficHistory};
+use crate::{
+    AuditEntry, Caller, Control, Permission, connections::AccountPlaces, history::TrafficHistory,
+    refused_changes::RefusedChanges,
+};
 
 /// What every endpoint uses.
 #[derive(Clone)]
@@ -38,8 +41,9 @@ pub(crate) struct Api {
     control: Arc<dyn Control>,
     locks: Arc<ChangeLocks>,
     history: Arc<TrafficHistory>,
-    /// Slots of event streams.
-    streams: Arc<Semaphore>,
+    /// Event streams of each account.
+    streams: Arc<AccountPlaces>,
+    refused: Arc<RefusedChanges>,
     /// Becomes true when the proxy stops, and ends event streams.
     stop: watch::Receiver<bool>,
 }
@@ -76,7 +80,8 @@ pub(crate) fn endpoints(
         control,
         locks: Arc::default(),
         history,
-        streams: Arc::new(Semaphore::new(events::STREAMS_MAX)),
+        streams: Arc::default(),
+        refused: Arc::default(),
         stop,
     };
     let (reads, mut description) = reads().split_for_parts();
@@ -157,7 +162,7 @@ async fn permit(api: Api, needed: Permission, request: Request, next: Next) -> R
     if needed == Permission::Operate && permission == Permission::Read {
         let mut entry = AuditEntry::new(caller, "refused", Value::String(path));
         refused.clone_into(&mut entry.result);
-        api.control.audit(entry).await;
+        api.refused.note(&api.control, caller, entry).await;
     }
     problem(StatusCode::FORBIDDEN, refused).into_response()
 }

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::{Control, ProcessPhase, Status, api::metrics_response, http_listener::serve_http};
 
-/// Maximum number of connections; more wait in the backlog of the socket.
-const CONNECTIONS_MAX: usize = 16;
+/// Maximum number of connections. A scraper and a load balancer have a few.
+const CONNECTIONS_MAX: usize = 64;
 
 /// Serves `GET /metrics`, `GET /ready` and `GET /live` until `stop` becomes true or its sender is dropped.
 ///

@@ -18,15 +18,15 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{UnixListener, UnixStream},
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
-    task::JoinSet,
+    sync::{Notify, watch},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, load_shed, timeout as tower_timeout};
 use tracing::{debug, warn};
 
 use crate::{
-    Caller, Control, api,
+    Caller, Control, Permission, api,
+    connections::{AccountPlaces, Connections, OpenConnection},
     history::{PERIOD, TrafficHistory},
 };
 
@@ -47,28 +47,52 @@ pub async fn serve(
     let mut periods = interval(PERIOD);
     periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let endpoints = api::endpoints(Arc::clone(&control), Arc::clone(&history), stop.clone());
-    let service = limited(endpoints, ANSWER_TIMEOUT);
-    let others = Arc::new(Semaphore::new(OTHERS_MAX));
+    // Each has requests of its own, so that those who may do less do not keep out those who may do more.
+    let service = || limited(endpoints.clone(), ANSWER_TIMEOUT);
+    let (trusted, operators, readers, strangers) = (service(), service(), service(), service());
+    let places = Arc::new(AccountPlaces::default());
     let own = rustix::process::geteuid().as_raw();
-    let mut connections = JoinSet::new();
+    let mut trusted_connections = Connections::new(TRUSTED_MAX);
+    let mut connections = Connections::new(CONNECTIONS_MAX);
     loop {
         tokio::select! {
             // Finished tasks are removed first, so that their slots are free for the next caller.
             biased;
             () = stopped(&mut stop) => break,
-            Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
+            () = trusted_connections.ended() => {}
+            () = connections.ended() => {}
             _ = periods.tick() => history.record(control.traffic(), SystemTime::now()),
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+            accepted = listener.accept(), if trusted_connections.has_room() => match accepted {
                 Ok((stream, _)) => {
-                    let uid = stream.peer_cred().ok().map(|caller| caller.uid());
-                    let Some(slot) = slot_of(uid, own, &others) else {
-                        debug!("closed an admin connection: other accounts hold all their slots");
+                    let caller = caller_of(&stream);
+                    let stop = stop.clone();
+                    if caller.uid == Some(0) || caller.uid == Some(own) {
+                        let service = for_caller(trusted.clone(), caller);
+                        trusted_connections.spawn(caller.uid, |open| connection(stream, service, stop, open));
                         continue;
-                    };
-                    let connection = admin_connection(stream, service.clone(), stop.clone());
-                    connections.spawn(async move {
-                        connection.await;
-                        drop(slot);
+                    }
+                    if !connections.has_room() {
+                        debug!("closed an admin connection: other accounts hold all that they may have");
+                        continue;
+                    }
+                    let control = Arc::clone(&control);
+                    let places = Arc::clone(&places);
+                    let (operators, readers) = (operators.clone(), readers.clone());
+                    let strangers = strangers.clone();
+                    connections.spawn(caller.uid, |open| async move {
+                        // An account without a right gets its 403 without a place.
+                        let permission = control.permission(caller).await;
+                        let service = match permission {
+                            Permission::None => strangers,
+                            Permission::Read => readers,
+                            Permission::Operate => operators,
+                        };
+                        let place = places.enter(caller.uid, ACCOUNT_MAX);
+                        if place.is_none() && permission > Permission::None {
+                            return connection(stream, tower::service_fn(too_many_connections), stop, open).await;
+                        }
+                        connection(stream, for_caller(service, caller), stop, open).await;
+                        drop(place);
                     });
                 }
                 Err(error) => {
@@ -78,50 +102,54 @@ pub async fn serve(
             },
         }
     }
-    let finish = async { while connections.join_next().await.is_some() {} };
+    let finish = async {
+        trusted_connections.finish().await;
+        connections.finish().await;
+    };
     if timeout(STOP_GRACE, finish).await.is_err() {
         debug!("closed admin connections at shutdown");
     }
     Ok(())
 }
 
-/// A slot for a connection: `Some(None)` for root and the account of the proxy, which need none. `None` if no slot is
-/// free.
-fn slot_of(
-    uid: Option<u32>,
-    own: u32,
-    others: &Arc<Semaphore>,
-) -> Option<Option<OwnedSemaphorePermit>> {
-    match uid == Some(0) || uid == Some(own) {
-        true => Some(None),
-        false => Arc::clone(others).try_acquire_owned().ok().map(Some),
+/// The account of a connection, as the kernel reports it.
+fn caller_of(stream: &UnixStream) -> Caller {
+    let credentials = stream.peer_cred().ok();
+    Caller {
+        uid: credentials.map(|caller| caller.uid()),
+        gid: credentials.map(|caller| caller.gid()),
     }
 }
 
-/// A connection of the admin socket.
-async fn admin_connection<S>(stream: UnixStream, service: S, stop: watch::Receiver<bool>)
+/// The service for the requests of one account.
+fn for_caller<S>(
+    service: S,
+    caller: Caller,
+) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = BoxError, Future = S::Future>
++ Clone
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError> + Clone,
 {
-    let credentials = stream.peer_cred().ok();
-    let caller = Caller {
-        uid: credentials.map(|caller| caller.uid()),
-        gid: credentials.map(|caller| caller.gid()),
-    };
-    let service = service.map_request(move |mut request: Request<Incoming>| {
+    service.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller);
         request
-    });
-    connection(stream, service, stop).await;
+    })
+}
+
+/// The answer to an account whose other connections hold all of its places.
+async fn too_many_connections(_: Request<Incoming>) -> Result<Response<Body>, BoxError> {
+    let text = format!("this account has {ACCOUNT_MAX} connections already: end one of them first");
+    Ok(api::problem(StatusCode::SERVICE_UNAVAILABLE, text).into_response())
 }
 
 /// One client, one request: `Connection: close` keeps idle clients from holding a slot.
-pub(crate) async fn connection<I, S>(stream: I, service: S, mut stop: watch::Receiver<bool>)
-where
+pub(crate) async fn connection<I, S, C>(
+    stream: I,
+    service: S,
+    mut stop: watch::Receiver<bool>,
+    open: OpenConnection<C>,
+) where
+    C: Send + 'static,
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError>
         + Clone
@@ -131,11 +159,18 @@ where
 {
     let answered = Arc::new(Notify::new());
     let noted = answered.clone();
+    let open = Arc::new(open);
+    let waits = Arc::clone(&open);
+    let service = service.map_request(move |request| {
+        open.waits(false);
+        request
+    });
     let service = service.map_response(move |response: Response<Body>| {
         let content_type = response.headers().get(header::CONTENT_TYPE);
         // An event stream lasts. It holds one event at most if its client does not read.
         if content_type.is_none_or(|value| value != "text/event-stream") {
             noted.notify_one();
+            waits.waits(true);
         }
         response
     });
@@ -223,23 +258,21 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-pub(crate) fn report(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
-        warn!(%error, "an admin connection ended with an error");
-    }
-}
-
-/// Maximum number of callers; more wait in the socket's backlog.
+/// Maximum number of connections of root and the account of the proxy; more wait in the socket's backlog while none of
+/// them waits for its client.
+const TRUSTED_MAX: usize = 64;
+/// Maximum number of connections of all other accounts. A further one is closed if none of them waits for its client, so
+/// that it does not keep root waiting.
 const CONNECTIONS_MAX: usize = 64;
-/// Maximum number of connections of accounts other than root and that of the proxy. It is smaller than the number of
-/// requests, so that other accounts cannot keep root from draining a member or blocking an agent.
-const OTHERS_MAX: usize = 8;
-/// Maximum number of concurrent requests; more are answered 503.
+/// Maximum number of connections of one other account that may use the socket.
+const ACCOUNT_MAX: usize = 12;
+/// Maximum number of concurrent requests of root and the account of the proxy, of operators, of readers and of accounts
+/// without a right, each; more are answered 503.
 const REQUESTS_MAX: usize = 16;
 /// Maximum length of a request head. Those of the client have about 200 bytes; hyper requires at least 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// Time allowed from connect to the end of the head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time allowed from connect to the end of the head. A client on the same machine or a load balancer sends it at once.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time allowed for a response. Only a reload takes long: reading CRLs with a million entries from a slow disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Time that a caller has to read its response.
@@ -248,25 +281,3 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn other_accounts_hold_a_few_connections_and_never_those_of_root() {
-        let others = Arc::new(Semaphore::new(OTHERS_MAX));
-        let slot = |uid| slot_of(uid, 990, &others);
-        let mut held: Vec<_> = (0..OTHERS_MAX).map(|_| slot(Some(1000))).collect();
-        assert!(held.iter().all(|slot| matches!(slot, Some(Some(_)))));
-        for uid in [Some(1000), Some(1001), None] {
-            assert!(slot(uid).is_none(), "{uid:?}");
-        }
-        for uid in [Some(0), Some(990)] {
-            assert!(matches!(slot(uid), Some(None)), "{uid:?}");
-        }
-        held.pop();
-        assert!(slot(Some(1001)).is_some());
-        const { assert!(OTHERS_MAX < REQUESTS_MAX) };
-    }
-}

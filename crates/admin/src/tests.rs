@@ -16,7 +16,7 @@ use stand_in::Fake;
 
 mod operators;
 pub(crate) mod samples;
-mod stand_in;
+pub(crate) mod stand_in;
 
 #[tokio::test]
 async fn the_client_reads_the_status_of_the_control() {

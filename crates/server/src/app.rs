@@ -22,6 +22,9 @@ use crate::{
     trust::{blocks, ca_kind, cas_seen, crl_fetch},
 };
 
+/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
+pub(crate) const BLOCKING_THREADS_MAX: usize = 8;
+
 /// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says.
 ///
 /// # Errors
@@ -31,7 +34,7 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(8)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()?;
     runtime.block_on(async {
         let signals = EarlySignals::new()?;
@@ -60,7 +63,7 @@ async fn serve(
     app.state().admin = listener.try_clone().ok();
     let admin = tokio::spawn(admin::serve(
         listener,
-        Arc::new(Operator(Arc::clone(app))),
+        Arc::new(Operator::new(Arc::clone(app))),
         stopped,
     ));
     tracing::info!(

@@ -215,7 +215,7 @@ fn serve_metrics(app: &Arc<App>, listener: TcpListener) -> Option<MetricsEndpoin
     let address = listener.local_addr().ok()?;
     let socket = listener.try_clone().ok()?;
     let (stop, stopped) = watch::channel(false);
-    let control = Arc::new(Operator(Arc::clone(app)));
+    let control = Arc::new(Operator::new(Arc::clone(app)));
     tokio::spawn(async move {
         if let Err(error) = admin::serve_metrics(listener, control, stopped).await {
             tracing::error!(%error, "cannot serve metrics");

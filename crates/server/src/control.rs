@@ -11,9 +11,11 @@ use admin::{
     ReopenLogsError, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
+    account_permissions::AccountPermissions,
+    app::BLOCKING_THREADS_MAX,
     explain::{ExplainAs, ExplainRequest, Explainer},
     operators,
     shared_state::App,
@@ -22,48 +24,83 @@ use crate::{
 };
 
 /// The running process as the admin API controls it.
-pub(crate) struct Operator(pub(crate) Arc<App>);
+pub(crate) struct Operator {
+    app: Arc<App>,
+    permissions: AccountPermissions,
+    /// Slots of questions that block a thread while they are answered.
+    questions: Arc<Semaphore>,
+}
+
+/// How many questions of readers may block a thread at a time. The process has more of them, so that trust, state and
+/// hand-over never wait for readers.
+const QUESTIONS_MAX: usize = 4;
+const _: () = assert!(QUESTIONS_MAX < BLOCKING_THREADS_MAX);
+
+impl Operator {
+    pub(crate) fn new(app: Arc<App>) -> Self {
+        Self {
+            app,
+            permissions: AccountPermissions::default(),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+        }
+    }
+
+    /// Answers a question on a thread that may block. It keeps its slot until it is answered, whether or not its client
+    /// stays. `None`: it has panicked.
+    async fn answer<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Arc<App>) -> T + Send + 'static,
+    ) -> Option<T> {
+        let slot = Arc::clone(&self.questions).acquire_owned().await.ok()?;
+        let app = Arc::clone(&self.app);
+        let answered = tokio::task::spawn_blocking(move || {
+            let answer = question(&app);
+            drop(slot);
+            answer
+        });
+        answered.await.ok()
+    }
+}
 
 impl Control for Operator {
     fn status(&self) -> Status {
-        status(&self.0)
+        status(&self.app)
     }
 
     fn metrics(&self, format: Exposition) -> String {
-        let metrics = &self.0.lasting.metrics;
+        let metrics = &self.app.lasting.metrics;
         metrics.encode(admin::gauges(&self.status(), SystemTime::now()), format)
     }
 
     fn traffic(&self) -> TrafficStatus {
-        traffic::traffic(&self.0)
+        traffic::traffic(&self.app)
     }
 
     fn requests(&self) -> RequestsStatus {
-        traffic::requests(&self.0)
+        traffic::requests(&self.app)
     }
 
     fn configuration(&self) -> Pin<Box<dyn Future<Output = ConfigurationStatus> + Send + '_>> {
-        Box::pin(self.0.configuration())
+        Box::pin(self.app.configuration())
     }
 
     fn dry_run(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
-        Box::pin(self.0.dry_run())
+        Box::pin(self.app.dry_run())
     }
 
     fn explain(
         &self,
         request: LiveExplainRequest,
     ) -> Pin<Box<dyn Future<Output = Result<LiveExplanation, LiveExplainError>> + Send + '_>> {
-        let app = Arc::clone(&self.0);
-        let explained = tokio::task::spawn_blocking(move || {
-            let explanation = Explainer::live(&app).explain(&explain_request(request)?)?;
+        let explained = self.answer(move |app| {
+            let explanation = Explainer::live(app).explain(&explain_request(request)?)?;
             Ok(LiveExplanation {
                 text: explanation.text,
                 is_refused: explanation.is_refused,
             })
         });
         Box::pin(async move {
-            let failed = |_| Err(FAILED.to_owned());
+            let failed = || Err(FAILED.to_owned());
             explained
                 .await
                 .unwrap_or_else(failed)
@@ -72,14 +109,13 @@ impl Control for Operator {
     }
 
     fn permission(&self, caller: Caller) -> Pin<Box<dyn Future<Output = Permission> + Send + '_>> {
-        let settings = self.0.state().foundation.config.admin.clone();
-        let found = tokio::task::spawn_blocking(move || operators::permission(&settings, caller));
-        Box::pin(async move { found.await.unwrap_or(Permission::None) })
+        let settings = self.app.state().foundation.config.admin.clone();
+        Box::pin(self.permissions.of(settings, caller))
     }
 
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let settings = self.0.state().foundation.config.admin.clone();
-        let path = operators::audit_log(&settings, self.0.state_directory.path());
+        let settings = self.app.state().foundation.config.admin.clone();
+        let path = operators::audit_log(&settings, self.app.state_directory.path());
         let written = tokio::task::spawn_blocking(move || {
             if let Err(error) = operators::append(&path, &entry) {
                 let AuditEntry {
@@ -102,7 +138,7 @@ impl Control for Operator {
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
-        let app = Arc::clone(&self.0);
+        let app = Arc::clone(&self.app);
         Box::pin(async move {
             // The reload is a task of its own, so that a client that disconnects does not stop it halfway.
             let (_caller, left) = oneshot::channel::<()>();
@@ -110,7 +146,7 @@ impl Control for Operator {
             let reload = tokio::spawn(async move { app.reload("admin", left).await });
             reload.await.unwrap_or_else(|_| ReloadOutcome {
                 result: admin::ReloadResult::Refused,
-                generation: self.0.generation().number,
+                generation: self.app.generation().number,
                 report: "the reload failed".to_owned(),
             })
         })
@@ -122,38 +158,37 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
     {
-        let change = outlives(Arc::clone(&self.0).set_member_states(request, by), || {
+        let change = outlives(Arc::clone(&self.app).set_member_states(request, by), || {
             Err(MemberStateError::Invalid(FAILED.to_owned()))
         });
         Box::pin(change)
     }
 
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {
-        self.0.member(pool, member)
+        self.app.member(pool, member)
     }
 
     fn agents(&self) -> AgentsStatus {
-        self.0.agents()
+        self.app.agents()
     }
 
     fn refusals(&self) -> RefusalsStatus {
-        self.0.refusals()
+        self.app.refusals()
     }
 
     fn who(
         &self,
         request: WhoRequest,
     ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
-        let app = Arc::clone(&self.0);
-        let found = tokio::task::spawn_blocking(move || app.who(&request));
+        let found = self.answer(move |app| app.who(&request));
         Box::pin(async move {
-            let failed = |_| Err(WhoError::Senseless("the request failed".to_owned()));
+            let failed = || Err(WhoError::Senseless("the request failed".to_owned()));
             found.await.unwrap_or_else(failed)
         })
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
-        self.0.blocks()
+        self.app.blocks()
     }
 
     fn block(
@@ -161,7 +196,7 @@ impl Control for Operator {
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.0).block(request, by), || {
+        let change = outlives(Arc::clone(&self.app).block(request, by), || {
             Err(BlockError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)
@@ -172,7 +207,7 @@ impl Control for Operator {
         blocked: BlockSubject,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.0).unblock(blocked, by), || {
+        let change = outlives(Arc::clone(&self.app).unblock(blocked, by), || {
             Err(BlockError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)
@@ -180,13 +215,13 @@ impl Control for Operator {
 
     fn log_level(&self) -> LogLevelStatus {
         LogLevelStatus {
-            level: self.0.events.level.get(),
+            level: self.app.events.level.get(),
             previous: None,
         }
     }
 
     fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
-        let active = &self.0.events.level;
+        let active = &self.app.events.level;
         let previous = active.set(level).map_err(LogLevelError)?;
         let log = || tracing::warn!(from = previous, to = level, %by, "log level changed");
         if tracing::enabled!(tracing::Level::WARN) {
@@ -206,11 +241,11 @@ impl Control for Operator {
     fn reopen_logs(
         &self,
     ) -> Pin<Box<dyn Future<Output = Result<LogsReopened, ReopenLogsError>> + Send + '_>> {
-        Box::pin(self.0.reopen_logs())
+        Box::pin(self.app.reopen_logs())
     }
 
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
-        let fetch = outlives(Arc::clone(&self.0).fetch_crls_on_request(), || {
+        let fetch = outlives(Arc::clone(&self.app).fetch_crls_on_request(), || {
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
                 report: FAILED.to_owned(),
@@ -224,7 +259,7 @@ impl Control for Operator {
         request: CrlAcceptRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
-        let change = outlives(Arc::clone(&self.0).accept_crl(request, by), || {
+        let change = outlives(Arc::clone(&self.app).accept_crl(request, by), || {
             Err(CrlAcceptError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)

@@ -5,6 +5,7 @@
 // This crate opens files, reads the clock and starts threads for the others.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod account_permissions;
 mod accounts;
 mod alarm_schedule;
 mod alarms;

@@ -29,14 +29,26 @@ pub(crate) fn socket_mode(settings: &AdminSettings) -> u32 {
     }
 }
 
+/// What an account may do whose groups need not be looked up.
+pub(crate) fn known_permission(settings: &AdminSettings, caller: Caller) -> Option<Permission> {
+    let Some(uid) = caller.uid else {
+        return Some(Permission::None);
+    };
+    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+        return Some(Permission::Operate);
+    }
+    let has_groups = settings.operate_group.is_some() || settings.read_group.is_some();
+    (!has_groups).then_some(Permission::None)
+}
+
 /// What the account of a caller may do. Blocks while name services answer.
 pub(crate) fn permission(settings: &AdminSettings, caller: Caller) -> Permission {
+    if let Some(known) = known_permission(settings, caller) {
+        return known;
+    }
     let Some(uid) = caller.uid else {
         return Permission::None;
     };
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
-        return Permission::Operate;
-    }
     let belongs = |group: &Option<String>| {
         let group = group.as_deref().and_then(group_id);
         group.is_some_and(|group| is_in_group(uid, caller.gid, group))

@@ -11,7 +11,7 @@ use futures_util::{Stream, stream};
 use serde::Serialize;
 use serde_json::json;
 use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
+    sync::watch,
     time::{Instant, MissedTickBehavior, interval_at},
 };
 
@@ -19,10 +19,13 @@ use super::{
     Api,
     messages::{Problem, problem},
 };
-use crate::{AdministrativeState, AlarmStatus, Control, MemberHealth, Status, TrafficStatus};
+use crate::{
+    AdministrativeState, AlarmStatus, Caller, Control, MemberHealth, Status, TrafficStatus,
+    connections::AccountPlace,
+};
 
-/// Maximum number of event streams at a time.
-pub(super) const STREAMS_MAX: usize = 8;
+/// Maximum number of event streams of one account. It has more connections, so that it can still send commands.
+const STREAMS_MAX: usize = 8;
 /// How often the stream compares the status with the one before. A state that lasts less is not shown.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -32,9 +35,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// pool, member and states; `rates` comes every second.
 #[utoipa::path(get, path = "/v1/events", tag = "process",
     responses((status = 200, content_type = "text/event-stream", body = String), Problem))]
-pub(super) async fn events(State(api): State<Api>) -> Response {
-    let Ok(slot) = Arc::clone(&api.streams).try_acquire_owned() else {
-        let full = format!("{STREAMS_MAX} clients read events already: end one of them first");
+pub(super) async fn events(State(api): State<Api>, caller: Caller) -> Response {
+    let Some(slot) = api.streams.enter(caller.uid, STREAMS_MAX) else {
+        let full = format!(
+            "{STREAMS_MAX} clients of this account read events already: end one of them first"
+        );
         return problem(StatusCode::SERVICE_UNAVAILABLE, full).into_response();
     };
     Sse::new(changes(api.control, api.stop, slot)).into_response()
@@ -61,7 +66,7 @@ struct MemberEvent {
 fn changes(
     control: Arc<dyn Control>,
     stop: watch::Receiver<bool>,
-    slot: OwnedSemaphorePermit,
+    slot: AccountPlace,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let mut ticks = interval_at(Instant::now(), INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -11,16 +11,16 @@ use super::{
 use crate::*;
 
 /// A proxy that answers as its fields say.
-pub(super) struct Fake {
-    pub(super) result: ReloadResult,
-    pub(super) metrics: String,
+pub(crate) struct Fake {
+    pub(crate) result: ReloadResult,
+    pub(crate) metrics: String,
     /// One permit lets one reload finish.
-    pub(super) reloads: Semaphore,
-    pub(super) reloading: Mutex<usize>,
-    pub(super) set: Mutex<Vec<MemberStateRequest>>,
-    pub(super) status: Mutex<Status>,
-    pub(super) permission: Permission,
-    pub(super) audit: Mutex<Vec<AuditEntry>>,
+    pub(crate) reloads: Semaphore,
+    pub(crate) reloading: Mutex<usize>,
+    pub(crate) set: Mutex<Vec<MemberStateRequest>>,
+    pub(crate) status: Mutex<Status>,
+    pub(crate) permission: Permission,
+    pub(crate) audit: Mutex<Vec<AuditEntry>>,
 }
 
 impl Default for Fake {

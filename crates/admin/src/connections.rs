@@ -1,0 +1,228 @@
+//! The connections of a control listener. At the limit, one that waits for its client makes room: a client that says
+//! nothing, or does not read its response, keeps no other client out.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tracing::{debug, warn};
+
+/// The connections of a listener, each of a client `C`: an account or an address.
+pub(crate) struct Connections<C> {
+    tasks: JoinSet<()>,
+    max: usize,
+    open: Arc<Mutex<BTreeMap<u64, Open<C>>>>,
+    next: u64,
+}
+
+struct Open<C> {
+    client: C,
+    task: AbortHandle,
+    /// It has not sent a request yet, or its response is complete and it has to read it.
+    is_waiting: bool,
+}
+
+/// A connection in the list of its listener.
+pub(crate) struct OpenConnection<C> {
+    open: Arc<Mutex<BTreeMap<u64, Open<C>>>>,
+    number: u64,
+}
+
+impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
+    /// At most `max` at a time.
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            max,
+            open: Arc::default(),
+            next: 0,
+        }
+    }
+
+    /// Whether a further connection can be accepted: there is room, or one can make room.
+    pub(crate) fn has_room(&self) -> bool {
+        self.tasks.len() < self.max || lock(&self.open).values().any(|open| open.is_waiting)
+    }
+
+    /// Serves a connection. At the limit, one that waits for its client is closed: the oldest of the client with the
+    /// most of them.
+    pub(crate) fn spawn<F>(&mut self, client: C, serve: impl FnOnce(OpenConnection<C>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let number = self.next;
+        self.next += 1;
+        let serving = serve(OpenConnection {
+            open: Arc::clone(&self.open),
+            number,
+        });
+        let mut open = lock(&self.open);
+        if self.tasks.len() >= self.max
+            && let Some(oldest) = oldest_waiting(&open)
+            && let Some(closed) = open.remove(&oldest)
+        {
+            debug!("closed a connection that waited for its client, to make room for another");
+            closed.task.abort();
+        }
+        let task = self.tasks.spawn(serving);
+        let is_waiting = true;
+        open.insert(
+            number,
+            Open {
+                client,
+                task,
+                is_waiting,
+            },
+        );
+    }
+
+    /// Waits for a connection to end. Never ends while there is none.
+    pub(crate) async fn ended(&mut self) {
+        match self.tasks.join_next().await {
+            Some(ended) => report(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for all to end.
+    pub(crate) async fn finish(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+impl<C> OpenConnection<C> {
+    /// Whether the connection waits for its client now.
+    pub(crate) fn waits(&self, is_waiting: bool) {
+        if let Some(open) = lock(&self.open).get_mut(&self.number) {
+            open.is_waiting = is_waiting;
+        }
+    }
+}
+
+impl<C> Drop for OpenConnection<C> {
+    fn drop(&mut self) {
+        lock(&self.open).remove(&self.number);
+    }
+}
+
+/// The oldest waiting connection of the client with the most waiting ones.
+fn oldest_waiting<C: Copy + Eq + Hash>(open: &BTreeMap<u64, Open<C>>) -> Option<u64> {
+    let waiting = || open.iter().filter(|(_, open)| open.is_waiting);
+    let mut counts = HashMap::<C, usize>::new();
+    for (_, open) in waiting() {
+        *counts.entry(open.client).or_default() += 1;
+    }
+    let most = counts.values().max()?;
+    let mut of_busiest = waiting().filter(|(_, open)| counts.get(&open.client) == Some(most));
+    of_busiest.next().map(|(number, _)| *number)
+}
+
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && !error.is_cancelled()
+    {
+        warn!(%error, "an admin connection ended with an error");
+    }
+}
+
+/// A panic elsewhere leaves the entries intact.
+fn lock<T>(entries: &Mutex<T>) -> MutexGuard<'_, T> {
+    entries.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Counts by account, so that one account cannot use up what all accounts share.
+#[derive(Debug, Default)]
+pub(crate) struct AccountPlaces(Mutex<HashMap<Option<u32>, usize>>);
+
+/// A place of an account, freed on drop.
+#[derive(Debug)]
+pub(crate) struct AccountPlace {
+    places: Arc<AccountPlaces>,
+    uid: Option<u32>,
+}
+
+impl AccountPlaces {
+    /// A place for this account. `None` if it has `max` of them.
+    pub(crate) fn enter(self: &Arc<Self>, uid: Option<u32>, max: usize) -> Option<AccountPlace> {
+        let mut taken = lock(&self.0);
+        let of_account = taken.entry(uid).or_default();
+        if *of_account >= max {
+            return None;
+        }
+        *of_account += 1;
+        Some(AccountPlace {
+            places: Arc::clone(self),
+            uid,
+        })
+    }
+}
+
+impl Drop for AccountPlace {
+    fn drop(&mut self) {
+        let mut taken = lock(&self.places.0);
+        if let Some(of_account) = taken.get_mut(&self.uid) {
+            *of_account -= 1;
+            if *of_account == 0 {
+                taken.remove(&self.uid);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_oldest_waiting_connection_of_the_client_with_the_most_makes_room() {
+        let mut connections = Connections::new(4);
+        let spawn = |connections: &mut Connections<char>, client| {
+            connections.spawn(client, |open| async move {
+                let _open = open;
+                pending::<()>().await;
+            });
+        };
+        for client in ['a', 'b', 'b', 'c'] {
+            spawn(&mut connections, client);
+        }
+        lock(&connections.open)
+            .get_mut(&1)
+            .expect("it is open")
+            .is_waiting = false;
+        let clients = |connections: &Connections<char>| -> String {
+            lock(&connections.open)
+                .values()
+                .map(|open| open.client)
+                .collect()
+        };
+        // All have one that waits: the oldest goes. Then the one of the client with two.
+        spawn(&mut connections, 'c');
+        assert_eq!(clients(&connections), "bbcc");
+        connections.ended().await;
+        spawn(&mut connections, 'd');
+        assert_eq!(clients(&connections), "bbcd");
+        connections.ended().await;
+        for open in lock(&connections.open).values_mut() {
+            open.is_waiting = false;
+        }
+        assert!(!connections.has_room(), "all of them work");
+    }
+
+    #[test]
+    fn an_account_has_its_own_places() {
+        let places = Arc::new(AccountPlaces::default());
+        let enter = |uid| places.enter(Some(uid), 2);
+        let held = [enter(1), enter(1)];
+        assert!(held.iter().all(Option::is_some));
+        assert!(enter(1).is_none());
+        assert!(enter(2).is_some());
+        drop(held);
+        assert!(enter(1).is_some());
+        assert_eq!(lock(&places.0).len(), 0);
+    }
+}
