@@ -15,6 +15,68 @@ const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const WEB02: &str = "/puppet/v3/catalog/web02?environment=production";
 
 #[test]
+fn a_name_that_no_certificate_can_have_is_refused_with_the_way_to_block_several() {
+    let estate = Estate::builder().start();
+    for name in [
+        "web*",
+        "web01/..",
+        "web 01",
+        "w\u{e9}b01",
+        "web01,web02",
+        ".web01",
+        "web01.",
+        "*",
+        "we?b",
+    ] {
+        let outcome = estate.proxy.command(&["block"], &[name, "--why", "stolen"]);
+        assert_ne!(outcome.code, Some(0), "{name}");
+        assert!(
+            outcome.stderr.contains("--file"),
+            "{name}: {}",
+            outcome.stderr
+        );
+    }
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]).trim(), "no blocks");
+}
+
+#[test]
+fn a_file_of_names_is_blocked_with_one_change_or_not_at_all() {
+    let estate = Estate::builder().start();
+    let file = estate.proxy.directory().join("stolen.txt");
+    let path = file.to_str().expect("a path");
+    let block = || {
+        estate
+            .proxy
+            .command(&["block"], &["--file", path, "--why", "rack 7"])
+    };
+    for (text, blocked) in [
+        ("web01\nweb*\n", None),
+        ("# nothing\n\n", None),
+        ("# rack 7\nWEB01\n\n web02 # the second\r\nweb01\n", Some(2)),
+    ] {
+        fs::write(&file, text).expect("a file");
+        let outcome = block();
+        assert_eq!(
+            outcome.code == Some(0),
+            blocked.is_some(),
+            "{text:?}: {}",
+            outcome.stderr
+        );
+        let blocks = estate.proxy.status()["blocks"].as_u64();
+        assert_eq!(blocks, Some(blocked.unwrap_or_default()), "{text:?}");
+    }
+    for name in ["web01", "web02"] {
+        let path = format!("/puppet/v3/catalog/{name}?environment=production");
+        assert_eq!(estate.client(&estate.ca.agent(name)).get(&path).status, 403);
+    }
+    let web03 = estate.client(&estate.ca.agent("web03"));
+    let path = "/puppet/v3/catalog/web03?environment=production";
+    assert_eq!(web03.get(path).status, 200);
+    fs::remove_file(&file).expect("is there");
+    assert_ne!(block().code, Some(0));
+}
+
+#[test]
 fn a_blocked_agent_is_refused_on_new_resumed_and_live_connections_until_it_is_unblocked() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))

@@ -251,6 +251,7 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -s h 
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l serial -d 'Serial number in hexadecimal; that of a CA certificate matches every certificate that the CA issued' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l fingerprint -d 'SHA-256 fingerprint of the certificate, as `puppetserver ca list` prints it' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l file -d 'File of certnames, one a line, all of which are blocked with one change; `#` starts a comment' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l why -d 'Reason, for the log and for `proscenium blocks`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l until -d 'End of the block: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F

@@ -138,6 +138,7 @@ fn changes() -> OpenApiRouter<Api> {
         .routes(routes!(members::set_state))
         .routes(routes!(members::set_states))
         .routes(routes!(blocks::block))
+        .routes(routes!(blocks::block_certnames))
         .routes(routes!(blocks::lift))
         .routes(routes!(crls::fetch))
         .routes(routes!(crls::accept))

@@ -37,6 +37,28 @@ pub struct BlockRequest {
     pub until: Option<Timestamp>,
 }
 
+/// Body of `POST /v1/blocks/certnames`: one change that blocks all of these names, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockCertnamesRequest {
+    /// The names: every certificate of each of them is blocked.
+    pub certnames: Vec<String>,
+    /// The reason, shown in the log and in the list of blocks. Up to 500 bytes.
+    pub why: String,
+    /// When the blocks expire; none: they stay until they are lifted.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
+}
+
+/// The result of blocking several certnames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BlockCertnamesOutcome {
+    /// The blocks that were set.
+    pub blocks: Vec<BlockStatus>,
+    /// Why a restart would undo this; none: it would not.
+    pub not_persisted: Option<String>,
+}
+
 /// An active block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockStatus {

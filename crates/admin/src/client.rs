@@ -17,11 +17,11 @@ use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, CertificatesStatus,
-    ConfigurationStatus, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, LiveExplainRequest,
-    LiveExplanation, LogLevelStatus, LogsReopened, MemberStateOutcome, MemberStateRequest,
-    MemberStatus, RefusalsStatus, ReloadOutcome, RequestsStatus, Status, TrafficStatus, WhoRequest,
-    WhoStatus,
+    AgentsStatus, BlockCertnamesOutcome, BlockCertnamesRequest, BlockOutcome, BlockRequest,
+    BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus, CrlAcceptRequest,
+    CrlAccepted, CrlFetchOutcome, LiveExplainRequest, LiveExplanation, LogLevelStatus,
+    LogsReopened, MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus,
+    ReloadOutcome, RequestsStatus, Status, TrafficStatus, WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem},
 };
 
@@ -191,6 +191,17 @@ impl AdminClient {
     /// The proxy does not answer, or the block is invalid: the error says why.
     pub async fn block(&self, request: &BlockRequest) -> Result<BlockOutcome, AdminClientError> {
         self.post("/v1/blocks", request).await
+    }
+
+    /// Blocks several certnames, all of them or none.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or a name is invalid: the error says which.
+    pub async fn block_certnames(
+        &self,
+        request: &BlockCertnamesRequest,
+    ) -> Result<BlockCertnamesOutcome, AdminClientError> {
+        self.post("/v1/blocks/certnames", request).await
     }
 
     /// Agents seen since the start, the one whose certificate expires first comes first.

@@ -8,11 +8,12 @@ use thiserror::Error;
 use utoipa::ToSchema;
 
 use crate::{
-    AgentsStatus, AuditEntry, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject,
-    ConfigurationStatus, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    LiveExplainError, LiveExplainRequest, LiveExplanation, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, Permission, RefusalsStatus, RequestsStatus, Status,
-    TrafficStatus, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
+    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus, CrlAcceptError,
+    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, LiveExplainError, LiveExplainRequest,
+    LiveExplanation, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
+    Permission, RefusalsStatus, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest,
+    WhoStatus,
 };
 
 /// The running proxy from the operator's point of view.
@@ -98,6 +99,13 @@ pub trait Control: Send + Sync + 'static {
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
+
+    /// Blocks several certnames, all of them or none.
+    fn block_certnames(
+        &self,
+        request: BlockCertnamesRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>>;
 
     /// Agents seen since the start, the one whose certificate expires first comes first.
     fn agents(&self) -> AgentsStatus;

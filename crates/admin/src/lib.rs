@@ -28,7 +28,8 @@ mod who;
 
 pub use audit::{AuditEntry, Permission};
 pub use blocks::{
-    BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus,
+    BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
+    BlockStatus, BlockSubject, BlockedAgentStatus,
 };
 pub use client::{AdminClient, AdminClientError};
 pub use configuration::{

@@ -404,6 +404,9 @@ pub(crate) struct Whom {
 pub(crate) struct Block {
     #[command(flatten)]
     pub(crate) whom: Whom,
+    /// File of certnames, one a line, all of which are blocked with one change; `#` starts a comment
+    #[arg(long, value_name = "FILE", group = "Whom", conflicts_with_all = ["certname", "serial", "issuer", "fingerprint"])]
+    pub(crate) file: Option<PathBuf>,
     /// Reason, for the log and for `proscenium blocks`
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,

@@ -1,8 +1,13 @@
 //! The commands `block`, `unblock` and `blocks`: certificates that the proxy refuses even if no CRL revokes them.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
-use admin::{BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Timestamp};
+use admin::{
+    BlockCertnamesRequest, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Timestamp,
+};
 
 use crate::{
     arguments::{Arguments, Block, Socket, Unblock, Whom},
@@ -12,8 +17,11 @@ use crate::{
     output,
 };
 
-/// Blocks a certificate or a certname.
+/// Blocks a certificate or a certname, or all certnames of a file.
 pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure> {
+    if let Some(file) = &block.file {
+        return block_file(arguments, block, file);
+    }
     let request = BlockRequest {
         blocked: blocked(&block.whom),
         why: block.why.clone(),
@@ -35,6 +43,35 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
             outcome.separate_cas.join("; ")
         )),
     }
+}
+
+/// Blocks all certnames of a file, or none.
+fn block_file(arguments: &Arguments, block: &Block, file: &Path) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::Usage(format!("--file {}: {error}", file.display())))?;
+    let request = BlockCertnamesRequest {
+        certnames: certnames(&text),
+        why: block.why.clone(),
+        until: block.until.as_deref().map(until).transpose()?,
+    };
+    let outcome = wait(client(arguments, &block.socket)?.block_certnames(&request))?;
+    if arguments.json {
+        return output::answer(arguments.json, &outcome, |_| String::new());
+    }
+    for block in &outcome.blocks {
+        output::print(&format!("blocked: {}", line(block)))?;
+    }
+    print_not_persisted(outcome.not_persisted.as_deref());
+    Ok(())
+}
+
+/// The names in a file, one a line.
+fn certnames(text: &str) -> Vec<String> {
+    let names = text.lines().map(|line| {
+        let name = line.split('#').next().unwrap_or_default();
+        name.trim().to_owned()
+    });
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// The effect of a block by certname on the agent.
@@ -95,12 +132,16 @@ pub(crate) fn blocks(arguments: &Arguments, socket: &Socket) -> Result<(), Failu
 
 fn print_outcome(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
     output::print(&format!("{what}: {}", line(&outcome.block)))?;
-    if let Some(why) = &outcome.not_persisted {
+    print_not_persisted(outcome.not_persisted.as_deref());
+    Ok(())
+}
+
+fn print_not_persisted(why: Option<&str>) {
+    if let Some(why) = why {
         output::print_error(&format!(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }
-    Ok(())
 }
 
 /// Formats a block as a row of a table.

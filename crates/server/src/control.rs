@@ -3,12 +3,13 @@
 use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 use admin::{
-    AgentsStatus, AuditEntry, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject,
-    Caller, ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted,
-    CrlFetchOutcome, CrlFetchResult, LiveExplainError, LiveExplainRequest, LiveExplanation,
-    LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, NamedValue, Permission, RefusalsStatus, ReloadOutcome,
-    ReopenLogsError, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
+    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ConfigurationStatus, Control,
+    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
+    LiveExplainError, LiveExplainRequest, LiveExplanation, LogLevelError, LogLevelStatus,
+    LogsReopened, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
+    NamedValue, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestsStatus, Status,
+    TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
@@ -197,6 +198,17 @@ impl Control for Operator {
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.app).block(request, by), || {
+            Err(BlockError::Senseless(FAILED.to_owned()))
+        });
+        Box::pin(change)
+    }
+
+    fn block_certnames(
+        &self,
+        request: BlockCertnamesRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
+        let change = outlives(Arc::clone(&self.app).block_certnames(request, by), || {
             Err(BlockError::Senseless(FAILED.to_owned()))
         });
         Box::pin(change)

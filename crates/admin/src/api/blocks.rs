@@ -9,7 +9,8 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller,
+    AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome,
+    BlockRequest, BlockStatus, BlockSubject, Caller,
 };
 
 /// The blocks that are active, the oldest first.
@@ -51,6 +52,31 @@ pub(super) async fn block(
         .map_err(refused)
 }
 
+/// Block several certnames, all of them or none.
+#[utoipa::path(post, path = "/v1/blocks/certnames", tag = "blocks", request_body = BlockCertnamesRequest,
+    params(("If-Match" = Option<String>, Header, description = "ETag of GET /v1/blocks")),
+    responses((status = 200, body = BlockCertnamesOutcome), Problem))]
+pub(super) async fn block_certnames(
+    State(api): State<Api>,
+    by: Caller,
+    condition: Condition,
+    Document(request): Document<BlockCertnamesRequest, CERTNAMES_BYTES_MAX>,
+) -> Result<Pretty<BlockCertnamesOutcome>, ApiError> {
+    let _one_at_a_time = api.locks.blocks.lock().await;
+    condition.check(&EntityTag::of(&api.control.blocks()))?;
+    let subject = json!({"certnames": request.certnames});
+    let why = request.why.clone();
+    let outcome = api.control.block_certnames(request, by).await;
+    let after = outcome.as_ref().ok().map(|outcome| &outcome.blocks);
+    let entry = AuditEntry::new(by, "block", subject)
+        .why(&why)
+        .change(&None::<BlockStatus>, &after);
+    api.control.audit(entry.result(&outcome)).await;
+    outcome
+        .map(|outcome| Pretty(StatusCode::OK, outcome))
+        .map_err(refused)
+}
+
 /// Remove a block.
 #[utoipa::path(post, path = "/v1/blocks/lift", tag = "blocks", request_body = BlockSubject,
     params(("If-Match" = Option<String>, Header, description = "ETag of GET /v1/blocks")),
@@ -86,6 +112,14 @@ impl Describe for BlockRequest {
     const FORM: &str = "the body must be {\"blocked\": {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
         {\"fingerprint\": HEX}, \"why\": TEXT, \"until\": TIME or nothing}";
 }
+
+impl Describe for BlockCertnamesRequest {
+    const FORM: &str =
+        "the body must be {\"certnames\": [NAME, ...], \"why\": TEXT, \"until\": TIME or nothing}";
+}
+
+/// Maximum length of a body with certnames: that of the longest list of blocks with names of 255 bytes.
+const CERTNAMES_BYTES_MAX: usize = 3 << 20;
 
 impl Describe for BlockSubject {
     const FORM: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";

@@ -176,6 +176,19 @@ impl Control for Fake {
         vec![block("web01")]
     }
 
+    fn block_certnames(
+        &self,
+        request: BlockCertnamesRequest,
+        _: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockCertnamesOutcome, BlockError>> + Send + '_>> {
+        Box::pin(async move {
+            Ok(BlockCertnamesOutcome {
+                blocks: request.certnames.iter().map(|name| block(name)).collect(),
+                not_persisted: None,
+            })
+        })
+    }
+
     fn block(
         &self,
         request: BlockRequest,

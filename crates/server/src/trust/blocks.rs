@@ -1,10 +1,12 @@
 //! The operator's blocks while the process runs: each change is applied to the trust store first, then stored.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use admin::{
-    BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
+    BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
+    BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
+use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
 use tokio::time::sleep;
@@ -40,21 +42,13 @@ impl App {
         by: Caller,
     ) -> Result<BlockOutcome, BlockError> {
         let now = UnixTime::now();
+        self.check_name(&request.blocked)?;
         let block = requested_block(request, by, now)?;
         let agent = {
             let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             self.check_issuer(&block.blocked)?;
-            let mut blocks = self.blocks_by_expiry(now).active;
-            blocks.retain(|known| known.blocked != block.blocked);
-            if blocks.len() == DenyList::BLOCKS_MAX {
-                let full = format!(
-                    "there are already {} blocks, which is the maximum",
-                    blocks.len()
-                );
-                return Err(BlockError::Senseless(full));
-            }
-            blocks.push(block.clone());
+            let blocks = self.blocks_with(std::slice::from_ref(&block), now)?;
             // Looked up before the block is active, because the block closes the agent's connections.
             let agent = self.agent_of(&block.blocked);
             writer.replace_blocks(blocks);
@@ -79,6 +73,89 @@ impl App {
             refusal,
             separate_cas,
         })
+    }
+
+    /// Blocks several certnames with one change: applies the blocks, then stores them.
+    pub(crate) async fn block_certnames(
+        self: Arc<Self>,
+        request: BlockCertnamesRequest,
+        by: Caller,
+    ) -> Result<BlockCertnamesOutcome, BlockError> {
+        let now = UnixTime::now();
+        let mut new = Vec::<Block>::new();
+        for name in request.certnames {
+            let blocked = BlockSubject {
+                certname: Some(name),
+                ..BlockSubject::default()
+            };
+            self.check_name(&blocked)?;
+            let (why, until) = (request.why.clone(), request.until.clone());
+            let one = BlockRequest {
+                blocked,
+                why,
+                until,
+            };
+            new.push(requested_block(one, by, now)?);
+        }
+        new.sort_by_key(|block| block.blocked.to_string());
+        new.dedup_by(|one, other| one.blocked == other.blocked);
+        if new.is_empty() {
+            let empty = "no certname is given, so nothing is blocked";
+            return Err(BlockError::Senseless(empty.to_owned()));
+        }
+        {
+            let writer = self.writer_of_owner().await;
+            let writer = writer.ok_or(BlockError::Stopping)?;
+            writer.replace_blocks(self.blocks_with(&new, now)?);
+        }
+        let not_persisted = self.store_blocks().await;
+        for block in &new {
+            tracing::warn!(blocked = %block.blocked, %by, why = block.why, not_persisted, "blocked");
+        }
+        Ok(BlockCertnamesOutcome {
+            blocks: new.iter().map(status_of).collect(),
+            not_persisted,
+        })
+    }
+
+    /// The active blocks after these were added. They replace blocks of the same clients.
+    fn blocks_with(&self, new: &[Block], now: UnixTime) -> Result<Vec<Block>, BlockError> {
+        let added: HashSet<_> = new.iter().map(|block| block.blocked.to_string()).collect();
+        let mut blocks = self.blocks_by_expiry(now).active;
+        blocks.retain(|known| !added.contains(&known.blocked.to_string()));
+        if blocks.len() + new.len() > DenyList::BLOCKS_MAX {
+            return Err(BlockError::Senseless(format!(
+                "there are already {} blocks, and the maximum is {}",
+                blocks.len(),
+                DenyList::BLOCKS_MAX
+            )));
+        }
+        blocks.extend_from_slice(new);
+        Ok(blocks)
+    }
+
+    /// Refuses a name that no certificate can have: the block would match no client, and no operator would notice.
+    fn check_name(&self, blocked: &BlockSubject) -> Result<(), BlockError> {
+        let Some(name) = &blocked.certname else {
+            return Ok(());
+        };
+        let lower = name.to_ascii_lowercase();
+        let rule = self.state().foundation.config.identity.subject;
+        let problem = match rule {
+            SubjectRule::Puppet => Certname::parse_puppet(&lower).err(),
+            // Another CA may sign any of these, except a name that reads like a pattern.
+            SubjectRule::SingleCn => match lower.contains('*') {
+                true => Some(CertnameError::Character('*')),
+                false => Certname::parse(&lower).err(),
+            },
+        };
+        match problem {
+            None => Ok(()),
+            Some(problem) => Err(BlockError::Senseless(format!(
+                "\"{name}\" is not blocked, because no certificate can have this name: {problem}; a block is for one \
+                 certname, and `proscenium block --file FILE --why TEXT` blocks all that a file names, one a line"
+            ))),
+        }
     }
 
     /// Removes a block.
