@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Proxy, Reply};
+use testkit::{Ca, Proxy, Reply, wait_until};
 
 use crate::support::{
-    Estate, assert_refused,
+    Estate, LIMIT, assert_refused,
     crl_fetch::{
         CRL_PATH, ON_REQUEST, answer_crl_requests, crl_requests, state_table, wait_for_answer,
         without_ca,
@@ -158,6 +158,39 @@ fn t09_a_file_that_drops_an_entry_revokes_at_once_and_drops_nothing_until_that_i
 }
 
 #[test]
+fn t10_a_fetched_crl_that_lacks_what_a_local_file_revokes_is_an_alarm_and_a_failure_of_doctor() {
+    let ca = Ca::new();
+    let [agent, compiler] = ["a", "b"].map(|_| ca.agent("web01"));
+    let root = ca.crl_pem();
+    let full = ca.other_crl_pem(40, &[&agent, &compiler]) + &root;
+    let infrastructure = ca.other_crl_pem(7, &[&compiler]) + &root;
+    let fetch = format!("enabled = true\n{ON_REQUEST}");
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            let proxy = proxy.fetch(&fetch).file("ca_crl.pem", &full, 0o644);
+            proxy.with("[trust]\ncrl = \"{dir}/ca_crl.pem\"")
+        })
+        .start();
+    wait_for_answer(&estate.proxy);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
+    let outcome = estate.proxy.command(&["crl", "fetch"], &[]);
+    assert!(outcome.stderr.contains("lacks 1 revoked"), "{outcome:?}");
+    assert_eq!(alarms_about_drops(&estate.proxy), 1);
+    for revoked in [&agent, &compiler] {
+        assert_refused(&estate.client(revoked).get(CATALOG), 403, &["revoked"]);
+    }
+    let examined = estate.proxy.command(&["doctor"], &["--json"]);
+    let report: Value = serde_json::from_str(&examined.stdout).expect("JSON");
+    let findings = report["findings"].as_array().expect("findings");
+    let is_failure = |finding: &&Value| {
+        let text = finding.to_string();
+        text.contains("crl-fresh") && text.contains("failure")
+    };
+    assert!(findings.iter().any(|one| is_failure(&one)), "{report:#}");
+}
+
+#[test]
 fn damaged_stored_revocations_are_an_alarm_and_what_files_revoke_counts() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");
@@ -170,11 +203,14 @@ fn damaged_stored_revocations_are_an_alarm_and_what_files_revoke_counts() {
             builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
         builder.start()
     };
-    drop(started());
-    let stored = std::fs::read_dir(state.path()).expect("a directory");
-    let mut stored = stored.map(|entry| entry.expect("an entry").path());
-    let stored = stored.find(|path| path.extension().is_some_and(|end| end == "serials"));
+    let estate = started();
+    let stored = wait_until(LIMIT, || {
+        let stored = std::fs::read_dir(state.path()).expect("a directory");
+        let mut stored = stored.map(|entry| entry.expect("an entry").path());
+        stored.find(|path| path.extension().is_some_and(|end| end == "serials"))
+    });
     let stored = &stored.expect("one for the CA");
+    drop(estate);
     let text = std::fs::read_to_string(stored).expect("is read");
     std::fs::write(stored, text.replace("sha256 ", "sha256 0")).expect("is written");
     let estate = started();

@@ -59,11 +59,13 @@ fn site() -> Site {
             ("/etc/proscenium", "{dir}"),
             ("/etc/proscenium", "{dir}"),
             ("/etc/proscenium", "{dir}"),
+            ("/etc/proscenium", "{dir}"),
         ],
     );
     let built = || {
         support::proxy(&ca)
             .whole(&text)
+            .file("crl.pem", &ca.crl_pem(), 0o644)
             .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
             .file("tls/to-compilers.key", &own.key_pem, 0o640)
             .argument("--ssldir")

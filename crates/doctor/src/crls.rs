@@ -178,14 +178,11 @@ fn is_from_the_future(crl: &ActiveCrlStatus, now: UnixTime) -> bool {
 /// Compares the CRLs that a CA server serves with the active ones.
 pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut DoctorReport) {
     let (about, trust) = (&*member.about, &member.trust);
+    let report_as = |grade, found: String, remedy: &str, report: &mut DoctorReport| {
+        report.found(Check::CrlFresh, grade, about, found, remedy);
+    };
     let wrong = |found: String, remedy: &str, report: &mut DoctorReport| {
-        report.found(
-            Check::CrlFresh,
-            FindingSeverity::Warning,
-            about,
-            found,
-            remedy,
-        );
+        report_as(FindingSeverity::Warning, found, remedy, report);
     };
     let examined = match trust.examine(Named::new(about.to_owned(), served)) {
         Ok(examined) => examined,
@@ -252,7 +249,12 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
             ),
         };
         good = false;
-        wrong(found, remedy, report);
+        // The proxy would not learn of the next revocation.
+        let grade = match finding {
+            CrlComparison::DropsRevocations { lacking: 1.., .. } => FindingSeverity::Failure,
+            _ => FindingSeverity::Warning,
+        };
+        report_as(grade, found, remedy, report);
     }
     if good {
         report.passed(Check::CrlFresh, about);

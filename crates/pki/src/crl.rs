@@ -114,7 +114,7 @@ impl Crl {
     }
 
     /// Compares by number if both have one, then by date, then by length: of two equal CRLs, the stricter one counts as
-    /// newer. With numbers on some CRLs only, this is no order of three.
+    /// newer. If only some CRLs have numbers, the result is not transitive, so never sort by it.
     pub(crate) fn age(&self, other: &Self) -> Ordering {
         let by_number = match (&self.number, &other.number) {
             (Some(one), Some(other)) => (one.len(), one).cmp(&(other.len(), other)),

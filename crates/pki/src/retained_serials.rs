@@ -1,7 +1,8 @@
 //! The revoked serials of one issuer that a stored CRL does not list, as a text that survives a restart.
 //!
 //! They come from earlier CRLs, whose signatures were verified then. The text has a digest against damage, but no
-//! signature: whoever can write it can only revoke more certificates, or delete it like any other file of the state.
+//! signature: an account that can write it can only revoke more certificates, or delete it like any other file of the
+//! state.
 
 use crate::crl::SerialSet;
 use crate::fingerprint::Fingerprint;
