@@ -7,7 +7,7 @@ use tokio::{runtime, sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
     Options, alarm_schedule,
-    control::Operator,
+    control::{BLOCKING_THREADS_MAX, Operator},
     drain::{CUT_GRACE, drain},
     hand_over::{accept_hand_overs, follow_state},
     materials::refresh,
@@ -21,9 +21,6 @@ use crate::{
     state_retry,
     trust::{blocks, ca_kind, cas_seen, crl_fetch},
 };
-
-/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
-pub(crate) const BLOCKING_THREADS_MAX: usize = 8;
 
 /// Starts, serves until a signal stops the process, and drains. `events` are sent where the configuration says.
 ///

@@ -16,7 +16,6 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     account_permissions::AccountPermissions,
-    app::BLOCKING_THREADS_MAX,
     explain::{ExplainAs, ExplainRequest, Explainer},
     operators,
     shared_state::App,
@@ -31,6 +30,9 @@ pub(crate) struct Operator {
     /// Slots of questions that block a thread while they are answered.
     questions: Arc<Semaphore>,
 }
+
+/// Threads of the main runtime for work that blocks: reading and writing files, building trust stores.
+pub(crate) const BLOCKING_THREADS_MAX: usize = 8;
 
 /// How many questions of readers may block a thread at a time. The process has more of them, so that trust, state and
 /// hand-over never wait for readers.

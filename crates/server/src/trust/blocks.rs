@@ -152,7 +152,7 @@ impl App {
         match problem {
             None => Ok(()),
             Some(problem) => Err(BlockError::Senseless(format!(
-                "\"{name}\" is not blocked, because no certificate can have this name: {problem}; a block is for one \
+                "\"{name}\" is not a certname, so the block would match no certificate: {problem}; a block is for one \
                  certname, and `proscenium block --file FILE --why TEXT` blocks all that a file names, one a line"
             ))),
         }
