@@ -142,7 +142,7 @@ fn silent_clients_of_the_metrics_listener_do_not_stop_the_proxy() {
     let estate = estate();
     let address = address(&estate.proxy);
     let silent: Vec<_> = (0..20)
-        .map(|_| std::net::TcpStream::connect(address).expect("connects"))
+        .map(|_| TcpStream::connect(address).expect("connects"))
         .collect();
     assert_eq!(estate.proxy.status()["phase"], "serving");
     estate.proxy.terminate();
