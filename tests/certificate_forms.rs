@@ -141,7 +141,7 @@ fn table(rows: &[Row]) -> String {
             other => format!(", `crl_expired = \"{other}\"`"),
         };
         let verdict = |verdict: &str| match verdict {
-            "SUCCESS" | "alert" | "refused at start" => verdict.to_owned(),
+            "SUCCESS" | "alert" => verdict.to_owned(),
             failed => format!("`{failed}`"),
         };
         writeln!(

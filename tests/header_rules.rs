@@ -167,7 +167,7 @@ fn explain_names_the_headers_that_are_kept_and_removed() {
         .proxy
         .command(&["explain"], &[&["/app"], &sent[..]].concat());
     for line in [
-        "headers  1 removed before routing",
+        "headers  2 removed before routing",
         "headers  x-authentication is kept by keep_headers",
         "headers  x-site-admin is removed by remove_headers",
     ] {

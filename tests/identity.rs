@@ -601,30 +601,9 @@ fn check_verdicts(files: &TrustFiles, rows: &[Row], subject: &'static str) {
         fixtures::path(&files.crl),
         files.crl_expired
     );
-    let start = |trust: String| {
-        let change = move |proxy: testkit::ProxyBuilder| {
-            proxy.listener("on_invalid = \"forward\"").with(&trust)
-        };
-        Estate::builder().proxy(change)
-    };
-    if rows.iter().any(|row| expected(row) == "refused at start") {
-        let ca = Ca::new();
-        let outcome = support::proxy(&ca)
-            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-            .with(&trust)
-            .try_start()
-            .map(drop)
-            .expect_err("refused at start");
-        assert_eq!(outcome.code, Some(78), "{files:?}: {}", outcome.stderr);
-        assert!(
-            outcome.stderr.contains(&files.crl),
-            "{files:?}: {}",
-            outcome.stderr
-        );
-        return;
-    }
-    let estate = start(trust).start();
+    let change =
+        move |proxy: testkit::ProxyBuilder| proxy.listener("on_invalid = \"forward\"").with(&trust);
+    let estate = Estate::builder().proxy(change).start();
     for row in rows {
         estate.forget();
         let context = format!("{} by {files:?}, subject {subject}", row.certificate);
