@@ -7,7 +7,7 @@ use rustls::AlertDescription;
 use testkit::{Ca, Client, ClientError, TestCredential};
 
 use crate::support::{
-    self, Estate, LIMIT, assert_identity, assert_refused, certificate_request,
+    Estate, LIMIT, assert_identity, assert_refused, certificate_request,
     fixtures::{self, Row, TrustFiles},
     paths::{CA_CERTIFICATE, CATALOG},
 };
