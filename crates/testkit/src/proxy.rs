@@ -383,8 +383,13 @@ impl StartCommand {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(writer);
-        let mut child = command
-            .spawn()
+        // A copy of the program is busy while a process that another test has just forked has not executed its own yet.
+        let spawned = wait_until(START_LIMIT, || match command.spawn() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => None,
+            spawned => Some(spawned),
+        });
+        let mut child = spawned
+            .expect("the program is not busy for long")
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.display()));
         // It holds the writing end: otherwise the collector would wait for this process.
         drop(command);
