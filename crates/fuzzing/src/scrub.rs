@@ -195,14 +195,15 @@ pub(crate) fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
         let certificates = "(x-)?(ssl|tls|mtls)-?client-?.*|x-(ssl|tls|mtls)-.*|mtls-.*|x-client-.*|(x-)?clientcert.*\
             |client-cert.*|x-cert(-.*|ificate.*)?|cert-chain.*|x-(amzn-mtls|arr|rhsm-ssl|spiffe)-.*|cf-client-cert.*\
             |cloudfront-viewer-cert.*|(wl-proxy|proxy-client|proxy-remote)-.*|-ws.*|l5d-client-id.*";
-        let users = "(x-)?remote(-|user).*|x-user|x-user-?(id|name|info).*|x-user-(email|group|role|dn|claim|principal).*\
-            |x-(email|groups|roles|login|principal|webauth|authenticated|auth-request|anonymous-consumer)\
+        let users = "(x-)?remote(-|user).*|x-user|x-user-?(id|name|info).*|x-user-(email|group|role|dn|claim|principal|login).*\
+            |x-(email|groups?|roles?|login|principal|webauth|authenticated|auth-request|anonymous-consumer)\
             |x-(webauth|authenticated|auth-request|authentik|consumer|amzn-oidc|goog-iap|ms-token|vouch|pomerium|proxy-ext)-.*\
-            |x-(shib|iisnode|cas)-.*|x-auth-(user|email|group|role|subject).*|x-proxy-(user|role).*\
+            |x-(shib|iisnode|cas|oidc)-.*|x-(rstudio-user|sp-user|current-user|token-user|token-subject).*|x-auth-(user|email|group|role|subject|id|name|first-|last-|rsc-).*|x-proxy-(user|role).*\
             |x-(credential-identifier|goog-authenticated-user|ms-client-principal|rh-identity|sso-user|jwt-assertion).*\
             |x-(endpoint|apigateway)-api-userinfo.*|(oam|osso|cf-access|tailscale|teleport|oidc|mellon|shib|sm|iv|ynh)-.*\
             |(cas|logon|cp)-user.*|auth-(user|mail|group|cn).*|cp-consumer.*|eppn";
-        let forwarding = "x-client|x-forwarded(-.*)?|forwarded|x-real-ip|proxy";
+        let forwarding = "x-client|x-forwarded(-.*)?|forwarded|x-real-ip|proxy|x-(original-forwarded|azure|cluster-client)-.*\
+            |(true-client|cf-connecting|fastly-client)-ip.*";
         let others = "x-ssl|x-tls|ssl-client|x-authentication";
         let families = [certificates, users, forwarding, others].join("|");
         Regex::new(&format!("^(?:http-)*(?:{families})$")).expect("a pattern")

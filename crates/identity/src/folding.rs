@@ -39,7 +39,7 @@ enum Entry {
 static GROUPS: LazyLock<Vec<Vec<Entry>>> = LazyLock::new(|| {
     let prefixes = PREFIXES.iter().map(|prefix| Entry::Prefix(prefix));
     let names = NAMES.iter().map(|name| Entry::Name(name));
-    let mut groups = vec![Vec::new(); 2 * 256];
+    let mut groups = vec![Vec::new(); GROUP_COUNT];
     for entry in prefixes.chain(names) {
         let (Entry::Prefix(text) | Entry::Name(text)) = entry;
         groups[group(text).expect("an entry has three characters")].push(entry);
@@ -47,13 +47,12 @@ static GROUPS: LazyLock<Vec<Vec<Entry>>> = LazyLock::new(|| {
     groups
 });
 
-/// The part of the lists in which an entry is that matches `name`: by its first character or, after `x`, by its third.
+const GROUP_COUNT: usize = 32 * 32;
+
+/// The group of the entries that may match `name`: by its first and its third character, because most begin with `x-`.
 fn group(name: &[u8]) -> Option<usize> {
-    let (first, third) = (folded(*name.first()?), folded(*name.get(2)?));
-    Some(match first {
-        b'x' => 256 + usize::from(third),
-        _ => usize::from(first),
-    })
+    let place = |byte: &u8| usize::from(folded(*byte)) % 32;
+    Some(32 * place(name.first()?) + place(name.get(2)?))
 }
 
 /// Whether some server reads `name` as `own`, which is in lower case.
@@ -96,11 +95,14 @@ const PREFIXES: &[&[u8]] = &[
     b"x-mtls-",
     b"x-cert-",
     b"x-certificate",
+    b"x-original-forwarded-", // Kubernetes ingress
     b"x-forwarded-", // such as X-Forwarded-Client-Cert (Envoy), X-Forwarded-Tls-Client-Cert* (Traefik), X-Forwarded-User
     b"x-amzn-mtls-", // load balancers of AWS
     b"x-arr-",       // IIS and Azure, such as X-ARR-ClientCert
     b"x-rhsm-ssl-",  // Katello
     b"x-spiffe-",
+    b"x-azure-",          // Azure Front Door: its own mark and the client's address
+    b"x-cluster-client-", // Rackspace, Zeus
     // Users.
     b"x-remote-", // Kubernetes, Odoo, ManageIQ
     b"x-remoteuser",
@@ -116,6 +118,8 @@ const PREFIXES: &[&[u8]] = &[
     b"x-user-info",
     b"x-user-claim",
     b"x-user-principal",
+    b"x-user-login",
+    b"x-current-user",
     b"x-webauth-", // Grafana, Gitea
     b"x-authenticated-",
     b"x-auth-request-", // oauth2-proxy
@@ -124,6 +128,16 @@ const PREFIXES: &[&[u8]] = &[
     b"x-auth-group",
     b"x-auth-role",
     b"x-auth-subject",
+    b"x-auth-id", // Posit, as the next five
+    b"x-auth-name",
+    b"x-auth-first-",
+    b"x-auth-last-",
+    b"x-auth-rsc-",
+    b"x-rstudio-user",
+    b"x-sp-user",    // ShinyProxy
+    b"x-token-user", // caddy-security, as the next one
+    b"x-token-subject",
+    b"x-oidc-",
     b"x-authentik-",
     b"x-consumer-", // Kong, as the next one
     b"x-credential-identifier",
@@ -157,8 +171,11 @@ const PREFIXES: &[&[u8]] = &[
     b"cloudfront-viewer-cert", // Amazon CloudFront
     b"proxy-client-",          // WebLogic, as the next one
     b"wl-proxy-",
-    b"-ws",           // WebSphere: $WSCC has the certificate, $WSRU the user
-    b"l5d-client-id", // Linkerd
+    b"-ws",            // WebSphere: $WSCC has the certificate, $WSRU the user
+    b"l5d-client-id",  // Linkerd
+    b"true-client-ip", // Akamai and Cloudflare: the client's address, as the next two
+    b"cf-connecting-ip",
+    b"fastly-client-ip",
     // Users.
     b"remote-", // Apache's REMOTE_USER and its attributes, Remote-Groups of Authelia
     b"remoteuser",
@@ -198,7 +215,9 @@ const NAMES: &[&[u8]] = &[
     b"ssl-client",
     b"x-user",
     b"x-email",
+    b"x-group",
     b"x-groups",
+    b"x-role",
     b"x-roles",
     b"x-login",
     b"x-principal",
