@@ -482,7 +482,6 @@ impl Attempts<'_> {
             &self.pool.rules.form,
             self.with_certificate,
         );
-        let stamped = stamped.with_rules([self.plan.headers(), &self.pool.rules.headers]);
         let body = RequestBody::new(upload);
         let begun = Cell::new(false);
         let options = SendOptions {

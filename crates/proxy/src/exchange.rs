@@ -233,10 +233,11 @@ async fn pass<'g>(
     exchange.stranger_slot = stranger_slot(context, &plan, pool)?;
     let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
+    let by_rules = scrubbed.with_rules(header_rules);
     let request = UpstreamRequest {
         method: &method,
         target: &target,
-        scrubbed: &scrubbed,
+        scrubbed: by_rules.as_ref().unwrap_or(&scrubbed),
         upgrade: upgrade.as_ref(),
     };
     let stay = persistence::stay(context, pool, &plan, scrubbed.headers());

@@ -73,6 +73,32 @@ impl Scrubbed {
         ScrubReport::of_unkept(&self.set_aside, rules)
     }
 
+    /// The head that members get by these rules, if it is not this one. Most routes and pools have no rules.
+    pub fn with_rules(&self, rules: [&HeaderRules; 2]) -> Option<Self> {
+        if self.set_aside.is_empty() && rules.iter().all(|rules| rules.remove.is_empty()) {
+            return None;
+        }
+        let mut headers = self.headers.clone();
+        for (name, value) in &self.set_aside {
+            if rules.iter().any(|rules| rules.keeps(name.as_str())) {
+                headers.append(name, value.clone());
+            }
+        }
+        let removes = |name: &HeaderName| rules.iter().any(|rules| rules.removes(name.as_str()));
+        let removed: Vec<_> = headers
+            .keys()
+            .filter(|name| removes(name))
+            .cloned()
+            .collect();
+        for name in removed {
+            headers.remove(name);
+        }
+        Some(Self {
+            headers,
+            set_aside: Vec::new(),
+        })
+    }
+
     /// The names of set-aside lines that these rules keep, once for each line.
     pub fn kept<'r>(&'r self, rules: [&'r HeaderRules; 2]) -> impl Iterator<Item = &'r HeaderName> {
         let names = self.set_aside.iter().map(|(name, _)| name);
@@ -114,8 +140,7 @@ impl Scrubbed {
             own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
         });
         Stamped {
-            clients: self,
-            rules: None,
+            clients: &self.headers,
             own,
         }
     }
@@ -266,23 +291,11 @@ impl<'a> OwnFields<'a> {
 /// A head with the client's identity, which only the proxy can write.
 #[derive(Debug)]
 pub struct Stamped<'a> {
-    clients: &'a Scrubbed,
-    /// What the route and the pool remove and keep of the client's fields.
-    rules: Option<[&'a HeaderRules; 2]>,
+    clients: &'a HeaderMap,
     own: OwnFields<'a>,
 }
 
 impl<'a> Stamped<'a> {
-    /// Applies what the route and its pool remove and keep of the client's fields. The proxy's fields stay.
-    #[must_use]
-    pub fn with_rules(self, rules: [&'a HeaderRules; 2]) -> Self {
-        let has_effect = rules.iter().any(|rules| **rules != HeaderRules::default());
-        Self {
-            rules: has_effect.then_some(rules),
-            ..self
-        }
-    }
-
     /// Sets the `Connection` field.
     pub(crate) fn set_connection(&mut self, value: &'static [u8]) {
         static NAME: OwnName = OwnName::new("connection");
@@ -291,7 +304,7 @@ impl<'a> Stamped<'a> {
 
     /// Whether the client declared the length of the body.
     pub(crate) fn has_length(&self) -> bool {
-        self.clients.headers.contains_key(CONTENT_LENGTH)
+        self.clients.contains_key(CONTENT_LENGTH)
     }
 
     /// The proxy's fields whose lines are written already.
@@ -301,24 +314,12 @@ impl<'a> Stamped<'a> {
 
     /// All other fields: the remaining ones of the client, then those of the proxy.
     pub fn fields(&self) -> impl Iterator<Item = (&'a HeaderName, &[u8])> {
-        let clients = self.clients.headers.iter();
-        let set_aside = self.clients.set_aside.iter();
-        let kept = set_aside.map(|(name, value)| (name, value));
-        let kept = kept.filter(|(name, _)| self.is_any(|rules| rules.keeps(name.as_str())));
-        let clients = clients.chain(kept);
+        let clients = self.clients.iter();
         let clients = clients.filter(|(name, _)| !self.own.holds(name));
-        let clients =
-            clients.filter(|(name, _)| !self.is_any(|rules| rules.removes(name.as_str())));
         let own = self.own.iter();
         clients
             .map(|(name, value)| (name, value.as_bytes()))
             .chain(own.filter_map(|(name, value)| Some((*name, (*value)?))))
-    }
-
-    /// Whether the rules of the route or of the pool say so.
-    fn is_any(&self, holds: impl Fn(&HeaderRules) -> bool) -> bool {
-        let mut rules = self.rules.iter().flatten();
-        rules.any(|rules| holds(rules))
     }
 }
 
