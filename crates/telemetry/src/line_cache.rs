@@ -8,8 +8,12 @@ use balancing::Work;
 
 use crate::record::AccessRecord;
 
-/// Maximum number of cached combinations. A new one replaces the one in the same slot.
+/// Maximum number of cached combinations.
 const CACHED_TEXTS_MAX: usize = 64;
+
+/// Number of places in which a combination may be. If all of them are in use by others, the first one is replaced. With
+/// one place only, two members whose addresses in memory agree would be formatted anew for each request.
+const PLACES: usize = 8;
 
 /// The cached texts of one writer.
 #[derive(Debug)]
@@ -48,28 +52,71 @@ impl LineCache {
         let (class, work) = (record.class?, record.work?);
         let member = record.member.as_ref()?;
         let address = |name: &Arc<str>| Arc::as_ptr(name).cast::<u8>() as usize / 16;
-        let place = address(route) ^ address(member) ^ class.len() ^ (work as usize * 16);
-        let known = &mut self.0[place % CACHED_TEXTS_MAX];
-        let is_known = known.as_ref().is_some_and(|known| {
+        let first = address(route) ^ address(member) ^ class.len() ^ (work as usize * 16);
+        let mut places = (0..PLACES).map(|place| (first + place) % CACHED_TEXTS_MAX);
+        let is_known = |known: &CachedText| {
             let way = &known.way;
             Arc::ptr_eq(&way.route, route)
                 && Arc::ptr_eq(&way.member, member)
                 && Arc::ptr_eq(&way.pool, pool)
                 && way.class == class
                 && way.work == work
-        });
-        if !is_known {
-            let mut text = Vec::new();
-            write(&mut text);
-            let way = Combination {
-                route: Arc::clone(route),
-                class,
-                work,
-                pool: Arc::clone(pool),
-                member: Arc::clone(member),
-            };
-            *known = Some(Box::new(CachedText { way, text }));
+        };
+        let found = places
+            .clone()
+            .find(|place| self.0[*place].as_deref().is_some_and(is_known));
+        let place = match found {
+            Some(place) => place,
+            None => {
+                let mut text = Vec::new();
+                write(&mut text);
+                let way = Combination {
+                    route: Arc::clone(route),
+                    class,
+                    work,
+                    pool: Arc::clone(pool),
+                    member: Arc::clone(member),
+                };
+                let free = places.find(|place| self.0[*place].is_none());
+                let place = free.unwrap_or(first % CACHED_TEXTS_MAX);
+                self.0[place] = Some(Box::new(CachedText { way, text }));
+                place
+            }
+        };
+        self.0[place].as_ref().map(|known| &*known.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::SystemTime;
+
+    use super::*;
+
+    /// Enough members that some agree in the first place.
+    #[test]
+    fn members_of_one_route_are_formatted_once_wherever_their_names_are() {
+        let name = |text: &str| Some(Arc::<str>::from(text));
+        let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let mut record = AccessRecord::new(SystemTime::UNIX_EPOCH, "agents".into(), client);
+        (record.route, record.pool) = (name("catalogs"), name("compilers"));
+        (record.class, record.work) = (Some("catalog"), Some(Work::Catalog));
+        let names: Vec<Arc<str>> = (0..CACHED_TEXTS_MAX * PLACES)
+            .map(|_| "c1".into())
+            .collect();
+        let place =
+            |name: &Arc<str>| Arc::as_ptr(name).cast::<u8>() as usize / 16 % CACHED_TEXTS_MAX;
+        let same = names.iter().filter(|name| place(name) == place(&names[0]));
+        let members: Vec<_> = same.take(PLACES).collect();
+        assert!(members.len() > 1, "no two names agree");
+        let (mut cache, mut written) = (LineCache::default(), 0);
+        for _ in 0..3 {
+            for member in &members {
+                record.member = Some(Arc::clone(member));
+                cache.text(&record, |_| written += 1);
+            }
         }
-        known.as_ref().map(|known| &*known.text)
+        assert_eq!(written, members.len());
     }
 }
