@@ -32,14 +32,19 @@ pub(crate) fn push(line: &mut Vec<u8>, text: FieldText<'_>, place: EscapeContext
 
 /// How many bytes at the beginning need no escape. Nearly all do not, so eight are checked at a time.
 fn plain_length(bytes: &[u8], place: EscapeContext) -> usize {
-    let (eights, rest) = bytes.as_chunks::<8>();
-    let mut last = [b'x'; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    if eights
-        .iter()
-        .chain([&last])
-        .all(|eight| are_plain(*eight, place))
-    {
+    let is_plain = match bytes.last_chunk::<8>() {
+        Some(last) => {
+            let (eights, _) = bytes.as_chunks::<8>();
+            let mut eights = eights.iter();
+            eights.all(|eight| are_plain(*eight, place)) && are_plain(*last, place)
+        }
+        None => {
+            let mut few = [b'x'; 8];
+            few[..bytes.len()].copy_from_slice(bytes);
+            are_plain(few, place)
+        }
+    };
+    if is_plain {
         return bytes.len();
     }
     let odd = bytes.iter().position(|byte| !are_plain([*byte; 8], place));
