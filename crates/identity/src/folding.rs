@@ -62,12 +62,15 @@ pub(crate) fn same_for_readers(name: &[u8], own: &[u8]) -> bool {
 
 /// The rest of `name`, if a server that folds characters reads its beginning as `prefix`.
 pub(crate) fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
-    let (head, rest) = name.split_at_checked(prefix.len())?;
-    let same = head
-        .iter()
-        .zip(prefix)
-        .all(|(byte, wanted)| folded(*byte) == *wanted);
-    same.then_some(rest)
+    let mut rest = name;
+    for wanted in prefix {
+        let (byte, others) = rest.split_first()?;
+        if folded(*byte) != *wanted {
+            return None;
+        }
+        rest = others;
+    }
+    Some(rest)
 }
 
 /// The byte in lower case, and `-` for anything but a letter or digit. CGI-style servers fold `-` and `_`. Caddy's
