@@ -22,7 +22,8 @@ use hyper_util::rt::TokioIo;
 use listener::{AcceptQueue, Accepted, Connection, ConnectionStage, Listener, ListenerSettings};
 use telemetry::Limit;
 use tokio::{
-    task::{JoinSet, unconstrained},
+    sync::oneshot,
+    task::{JoinHandle, JoinSet, spawn_local, unconstrained},
     time::{Instant, sleep_until},
 };
 
@@ -55,13 +56,20 @@ const REST_AFTER: Duration = Duration::from_secs(1);
 const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Accepts and serves connections of one listener on this thread until `closed`.
-    pub async fn listen(
+    /// A task that accepts and serves connections of one listener on this thread until the sender of `closed` is
+    /// dropped.
+    ///
+    /// The task is spawned here so that the code of requests is compiled in this crate, for speed; its callers are
+    /// compiled for size.
+    ///
+    /// # Panics
+    /// Outside a [`tokio::task::LocalSet`].
+    pub fn listen(
         self: Rc<Self>,
         listener: Arc<Listener>,
         socket: AcceptQueue,
-        closed: impl Future<Output = ()>,
-    ) {
+        closed: oneshot::Receiver<()>,
+    ) -> JoinHandle<()> {
         let live = Rc::new(WorkerContext(Rc::clone(&self)));
         let serve = move |accepted| {
             let worker = Rc::clone(&self);
@@ -73,7 +81,10 @@ impl Worker {
                 }
             }
         };
-        listener::accept_loop(listener, socket, live, serve, closed).await;
+        let closed = async {
+            let _ = closed.await;
+        };
+        spawn_local(listener::accept_loop(listener, socket, live, serve, closed))
     }
 
     /// Serves one connection to its end, on the thread of this worker.

@@ -245,13 +245,10 @@ impl Accepting {
         copy: OwnedFd,
     ) -> Self {
         let (close, closed) = oneshot::channel();
-        let listening = worker.listen(listener, socket, async {
-            let _ = closed.await;
-        });
         Self {
             copy,
             close,
-            task: tokio::task::spawn_local(listening),
+            task: worker.listen(listener, socket, closed),
         }
     }
 
