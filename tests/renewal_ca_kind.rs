@@ -1,9 +1,20 @@
 //! Renewals go only to a CA server that is known to renew the certificate that the proxy forwards. Another CA would
 //! renew the proxy's own certificate, and might revoke the former one.
 
-use testkit::{Renewing, Reply, Response, StandIn, TestCredential};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
-use crate::support::{Estate, EstateBuilder, assert_refused, paths::CA_CERTIFICATE};
+use testkit::{
+    Renewing, Reply, ReplyGate, Response, StandIn, TestCredential, http2::StreamOutcome, wait_until,
+};
+
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, assert_refused,
+    http2::{connect, get},
+    paths::CA_CERTIFICATE,
+};
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
 const OFF: &str = "proscenium_renewal_disabled";
@@ -130,4 +141,37 @@ fn a_ca_whose_kind_is_configured_gets_renewals_without_a_question() {
     assert_eq!(renew(&estate, &agent).status, 200);
     assert_eq!(renewals(&estate), 1);
     assert_eq!(alarm(&estate.proxy.status()), None);
+}
+
+/// Otherwise each request of an agent would open a connection to the CA server, outside all limits of the pool.
+#[test]
+fn renewals_that_arrive_together_share_one_question_to_the_ca() {
+    let estate = renewing("").start();
+    estate.ca_server.renew(Renewing::Header);
+    let (gate, questions) = (ReplyGate::new(), Arc::new(AtomicUsize::new(0)));
+    let (held, counted) = (gate.clone(), Arc::clone(&questions));
+    let bundle = estate.ca.bundle_pem();
+    estate.ca_server.answer(move |request| {
+        let is_question = request.is_kind_question();
+        is_question.then(|| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let named = Reply::ok(&bundle).header("X-Puppet-Version", "8.10.0");
+            named.gate(&held)
+        })
+    });
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let mut renewal = get(RENEWAL);
+    renewal[0].1 = "POST".to_owned();
+    let streams = [(); 20].map(|()| connection.open(&renewal, true).expect("sends"));
+    // The proxy answers this request itself, after those before it have begun.
+    let last = connection.open(&get("/"), true).expect("sends");
+    assert_eq!(connection.outcome(last), StreamOutcome::Answered(404));
+    let asked = || (questions.load(Ordering::SeqCst) > 0).then_some(());
+    wait_until(LIMIT, asked).expect("a question");
+    gate.release();
+    for stream in streams {
+        assert_eq!(connection.outcome(stream), StreamOutcome::Answered(200));
+    }
+    assert_eq!(questions.load(Ordering::SeqCst), 1);
+    assert_eq!(renewals(&estate), 20);
 }

@@ -1,10 +1,14 @@
 //! What a CA server is, without a renewal: Puppet Server renews the certificate that the proxy forwards. Other CAs renew
 //! that of the connection, which is the proxy's, and some revoke the former one at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use routing::Class;
+use tokio::sync::OnceCell;
 use upstream::{Connector, MemberQuery, QueryError};
 
 use crate::{
@@ -41,7 +45,7 @@ pub(crate) async fn may_renew(
     pool: &PoolRuntime,
     kind: Option<CaKind>,
     renewal: &Renewal,
-) -> Result<bool, UnansweredQuestion> {
+) -> Result<bool, Arc<UnansweredQuestion>> {
     if let Some(kind) = kind {
         return Ok(kind == CaKind::PuppetServer);
     }
@@ -49,9 +53,38 @@ pub(crate) async fn may_renew(
         return Ok(false);
     };
     let connector = &pool.members[writer].connector;
-    let names_puppet = names_puppet(connector).await?;
-    renewal.note_kind(&connector.address, names_puppet);
-    Ok(names_puppet)
+    let question = renewal.questions.join(connector);
+    let ask = async || {
+        let names_puppet = names_puppet(connector).await?;
+        renewal.note_kind(&connector.address, names_puppet);
+        Ok(names_puppet)
+    };
+    let answer = question.get_or_init(async || ask().await.map_err(Arc::new));
+    answer.await.clone()
+}
+
+/// The questions that CA servers have not answered yet, one for each server at most, over all workers: all renewals that
+/// arrive meanwhile wait for the same answer. If a waiting request ends, another one continues.
+#[derive(Debug, Default)]
+pub(crate) struct KindQuestions(Mutex<Vec<(Weak<Connector>, Weak<Question>)>>);
+
+type Question = OnceCell<Result<bool, Arc<UnansweredQuestion>>>;
+
+impl KindQuestions {
+    /// The question that this server has not answered yet, or a new one.
+    fn join(&self, connector: &Arc<Connector>) -> Arc<Question> {
+        let mut questions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_open = |question: &Arc<Question>| !question.initialized();
+        questions.retain(|(_, question)| question.upgrade().is_some_and(|q| is_open(&q)));
+        let mut known = questions.iter();
+        let known = known.find(|(server, _)| std::ptr::eq(server.as_ptr(), Arc::as_ptr(connector)));
+        if let Some(question) = known.and_then(|(_, question)| question.upgrade()) {
+            return question;
+        }
+        let question = Arc::default();
+        questions.push((Arc::downgrade(connector), Arc::downgrade(&question)));
+        question
+    }
 }
 
 /// Why it is not known what a CA server is.

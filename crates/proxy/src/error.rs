@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use balancing::{RateExceeded, RateScope};
 use pki::CsrRefusal;
 use routing::RouteRefusal;
-use upstream::{DialError, WireError, cause};
+use upstream::{DialError, QueryError, WireError, cause};
 
 use crate::{
-    body_fault::BodyFault, reason::LogReason, sanitize::InvalidRequest, strangers::SlotsFull,
+    body_fault::BodyFault, ca_kind::UnansweredQuestion, reason::LogReason,
+    sanitize::InvalidRequest, strangers::SlotsFull,
 };
 
 /// Why a request gets no member's response. `respond::to_response` is the only map to status codes.
@@ -34,6 +35,11 @@ pub(crate) enum ProxyError {
     RenewalOff,
     /// The CA would not get the certificate that is to be renewed.
     RenewalWithoutCertificate,
+    /// It is not known whether the CA server is a Puppet Server, so it gets no renewal.
+    UnknownCa {
+        pool: Arc<str>,
+        question: Arc<UnansweredQuestion>,
+    },
     /// The CA answered a renewal with something other than the client's new certificate.
     NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stalled or incomplete.
@@ -87,6 +93,14 @@ impl ProxyError {
                 RateScope::Address => LogReason::CaBusyAddress,
                 RateScope::Total => LogReason::CaBusy,
             },
+            Self::UnknownCa { question, .. } => match &**question {
+                UnansweredQuestion::Query(QueryError::Dial(error)) => {
+                    LogReason::Dial(error.reason())
+                }
+                UnansweredQuestion::Query(_) | UnansweredQuestion::Status(_) => {
+                    LogReason::RenewalOff
+                }
+            },
             Self::RenewalOff => LogReason::RenewalOff,
             Self::RenewalWithoutCertificate => LogReason::RenewalWithoutCertificate,
             Self::NotRenewed { .. } => LogReason::NotRenewed,
@@ -114,6 +128,7 @@ impl ProxyError {
                 ..
             }
             | Self::Unreachable(error) => Some(error.to_string()),
+            Self::UnknownCa { question, .. } => Some(question.to_string()),
             Self::NotRetried(failure) => {
                 let reason = failure.reason().as_str();
                 let cause = failure.cause();

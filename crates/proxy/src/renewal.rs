@@ -13,17 +13,11 @@ use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use identity::ClientIdentity;
 use pki::RenewedCertificateError;
 use tokio::time::{Instant, timeout};
-use upstream::{MemberBody, QueryError, WireError};
+use upstream::{MemberBody, WireError};
 
 use crate::{
-    ca_kind::{UnansweredQuestion, may_renew},
-    context::RequestContext,
-    error::ProxyError,
-    generation::Generation,
-    pool_runtime::PoolRuntime,
-    reason::LogReason,
-    response_body::AnswerBody,
-    upload::RequestBody,
+    ca_kind::may_renew, context::RequestContext, error::ProxyError, generation::Generation,
+    pool_runtime::PoolRuntime, reason::LogReason, response_body::AnswerBody, upload::RequestBody,
 };
 
 /// Maximum bytes of a response. A certificate with all its extensions has a tenth of that.
@@ -43,22 +37,14 @@ pub(crate) async fn admit(context: &RequestContext, pool: &PoolRuntime) -> Resul
     if !context.verdict.headers.has_certificate(&pool.rules.form) {
         return Err(ProxyError::RenewalWithoutCertificate);
     }
-    // Asked before each renewal, because another CA may have taken over the address.
+    // The answer comes after the renewal arrived, because another CA may have taken over the address before.
     match may_renew(pool, context.generation.ca.kind, renewal).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(ProxyError::RenewalOff),
-        Err(unknown) => {
-            let source = match unknown {
-                UnansweredQuestion::Query(QueryError::Dial(error)) => Some(error),
-                UnansweredQuestion::Query(_) | UnansweredQuestion::Status(_) => None,
-            };
-            let reason = source.as_ref().map(|error| LogReason::Dial(error.reason()));
-            Err(ProxyError::Unavailable {
-                pool: Arc::clone(pool.pool.name()),
-                reason: reason.unwrap_or(LogReason::RenewalOff),
-                source,
-            })
-        }
+        Err(question) => Err(ProxyError::UnknownCa {
+            pool: Arc::clone(pool.pool.name()),
+            question,
+        }),
     }
 }
 

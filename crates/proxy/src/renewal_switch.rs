@@ -6,11 +6,14 @@ use std::{sync::Arc, time::SystemTime};
 use telemetry::{ActiveAlarm, Alarm, Alarms};
 use tokio::sync::Notify;
 
+use crate::ca_kind::KindQuestions;
+
 /// Whether renewals are passed on, over all workers and generations.
 #[derive(Debug)]
 pub struct Renewal {
     alarms: Arc<Alarms>,
     permitted: Notify,
+    pub(crate) questions: KindQuestions,
 }
 
 /// Why no renewal is passed on.
@@ -28,6 +31,7 @@ impl Renewal {
         Self {
             alarms: Arc::clone(alarms),
             permitted: Notify::new(),
+            questions: KindQuestions::default(),
         }
     }
 

@@ -293,7 +293,7 @@ fn describe(error: &ProxyError) -> ErrorResponse {
                 ),
             )
         },
-        ProxyError::Unavailable { pool, .. } => later(
+        ProxyError::Unavailable { pool, .. } | ProxyError::UnknownCa { pool, .. } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
                 "No server of the pool `{pool}` is available for this request; nothing was sent. Try again later."
