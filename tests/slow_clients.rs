@@ -254,6 +254,30 @@ fn a_request_that_waits_for_a_connection_ends_the_slowest_download_beyond_the_fa
     }
 }
 
+/// Three agents with their share each leave the last quarter, in which every client has one request at a time.
+#[test]
+fn a_second_request_of_a_client_ends_a_download_beyond_the_fair_part_in_the_last_quarter() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let estate = files(16);
+        let mut held = Vec::new();
+        for agent in ["evil0", "evil1", "evil2"] {
+            held.extend(downloads(&estate, agent, 4, protocol));
+        }
+        estate.compilers[0].wait_for_request(12, LIMIT);
+        // This agent reads one file slowly too, and needs another one.
+        held.extend(downloads(&estate, "web02", 1, protocol));
+        estate.compilers[0].wait_for_request(13, LIMIT);
+        let victim = estate.client(&estate.ca.agent("web02"));
+        let small = STATIC.replace("large", "small");
+        assert_eq!(victim.get(&small).status, 200, "{protocol:?}");
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["reason"] == "read-displaced");
+        let certname = record["certname"].as_str().expect("a name");
+        assert!(certname.starts_with("evil"), "{record}");
+    }
+}
+
 #[test]
 fn a_request_beyond_the_share_is_answered_when_another_of_its_client_ends() {
     let estate = estate("", "");

@@ -619,6 +619,19 @@ impl<L> Ticket<L> {
             waiter.outcome.is_none() && waiter.place == QueuePosition::Blocked
         })
     }
+
+    /// Changes how many requests of its client may run at once for this one to run.
+    pub fn set_client_max(&self, client_max: u32) {
+        self.admission.change(|queue| {
+            let Some(waiter) = queue.waiters.get_mut(&self.id) else {
+                return;
+            };
+            waiter.client_max = client_max;
+            let account = Arc::clone(&waiter.offer.account);
+            queue.unblock(&account);
+            queue.drain();
+        });
+    }
 }
 
 impl<L> Future for Ticket<L> {

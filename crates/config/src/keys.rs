@@ -475,11 +475,12 @@ settings! {
         /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
         /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
         /// When a client reaches its share, its next request waits until one of its requests ends. Requests of other clients
-        /// do not wait for it. While less than a quarter of the connections is free, the share is one connection. While
-        /// requests wait for a connection, the slowest downloads of clients that hold more than their fair part of the
-        /// connections, and more than two, with responses that they read slowly end. Requests that use a JRuby are counted separately and limited by `agent_max`. For clients in
-        /// `agent_max_except`, their limit is this share of what the JRubies of the pool can run at once, but at least
-        /// `agent_max`.
+        /// do not wait for it. While less than a quarter of the connections is free, the share is one connection. A
+        /// request that waits for that reason, or because no connection is free, ends the slowest download of a client
+        /// that reads more downloads slowly than its fair part of the connections, and more than two: one at once, and
+        /// one each second while it waits. Requests that use a JRuby are counted separately and limited by `agent_max`.
+        /// For clients in `agent_max_except`, their limit is this share of what the JRubies of the pool can run at once,
+        /// but at least `agent_max`.
         client_share: percent(1..=100) => exchange.client_share.percent;
         /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
         /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of

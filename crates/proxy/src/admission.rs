@@ -3,8 +3,8 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
-    AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Offer, QueueLimits, Task, Ticket,
-    Work, key_hash, source_hash,
+    AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Holding, Offer, QueueLimits, Task,
+    Ticket, Work, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -115,21 +115,21 @@ impl Drop for Waiting<'_> {
 }
 
 impl AdmissionRequest<'_> {
-    fn account(&self) -> Account {
+    /// The account that the request counts for, and which limits apply to it.
+    fn account(&self) -> (Arc<Holding>, Account) {
         let shares = &self.context.worker.shared.shares;
-        let (_, account) = shares.of_pool(
+        shares.of_pool(
             self.context.client_accounts(),
             &self.context.generation,
             self.pool.pool.name(),
             self.jruby,
-        );
-        account
+        )
     }
 
     fn limits(&self, now: Duration) -> QueueLimits {
         let settings = &self.pool.settings;
         let queue_max = settings.queue_max;
-        match self.account() {
+        match self.account().1 {
             Account::Jrubies => QueueLimits {
                 queue_max,
                 client_max: settings.agent_max,
@@ -157,7 +157,7 @@ impl AdmissionRequest<'_> {
             _ => {
                 let pool = &self.pool.pool;
                 let connections = pool.capacity(self.task, now);
-                match self.jruby || pool.free_connections(now) > connections / RESERVED_PART {
+                match self.jruby || pool.free_connections(now) > reserved(connections) {
                     true => share.of(connections),
                     false => 1,
                 }
@@ -165,20 +165,40 @@ impl AdmissionRequest<'_> {
         }
     }
 
-    /// Ends a download whose client reads slowly, if the request waits for its connection.
+    /// Ends a download whose client reads slowly, if the request waits for its connection or for one of the reserved ones.
     fn displace_reader(&self, ticket: &Ticket<PoolLease>) {
         let shared = &self.context.worker.shared;
         let (pool, now) = (&self.pool.pool, shared.now());
-        if pool.free_connections(now) == 0 && !ticket.is_behind_its_client() {
-            let connections = pool.capacity(ANY_WORK, now);
+        let connections = pool.capacity(ANY_WORK, now);
+        let end_slowest = || {
+            let unreserved = connections - reserved(connections);
             let readers = &shared.slow_readers;
-            readers.end_slowest(pool.name(), connections, Instant::now());
+            readers.end_slowest(pool.name(), unreserved, Instant::now())
+        };
+        if !ticket.is_behind_its_client() {
+            if pool.free_connections(now) == 0 {
+                end_slowest();
+            }
+            return;
         }
+        let (holding, account) = self.account();
+        if self.jruby || account == Account::Jrubies {
+            return;
+        }
+        // The request may wait because few connections are free, and not because its client runs as many as its share.
+        let share = self.context.generation.settings.client_share;
+        let (share, share_now) = (share.of(pool.capacity(self.task, now)), self.share(now));
+        let waits_for_others = share_now < share && holding.held() < u64::from(share);
+        ticket.set_client_max(match waits_for_others && end_slowest() {
+            // The request gets one of the reserved connections, and the connection of the download replaces it.
+            true => share,
+            false => share_now,
+        });
     }
 
     /// The reason of a refusal that the client's own requests cause.
     fn own_limit(&self) -> LogReason {
-        match self.account() {
+        match self.account().1 {
             Account::Jrubies => LogReason::AgentMax,
             Account::Share => LogReason::ClientShare,
         }
@@ -198,7 +218,7 @@ impl AdmissionRequest<'_> {
         upload: &Upload,
     ) -> Result<Admitted<PoolLease>, ProxyError> {
         if ticket.is_behind_its_client() {
-            let limit = match self.account() {
+            let limit = match self.account().1 {
                 Account::Jrubies => Limit::AgentMax,
                 Account::Share => Limit::ClientShare,
             };
@@ -322,8 +342,13 @@ impl AdmissionRequest<'_> {
     }
 }
 
-/// The last one in this many of a pool's connections are for clients that hold none: further clients that collude gain
-/// little, and a client with one request at a time does not wait for them.
+/// The last of a pool's connections are for clients that hold none: further clients that collude gain little, and a client
+/// with one request at a time does not wait for them.
+fn reserved(connections: u32) -> u32 {
+    connections / RESERVED_PART
+}
+
+/// One in this many of a pool's connections is reserved for clients that hold none.
 const RESERVED_PART: u32 = 4;
 /// Work that only connections limit.
 const ANY_WORK: Task = Task {

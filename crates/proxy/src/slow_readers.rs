@@ -116,8 +116,8 @@ impl SlowReaders {
         }
     }
 
-    /// Ends the slowest download of the clients that have more slow downloads than their fair part of the pool's
-    /// `connections`, which the client of the waiting request shares. Returns whether there was one.
+    /// Ends the slowest download of the clients that have more slow downloads than their fair part of this many
+    /// connections of the pool, which the client of the waiting request shares. Returns whether there was one.
     pub(crate) fn end_slowest(&self, pool: &str, connections: u32, now: Instant) -> bool {
         let known = self.known();
         let slow = || {

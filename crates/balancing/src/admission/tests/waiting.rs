@@ -48,6 +48,26 @@ fn a_client_at_its_limit_waits_for_its_own_requests_and_delays_no_other_client()
 }
 
 #[test]
+fn a_client_whose_limit_changes_while_it_waits_runs_by_the_new_one() {
+    let limits = QueueLimits {
+        client_max: 1,
+        ..NO_LIMITS
+    };
+    let mut site = Site::new(&[8], 2, limits);
+    let _running = site.run(0);
+    let mut waiting = [(); 2].map(|()| site.wait(site.request(0, Work::File)));
+    assert!(waiting.iter().all(Ticket::is_behind_its_client));
+    waiting[0].set_client_max(2);
+    let _second = granted(&mut waiting[0]);
+    assert!(poll(&mut waiting[1]).is_pending());
+    waiting[1].set_client_max(2);
+    assert!(waiting[1].is_behind_its_client());
+    waiting[1].set_client_max(3);
+    let _third = granted(&mut waiting[1]);
+    assert_eq!(site.accounts[0].held(), 3);
+}
+
+#[test]
 fn a_full_queue_refuses_only_agents_that_retry_and_the_newest_first() {
     let limits = QueueLimits {
         queue_max: 3,
