@@ -1,28 +1,58 @@
-//! The connections of a control listener. At the limit, one that waits for its client makes room: a client that says
-//! nothing, or does not read its response, keeps no other client out.
+//! The connections of a control listener. At the limit, one that waits for its client makes room: a client that sends
+//! nothing, reads events, or does not read its response, keeps no other client out.
 
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tracing::{debug, warn};
+use tokio::{
+    task::{AbortHandle, JoinError, JoinSet},
+    time::Instant,
+};
+use tracing::warn;
+
+/// Minimum time between two events about connections that were closed at the limit.
+const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The connections of a listener, each of a client `C`: an account or an address.
 pub(crate) struct Connections<C> {
+    /// Name of the listener in events.
+    name: &'static str,
     tasks: JoinSet<()>,
     max: usize,
     open: Arc<Mutex<BTreeMap<u64, Open<C>>>>,
     next: u64,
+    closed: ClosedAtLimit,
 }
 
 struct Open<C> {
     client: C,
     task: AbortHandle,
-    /// It has not sent a request yet, or its response is complete and it has to read it.
+    /// It has not sent a request yet, or it has to read its response, which may be an event stream.
     is_waiting: bool,
+}
+
+/// Connections that were closed at the limit and are in no event yet.
+#[derive(Debug, Default)]
+struct ClosedAtLimit {
+    count: u64,
+    /// When the last event was written.
+    event_at: Option<Instant>,
+}
+
+impl ClosedAtLimit {
+    /// Counts a connection. Returns the number for an event if one is due.
+    fn note(&mut self, now: Instant) -> Option<u64> {
+        self.count += 1;
+        let is_due = self.event_at.is_none_or(|at| now >= at + EVENT_INTERVAL);
+        is_due.then(|| {
+            self.event_at = Some(now);
+            std::mem::take(&mut self.count)
+        })
+    }
 }
 
 /// A connection in the list of its listener.
@@ -32,13 +62,15 @@ pub(crate) struct OpenConnection<C> {
 }
 
 impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
-    /// At most `max` at a time.
-    pub(crate) fn new(max: usize) -> Self {
+    /// At most `max` at a time. `name`: the listener, for events.
+    pub(crate) fn new(name: &'static str, max: usize) -> Self {
         Self {
+            name,
             tasks: JoinSet::new(),
             max,
             open: Arc::default(),
             next: 0,
+            closed: ClosedAtLimit::default(),
         }
     }
 
@@ -60,12 +92,11 @@ impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
             number,
         });
         let mut open = lock(&self.open);
+        let mut makes_room = None;
         if self.tasks.len() >= self.max
             && let Some(oldest) = oldest_waiting(&open)
-            && let Some(closed) = open.remove(&oldest)
         {
-            debug!("closed a connection that waited for its client, to make room for another");
-            closed.task.abort();
+            makes_room = open.remove(&oldest);
         }
         let task = self.tasks.spawn(serving);
         let is_waiting = true;
@@ -77,6 +108,23 @@ impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
                 is_waiting,
             },
         );
+        drop(open);
+        if let Some(makes_room) = makes_room {
+            makes_room.task.abort();
+            self.closed_one();
+        }
+    }
+
+    /// Logs that a connection was closed at the limit: at once, and then once a minute with their number.
+    pub(crate) fn closed_one(&mut self) {
+        if let Some(count) = self.closed.note(Instant::now()) {
+            let (name, max) = (self.name, self.max);
+            warn!(
+                closed = count,
+                "closed connections of the {name}: it has {max}, the maximum; stop clients that keep event streams or \
+                 other connections open"
+            );
+        }
     }
 
     /// Waits for a connection to end. Never ends while there is none.
@@ -180,7 +228,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_waiting_connection_of_the_client_with_the_most_makes_room() {
-        let mut connections = Connections::new(4);
+        let mut connections = Connections::new("test", 4);
         let spawn = |connections: &mut Connections<char>, client| {
             connections.spawn(client, |open| async move {
                 let _open = open;
@@ -211,6 +259,16 @@ mod tests {
             open.is_waiting = false;
         }
         assert!(!connections.has_room(), "all of them work");
+    }
+
+    #[test]
+    fn closed_connections_are_one_event_a_minute() {
+        let (mut closed, now) = (ClosedAtLimit::default(), Instant::now());
+        assert_eq!(closed.note(now), Some(1));
+        for _ in 0..9 {
+            assert_eq!(closed.note(now + EVENT_INTERVAL / 2), None);
+        }
+        assert_eq!(closed.note(now + EVENT_INTERVAL), Some(10));
     }
 
     #[test]

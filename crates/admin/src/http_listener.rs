@@ -35,7 +35,7 @@ pub async fn serve_http(
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let service = limited(endpoints, LISTENER_TIMEOUT);
-    let mut connections = Connections::<IpAddr>::new(connections_max);
+    let mut connections = Connections::<IpAddr>::new("HTTP listener", connections_max);
     loop {
         tokio::select! {
             biased;

@@ -52,8 +52,8 @@ pub async fn serve(
     let (trusted, operators, readers, strangers) = (service(), service(), service(), service());
     let places = Arc::new(AccountPlaces::default());
     let own = rustix::process::geteuid().as_raw();
-    let mut trusted_connections = Connections::new(TRUSTED_MAX);
-    let mut connections = Connections::new(CONNECTIONS_MAX);
+    let mut trusted_connections = Connections::new("admin socket", TRUSTED_MAX);
+    let mut connections = Connections::new("admin socket", CONNECTIONS_MAX);
     loop {
         tokio::select! {
             // Finished tasks are removed first, so that their slots are free for the next caller.
@@ -72,7 +72,7 @@ pub async fn serve(
                         continue;
                     }
                     if !connections.has_room() {
-                        debug!("closed an admin connection: other accounts hold all that they may have");
+                        connections.closed_one();
                         continue;
                     }
                     let control = Arc::clone(&control);
@@ -166,11 +166,11 @@ pub(crate) async fn connection<I, S, C>(
         request
     });
     let service = service.map_response(move |response: Response<Body>| {
-        let content_type = response.headers().get(header::CONTENT_TYPE);
+        waits.waits(true);
         // An event stream lasts. It holds one event at most if its client does not read.
+        let content_type = response.headers().get(header::CONTENT_TYPE);
         if content_type.is_none_or(|value| value != "text/event-stream") {
             noted.notify_one();
-            waits.waits(true);
         }
         response
     });
@@ -261,8 +261,8 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
 /// Maximum number of connections of root and the account of the proxy; more wait in the socket's backlog while none of
 /// them waits for its client.
 const TRUSTED_MAX: usize = 64;
-/// Maximum number of connections of all other accounts. A further one is closed if none of them waits for its client, so
-/// that it does not keep root waiting.
+/// Maximum number of connections of all other accounts. At most three times [`REQUESTS_MAX`] of them run a request; the
+/// others wait for their clients. If none did, a further one would be closed, so that it does not keep root waiting.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of connections of one other account that may use the socket.
 const ACCOUNT_MAX: usize = 12;
@@ -281,3 +281,90 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (no descriptors left), so that the loop does not spin.
 pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use futures_util::stream;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+        sync::mpsc,
+    };
+
+    use super::*;
+
+    /// Six accounts read events in eight connections each, and the others run requests that last.
+    #[tokio::test]
+    async fn event_streams_make_room_for_a_further_connection() {
+        let (began, mut running) = mpsc::channel(CONNECTIONS_MAX);
+        let service = tower::service_fn(move |request: Request<Incoming>| {
+            let began = began.clone();
+            async move {
+                match request.uri().path() {
+                    "/events" => {
+                        let body = Body::from_stream(stream::pending::<io::Result<&str>>());
+                        let answer =
+                            Response::builder().header("content-type", "text/event-stream");
+                        Ok::<_, BoxError>(answer.body(body).expect("a response"))
+                    }
+                    "/now" => Ok(Response::new(Body::empty())),
+                    _ => {
+                        let _ = began.send(()).await;
+                        pending().await
+                    }
+                }
+            }
+        });
+        let (_running, stop) = watch::channel(false);
+        let mut connections = Connections::new("admin socket", CONNECTIONS_MAX);
+        let mut clients = Vec::new();
+        for number in 0..CONNECTIONS_MAX {
+            let (is_stream, account) = (number < 48, number % 6);
+            let path = if is_stream { "events" } else { "long" };
+            let mut client = request(&mut connections, account, path, &service, &stop).await;
+            match is_stream {
+                true => assert!(head(&mut client).await.contains("200")),
+                false => running.recv().await.expect("it runs"),
+            }
+            clients.push(client);
+        }
+        assert!(connections.has_room());
+        let mut further = request(&mut connections, 9, "now", &service, &stop).await;
+        assert!(head(&mut further).await.contains("200"));
+        connections.ended().await;
+        let mut first = Vec::new();
+        clients[0].read_to_end(&mut first).await.expect("it ends");
+    }
+
+    async fn request<S>(
+        connections: &mut Connections<usize>,
+        account: usize,
+        path: &str,
+        service: &S,
+        stop: &watch::Receiver<bool>,
+    ) -> DuplexStream
+    where
+        S: Service<Request<Incoming>, Response = Response<Body>, Error = BoxError>
+            + Clone
+            + Send
+            + 'static,
+        S::Future: Send,
+    {
+        let (mut client, server) = duplex(4096);
+        let (service, stop) = (service.clone(), stop.clone());
+        connections.spawn(account, |open| connection(server, service, stop, open));
+        let head = format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.write_all(head.as_bytes()).await.expect("sends");
+        client
+    }
+
+    async fn head(client: &mut DuplexStream) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let length = client.read_buf(&mut head).await.expect("reads");
+            assert!(length > 0, "the connection ended");
+        }
+        String::from_utf8_lossy(&head).into_owned()
+    }
+}
