@@ -1,4 +1,5 @@
-//! What accounts may do, as the name services say. Such a service can be slow, and no account may delay another one.
+//! What accounts may do, by their groups in the name services (NSS). Such a service can be slow, and no account may delay
+//! another one.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,8 @@ use std::{
 
 use admin::{Caller, Permission, settings::AdminSettings};
 use tokio::{
-    sync::{Semaphore, watch},
+    join,
+    sync::{Mutex as AsyncMutex, Semaphore, watch},
     time::{Instant, timeout},
 };
 
@@ -16,17 +18,21 @@ use crate::operators::{known_permission, permission};
 
 /// How many look-ups run at a time, each in a thread of its own.
 const LOOK_UPS_MAX: usize = 2;
-/// How long a caller waits for a look-up. Without an answer, the account has no right.
+/// How long a caller waits for a look-up. Without an answer, the last one holds; an account without one has no right.
 const DEADLINE: Duration = Duration::from_secs(2);
 /// How long an answer is used.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// Maximum number of accounts whose look-ups run, wait or are kept.
+/// How long the last answer for an account holds while a later look-up does not end. Then the account has no right.
+const LAST_ANSWER_MAX: Duration = Duration::from_secs(600);
+/// Maximum number of accounts whose look-ups run, wait or are kept. One account may have many subordinate uids, so at
+/// the limit the oldest account without a right makes room.
 const KNOWN_MAX: usize = 1_024;
 
 /// Looks up what an account may do. Blocks.
 type LookUp = fn(&AdminSettings, Caller) -> Permission;
 
-/// The permissions of accounts. Each account has one look-up at a time, whatever the number of its connections.
+/// The permissions of accounts. Each account has one look-up at a time, whatever the number of its connections and its
+/// groups.
 pub(crate) struct AccountPermissions {
     threads: Arc<Semaphore>,
     known: Mutex<HashMap<Account, Known>>,
@@ -45,12 +51,39 @@ struct Account {
 struct Known {
     since: Instant,
     answer: watch::Receiver<Option<Permission>>,
+    /// The answer of an earlier look-up.
+    former: Option<LastAnswer>,
+    /// Held by the look-up of this uid that runs.
+    turn: Arc<AsyncMutex<()>>,
+}
+
+/// An answer that holds while a later look-up runs.
+#[derive(Clone, Copy)]
+struct LastAnswer {
+    /// When its look-up was requested.
+    since: Instant,
+    permission: Permission,
+}
+
+impl LastAnswer {
+    fn holds(self) -> bool {
+        self.permission > Permission::None && self.since.elapsed() < LAST_ANSWER_MAX
+    }
 }
 
 impl Known {
     fn is_usable(&self) -> bool {
         let is_running = self.answer.borrow().is_none() && self.answer.has_changed().is_ok();
         is_running || self.since.elapsed() < KEPT_FOR
+    }
+
+    fn last_answer(&self) -> Option<LastAnswer> {
+        let since = self.since;
+        let answered = self
+            .answer
+            .borrow()
+            .map(|permission| LastAnswer { since, permission });
+        answered.or(self.former).filter(|last| last.holds())
     }
 }
 
@@ -86,52 +119,57 @@ impl AccountPermissions {
             if let Some(known) = known {
                 return known;
             }
-            let Some(mut answer) = answer else {
+            let Some((mut answer, former)) = answer else {
                 return Permission::None;
             };
             let answered = timeout(deadline, answer.wait_for(Option::is_some)).await;
-            match answered {
-                Ok(Ok(permission)) => permission.unwrap_or(Permission::None),
-                Ok(Err(_)) | Err(_) => {
-                    tracing::warn!(
-                        uid = caller.uid,
-                        "refused an account on the admin socket: the name service (NSS) did not say in {deadline:?} \
-                         which groups it has; check `getent group` and `id`"
-                    );
-                    Permission::None
-                }
-            }
+            let answered = answered.ok().and_then(|answer| *answer.ok()?);
+            let last = || {
+                former
+                    .filter(|last| last.holds())
+                    .map(|last| last.permission)
+            };
+            answered.or_else(last).unwrap_or(Permission::None)
         }
     }
 
-    /// The answer of the look-up that runs or has run, or of a new one. `None`: too many accounts are known.
+    /// The answer of the look-up that runs or has run, or of a new one, and the last answer before it. `None`: too many
+    /// accounts are known that have a right or whose look-up runs or waits.
     fn answer(
         &self,
         settings: AdminSettings,
         caller: Caller,
-    ) -> Option<watch::Receiver<Option<Permission>>> {
+    ) -> Option<(watch::Receiver<Option<Permission>>, Option<LastAnswer>)> {
         let account = Account {
             uid: caller.uid,
             gid: caller.gid,
             groups: [settings.read_group.clone(), settings.operate_group.clone()],
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, known| known.is_usable());
+        known.retain(|_, known| known.is_usable() || known.last_answer().is_some());
+        let mut former = None;
         if let Some(known) = known.get(&account) {
-            return Some(known.answer.clone());
-        }
-        if known.len() >= KNOWN_MAX {
+            if known.is_usable() {
+                return Some((known.answer.clone(), known.former));
+            }
+            former = known.last_answer();
+        } else if known.len() >= KNOWN_MAX && !forget_one_without_right(&mut known) {
             return None;
         }
+        let mut of_uid = known.iter().filter(|(other, _)| other.uid == caller.uid);
+        let turn = of_uid.next().map(|(_, known)| Arc::clone(&known.turn));
+        let turn = turn.unwrap_or_default();
         let (answers, answer) = watch::channel(None);
         let entry = Known {
             since: Instant::now(),
             answer: answer.clone(),
+            former,
+            turn: Arc::clone(&turn),
         };
         known.insert(account, entry);
         let (threads, look_up) = (Arc::clone(&self.threads), self.look_up);
-        // A caller that disconnects does not stop the look-up: the next one gets its answer.
-        tokio::spawn(async move {
+        let begin = async move {
+            let turn = turn.lock_owned().await;
             let Ok(thread) = threads.acquire_owned().await else {
                 return;
             };
@@ -140,14 +178,37 @@ impl AccountPermissions {
                     .name("groups".to_owned())
                     .spawn(move || {
                         answers.send_replace(Some(look_up(&settings, caller)));
-                        drop(thread);
+                        drop((thread, turn));
                     });
             if let Err(error) = looked_up {
                 tracing::error!(%error, "cannot start a thread that looks up groups");
             }
-        });
-        Some(answer)
+        };
+        let (deadline, mut awaited) = (self.deadline, answer.clone());
+        let warn = async move {
+            let answered = timeout(deadline, awaited.wait_for(Option::is_some));
+            if answered.await.is_err() {
+                tracing::warn!(
+                    uid = caller.uid,
+                    "the name service (NSS) did not return the groups of an account on the admin socket within \
+                     {deadline:?}; until it does, the last answer for the account holds for {LAST_ANSWER_MAX:?}, and \
+                     without one the account is refused; check `getent group` and `id`"
+                );
+            }
+        };
+        // A caller that disconnects does not stop the look-up: the next one gets its answer.
+        tokio::spawn(async { join!(begin, warn) });
+        Some((answer, former))
     }
+}
+
+/// Forgets the account whose look-up is the oldest of those that found no right. `false` if there is none.
+fn forget_one_without_right(known: &mut HashMap<Account, Known>) -> bool {
+    let is_without = |known: &Known| *known.answer.borrow() == Some(Permission::None);
+    let without = known.iter().filter(|(_, known)| is_without(known));
+    let oldest = without.min_by_key(|(_, known)| known.since);
+    let oldest = oldest.map(|(account, _)| account.clone());
+    oldest.is_some_and(|account| known.remove(&account).is_some())
 }
 
 #[cfg(test)]
@@ -156,14 +217,24 @@ mod tests {
 
     use super::*;
 
-    /// Accounts from 5000 on wait for this.
+    /// Accounts from 5000 to 5999 wait for this.
     static RELEASED: LazyLock<(Mutex<bool>, Condvar)> = LazyLock::new(Default::default);
     static LOOKED_UP: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
     fn look_up(_: &AdminSettings, caller: Caller) -> Permission {
         let uid = caller.uid.unwrap_or_default();
         LOOKED_UP.lock().unwrap().push(uid);
-        if uid >= 5_000 {
+        // These are known at first, and then hang.
+        while (6_000..7_000).contains(&uid) && count(uid) > 1 {
+            std::thread::park();
+        }
+        while (7_000..8_000).contains(&uid) {
+            std::thread::park();
+        }
+        if uid >= 8_000 {
+            return Permission::None;
+        }
+        if (5_000..6_000).contains(&uid) {
             let released = RELEASED.0.lock().unwrap();
             drop(RELEASED.1.wait_while(released, |released| !*released));
         }
@@ -176,13 +247,21 @@ mod tests {
     }
 
     fn of(permissions: &AccountPermissions, uid: u32) -> impl Future<Output = Permission> + use<> {
+        of_group(permissions, uid, uid)
+    }
+
+    fn of_group(
+        permissions: &AccountPermissions,
+        uid: u32,
+        gid: u32,
+    ) -> impl Future<Output = Permission> + use<> {
         let settings = AdminSettings {
             operate_group: Some("ops".to_owned()),
             ..AdminSettings::default()
         };
         let caller = Caller {
             uid: Some(uid),
-            gid: Some(uid),
+            gid: Some(gid),
         };
         permissions.of(settings, caller)
     }
@@ -223,5 +302,53 @@ mod tests {
         let began = Instant::now();
         assert_eq!(of(&permissions, 2_000).await, Permission::None);
         assert_eq!(began.elapsed(), DEADLINE);
+    }
+
+    /// Otherwise one account that changes its group would use up the threads.
+    #[tokio::test]
+    async fn an_account_has_one_look_up_at_a_time_whatever_its_group() {
+        let permissions = AccountPermissions {
+            deadline: Duration::from_secs(10),
+            ..AccountPermissions::new(look_up)
+        };
+        let _hang = [1, 2, 3].map(|gid| tokio::spawn(of_group(&permissions, 7_000, gid)));
+        tokio::task::yield_now().await;
+        assert_eq!(of(&permissions, 1_001).await, Permission::Operate);
+        assert_eq!(count(7_000), 1);
+    }
+
+    #[tokio::test]
+    async fn the_last_answer_holds_for_a_while_if_the_name_service_hangs() {
+        let permissions = AccountPermissions::new(look_up);
+        let known = [6_000, 6_001, 6_002];
+        for uid in known {
+            assert_eq!(of(&permissions, uid).await, Permission::Operate);
+        }
+        tokio::time::pause();
+        for _ in 0..2 {
+            tokio::time::advance(KEPT_FOR).await;
+            // The first two hold the threads.
+            for uid in known {
+                assert_eq!(of(&permissions, uid).await, Permission::Operate, "{uid}");
+            }
+            assert_eq!(of(&permissions, 6_003).await, Permission::None);
+        }
+        tokio::time::advance(LAST_ANSWER_MAX).await;
+        for uid in known {
+            assert_eq!(of(&permissions, uid).await, Permission::None, "{uid}");
+        }
+    }
+
+    #[tokio::test]
+    async fn accounts_without_a_right_make_room_for_a_further_account_at_the_limit() {
+        let permissions = AccountPermissions::new(look_up);
+        let count_known = || permissions.known.lock().unwrap().len();
+        for number in 0..=KNOWN_MAX {
+            let uid = 8_000 + u32::try_from(number).expect("a uid");
+            assert_eq!(of(&permissions, uid).await, Permission::None);
+        }
+        assert!(count_known() <= KNOWN_MAX);
+        assert_eq!(of(&permissions, 1_002).await, Permission::Operate);
+        assert!(count_known() <= KNOWN_MAX);
     }
 }
