@@ -117,11 +117,16 @@ fn trusted_length(der: &[u8]) -> Result<usize, String> {
     if rejected.iter().any(|oid| TLS_PURPOSES.contains(oid)) {
         return Err("its trust settings reject TLS (openssl x509 -addreject)".to_owned());
     }
-    let allows = |oid: &&[u8]| *oid == TLS_PURPOSES[0] || *oid == TLS_PURPOSES[2];
-    match trusted.is_none_or(|trusted| trusted.iter().any(allows)) {
+    // The bundle verifies agents and, unless another one is configured, members.
+    let [client, server, any] = TLS_PURPOSES;
+    let allows_both = |trusted: Vec<&[u8]>| {
+        trusted.contains(&any) || (trusted.contains(&client) && trusted.contains(&server))
+    };
+    match trusted.is_none_or(allows_both) {
         true => Ok(length),
         false => Err(
-            "its trust settings do not include TLS clients (openssl x509 -addtrust clientAuth)"
+            "its trust settings do not include both TLS clients and TLS servers (openssl x509 -addtrust clientAuth \
+             -addtrust serverAuth)"
                 .to_owned(),
         ),
     }

@@ -7,6 +7,7 @@ use pki::{Named, TrustMaterial, TrustSettings, TrustStore};
 
 const CLIENT: [u8; 10] = [0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2];
 const SERVER: [u8; 10] = [0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 1];
+const ANY: [u8; 6] = [0x06, 4, 0x55, 0x1d, 37, 0];
 const EMAIL: [u8; 10] = [0x06, 8, 0x2b, 6, 1, 5, 5, 7, 3, 4];
 
 fn built(bundle: &str, crls: &str) -> Result<TrustStore, String> {
@@ -68,7 +69,8 @@ fn a_byte_order_mark_hides_no_ca_and_no_crl() {
 }
 
 #[test]
-fn a_trusted_certificate_is_a_ca_unless_its_owner_rejects_tls() {
+fn a_trusted_certificate_is_a_ca_if_its_owner_trusts_it_for_clients_and_servers() {
+    const BOTH: &str = "do not include both TLS clients and TLS servers";
     let root = TestCa::root("root");
     let crl = pem("X509 CRL", &root.crl(1, &[5]));
     let trust = |purposes: &[u8]| element(0x30, purposes);
@@ -77,23 +79,22 @@ fn a_trusted_certificate_is_a_ca_unless_its_owner_rejects_tls() {
     for (settings, refused) in [
         (Vec::new(), None),
         (element(0x30, &alias), None),
-        (element(0x30, &trust(&CLIENT)), None),
         (
             element(0x30, &[trust(&[SERVER, CLIENT].concat()), alias].concat()),
             None,
         ),
+        (element(0x30, &trust(&ANY)), None),
         (element(0x30, &reject(&EMAIL)), None),
-        (
-            element(0x30, &trust(&SERVER)),
-            Some("do not include TLS clients"),
-        ),
-        (
-            element(0x30, &trust(&EMAIL)),
-            Some("do not include TLS clients"),
-        ),
+        (element(0x30, &trust(&CLIENT)), Some(BOTH)),
+        (element(0x30, &trust(&SERVER)), Some(BOTH)),
+        (element(0x30, &trust(&EMAIL)), Some(BOTH)),
+        (element(0x30, &trust(&[])), Some(BOTH)),
         (element(0x30, &reject(&CLIENT)), Some("reject TLS")),
         (
-            element(0x30, &[trust(&CLIENT), reject(&SERVER)].concat()),
+            element(
+                0x30,
+                &[trust(&[SERVER, CLIENT].concat()), reject(&SERVER)].concat(),
+            ),
             Some("reject TLS"),
         ),
         (vec![5, 0], Some("ca.pem")),
