@@ -20,13 +20,12 @@ pub(crate) fn are_harmless(ca: &Certificate<'_>) -> Result<(), String> {
             return Err("it has an extension twice".to_owned());
         }
         seen.push(extension.id);
-        if !extension.critical {
-            continue;
-        }
         match extension.id {
+            // By RFC 5280, 6.1.4, it applies although it is not critical.
             POLICY_CONSTRAINTS if requires_policy(extension.value).map_err(unreadable)? => {
-                return Err("its critical policyConstraints (requireExplicitPolicy) require certificate policies, which the proxy does not check".to_owned());
+                return Err("its policyConstraints (requireExplicitPolicy) require certificate policies, which the proxy does not check".to_owned());
             }
+            _ if !extension.critical => {}
             CERTIFICATE_POLICIES if !are_readable(extension.value).map_err(unreadable)? => {
                 return Err("its critical certificatePolicies have a qualifier that the proxy does not support".to_owned());
             }

@@ -106,6 +106,18 @@ fn a_required_policy_or_another_critical_extension_is_the_reason_for_a_refusal()
     }
 }
 
+/// webpki ignores it where it accepts the other extensions, but these it refuses.
+#[test]
+fn a_required_policy_beside_a_critical_extension_is_refused_although_it_is_not_critical() {
+    let root = TestCa::root("root");
+    let mut params = with(ca_params("sub"), ANY);
+    let required = CustomExtension::from_oid_content(&[2, 5, 29, REQUIRED.0], REQUIRED.1.to_vec());
+    params.custom_extensions.push(required);
+    let (reason, text) = verdict_below(&[&root, &below(&root, params, 2)]);
+    assert_eq!(reason, Some(Reason::CriticalExtension));
+    assert!(text.contains("requireExplicitPolicy"), "{text}");
+}
+
 #[test]
 fn every_other_restriction_of_the_path_holds() {
     let root = TestCa::root("root");
