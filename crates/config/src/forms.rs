@@ -543,9 +543,9 @@ fn header_pattern(text: &str) -> Result<(), Fault> {
     let Some(pattern) = HeaderPattern::parse(text) else {
         return Err(Fault::new(format!("\"{text}\" is not a header name")));
     };
-    match upstream::framing_fields().find(|name| pattern.covers(name)) {
-        Some(name) => Err(Fault::new(format!(
-            "\"{text}\" includes {name}, which the proxy itself needs for each message or connection"
+    match pattern.first_covered(upstream::framing_fields()) {
+        Some(covered) => Err(Fault::new(format!(
+            "\"{text}\" {covered}, which the proxy itself needs for each message or connection"
         ))),
         None => Ok(()),
     }

@@ -91,8 +91,8 @@ fn kept_headers(root: &Section<'_>, own: &OwnNames, builtin: bool, problems: &mu
     for (section, key) in route_keys.chain(pool_keys) {
         for (text, span) in section.spanned_texts(key) {
             let pattern = HeaderPattern::parse(&text);
-            if let Some(name) = pattern.and_then(|pattern| own.written_by_proxy(&pattern)) {
-                let message = format!("\"{text}\" includes {name}, which only the proxy may write");
+            if let Some(covered) = pattern.and_then(|pattern| own.written_by_proxy(&pattern)) {
+                let message = format!("\"{text}\" {covered}, which only the proxy may write");
                 let problem = Problem::error(section.key_path(key), message);
                 problems.push(section.place(problem, Some(span)));
             }

@@ -24,6 +24,31 @@ pub struct HeaderPattern {
     is_prefix: bool,
 }
 
+/// A name that a pattern matches. Displayed as the end of a sentence about the pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoveredName<'a> {
+    /// The name, in lower case.
+    pub name: &'a str,
+    /// The pattern matches `HTTP_NAME`, and not the name itself.
+    is_cgi_only: bool,
+}
+
+impl fmt::Display for CoveredName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name;
+        match self.is_cgi_only {
+            true => {
+                let spelling = name.to_uppercase().replace('-', "_");
+                write!(
+                    f,
+                    "also matches HTTP_{spelling}, another spelling of {name}"
+                )
+            }
+            false => write!(f, "includes {name}"),
+        }
+    }
+}
+
 impl HeaderRules {
     /// Whether some server reads `name` as a header to remove.
     pub fn removes(&self, name: &str) -> bool {
@@ -66,6 +91,22 @@ impl HeaderPattern {
     pub fn covers(&self, name: &str) -> bool {
         let rest = after(without_cgi_prefix(name.as_bytes()), self.folded.as_bytes());
         rest.is_some_and(|rest| self.is_prefix || rest.is_empty())
+    }
+
+    /// The first of `names` that the pattern matches, with words about that for a message. A name that it matches as
+    /// written precedes one that it matches with the prefix of CGI only.
+    pub fn first_covered<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Option<CoveredName<'n>> {
+        let covered = names.filter(|name| self.covers(name)).map(|name| {
+            let begins = after(name.as_bytes(), self.stem.as_bytes()).is_some();
+            CoveredName {
+                name,
+                is_cgi_only: self.folded.is_empty() && !begins,
+            }
+        });
+        covered.min_by_key(|covered| covered.is_cgi_only)
     }
 
     /// Whether `name` is this name, or begins with this prefix and continues with letters, digits and `-`. Look-alikes

@@ -35,7 +35,7 @@ pub use extensions::{
 };
 pub use form::{CertFormat, DnFormat, DnFormats, HeaderForm, HeaderSet};
 pub use header_names::{X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
-pub use header_rules::{HeaderPattern, HeaderRules};
+pub use header_rules::{CoveredName, HeaderPattern, HeaderRules};
 pub use headers::IdentityHeaders;
 pub use identity_name::{HeaderRole, IdentityName, NameError};
 pub use oid::dotted_oid;

@@ -4,7 +4,7 @@ use http::header::HeaderName;
 
 use crate::folding::{same_for_readers, seems_identity, without_cgi_prefix};
 use crate::form::HeaderForm;
-use crate::header_rules::HeaderPattern;
+use crate::header_rules::{CoveredName, HeaderPattern};
 use crate::identity_name::IdentityName;
 
 /// The names that the pools of a configuration give to identity headers. Every route removes all of them from requests,
@@ -53,10 +53,9 @@ impl OwnNames {
 
     /// The first name that only the proxy may write and that `pattern` matches, in some spelling: the names of identity
     /// headers in any form, and the forwarding fields.
-    pub fn written_by_proxy(&self, pattern: &HeaderPattern) -> Option<&str> {
+    pub fn written_by_proxy(&self, pattern: &HeaderPattern) -> Option<CoveredName<'_>> {
         let renamed = self.renamed.iter().map(IdentityName::as_str);
-        let mut names = ALWAYS_WRITTEN.iter().copied().chain(renamed);
-        names.find(|name| pattern.covers(name))
+        pattern.first_covered(ALWAYS_WRITTEN.iter().copied().chain(renamed))
     }
 
     /// Whether some route keeps the header of this name, and only clients write it.
