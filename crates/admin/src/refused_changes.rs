@@ -15,9 +15,20 @@ use crate::{AuditEntry, Caller, Control};
 /// How often an account's refused changes are written to the audit log.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Refused changes that are not in the audit log yet, by account. Each account has an entry for a period.
+/// Maximum number of accounts that are counted separately in a period. An account may have thousands of subordinate
+/// uids; the refused changes of all further accounts are counted together.
+const ACCOUNTS_MAX: usize = 64;
+
+/// Refused changes that are not in the audit log yet. Each counted account has an entry for a period.
 #[derive(Debug, Default)]
-pub(crate) struct RefusedChanges(Mutex<HashMap<Option<u32>, u64>>);
+pub(crate) struct RefusedChanges(Mutex<HashMap<Refused, u64>>);
+
+/// Whose refused changes are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Refused {
+    Account(Option<u32>),
+    FurtherAccounts,
+}
 
 impl RefusedChanges {
     /// Writes or counts a refused change of the account `by`.
@@ -27,46 +38,55 @@ impl RefusedChanges {
         by: Caller,
         entry: AuditEntry,
     ) {
-        if !self.is_first(by.uid) {
+        let Some(of) = self.count(by) else {
             return;
-        }
+        };
         control.audit(entry).await;
         let (all, control) = (Arc::clone(self), Arc::clone(control));
         // It ends with the runtime of the admin API.
         tokio::spawn(async move {
             loop {
                 sleep(PERIOD).await;
-                let Some(count) = all.take(by.uid) else {
+                let Some(count) = all.take(of) else {
                     return;
                 };
-                let mut entry = AuditEntry::new(by, "refused", Value::Null);
-                entry.result = format!("{count} more refused changes of this account in a minute");
+                let (uid, whose) = match of {
+                    Refused::Account(uid) => (uid, "this account"),
+                    Refused::FurtherAccounts => (None, "further accounts"),
+                };
+                let mut entry = AuditEntry::new(Caller { uid, gid: None }, "refused", Value::Null);
+                entry.result = format!("{count} more refused changes of {whose} in a minute");
                 control.audit(entry).await;
             }
         });
     }
 
-    /// Counts a refusal. `true` for the first one of a period.
-    fn is_first(&self, uid: Option<u32>) -> bool {
+    /// Counts a refused change. Returns with whose changes it is counted if it is the first of a period.
+    fn count(&self, by: Caller) -> Option<Refused> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match counts.get_mut(&uid) {
+        let account = Refused::Account(by.uid);
+        let of = match counts.contains_key(&account) || counts.len() < ACCOUNTS_MAX {
+            true => account,
+            false => Refused::FurtherAccounts,
+        };
+        match counts.get_mut(&of) {
             Some(count) => {
                 *count += 1;
-                false
+                None
             }
             None => {
-                counts.insert(uid, 0);
-                true
+                counts.insert(of, 0);
+                Some(of)
             }
         }
     }
 
     /// The count of the last period. `None` if there was no refusal: the next one is written at once.
-    fn take(&self, uid: Option<u32>) -> Option<u64> {
+    fn take(&self, of: Refused) -> Option<u64> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = std::mem::take(counts.get_mut(&uid)?);
+        let count = std::mem::take(counts.get_mut(&of)?);
         if count == 0 {
-            counts.remove(&uid);
+            counts.remove(&of);
             return None;
         }
         Some(count)
@@ -78,12 +98,12 @@ mod tests {
     use super::*;
     use crate::tests::stand_in::Fake;
 
-    #[tokio::test(start_paused = true)]
-    async fn refused_changes_of_an_account_are_one_line_a_minute_with_their_count() {
+    /// A stand-in, and a refused change of the account of this uid.
+    fn refusals() -> (Arc<Fake>, impl AsyncFn(u32)) {
         let fake = Arc::new(Fake::default());
         let control: Arc<dyn Control> = Arc::clone(&fake) as _;
         let refused = Arc::new(RefusedChanges::default());
-        let note = async |uid| {
+        let note = async move |uid| {
             let by = Caller {
                 uid: Some(uid),
                 gid: None,
@@ -91,6 +111,12 @@ mod tests {
             let entry = AuditEntry::new(by, "refused", Value::Null);
             refused.note(&control, by, entry).await;
         };
+        (fake, note)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_changes_of_an_account_are_one_line_a_minute_with_their_count() {
+        let (fake, note) = refusals();
         let lines = || fake.audit.lock().unwrap().len();
         for _ in 0..5 {
             note(1).await;
@@ -106,5 +132,27 @@ mod tests {
         assert_eq!(lines(), 3, "no refusal, no line");
         note(1).await;
         assert_eq!(lines(), 4);
+    }
+
+    /// One account may have thousands of subordinate uids.
+    #[tokio::test(start_paused = true)]
+    async fn refused_changes_of_many_accounts_are_counted_together() {
+        let (fake, note) = refusals();
+        for uid in 0..1_000 {
+            note(uid).await;
+            note(uid).await;
+        }
+        let audit = || fake.audit.lock().unwrap().clone();
+        assert_eq!(audit().len(), ACCOUNTS_MAX + 1);
+        sleep(PERIOD + PERIOD / 2).await;
+        let lines = audit().split_off(ACCOUNTS_MAX + 1);
+        assert_eq!(lines.len(), ACCOUNTS_MAX + 1);
+        let together: Vec<_> = lines.iter().filter(|line| line.uid.is_none()).collect();
+        let [together] = together[..] else {
+            panic!("{together:?}");
+        };
+        let count = 2 * (1_000 - ACCOUNTS_MAX) - 1;
+        let expected = format!("{count} more refused changes of further accounts in a minute");
+        assert_eq!(together.result, expected);
     }
 }
