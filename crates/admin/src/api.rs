@@ -31,7 +31,7 @@ pub(crate) use self::{
     process::{LogLevelRequest, metrics_response},
 };
 use crate::{
-    AuditEntry, Caller, Control, Permission, connections::AccountPlaces, history::TrafficHistory,
+    AuditEntry, Caller, Control, Permission, connections::AccountLimits, history::TrafficHistory,
     refused_changes::RefusedChanges,
 };
 
@@ -42,7 +42,7 @@ pub(crate) struct Api {
     locks: Arc<ChangeLocks>,
     history: Arc<TrafficHistory>,
     /// Event streams of each account.
-    streams: Arc<AccountPlaces>,
+    streams: Arc<AccountLimits>,
     refused: Arc<RefusedChanges>,
     /// Becomes true when the proxy stops, and ends event streams.
     stop: watch::Receiver<bool>,

@@ -183,34 +183,34 @@ fn lock<T>(entries: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Counts by account, so that one account cannot use up what all accounts share.
 #[derive(Debug, Default)]
-pub(crate) struct AccountPlaces(Mutex<HashMap<Option<u32>, usize>>);
+pub(crate) struct AccountLimits(Mutex<HashMap<Option<u32>, usize>>);
 
-/// A place of an account, freed on drop.
+/// What one account holds of its limit, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct AccountPlace {
-    places: Arc<AccountPlaces>,
+pub(crate) struct AccountPermit {
+    limits: Arc<AccountLimits>,
     uid: Option<u32>,
 }
 
-impl AccountPlaces {
-    /// A place for this account. `None` if it has `max` of them.
-    pub(crate) fn enter(self: &Arc<Self>, uid: Option<u32>, max: usize) -> Option<AccountPlace> {
+impl AccountLimits {
+    /// A permit for this account. `None` if it holds `max` of them.
+    pub(crate) fn acquire(self: &Arc<Self>, uid: Option<u32>, max: usize) -> Option<AccountPermit> {
         let mut taken = lock(&self.0);
         let of_account = taken.entry(uid).or_default();
         if *of_account >= max {
             return None;
         }
         *of_account += 1;
-        Some(AccountPlace {
-            places: Arc::clone(self),
+        Some(AccountPermit {
+            limits: Arc::clone(self),
             uid,
         })
     }
 }
 
-impl Drop for AccountPlace {
+impl Drop for AccountPermit {
     fn drop(&mut self) {
-        let mut taken = lock(&self.places.0);
+        let mut taken = lock(&self.limits.0);
         if let Some(of_account) = taken.get_mut(&self.uid) {
             *of_account -= 1;
             if *of_account == 0 {
@@ -272,15 +272,15 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_its_own_places() {
-        let places = Arc::new(AccountPlaces::default());
-        let enter = |uid| places.enter(Some(uid), 2);
-        let held = [enter(1), enter(1)];
+    fn each_account_has_its_own_limit() {
+        let limits = Arc::new(AccountLimits::default());
+        let acquire = |uid| limits.acquire(Some(uid), 2);
+        let held = [acquire(1), acquire(1)];
         assert!(held.iter().all(Option::is_some));
-        assert!(enter(1).is_none());
-        assert!(enter(2).is_some());
+        assert!(acquire(1).is_none());
+        assert!(acquire(2).is_some());
         drop(held);
-        assert!(enter(1).is_some());
-        assert_eq!(lock(&places.0).len(), 0);
+        assert!(acquire(1).is_some());
+        assert_eq!(lock(&limits.0).len(), 0);
     }
 }

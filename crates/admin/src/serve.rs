@@ -26,7 +26,7 @@ use tracing::{debug, warn};
 
 use crate::{
     Caller, Control, Permission, api,
-    connections::{AccountPlaces, Connections, OpenConnection},
+    connections::{AccountLimits, Connections, OpenConnection},
     history::{PERIOD, TrafficHistory},
 };
 
@@ -50,7 +50,7 @@ pub async fn serve(
     // Each has requests of its own, so that those who may do less do not keep out those who may do more.
     let service = || limited(endpoints.clone(), ANSWER_TIMEOUT);
     let (trusted, operators, readers, strangers) = (service(), service(), service(), service());
-    let places = Arc::new(AccountPlaces::default());
+    let limits = Arc::new(AccountLimits::default());
     let own = rustix::process::geteuid().as_raw();
     let mut trusted_connections = Connections::new("admin socket", TRUSTED_MAX);
     let mut connections = Connections::new("admin socket", CONNECTIONS_MAX);
@@ -76,23 +76,23 @@ pub async fn serve(
                         continue;
                     }
                     let control = Arc::clone(&control);
-                    let places = Arc::clone(&places);
+                    let limits = Arc::clone(&limits);
                     let (operators, readers) = (operators.clone(), readers.clone());
                     let strangers = strangers.clone();
                     connections.spawn(caller.uid, |open| async move {
-                        // An account without a right gets its 403 without a place.
+                        // An account without a right gets its 403 beyond the limit too.
                         let permission = control.permission(caller).await;
                         let service = match permission {
                             Permission::None => strangers,
                             Permission::Read => readers,
                             Permission::Operate => operators,
                         };
-                        let place = places.enter(caller.uid, ACCOUNT_MAX);
-                        if place.is_none() && permission > Permission::None {
+                        let permit = limits.acquire(caller.uid, ACCOUNT_MAX);
+                        if permit.is_none() && permission > Permission::None {
                             return connection(stream, tower::service_fn(too_many_connections), stop, open).await;
                         }
                         connection(stream, for_caller(service, caller), stop, open).await;
-                        drop(place);
+                        drop(permit);
                     });
                 }
                 Err(error) => {
@@ -136,7 +136,7 @@ where
     })
 }
 
-/// The answer to an account whose other connections hold all of its places.
+/// The answer to an account that has as many connections as it may have.
 async fn too_many_connections(_: Request<Incoming>) -> Result<Response<Body>, BoxError> {
     let text = format!("this account has {ACCOUNT_MAX} connections already: end one of them first");
     Ok(api::problem(StatusCode::SERVICE_UNAVAILABLE, text).into_response())

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     AdministrativeState, AlarmStatus, Caller, Control, MemberHealth, Status, TrafficStatus,
-    connections::AccountPlace,
+    connections::AccountPermit,
 };
 
 /// Maximum number of event streams of one account. It has more connections, so that it can still send commands.
@@ -36,13 +36,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[utoipa::path(get, path = "/v1/events", tag = "process",
     responses((status = 200, content_type = "text/event-stream", body = String), Problem))]
 pub(super) async fn events(State(api): State<Api>, caller: Caller) -> Response {
-    let Some(slot) = api.streams.enter(caller.uid, STREAMS_MAX) else {
+    let Some(permit) = api.streams.acquire(caller.uid, STREAMS_MAX) else {
         let full = format!(
             "{STREAMS_MAX} clients of this account read events already: end one of them first"
         );
         return problem(StatusCode::SERVICE_UNAVAILABLE, full).into_response();
     };
-    Sse::new(changes(api.control, api.stop, slot)).into_response()
+    Sse::new(changes(api.control, api.stop, permit)).into_response()
 }
 
 /// What a stream has shown so far.
@@ -66,14 +66,14 @@ struct MemberEvent {
 fn changes(
     control: Arc<dyn Control>,
     stop: watch::Receiver<bool>,
-    slot: AccountPlace,
+    permit: AccountPermit,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let mut ticks = interval_at(Instant::now(), INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let state = (control, stop, slot, ticks, Shown::default(), Vec::new());
+    let state = (control, stop, permit, ticks, Shown::default(), Vec::new());
     stream::unfold(
         state,
-        |(control, mut stop, slot, mut ticks, mut shown, mut ready)| async move {
+        |(control, mut stop, permit, mut ticks, mut shown, mut ready)| async move {
             while ready.is_empty() {
                 tokio::select! {
                     biased;
@@ -84,7 +84,7 @@ fn changes(
                 ready.reverse();
             }
             let event = ready.pop()?;
-            Some((Ok(event), (control, stop, slot, ticks, shown, ready)))
+            Some((Ok(event), (control, stop, permit, ticks, shown, ready)))
         },
     )
 }
