@@ -115,7 +115,10 @@ fn a_ca_that_does_not_answer_or_starts_gets_no_renewal_and_raises_no_alarm() {
     let starting = Reply::status(404)
         .header("Content-Type", "text/html")
         .body(b"Not Found");
-    for reply in [Reply::hang_up(), starting] {
+    for (reply, cause) in [
+        (Reply::hang_up(), "before"),
+        (starting, "it answered 404 Not Found"),
+    ] {
         let estate = renewing("").start();
         estate.ca_server.renew(Renewing::Header);
         estate
@@ -123,6 +126,11 @@ fn a_ca_that_does_not_answer_or_starts_gets_no_renewal_and_raises_no_alarm() {
             .answer(move |request| (request.path() == CA_CERTIFICATE).then(|| reply.clone()));
         let agent = estate.ca.agent("web01");
         assert_refused(&renew(&estate, &agent), 503, &["nothing was sent"]);
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["status"] == 503);
+        let named = record["cause"].as_str().expect("a cause");
+        assert!(named.contains(cause), "{record}");
         assert_eq!(renewals(&estate), 0);
         assert_eq!(alarm(&estate.proxy.status()), None);
     }

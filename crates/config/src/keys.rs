@@ -956,15 +956,16 @@ settings! {
         /// Whether verified agents may renew their certificates through the proxy (`POST certificate_renewal`,
         /// which agents of Puppet 8 send). With `false` the answer is 404. The CA must be Puppet Server 8.2.1 or
         /// later with this proxy's certname in `infra_inventory.txt`; other versions and other CAs renew the proxy's own
-        /// certificate, and some revoke the former one. The proxy therefore asks the CA server before each renewal, by a
-        /// GET of `certificate/ca`, and sends the renewal only if the answer has the header `X-Puppet-Version`, as all
-        /// answers of Puppet Server have. Otherwise the answer to the agent is 404, with an alarm (see `kind`). The proxy forwards a response only if it is a certificate with the agent's subject and key.
-        /// At the first other response it answers 502, raises an alarm and stops renewals until the next
-        /// `proscenium reload`.
+        /// certificate, and some revoke the former one. The proxy therefore sends a GET of `certificate/ca` to the CA
+        /// server before each renewal, and sends the renewal only if the response has the header `X-Puppet-Version`, as
+        /// all responses of Puppet Server have. Otherwise the answer to the agent is 404, with an alarm (see `kind`). The
+        /// proxy forwards a response to a renewal only if it is a certificate with the agent's subject and key. At the
+        /// first other response it answers 502, raises an alarm and stops renewals until the next `proscenium reload`.
         renewal: switch() => ca.renewal;
-        /// What the CA server is. `puppet-server`: Puppet Server or OpenVox Server; the proxy then sends renewals without
-        /// asking first. Set it only if a front end of the CA removes the header `X-Puppet-Version`. `other`: another CA,
-        /// which renews the certificate of the connection; `renewal` must be `false` then.
+        /// What the CA server is. `puppet-server`: Puppet Server or OpenVox Server; the proxy then sends renewals without the
+        /// GET of `certificate/ca` (see `renewal`). Set it only if a front end of the CA removes the header
+        /// `X-Puppet-Version`. `other`: another CA, which renews the certificate of the connection; `renewal` must be
+        /// `false` then.
         kind: word::<CaKind>() => ca.kind, else "the proxy finds out before each renewal";
         /// Maximum number of requests per second, over all addresses. The proxy answers more with 429 and a
         /// `Retry-After` that spreads them. Agents wait that long. Agents 5.3.1 to 6.13, 7.26 and later, and 8.2 and
