@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use prometheus_client::{
@@ -82,22 +82,29 @@ pub struct ActiveAlarm {
 struct Raised {
     since: SystemTime,
     message: String,
+    /// The message that was logged last, and when.
+    logged: (String, SystemTime),
 }
+
+/// Minimum time between two events about an alarm whose message may change with each CRL.
+const LOG_INTERVAL: Duration = Duration::from_secs(3600);
 
 impl Alarms {
     /// Raises an alarm. An active alarm with the same message stays as it is; with another message it keeps its time and is
-    /// logged again, unless it changes with each CRL. An alarm that replaces a less severe one keeps the time of that alarm.
+    /// logged again: about a CRL that drops revocations at most once an hour, because a CA may drop entries with each CRL, and the
+    /// message counts them. An alarm that replaces a less severe one keeps the time of that alarm.
     pub fn raise(&self, alarm: Alarm, about: &str, message: String, now: SystemTime) {
         let mut active = self.active_map();
         let key = (alarm, about.to_owned());
         let since = match active.get_mut(&key) {
-            Some(raised) if raised.message == message => return,
-            // A CA may drop entries each night, and the message counts them.
-            Some(raised) if alarm == Alarm::CrlRefused => {
+            Some(raised) => {
+                if raised.is_event_due(alarm, &message, now) {
+                    alarm.log_raised(&message);
+                    raised.logged = (message.clone(), now);
+                }
                 raised.message = message;
                 return;
             }
-            Some(raised) => raised.since,
             None => {
                 let milder = |raised: &(&(Alarm, String), &Raised)| {
                     raised.0.0.more_severe() == Some(alarm) && raised.0.1 == about
@@ -107,7 +114,15 @@ impl Alarms {
             }
         };
         alarm.log_raised(&message);
-        active.insert(key, Raised { since, message });
+        let logged = (message.clone(), now);
+        active.insert(
+            key,
+            Raised {
+                since,
+                message,
+                logged,
+            },
+        );
     }
 
     /// Clears an alarm; nothing happens if it is not active.
@@ -131,11 +146,13 @@ impl Alarms {
         match (find(), active.get(&key).is_some()) {
             (Some(message), false) => {
                 alarm.log_raised(&message);
+                let logged = (message.clone(), now);
                 active.insert(
                     key,
                     Raised {
                         since: now,
                         message,
+                        logged,
                     },
                 );
             }
@@ -205,6 +222,18 @@ impl Alarms {
 }
 
 impl Raised {
+    /// Whether the alarm is logged again, now that it has this message.
+    fn is_event_due(&self, alarm: Alarm, message: &str, now: SystemTime) -> bool {
+        let (logged, at) = &self.logged;
+        let interval = match alarm {
+            Alarm::CrlRefused => LOG_INTERVAL,
+            _ => Duration::ZERO,
+        };
+        // A clock that was set back must not silence the alarm.
+        let is_recent = now.duration_since(*at).is_ok_and(|age| age < interval);
+        logged != message && !is_recent
+    }
+
     fn shown(&self, alarm: Alarm, about: &str) -> ActiveAlarm {
         ActiveAlarm {
             alarm,
@@ -331,8 +360,6 @@ struct AlarmLabels {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
@@ -362,6 +389,39 @@ mod tests {
         assert_eq!(shown(&alarms), []);
         alarms.raise(Alarm::PoolUnavailable, "ca", "third".into(), at(3));
         assert_eq!(shown(&alarms), [(key, 3, "third".to_owned())]);
+    }
+
+    #[test]
+    fn a_changed_message_is_logged_again_and_about_a_crl_at_most_once_an_hour() {
+        let logged = |alarms: &Alarms| -> String {
+            let active = alarms.active_map();
+            let raised = active.values().next().expect("it is active");
+            raised.logged.0.clone()
+        };
+        for (alarm, expected) in [
+            (Alarm::CrlRefused, ["one", "one", "one", "three", "three"]),
+            (
+                Alarm::MaterialsRefused,
+                ["one", "one", "two", "three", "four"],
+            ),
+        ] {
+            let alarms = Alarms::default();
+            let raised = [
+                (1, "one"),
+                (2, "one"),
+                (3, "two"),
+                (3_601, "three"),
+                (7_200, "four"),
+            ];
+            for ((second, message), expected) in raised.into_iter().zip(expected) {
+                alarms.raise(alarm, "", message.to_owned(), at(second));
+                assert_eq!(logged(&alarms), expected, "{alarm:?} at {second} s");
+                assert_eq!(shown(&alarms)[0].2, message, "the status shows the newest");
+            }
+            // What was not logged yet is logged later, though it does not change again.
+            alarms.raise(alarm, "", "four".to_owned(), at(7_201));
+            assert_eq!(logged(&alarms), "four");
+        }
     }
 
     #[test]
