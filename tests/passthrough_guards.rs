@@ -125,6 +125,11 @@ fn a_member_that_dns_moves_to_a_host_with_identity_headers_is_not_used_and_is_an
     server.replace(&zone("127.0.0.1"));
     let raised = |status: &Value| alarms(status).contains("passthrough-member");
     estate.proxy.wait_for_status("the alarm", raised);
+    let active = [("alarm", "passthrough-member")];
+    assert_eq!(
+        estate.proxy.metrics().sum("proscenium_alarms", &active),
+        1.0
+    );
     let pcp = listener_address(&estate.proxy, "pcp");
     assert_eq!(read_to_end(&mut connect(pcp)), b"");
     let record = record(&estate.proxy);

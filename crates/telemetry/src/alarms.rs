@@ -256,7 +256,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -276,6 +276,7 @@ impl Alarm {
         Self::JrubyCount,
         Self::DnsAnswer,
         Self::CertnameOfTwoCas,
+        Self::PassthroughMember,
     ];
 
     /// The word in events, in the status and in metrics.
