@@ -3,7 +3,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -26,9 +26,17 @@ pub struct WaitingHandshakes {
 struct Addresses {
     /// The handshakes of each address by the order in which they began to wait. No map in it is empty.
     addresses: HashMap<IpAddr, BTreeMap<u64, Waiting>>,
+    /// The handshakes that have not waited for [`PATIENCE`] when [`age`](Self::age) last looked.
+    young: BTreeMap<u64, (Instant, IpAddr)>,
+    /// The addresses whose longest-waiting handshake is not young. The last one is the first to lose a handshake. At a
+    /// limit each new handshake looks for it, while tens of thousands of addresses may have waiting handshakes.
+    late: BTreeSet<Rank>,
     count: usize,
     next_number: u64,
 }
+
+/// The number of handshakes of an address, since when the first of them waits, and the address.
+type Rank = (usize, Reverse<Instant>, IpAddr);
 
 #[derive(Debug)]
 struct Waiting {
@@ -89,10 +97,11 @@ impl WaitingHandshakes {
             since: now,
             closed: Arc::clone(&closed),
         };
-        all.addresses
-            .entry(address)
-            .or_default()
-            .insert(number, waiting);
+        all.change(address, |all| {
+            all.young.insert(number, (now, address));
+            let of_address = all.addresses.entry(address).or_default();
+            of_address.insert(number, waiting);
+        });
         let client = WaitingClient {
             handshakes: self,
             address,
@@ -116,7 +125,11 @@ impl WaitingHandshakes {
                 all.close_longest_of(busiest);
                 now + PATIENCE
             }
-            None => all.since().map_or(now, |since| since.max(now - PATIENCE)) + PATIENCE,
+            // All of them are young.
+            None => {
+                let longest = all.young.values().next().map(|(since, _)| *since);
+                longest.map_or(now, |since| since.max(now - PATIENCE)) + PATIENCE
+            }
         }
     }
 
@@ -138,18 +151,35 @@ impl Addresses {
     }
 
     /// Of the addresses with a handshake that has waited for [`PATIENCE`], the one with the most waiting handshakes.
-    fn busiest_late(&self, now: Instant) -> Option<IpAddr> {
-        let late = self.addresses.iter().filter_map(|(address, waiting)| {
-            let since = first(waiting).filter(|since| *since + PATIENCE <= now)?;
-            Some(((waiting.len(), Reverse(since)), *address))
-        });
-        late.max_by_key(|(rank, _)| *rank)
-            .map(|(_, address)| address)
+    fn busiest_late(&mut self, now: Instant) -> Option<IpAddr> {
+        self.age(now);
+        self.late.last().map(|(_, _, address)| *address)
     }
 
-    /// Since when the handshake waits that has waited longest.
-    fn since(&self) -> Option<Instant> {
-        self.addresses.values().filter_map(first).min()
+    /// Moves the handshakes that have waited for [`PATIENCE`] out of `young`.
+    fn age(&mut self, now: Instant) {
+        while let Some((&number, &(since, address))) = self.young.first_key_value()
+            && since + PATIENCE <= now
+        {
+            self.change(address, |all| _ = all.young.remove(&number));
+        }
+    }
+
+    /// Changes the handshakes of an address, and its rank with them.
+    fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut Self)) {
+        if let Some(rank) = self.rank(address) {
+            self.late.remove(&rank);
+        }
+        change(self);
+        self.late.extend(self.rank(address));
+    }
+
+    /// `None` if the address has no handshake, or its longest-waiting one is young.
+    fn rank(&self, address: IpAddr) -> Option<Rank> {
+        let waiting = self.addresses.get(&address)?;
+        let (number, longest) = waiting.first_key_value()?;
+        let is_late = !self.young.contains_key(number);
+        is_late.then_some((waiting.len(), Reverse(longest.since), address))
     }
 
     fn close_longest_of(&mut self, address: IpAddr) -> bool {
@@ -165,15 +195,18 @@ impl Addresses {
     }
 
     fn remove(&mut self, address: IpAddr, number: u64) {
-        let Some(waiting) = self.addresses.get_mut(&address) else {
-            return;
-        };
-        if waiting.remove(&number).is_some() {
-            self.count -= 1;
-        }
-        if waiting.is_empty() {
-            self.addresses.remove(&address);
-        }
+        self.change(address, |all| {
+            all.young.remove(&number);
+            let Some(waiting) = all.addresses.get_mut(&address) else {
+                return;
+            };
+            if waiting.remove(&number).is_some() {
+                all.count -= 1;
+            }
+            if waiting.is_empty() {
+                all.addresses.remove(&address);
+            }
+        });
     }
 }
 
@@ -332,5 +365,45 @@ mod tests {
             });
             assert_eq!(closed.first().copied(), expected, "{client}");
         }
+    }
+
+    /// The index finds what a search through all addresses finds.
+    #[test]
+    fn the_index_agrees_with_a_search_of_all_addresses() {
+        let handshakes = WaitingHandshakes::default();
+        let (mut waiting, mut now) = (Vec::new(), Instant::now());
+        let mut state: u64 = 1;
+        let mut below = |max: u64| {
+            // Knuth's constants; the low bits of such a sequence repeat soon.
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % max
+        };
+        for step in 0..5_000 {
+            now += Duration::from_millis(below(40));
+            match below(8) {
+                0..4 => {
+                    let client = address(&format!("192.0.2.{}", below(9)));
+                    waiting.push(handshakes.enter(client, NO_LIMIT, now).0);
+                }
+                4..7 if !waiting.is_empty() => {
+                    let index = below(waiting.len() as u64) as usize;
+                    drop(waiting.swap_remove(index));
+                }
+                _ => _ = handshakes.close_longest(now),
+            }
+            let mut all = handshakes.all();
+            let late = all.addresses.iter().filter_map(|(address, waiting)| {
+                let since = first(waiting).filter(|since| *since + PATIENCE <= now)?;
+                Some((waiting.len(), Reverse(since), *address))
+            });
+            let searched = late.max().map(|(_, _, address)| address);
+            assert_eq!(all.busiest_late(now), searched, "step {step}");
+        }
+        drop(waiting);
+        let all = handshakes.all();
+        assert!(all.young.is_empty() && all.late.is_empty() && all.addresses.is_empty());
+        assert_eq!(all.count, 0);
     }
 }
