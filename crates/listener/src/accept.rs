@@ -1,7 +1,6 @@
 //! The accept loop of one worker for one listener, and the handshake of each connection.
 
 use std::{
-    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
@@ -36,7 +35,7 @@ use crate::{
     queue::AcceptQueue,
     redirect::{self, Redirected},
     settings::ListenerSettings,
-    turns::Turns,
+    turns::{Turns, poll_once},
     waiting::{WaitingHandshakes, WaitingLimits},
 };
 
@@ -300,7 +299,7 @@ struct Acceptor<L> {
 pub(crate) struct Displaced;
 
 impl<L: ListenerContext> Acceptor<L> {
-    /// Runs a step that waits only for this client. It takes no slot, and is closed if a limit requires that.
+    /// Runs a step that waits only for this client.
     async fn await_client<T>(
         &self,
         settings: &ListenerSettings,
@@ -308,9 +307,19 @@ impl<L: ListenerContext> Acceptor<L> {
         mut step: Pin<&mut impl Future<Output = io::Result<T>>>,
     ) -> io::Result<T> {
         // Often the bytes are there already.
-        if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(step.as_mut().poll(cx))).await {
-            return done;
+        match poll_once(step.as_mut()).await {
+            Poll::Ready(done) => done,
+            Poll::Pending => self.wait_for_client(settings, client, step).await,
         }
+    }
+
+    /// Continues a step that waits for this client. It takes no slot, and is closed if a limit requires that.
+    async fn wait_for_client<T>(
+        &self,
+        settings: &ListenerSettings,
+        client: IpAddr,
+        step: Pin<&mut impl Future<Output = io::Result<T>>>,
+    ) -> io::Result<T> {
         let limits = WaitingLimits {
             max: settings.handshakes_max,
             max_per_address: settings
@@ -522,8 +531,14 @@ async fn negotiate<L: ListenerContext>(
         hello = Box::pin(hello.require_known(&tls.credentials)).await?;
     }
     acceptor.turns.take(client).await;
-    let handshake = pin!(hello.accept(tls.config.for_connection()));
-    let accepted = acceptor.await_client(settings, client, handshake).await;
+    let mut handshake = pin!(hello.accept(tls.config.for_connection()));
+    let accepted = match poll_once(handshake.as_mut()).await {
+        Poll::Ready(accepted) => accepted,
+        Poll::Pending => {
+            let handshake = pin!(acceptor.turns.resume(client, handshake));
+            acceptor.wait_for_client(settings, client, handshake).await
+        }
+    };
     accepted.map(Box::new).map(Negotiated::Tls)
 }
 

@@ -6,8 +6,11 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
+    future::poll_fn,
     net::IpAddr,
+    pin::Pin,
     rc::{Rc, Weak},
+    task::Poll,
 };
 
 use balancing::counted_as;
@@ -49,6 +52,39 @@ impl Turns {
             }
         }
     }
+}
+
+impl Turns {
+    /// Continues a handshake that was polled and waits for its client. What the client sends is computed in a turn of
+    /// its address, because the proof of its key and its certificates are verified then.
+    pub(crate) async fn resume<F: Future>(
+        &self,
+        client: IpAddr,
+        mut handshake: Pin<&mut F>,
+    ) -> F::Output {
+        loop {
+            woken().await;
+            self.take(client).await;
+            if let Poll::Ready(done) = poll_once(handshake.as_mut()).await {
+                return done;
+            }
+        }
+    }
+}
+
+/// Polls a future once.
+pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+/// Ends when the task is woken, by what it waited for before.
+async fn woken() {
+    let mut is_woken = false;
+    poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
 }
 
 impl Queue {
@@ -95,7 +131,12 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use tokio::task::{LocalSet, spawn_local};
+    use std::pin::pin;
+
+    use tokio::{
+        sync::Semaphore,
+        task::{LocalSet, spawn_local},
+    };
 
     use super::*;
 
@@ -136,6 +177,45 @@ mod tests {
         // The request runs after the first turns, and the handshake of the other address in one of the next rounds.
         assert_eq!(position(400), Some(MAX), "{order:?}");
         assert!(position(401) < Some(4 * MAX), "{order:?}");
+    }
+
+    #[test]
+    fn other_tasks_do_not_wait_for_the_second_flights_of_many_handshakes() {
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let turns = Rc::new(Turns::default());
+        let (answers, begun) = (Rc::new(Semaphore::new(0)), Rc::new(Cell::new(0)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        LocalSet::new().block_on(&runtime.expect("a runtime"), async {
+            let handshakes = (0..400).map(|number| {
+                let (turns, order) = (Rc::clone(&turns), Rc::clone(&order));
+                let (answers, begun) = (Rc::clone(&answers), Rc::clone(&begun));
+                spawn_local(async move {
+                    let client = [192, 0, 2, 1].into();
+                    let mut handshake = pin!(async {
+                        _ = answers.acquire().await;
+                        order.borrow_mut().push(number);
+                    });
+                    turns.take(client).await;
+                    assert!(poll_once(handshake.as_mut()).await.is_pending());
+                    begun.set(begun.get() + 1);
+                    turns.resume(client, handshake).await;
+                })
+            });
+            let mut tasks: Vec<_> = handshakes.collect();
+            while begun.get() < 400 {
+                yield_now().await;
+            }
+            answers.add_permits(400);
+            let after = Rc::clone(&order);
+            tasks.push(spawn_local(async move { after.borrow_mut().push(400) }));
+            for task in tasks {
+                task.await.expect("it does not panic");
+            }
+        });
+        let order = order.take();
+        assert_eq!(order.len(), 401);
+        let position = order.iter().position(|of| *of == 400);
+        assert!(position <= Some(2 * MAX), "{position:?}");
     }
 
     #[test]
