@@ -15,7 +15,7 @@ use crate::support::{
     paths::CATALOG,
 };
 
-const MISSING: &str = "proscenium_crl_refused_missing_revocations";
+const MISSING: &str = "proscenium_crl_missing_revocations";
 
 #[test]
 fn t09_a_fetched_crl_that_drops_an_entry_revokes_at_once_and_after_a_restart_or_a_hand_over() {

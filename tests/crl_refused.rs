@@ -17,7 +17,7 @@ use crate::support::{
     proxy,
 };
 
-const LACKING: &str = "proscenium_crl_refused_missing_revocations";
+const LACKING: &str = "proscenium_crl_missing_revocations";
 
 #[test]
 fn t10_an_older_crl_drops_no_revocation_until_the_operator_accepts_it() {
@@ -59,7 +59,7 @@ fn t10_an_older_crl_drops_no_revocation_until_the_operator_accepts_it() {
     assert!(refused.contains(&words), "{refused}");
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     let trust = estate.proxy.status()["trust"].clone();
-    assert_eq!(trust["fetch"]["refused"][0]["missing"], 1, "{trust:#}");
+    assert_eq!(trust["fetch"]["shrunk"][0]["missing"], 1, "{trust:#}");
     assert!(
         trust["alarms"].to_string().contains("crl accept"),
         "{trust:#}"
@@ -102,7 +102,7 @@ fn t10_an_older_crl_drops_no_revocation_until_the_operator_accepts_it() {
     assert!(event.contains(why[1]) && event.contains("uid "), "{event}");
     let trust = estate.proxy.status()["trust"].clone();
     assert_eq!(
-        trust["fetch"]["refused"],
+        trust["fetch"]["shrunk"],
         Value::Array(Vec::new()),
         "{trust:#}"
     );
@@ -167,7 +167,7 @@ fn t10_an_infrastructure_crl_instead_of_the_full_one_drops_no_revocation_and_is_
     assert_refused(&estate.client(&another).get(CATALOG), 403, &["revoked"]);
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
     let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
-    assert!(!alarms.contains("refused"), "{alarms}");
+    assert!(!alarms.contains("drops revocations"), "{alarms}");
     // The operator accepts only this CRL, until the CA has its next one.
     answer_crl_requests(
         &estate.ca_server,
@@ -411,7 +411,7 @@ fn the_alarm_about_a_refused_crl_ends_with_its_ca() {
     estate
         .proxy
         .wait_for_status("no refusal is left", |status| {
-            status["trust"]["fetch"]["refused"] == Value::Array(Vec::new())
+            status["trust"]["fetch"]["shrunk"] == Value::Array(Vec::new())
         });
     assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
 }
@@ -497,7 +497,7 @@ fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     );
     let json = done(&estate.proxy, &["crl", "show"], &["--json"]);
     let shown: Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(shown["fetch"]["refused"][0]["issuer"], issuer);
+    assert_eq!(shown["fetch"]["shrunk"][0]["issuer"], issuer);
 }
 
 #[track_caller]

@@ -247,7 +247,7 @@ impl AdminClient {
     /// Makes the proxy fetch CRLs from the CA, and waits for the result.
     ///
     /// # Errors
-    /// The proxy does not answer. A refused CRL and a failed fetch are not errors: the result says so.
+    /// The proxy does not answer. A CRL that drops revocations and a failed fetch are not errors: the result says so.
     pub async fn fetch_crls(&self) -> Result<CrlFetchOutcome, AdminClientError> {
         let answer = self
             .exchange(Method::POST, "/v1/crl/fetch", None, self.reload_timeout)
@@ -261,10 +261,10 @@ impl AdminClient {
         }
     }
 
-    /// Accepts a refused CRL.
+    /// Accepts that a CRL drops revocations.
     ///
     /// # Errors
-    /// The proxy does not answer, or no CRL of that issuer is refused: the error names the issuers with a refused CRL.
+    /// The proxy does not answer, or no CRL of that issuer drops revocations: the error names the issuers with one that does.
     pub async fn accept_crl(
         &self,
         request: &CrlAcceptRequest,

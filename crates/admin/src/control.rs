@@ -132,7 +132,7 @@ pub trait Control: Send + Sync + 'static {
     /// Dropping the future stops the wait, not the fetch.
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>>;
 
-    /// Accepts a refused CRL.
+    /// Accepts that a CRL drops revocations.
     fn accept_crl(
         &self,
         request: CrlAcceptRequest,

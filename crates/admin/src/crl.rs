@@ -20,7 +20,7 @@ pub struct CrlFetchStatus {
     /// Why there has been no answer since; none: there was one.
     pub failing: Option<FailingFetch>,
     /// CRLs that drop revocations, which stay active until an operator accepts that.
-    pub refused: Vec<RefusedCrl>,
+    pub shrunk: Vec<ShrunkCrlStatus>,
 }
 
 /// A failing fetch.
@@ -34,7 +34,7 @@ pub struct FailingFetch {
 
 /// A CRL that drops revocations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RefusedCrl {
+pub struct ShrunkCrlStatus {
     /// Issuer (RFC 2253); the argument of `accept`.
     pub issuer: String,
     /// CRL number.
@@ -56,7 +56,7 @@ pub struct RefusedCrl {
 pub struct CrlFetchOutcome {
     /// The result in one word.
     pub result: CrlFetchResult,
-    /// For people: what is active now, what was refused and why.
+    /// For people: what is active now, which CRLs drop revocations, and what was unusable and why.
     pub report: String,
 }
 
@@ -69,7 +69,7 @@ pub enum CrlFetchResult {
     /// The active CRLs are those of the CA.
     Unchanged,
     /// A CRL drops revocations, which stay active. What it adds, and other CRLs, may have become active.
-    Refused,
+    Shrunk,
     /// There was no usable answer.
     Failed,
     /// The proxy does not fetch: `[trust.fetch]` says so, or the process is stopping.
@@ -90,7 +90,7 @@ pub struct CrlAcceptRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrlAccepted {
     /// The CRLs that are active now.
-    pub accepted: Vec<RefusedCrl>,
+    pub accepted: Vec<ShrunkCrlStatus>,
     /// Why a restart would undo this; none: it would not.
     pub not_persisted: Option<String>,
 }
@@ -102,12 +102,12 @@ pub enum CrlAcceptError {
     #[error("{0}")]
     Senseless(String),
     /// No CRL of that issuer drops revocations.
-    #[error("no CRL of \"{issuer}\" drops revocations; {}", refused_crls(.refused))]
-    NotRefused {
+    #[error("no CRL of \"{issuer}\" drops revocations; {}", other_issuers(.shrunk))]
+    NotShrunk {
         /// The requested issuer.
         issuer: String,
         /// Issuers with a CRL that drops revocations.
-        refused: Vec<String>,
+        shrunk: Vec<String>,
     },
     /// The CRLs have changed since the missing revocations were reported.
     #[error(
@@ -119,10 +119,10 @@ pub enum CrlAcceptError {
     Stopping,
 }
 
-fn refused_crls(refused: &[String]) -> String {
-    match refused {
+fn other_issuers(shrunk: &[String]) -> String {
+    match shrunk {
         [] => "neither does one of another CA".to_owned(),
-        _ => format!("those of {} do", refused.join("; ")),
+        _ => format!("those of {} do", shrunk.join("; ")),
     }
 }
 
@@ -132,7 +132,7 @@ impl CrlFetchResult {
         match self {
             Self::Applied => "applied",
             Self::Unchanged => "unchanged",
-            Self::Refused => "refused",
+            Self::Shrunk => "shrunk",
             Self::Failed => "failed",
             Self::Off => "off",
         }
@@ -145,7 +145,7 @@ impl fmt::Display for CrlFetchResult {
     }
 }
 
-impl fmt::Display for RefusedCrl {
+impl fmt::Display for ShrunkCrlStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             issuer,

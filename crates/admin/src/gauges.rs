@@ -197,10 +197,10 @@ fn crl_fetch(fetch: &CrlFetchStatus, gauges: &mut Gauges) {
     gauges.value("crl_last_fetch_timestamp_seconds", help, answered);
     let help = "Whether the last CRL fetch failed (1) or succeeded (0)";
     gauges.condition("crl_fetch_failing", help, fetch.failing.is_some());
-    let missing = fetch.refused.iter();
+    let missing = fetch.shrunk.iter();
     let missing = missing.map(|crl| (vec![("issuer", crl.issuer.clone())], crl.missing as f64));
     let help = "Revocations that CRLs of an issuer no longer list and that stay active until an operator accepts the change";
-    gauges.series("crl_refused_missing_revocations", help, missing);
+    gauges.series("crl_missing_revocations", help, missing);
 }
 
 fn trust(status: &Status, gauges: &mut Gauges) {

@@ -41,7 +41,7 @@ pub use control::{
 };
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
-    FailingFetch, RefusedCrl,
+    FailingFetch, ShrunkCrlStatus,
 };
 pub use gauges::gauges;
 pub use history::{HistoryStatus, TrafficPeriod, WorkPeriod};

@@ -1,4 +1,4 @@
-//! The command `crl`: the active CRLs, their sources, and the CRLs that were refused.
+//! The command `crl`: the active CRLs, their sources, and the CRLs that drop revocations.
 
 use admin::{CrlAcceptRequest, CrlFetchResult};
 
@@ -17,7 +17,7 @@ pub(crate) fn crl(arguments: &Arguments, verb: &CrlVerb) -> Result<(), Failure> 
     match verb {
         CrlVerb::Show(status) => show(arguments, status),
         CrlVerb::Fetch(socket) => fetch(arguments, socket),
-        CrlVerb::Accept(accept) => accept_refused(arguments, accept),
+        CrlVerb::Accept(accept) => accept_shrunk(arguments, accept),
     }
 }
 
@@ -34,7 +34,7 @@ fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     })?;
     let failed = match outcome.result {
         CrlFetchResult::Applied | CrlFetchResult::Unchanged => false,
-        CrlFetchResult::Refused | CrlFetchResult::Failed | CrlFetchResult::Off => true,
+        CrlFetchResult::Shrunk | CrlFetchResult::Failed | CrlFetchResult::Off => true,
     };
     if failed && !arguments.json {
         return Err(Failure::because(outcome.report));
@@ -49,7 +49,7 @@ fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     }
 }
 
-fn accept_refused(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failure> {
+fn accept_shrunk(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failure> {
     let client = client(arguments, &accept.socket)?;
     let request = CrlAcceptRequest {
         issuer: accept.issuer.clone(),

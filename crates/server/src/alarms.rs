@@ -32,7 +32,7 @@ pub(crate) fn update_crls(
     fetches: bool,
 ) {
     let found = state.alarms(trust, fetches);
-    let kinds = [Alarm::CrlFetch, Alarm::CrlRefused, Alarm::CrlUnusable];
+    let kinds = [Alarm::CrlFetch, Alarm::CrlShrunk, Alarm::CrlUnusable];
     replace(alarms, kinds, &found);
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn active_about_trust(alarms: &Alarms) -> Vec<ActiveAlarm> {
             Alarm::Trust
                 | Alarm::AgentsRefused
                 | Alarm::CrlFetch
-                | Alarm::CrlRefused
+                | Alarm::CrlShrunk
                 | Alarm::CrlUnusable
         )
     });

@@ -26,6 +26,6 @@ pub fn start_at_zero(metrics: &Metrics) {
 const FETCHES: [CrlFetchResult; 4] = [
     CrlFetchResult::Applied,
     CrlFetchResult::Unchanged,
-    CrlFetchResult::Refused,
+    CrlFetchResult::Shrunk,
     CrlFetchResult::Failed,
 ];

@@ -28,7 +28,7 @@ pub enum Alarm {
     /// No CRL can be fetched from the CA.
     CrlFetch,
     /// A CRL drops revocations, which stay active.
-    CrlRefused,
+    CrlShrunk,
     /// A CRL or a decision about one, fetched or stored, cannot be used.
     CrlUnusable,
     /// No current copy of the CA's certificates can be fetched.
@@ -226,7 +226,7 @@ impl Raised {
     fn is_event_due(&self, alarm: Alarm, message: &str, now: SystemTime) -> bool {
         let (logged, at) = &self.logged;
         let interval = match alarm {
-            Alarm::CrlRefused => LOG_INTERVAL,
+            Alarm::CrlShrunk => LOG_INTERVAL,
             _ => Duration::ZERO,
         };
         // A clock that was set back must not silence the alarm.
@@ -262,7 +262,7 @@ impl Alarm {
         Self::Trust,
         Self::AgentsRefused,
         Self::CrlFetch,
-        Self::CrlRefused,
+        Self::CrlShrunk,
         Self::CrlUnusable,
         Self::CaCopy,
         Self::MaterialsRefused,
@@ -287,7 +287,7 @@ impl Alarm {
             Self::Trust => "trust",
             Self::AgentsRefused => "agents-refused",
             Self::CrlFetch => "crl-fetch",
-            Self::CrlRefused => "crl-refused",
+            Self::CrlShrunk => "crl-shrunk",
             Self::CrlUnusable => "crl-unusable",
             Self::CaCopy => "ca-copy",
             Self::MaterialsRefused => "materials-refused",
@@ -312,7 +312,7 @@ impl Alarm {
             Self::PoolUnavailable
             | Self::QueueFull
             | Self::AgentsRefused
-            | Self::CrlRefused
+            | Self::CrlShrunk
             | Self::MaterialsRefused
             | Self::RenewalOff
             | Self::CertificateInvalid
@@ -400,7 +400,7 @@ mod tests {
             raised.logged.0.clone()
         };
         for (alarm, expected) in [
-            (Alarm::CrlRefused, ["one", "one", "one", "three", "three"]),
+            (Alarm::CrlShrunk, ["one", "one", "one", "three", "three"]),
             (
                 Alarm::MaterialsRefused,
                 ["one", "one", "two", "three", "four"],

@@ -18,7 +18,7 @@ use crate::{
     responses(
         (status = 200, body = CrlFetchOutcome),
         (status = 409, body = CrlFetchOutcome, description = "Fetching is off"),
-        (status = 422, body = CrlFetchOutcome, description = "A CRL was refused"),
+        (status = 422, body = CrlFetchOutcome, description = "A CRL drops revocations, which stay active"),
         (status = 502, body = CrlFetchOutcome, description = "No CA server provided the CRLs"),
         Problem,
     ))]
@@ -31,7 +31,7 @@ pub(super) async fn fetch(
     let outcome = api.control.fetch_crls().await;
     let status = match outcome.result {
         CrlFetchResult::Applied | CrlFetchResult::Unchanged => StatusCode::OK,
-        CrlFetchResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        CrlFetchResult::Shrunk => StatusCode::UNPROCESSABLE_ENTITY,
         CrlFetchResult::Failed => StatusCode::BAD_GATEWAY,
         CrlFetchResult::Off => StatusCode::CONFLICT,
     };
@@ -41,7 +41,7 @@ pub(super) async fn fetch(
     Ok(Pretty(status, outcome))
 }
 
-/// Activate a CRL that was refused because it drops revocations.
+/// Accept that a CRL drops revocations.
 #[utoipa::path(post, path = "/v1/crl/accept", tag = "crl", request_body = CrlAcceptRequest,
     responses((status = 200, body = CrlAccepted), Problem))]
 pub(super) async fn accept(
@@ -62,7 +62,7 @@ pub(super) async fn accept(
         .map_err(|error| {
             let status = match error {
                 CrlAcceptError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
-                CrlAcceptError::NotRefused { .. } => StatusCode::NOT_FOUND,
+                CrlAcceptError::NotShrunk { .. } => StatusCode::NOT_FOUND,
                 CrlAcceptError::Changed(_) | CrlAcceptError::Stopping => StatusCode::CONFLICT,
             };
             problem(status, error.to_string())

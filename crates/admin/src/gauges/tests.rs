@@ -5,7 +5,7 @@ use telemetry::{Exposition, Metrics};
 use super::*;
 use crate::{
     ActiveCa, AgentCheckStatus, AgentCounts, BuildStatus, ChainCacheStatus, FailingFetch,
-    JrubyStatus, ProxyCertificateStatus, RefusedCrl, WarmingStatus, tests::samples,
+    JrubyStatus, ProxyCertificateStatus, ShrunkCrlStatus, WarmingStatus, tests::samples,
 };
 
 #[track_caller]
@@ -124,10 +124,10 @@ fn trust_has_gauges() {
             since: at(0),
             why: "timeout".to_owned(),
         }),
-        refused: vec![RefusedCrl {
+        shrunk: vec![ShrunkCrlStatus {
             issuer: name.to_owned(),
             missing: 5,
-            ..samples::refused_crl()
+            ..samples::shrunk_crl()
         }],
     });
     status.blocks = 2;
@@ -138,7 +138,7 @@ fn trust_has_gauges() {
             "proscenium_blocks 2",
             "proscenium_crl_last_fetch_timestamp_seconds 1900000000.0",
             "proscenium_crl_fetch_failing 1",
-            r#"proscenium_crl_refused_missing_revocations{issuer="CN=Puppet CA: puppet"} 5.0"#,
+            r#"proscenium_crl_missing_revocations{issuer="CN=Puppet CA: puppet"} 5.0"#,
             r#"proscenium_crl_age_seconds{issuer="CN=Puppet CA: puppet"} 60.0"#,
             r#"proscenium_crl_next_update_timestamp_seconds{issuer="CN=Puppet CA: puppet"} 2000000000.0"#,
             r#"proscenium_crl_entries{issuer="CN=Puppet CA: puppet"} 3.0"#,

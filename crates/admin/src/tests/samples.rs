@@ -142,8 +142,8 @@ pub(crate) fn member() -> MemberStatus {
     }
 }
 
-pub(crate) fn refused_crl() -> RefusedCrl {
-    RefusedCrl {
+pub(crate) fn shrunk_crl() -> ShrunkCrlStatus {
+    ShrunkCrlStatus {
         issuer: "CN=Puppet CA".to_owned(),
         number: "11".to_owned(),
         entries: 2,

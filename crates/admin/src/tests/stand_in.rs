@@ -248,8 +248,8 @@ impl Control for Fake {
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
         Box::pin(async {
             CrlFetchOutcome {
-                result: CrlFetchResult::Refused,
-                report: "refused: CN=Puppet CA".to_owned(),
+                result: CrlFetchResult::Shrunk,
+                report: "a CRL drops revocations: CN=Puppet CA".to_owned(),
             }
         })
     }
@@ -265,9 +265,9 @@ impl Control for Fake {
                     accepted: Vec::new(),
                     not_persisted: Some(format!("{by}: {}", request.why)),
                 }),
-                _ => Err(CrlAcceptError::NotRefused {
+                _ => Err(CrlAcceptError::NotShrunk {
                     issuer: request.issuer,
-                    refused: vec!["CN=Puppet CA".to_owned()],
+                    shrunk: vec!["CN=Puppet CA".to_owned()],
                 }),
             }
         })

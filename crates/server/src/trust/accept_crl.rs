@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use admin::{Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, RefusedCrl};
+use admin::{Caller, CrlAcceptError, CrlAcceptRequest, CrlAccepted, ShrunkCrlStatus};
 use pki::Fingerprint;
 use tokio::task::spawn_blocking;
 
@@ -62,9 +62,9 @@ impl App {
             .partition(|shrunk| shrunk.status.issuer == issuer);
         match found.is_empty() {
             false => Ok(found),
-            true => Err(CrlAcceptError::NotRefused {
+            true => Err(CrlAcceptError::NotShrunk {
                 issuer: issuer.to_owned(),
-                refused: others.into_iter().map(|r| r.status.issuer).collect(),
+                shrunk: others.into_iter().map(|r| r.status.issuer).collect(),
             }),
         }
     }
@@ -72,7 +72,7 @@ impl App {
     fn note_accepted(
         &self,
         rules: &[pki::SetAsideRule],
-        (key, status): (Fingerprint, &RefusedCrl),
+        (key, status): (Fingerprint, &ShrunkCrlStatus),
         why: &str,
         by: Caller,
     ) {

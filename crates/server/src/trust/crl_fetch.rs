@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use admin::{CrlFetchOutcome, CrlFetchResult, RefusedCrl};
+use admin::{CrlFetchOutcome, CrlFetchResult, ShrunkCrlStatus};
 use bytes::Bytes;
 use config::Fetch;
 use pki::{CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, TrustStore};
@@ -172,7 +172,7 @@ impl App {
             self.shared.edge.confirm(Document::Crl, requested_at);
             state.note_success(&member, requested);
             let outcome = self.unchanged();
-            earlier.tries_next = outcome.result == CrlFetchResult::Refused;
+            earlier.tries_next = outcome.result == CrlFetchResult::Shrunk;
             return Ok(outcome);
         };
         let (copy, mut examined) = self.examine(&member, body).await?;
@@ -290,7 +290,7 @@ impl App {
         CrlFetchOutcome {
             result: match refused.is_empty() {
                 true => CrlFetchResult::Unchanged,
-                false => CrlFetchResult::Refused,
+                false => CrlFetchResult::Shrunk,
             },
             report: refused
                 .values()
@@ -316,7 +316,7 @@ impl EarlierResponses {
     /// Whether one of them was refused. The refusal stays whatever the next member responds.
     fn is_refused(&self) -> bool {
         let outcome = self.outcome.as_ref();
-        outcome.is_some_and(|outcome| outcome.result == CrlFetchResult::Refused)
+        outcome.is_some_and(|outcome| outcome.result == CrlFetchResult::Shrunk)
     }
 
     fn note(&mut self, outcome: CrlFetchOutcome) {
@@ -326,7 +326,7 @@ impl EarlierResponses {
     /// The outcome of the whole fetch, where `outcome` is that of its last response.
     fn combined_with(self, outcome: CrlFetchOutcome) -> CrlFetchOutcome {
         match self.outcome {
-            Some(refused) if refused.result == CrlFetchResult::Refused => CrlFetchOutcome {
+            Some(refused) if refused.result == CrlFetchResult::Shrunk => CrlFetchOutcome {
                 report: format!("{}\n{}", refused.report, outcome.report)
                     .trim_end()
                     .to_owned(),
@@ -352,7 +352,7 @@ fn outcome_of(compared: &ComparedCrls, not_persisted: Option<String>) -> CrlFetc
         not_persisted.map(|why| format!("it could not be saved for the next start: {why}"));
     let report: Vec<_> = newer.chain(refused).chain(not_persisted).collect();
     let result = match (compared.refused.is_empty(), compared.newer.is_empty()) {
-        (false, _) => CrlFetchResult::Refused,
+        (false, _) => CrlFetchResult::Shrunk,
         (true, false) => CrlFetchResult::Applied,
         (true, true) => CrlFetchResult::Unchanged,
     };
@@ -376,6 +376,6 @@ fn replaced(member: &str, crl: &FetchedCrl) -> String {
     )
 }
 
-fn refusal(refused: &RefusedCrl) -> String {
+fn refusal(refused: &ShrunkCrlStatus) -> String {
     format!("a CRL drops revocations: {refused}")
 }

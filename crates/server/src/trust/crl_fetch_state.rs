@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use admin::{CrlFetchStatus, FailingFetch, RefusedCrl};
+use admin::{CrlFetchStatus, FailingFetch, ShrunkCrlStatus};
 use pki::{CrlComparison, DroppedRevocations, FetchedCrl, Fingerprint, TrustStore};
 use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
@@ -66,7 +66,7 @@ pub(crate) struct ShrunkCrl {
     pub(crate) key: Fingerprint,
     /// The CRL, if it was fetched since the start. Otherwise all CRLs that are provided now drop them.
     pub(crate) crl: Option<FetchedCrl>,
-    pub(crate) status: RefusedCrl,
+    pub(crate) status: ShrunkCrlStatus,
 }
 
 /// The CRLs of one response, by how they compare with the active ones.
@@ -107,8 +107,8 @@ impl CrlFetchState {
 
     /// The state as the admin API shows it.
     pub(crate) fn status(&self, trust: &TrustStore) -> CrlFetchStatus {
-        let refused = self.shrunk(trust).into_iter();
-        let refused = refused.map(|shrunk| shrunk.status).collect();
+        let shrunk = self.shrunk(trust).into_iter();
+        let shrunk = shrunk.map(|shrunk| shrunk.status).collect();
         let record = self.record();
         CrlFetchStatus {
             last_attempt: record.last_attempt.map(Into::into),
@@ -118,7 +118,7 @@ impl CrlFetchState {
                 since: (*since).into(),
                 why: why.clone(),
             }),
-            refused,
+            shrunk,
         }
     }
 
@@ -140,7 +140,7 @@ impl CrlFetchState {
             let of_key = dropped.iter().find(|dropped| dropped.key == shrunk.key);
             let forgotten = of_key.map_or(0, |dropped| dropped.forgotten);
             let message = dropped_message(&shrunk.status, forgotten);
-            (Alarm::CrlRefused, shrunk.status.issuer, message)
+            (Alarm::CrlShrunk, shrunk.status.issuer, message)
         });
         let shrunk: Vec<_> = shrunk.collect();
         let record = self.record();
@@ -235,7 +235,7 @@ impl ShrunkCrl {
         };
         Some(Self {
             key: crl.key(),
-            status: RefusedCrl {
+            status: ShrunkCrlStatus {
                 issuer: crl.issuer().to_owned(),
                 number: crl.number(),
                 entries: crl.entries() as u64,
@@ -261,7 +261,7 @@ impl From<DroppedRevocations> for ShrunkCrl {
         Self {
             key: dropped.key,
             crl: None,
-            status: RefusedCrl {
+            status: ShrunkCrlStatus {
                 issuer: dropped.issuer,
                 active_number: dropped.number.clone(),
                 number: dropped.number,
@@ -275,7 +275,7 @@ impl From<DroppedRevocations> for ShrunkCrl {
 }
 
 /// The alarm about missing revocations. `forgotten`: how many are beyond what the proxy retains.
-pub(crate) fn dropped_message(status: &RefusedCrl, forgotten: usize) -> String {
+pub(crate) fn dropped_message(status: &ShrunkCrlStatus, forgotten: usize) -> String {
     let forgotten = match forgotten {
         0 => String::new(),
         count => format!(

@@ -10,7 +10,7 @@ const FIRST = {
   "agents-refused": "Provide a current CRL: run `proscenium crl fetch`, or copy the CA's CRL to this host. `proscenium crl show` has the details.",
   "trust": "Run `proscenium crl show`, and renew the CA or CRL that it names before agents are refused.",
   "crl-fetch": "Check the pool ca below, then run `proscenium crl fetch`.",
-  "crl-refused": "Find out why the CA's CRL lacks revocations, for example a restored backup. Accept it with `proscenium crl accept` only if that is intended.",
+  "crl-shrunk": "Find out why the CA's CRL lacks revocations, for example a restored backup. Accept it with `proscenium crl accept` only if that is intended.",
   "crl-unusable": "Run `proscenium crl show` for the reason.",
   "ca-copy": "Check the pool ca below.",
   "materials-refused": "Correct the file that the message names, or restore it. `proscenium check` tests the files.",

@@ -73,7 +73,7 @@ fn status() -> Value {
             "alarms": [],
             "fetch": {
                 "last_attempt": at, "last_answer": at, "member": OPEN, "failing": null,
-                "refused": [{
+                "shrunk": [{
                     "issuer": OPEN, "number": "1", "entries": 0, "active_number": "2", "is_older": true, "missing": 1,
                     "since": at,
                 }],
