@@ -20,7 +20,7 @@ const EVENT_INTERVAL: Duration = Duration::from_secs(60);
 /// The connections of a listener, each of a client `C`: an account or an address.
 pub(crate) struct Connections<C> {
     /// Name of the listener in events.
-    name: &'static str,
+    name: String,
     tasks: JoinSet<()>,
     max: usize,
     open: Arc<Mutex<BTreeMap<u64, Open<C>>>>,
@@ -63,9 +63,9 @@ pub(crate) struct OpenConnection<C> {
 
 impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
     /// At most `max` at a time. `name`: the listener, for events.
-    pub(crate) fn new(name: &'static str, max: usize) -> Self {
+    pub(crate) fn new(name: impl Into<String>, max: usize) -> Self {
         Self {
-            name,
+            name: name.into(),
             tasks: JoinSet::new(),
             max,
             open: Arc::default(),
@@ -118,7 +118,7 @@ impl<C: Copy + Eq + Hash + Send + 'static> Connections<C> {
     /// Logs that a connection was closed at the limit: at once, and then once a minute with their number.
     pub(crate) fn closed_one(&mut self) {
         if let Some(count) = self.closed.note(Instant::now()) {
-            let (name, max) = (self.name, self.max);
+            let (name, max) = (&self.name, self.max);
             warn!(
                 closed = count,
                 "closed connections of the {name}: it has {max}, the maximum; stop clients that keep event streams or \

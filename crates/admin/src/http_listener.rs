@@ -35,7 +35,8 @@ pub async fn serve_http(
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let service = limited(endpoints, LISTENER_TIMEOUT);
-    let mut connections = Connections::<IpAddr>::new("HTTP listener", connections_max);
+    let name = format!("HTTP listener on {}", listener.local_addr()?);
+    let mut connections = Connections::<IpAddr>::new(name, connections_max);
     loop {
         tokio::select! {
             biased;
