@@ -191,6 +191,62 @@ fn t10_a_fetched_crl_that_lacks_what_a_local_file_revokes_is_an_alarm_and_a_fail
 }
 
 #[test]
+fn what_was_revoked_outlasts_a_time_without_a_crl_of_its_ca() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let [dropped, good] = ["a", "b"].map(|_| ca.agent("web01"));
+    let first = ca.other_crl_pem(100, &[&dropped]);
+    let second = ca.other_crl_pem(101, &[]);
+    let both = ca.crl_pem();
+    let (_, root) = both.split_once("END X509 CRL-----\n").expect("two CRLs");
+    let files = "[trust]\ncrl = [\"{dir}/a.pem\", \"{dir}/root.pem\"]";
+    let started = |file: &str| {
+        let (file, root) = (file.to_owned(), root.to_owned());
+        let with = format!("{}\n{files}", state_table(state.path()));
+        let builder = Estate::builder().ca(&ca).proxy(move |proxy| {
+            let proxy = proxy.file("a.pem", &file, 0o644);
+            proxy.file("root.pem", &root, 0o644).with(&with)
+        });
+        builder.start()
+    };
+    let estate = started(&first);
+    let assert_dropped = |proxy: &Proxy| {
+        assert_refused(
+            &proxy.client(Some(&dropped)).get(CATALOG),
+            403,
+            &["revoked"],
+        );
+        assert_eq!(proxy.client(Some(&good)).get(CATALOG).status, 200);
+        assert_eq!(alarms_about_drops(proxy), 1);
+    };
+    estate.proxy.write("a.pem", &second, 0o644);
+    estate.proxy.reload_applied();
+    assert_dropped(&estate.proxy);
+    drop(estate);
+    // The job that copies the CRL has left only that of the root.
+    let estate = started(root);
+    for agent in [&dropped, &good] {
+        assert_eq!(estate.client(agent).get(CATALOG).status, 403);
+    }
+    estate.proxy.write("a.pem", &second, 0o644);
+    estate.proxy.reload_applied();
+    assert_dropped(&estate.proxy);
+    // An operator configures other files, and reverts that.
+    let unchecked = format!("[trust]\nunchecked = [\"CN={}\"]", ca.name());
+    estate.proxy.edit_config("/a.pem", "/root.pem");
+    estate.proxy.edit_config("[trust]", &unchecked);
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&dropped).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    estate.proxy.edit_config(&unchecked, "[trust]");
+    estate.proxy.edit_config("root.pem\", ", "a.pem\", ");
+    estate.proxy.reload_applied();
+    assert_dropped(&estate.proxy);
+    drop(estate);
+    assert_dropped(&started(&second).proxy);
+}
+
+#[test]
 fn damaged_stored_revocations_are_an_alarm_and_what_files_revoke_counts() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");

@@ -1,21 +1,21 @@
 //! Sorts CRLs by issuer: which CA of the bundle signed each, and which CRLs of one CA count.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use foldhash::fast::RandomState;
 
 use crate::anchors::Anchors;
 use crate::certificate::{Signed, Subject};
-use crate::crl::{Crl, CrlError, SerialSet};
+use crate::crl::{Crl, CrlError};
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
-use crate::issuer_crls::IssuerCrls;
 use crate::legacy_signatures;
 use crate::pem::Block;
 use crate::problem::PkiProblem;
 use crate::revocation::RevocationIndex;
 use crate::set_aside::{SetAsideRule, is_set_aside};
+use crate::settings::TrustSettings;
 
 /// Collects CRLs for a trust store.
 pub(crate) struct CrlSorter<'a> {
@@ -189,21 +189,34 @@ impl<'a> CrlSorter<'a> {
         }
     }
 
-    /// The CRLs of each issuer. Revocations of the previous store stay, although a file was restored or a CA has dropped
-    /// entries.
-    pub(crate) fn by_issuer(
-        &mut self,
+    /// The index of these CRLs. Revocations of the previous store stay, although a file was removed or restored, or a CA has
+    /// dropped entries.
+    pub(crate) fn index(
+        self,
+        settings: &TrustSettings,
         previous: Option<&RevocationIndex>,
-    ) -> HashMap<Fingerprint, Arc<IssuerCrls>, RandomState> {
-        let rules = previous.map_or(&[][..], |previous| &previous.set_aside);
-        let found = std::mem::take(&mut self.found).into_iter();
-        let by_issuer = found.filter_map(|(issuer, found)| {
-            let before = previous.and_then(|previous| previous.counting(issuer));
-            let provided = counting(rules, issuer, found);
-            let crls = IssuerCrls::new(provided, before, &SerialSet::default());
-            Some((issuer, Arc::new(crls?)))
-        });
-        by_issuer.collect()
+    ) -> RevocationIndex {
+        let mut index = RevocationIndex {
+            settings: settings.clone(),
+            anchors: self.anchors.clone(),
+            crls: HashMap::default(),
+            retained: HashMap::default(),
+            strays: self.strays,
+            late: Mutex::default(),
+            set_aside: previous.map_or_else(Arc::default, |before| Arc::clone(&before.set_aside)),
+        };
+        if let Some(before) = previous {
+            for issuer in before.crls.keys().chain(before.retained.keys()) {
+                if !self.found.contains_key(issuer) {
+                    index.retain(*issuer, before.earlier(*issuer));
+                }
+            }
+        }
+        for (issuer, found) in self.found {
+            let earlier = previous.map(|before| before.earlier(issuer));
+            index.put(issuer, found, earlier.unwrap_or_default());
+        }
+        index
     }
 }
 

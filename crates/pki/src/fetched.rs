@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use crate::certificate::Subject;
-use crate::crl::SerialSet;
-use crate::crl_sorting::{CrlSorter, SortedCrl, counting};
+use crate::crl::Crl;
+use crate::crl_sorting::{CrlSorter, SortedCrl};
+use crate::earlier_revocations::EarlierRevocations;
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 use crate::issuer_crls::IssuerCrls;
@@ -102,10 +103,11 @@ impl TrustStore {
     pub fn with_crls(&self, crls: &[FetchedCrl]) -> Self {
         let mut next = self.next();
         for fetched in crls {
-            let before = self.revocation.counting(fetched.issuer);
-            let files = before.into_iter().flat_map(IssuerCrls::of_files);
+            let active = self.revocation.crls.get(&fetched.issuer);
+            let files = active.into_iter().flat_map(|active| active.of_files());
             let provided = fetched.lists().chain(files).cloned().collect();
-            next.put(fetched.issuer, provided, before, &SerialSet::default());
+            let earlier = self.revocation.earlier(fetched.issuer);
+            next.put(fetched.issuer, provided, earlier);
         }
         next.settle();
         next
@@ -119,22 +121,16 @@ impl TrustStore {
         for StoredRevocations { key, crl, retained } in stored {
             let active = self.revocation.crls.get(key);
             let provided = active.map_or(&[][..], |active| &active.provided);
-            let is_only = active.is_none();
-            let counts = |crl: &&Arc<IndexedCrl>| {
-                is_only || !is_set_aside(&self.revocation.set_aside, *key, crl)
-            };
-            let stored = crl.iter().flat_map(FetchedCrl::lists).filter(counts);
-            let stored: Vec<_> = stored.cloned().collect();
+            let stored: Vec<_> = crl.iter().flat_map(FetchedCrl::lists).cloned().collect();
             let provided = match fetches {
                 true => [&stored, provided].concat(),
                 false => provided.to_vec(),
             };
-            let before = self.revocation.counting(*key);
-            let restored = IssuerCrls::new(stored, before, &retained.0);
-            match &restored {
-                Some(restored) => next.put(*key, provided, Some(restored), &SerialSet::default()),
-                None => next.put(*key, provided, before, &retained.0),
-            }
+            let counts =
+                |crl: &Arc<IndexedCrl>| !is_set_aside(&self.revocation.set_aside, *key, crl);
+            let stored = stored.into_iter().filter(counts).collect();
+            let earlier = self.revocation.earlier(*key);
+            next.put(*key, provided, earlier.with(stored, &retained.0));
         }
         next.settle();
         (next.whole != self.whole).then_some(next)
@@ -145,15 +141,10 @@ impl TrustStore {
         &mut self,
         issuer: Fingerprint,
         provided: Vec<Arc<IndexedCrl>>,
-        before: Option<&IssuerCrls>,
-        retained: &SerialSet,
+        earlier: EarlierRevocations,
     ) {
-        if !self.anchors.bundle.issuers.contains_key(&issuer) {
-            return;
-        }
-        let provided = counting(&self.revocation.set_aside, issuer, provided);
-        if let Some(crls) = IssuerCrls::new(provided, before, retained) {
-            self.revocation.crls.insert(issuer, Arc::new(crls));
+        if self.anchors.bundle.issuers.contains_key(&issuer) {
+            self.revocation.put(issuer, provided, earlier);
         }
     }
 
@@ -170,9 +161,7 @@ impl TrustStore {
             None => active.without_copies(),
         };
         next.revocation.set_aside = self.rules_accepting(issuer, active, &accepted).into();
-        if let Some(crls) = IssuerCrls::new(accepted, None, &SerialSet::default()) {
-            next.revocation.crls.insert(issuer, Arc::new(crls));
-        }
+        next.put(issuer, accepted, EarlierRevocations::default());
         next.settle();
         next
     }
@@ -210,15 +199,19 @@ impl TrustStore {
         others.cloned().chain(rules).collect()
     }
 
-    /// What the state directory must have of an issuer in addition to the stored CRL with this digest.
+    /// What the state directory must have of an issuer in addition to the stored CRL with this digest. None if the issuer has
+    /// no active CRL: what is stored stays as it is.
     #[must_use]
-    pub fn retained(&self, issuer: Fingerprint, stored: Option<Fingerprint>) -> RetainedSerials {
-        let Some(active) = self.revocation.crls.get(&issuer) else {
-            return RetainedSerials::default();
-        };
-        let stored = active.lists().filter(|crl| Some(crl.fingerprint) == stored);
-        let stored: Vec<_> = stored.cloned().collect();
-        RetainedSerials(active.unlisted_in(&stored))
+    pub fn retained(
+        &self,
+        issuer: Fingerprint,
+        stored: Option<Fingerprint>,
+    ) -> Option<RetainedSerials> {
+        self.revocation.crls.get(&issuer)?;
+        let active = self.revocation.earlier(issuer);
+        let is_stored = |crl: &&Arc<IndexedCrl>| Some(crl.fingerprint) == stored;
+        let stored: Vec<_> = active.lists.iter().filter(is_stored).cloned().collect();
+        Some(RetainedSerials(active.unlisted_in(&stored)))
     }
 
     /// The next generation with other set-aside rules. Rules for CRLs that are not loaded have no effect.
@@ -236,7 +229,8 @@ impl TrustStore {
         next.revocation.set_aside = rules.into();
         for issuer in issuers {
             if let Some(active) = self.revocation.crls.get(&issuer) {
-                next.put(issuer, active.provided.clone(), None, &SerialSet::default());
+                let provided = active.provided.clone();
+                next.put(issuer, provided, EarlierRevocations::default());
             }
         }
         next.settle();
@@ -308,24 +302,26 @@ impl RevocationIndex {
         let Some(newest) = lists.iter().max_by(|a, b| a.crl.age(&b.crl)) else {
             return CrlComparison::Replaced;
         };
-        let Some(active) = self.counting(fetched.issuer) else {
-            return CrlComparison::Newer;
+        let earlier = self.earlier(fetched.issuer);
+        let lacking = earlier.unlisted_in(&lists).len();
+        let old = earlier.newest().map(|newest| &newest.crl);
+        let by_date = |old: &Crl| {
+            let dates = [&newest.crl, old].map(|crl| crl.this_update.as_secs());
+            dates[0].cmp(&dates[1])
         };
-        let lacking = active.unlisted_in(&lists).len();
-        let (new, old) = (&newest.crl, &active.newest.crl);
-        let by_date = new.this_update.as_secs().cmp(&old.this_update.as_secs());
-        let is_older = new.is_before(old) && (lacking > 0 || by_date.is_lt());
-        let is_news = new.age(old).is_gt()
-            || lacking == 0 && by_date.is_gt()
-            || active.is_extended_by(&lists);
+        let is_older = old
+            .is_some_and(|old| newest.crl.is_before(old) && (lacking > 0 || by_date(old).is_lt()));
+        let is_newer = old
+            .is_none_or(|old| newest.crl.age(old).is_gt() || lacking == 0 && by_date(old).is_gt());
+        let is_news = is_newer || earlier.is_extended_by(&lists);
         match lacking == 0 && !is_older {
             false => CrlComparison::DropsRevocations {
-                active_number: active.newest.crl.number_text(),
+                active_number: old.map_or_else(|| "none".to_owned(), Crl::number_text),
                 is_older,
                 lacking,
                 is_news,
             },
-            true if is_news || active.dropped.len() > 0 => CrlComparison::Newer,
+            true if is_news || earlier.dropped.len() > 0 => CrlComparison::Newer,
             true => CrlComparison::Active,
         }
     }

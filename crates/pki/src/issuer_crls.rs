@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::crl::SerialSet;
+use crate::earlier_revocations::EarlierRevocations;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 
 /// The CRLs of one issuer.
@@ -23,11 +24,10 @@ pub(crate) struct IssuerCrls {
 }
 
 impl IssuerCrls {
-    /// The CRLs that are provided now. What `before` and `retained` revoke stays revoked. None if no CRL is provided.
+    /// The CRLs that are provided now. What was revoked earlier stays revoked. None if no CRL is provided.
     pub(crate) fn new(
         mut provided: Vec<Arc<IndexedCrl>>,
-        before: Option<&Self>,
-        retained: &SerialSet,
+        earlier: &EarlierRevocations,
     ) -> Option<Self> {
         let mut seen = Vec::new();
         provided.retain(|crl| {
@@ -35,7 +35,6 @@ impl IssuerCrls {
             seen.push(crl.fingerprint);
             is_new
         });
-        let earlier: Vec<_> = before.into_iter().flat_map(Self::lists).collect();
         // Of equal CRLs the last one counts: the first of those that are provided.
         let newest = provided.iter().rev().max_by(|a, b| a.crl.age(&b.crl))?;
         let mut newest = Arc::clone(newest);
@@ -47,11 +46,9 @@ impl IssuerCrls {
             let dropped = serials.into_iter().filter(|serial| !is_provided(serial));
             SerialSet::new(dropped.collect())
         };
-        let known = before.into_iter().flat_map(|before| before.dropped.iter());
-        let known = only(retained.iter().chain(known).collect());
-        let gone = earlier
-            .into_iter()
-            .filter(|crl| !seen.contains(&crl.fingerprint));
+        let known = only(earlier.dropped.iter().collect());
+        let gone = earlier.lists.iter();
+        let gone = gone.filter(|crl| !seen.contains(&crl.fingerprint));
         let gone = gone.chain(&further).flat_map(|crl| crl.crl.serials.iter());
         let (dropped, forgotten) = united(known, &only(gone.collect()), DROPPED_SERIALS_MAX);
         // A CA that was restored has lower numbers. Its dates apply once it lists every revocation again.
@@ -59,7 +56,7 @@ impl IssuerCrls {
             dropped.len() == 0
                 && newest.crl.this_update.as_secs() >= older.crl.this_update.as_secs()
         };
-        let newer = before.map(|before| &before.newest);
+        let newer = earlier.newest();
         let newer = newer.filter(|crl| crl.crl.age(&newest.crl).is_gt() && !is_complete(crl));
         if let Some(newer) = newer.map(Arc::clone) {
             newest = newer;
@@ -78,7 +75,7 @@ impl IssuerCrls {
         Some(Self {
             newest,
             dropped: Arc::new(dropped),
-            forgotten: forgotten + before.map_or(0, |before| before.forgotten),
+            forgotten: forgotten + earlier.forgotten,
             provided,
         })
     }
@@ -115,22 +112,13 @@ impl IssuerCrls {
         std::iter::once(&self.newest).chain(others)
     }
 
-    /// Every revoked serial; one that several CRLs list may come several times.
-    pub(crate) fn revoked(&self) -> impl Iterator<Item = &[u8]> {
-        let listed = self.lists().flat_map(|crl| crl.crl.serials.iter());
-        self.dropped.iter().chain(listed)
-    }
-
-    /// The serials that are revoked although none of these CRLs lists them.
-    pub(crate) fn unlisted_in(&self, crls: &[Arc<IndexedCrl>]) -> SerialSet {
-        let is_unlisted = |serial: &&[u8]| !crls.iter().any(|crl| crl.crl.serials.contains(serial));
-        SerialSet::new(self.revoked().filter(is_unlisted).collect())
-    }
-
-    /// Whether one of these CRLs lists a serial that is not revoked.
-    pub(crate) fn is_extended_by(&self, crls: &[Arc<IndexedCrl>]) -> bool {
-        let mut listed = crls.iter().flat_map(|crl| crl.crl.serials.iter());
-        listed.any(|serial| !self.revoke(serial))
+    /// All of this as what later CRLs must not lose.
+    pub(crate) fn earlier(&self) -> EarlierRevocations {
+        EarlierRevocations {
+            lists: self.lists().cloned().collect(),
+            dropped: Arc::clone(&self.dropped),
+            forgotten: self.forgotten,
+        }
     }
 
     /// Whether the newest CRL is among those that are provided now.

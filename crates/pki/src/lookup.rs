@@ -46,7 +46,7 @@ impl TrustStore {
             let crls = crls.as_deref();
             let listing = crls.map(|crls| crls.listing(serial.content()).unwrap_or(&crls.newest));
             CrlListing {
-                is_listed: crls.is_some_and(|crls| crls.revoke(serial.content())),
+                is_listed: self.revocation.revokes(ca, serial.content()),
                 crl: crls
                     .zip(listing)
                     .map(|(crls, listing)| self.revocation.crl_status(crls, listing, now)),
@@ -71,10 +71,8 @@ impl TrustStore {
             .issuers
             .values()
             .filter(|ca| ca.text == issuer);
-        let is_listed = |ca: &Arc<crate::bundle::Issuer>| {
-            let crls = self.revocation.crls_of(ca);
-            crls.is_some_and(|crls| crls.revoke(serial.content()))
-        };
+        let is_listed =
+            |ca: &Arc<crate::bundle::Issuer>| self.revocation.revokes(ca, serial.content());
         if named.next().is_some_and(is_listed) && named.all(is_listed) {
             return Some(Reason::Revoked);
         }

@@ -191,16 +191,14 @@ impl TrustStore {
         };
         let mut issuers = self.anchors.bundle.issuers.values();
         let listed = issuers.find_map(|issuer| {
-            let crls = issuer
-                .has_name(read.issuer)
-                .then(|| self.revocation.crls_of(issuer))
-                .flatten()?;
             let key = SubjectPublicKeyInfoDer::from(&*issuer.spki);
             // Another CA with that name has its own serials.
             let has_signed =
                 || signature::check_signed(read.signed, &key) != Err(SignatureFault::Wrong);
-            let is_revoked = crls.revoke(read.serial) && has_signed();
-            is_revoked.then(|| crls.described(&issuer.text, read.serial))
+            let is_revoked = issuer.has_name(read.issuer)
+                && self.revocation.revokes(issuer, read.serial)
+                && has_signed();
+            is_revoked.then(|| self.revocation.described(issuer, read.serial))
         });
         let fault = match listed {
             Some(listed) => CertificateFault::new(Reason::Revoked, own, listed),

@@ -11,7 +11,8 @@ use crate::anchors::Anchors;
 use crate::bundle::Issuer;
 use crate::certificate::Day;
 use crate::chain::Link;
-use crate::crl::SerialSet;
+use crate::crl_sorting::counting;
+use crate::earlier_revocations::EarlierRevocations;
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::IndexedCrl;
 use crate::issuer_crls::IssuerCrls;
@@ -27,6 +28,8 @@ pub(crate) struct RevocationIndex {
     pub(crate) anchors: Anchors,
     /// The CRLs of each issuer of the bundle that has any.
     pub(crate) crls: HashMap<Fingerprint, Arc<IssuerCrls>, RandomState>,
+    /// What was revoked by issuers that have no CRL now. It stays revoked, and counts with the next CRL.
+    pub(crate) retained: HashMap<Fingerprint, Arc<EarlierRevocations>, RandomState>,
     /// CRLs whose issuer is not in the bundle.
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
     /// The stray CRLs of each issuer that a client sent, or none; found by signature on first use.
@@ -48,6 +51,7 @@ impl RevocationIndex {
             settings: self.settings.clone(),
             anchors: self.anchors.clone(),
             crls: self.crls.clone(),
+            retained: self.retained.clone(),
             strays: self.strays.clone(),
             late: Mutex::default(),
             set_aside: Arc::clone(&self.set_aside),
@@ -60,15 +64,72 @@ impl RevocationIndex {
         unchecked.settings.unchecked = vec![UNCHECKED_ALL.to_owned()];
         unchecked.settings.issuers.clear();
         unchecked.crls.clear();
+        unchecked.retained.clear();
         unchecked.strays.clear();
         unchecked
     }
 
-    /// The CRLs of an issuer of the bundle, unless they are used only because those that an operator accepted in their
+    /// What an issuer has revoked so far, without CRLs that are used only because those that an operator accepted in their
     /// place are missing.
-    pub(crate) fn counting(&self, issuer: Fingerprint) -> Option<&IssuerCrls> {
-        let crls = self.crls.get(&issuer)?;
-        (!is_set_aside(&self.set_aside, issuer, &crls.newest)).then_some(crls)
+    pub(crate) fn earlier(&self, issuer: Fingerprint) -> EarlierRevocations {
+        match self.crls.get(&issuer) {
+            Some(crls) if is_set_aside(&self.set_aside, issuer, &crls.newest) => {
+                EarlierRevocations::default()
+            }
+            Some(crls) => crls.earlier(),
+            None => {
+                let retained = self.retained.get(&issuer);
+                retained.map_or_else(EarlierRevocations::default, |earlier| (**earlier).clone())
+            }
+        }
+    }
+
+    /// Makes these the provided CRLs of an issuer. What was revoked earlier stays revoked.
+    pub(crate) fn put(
+        &mut self,
+        issuer: Fingerprint,
+        provided: Vec<Arc<IndexedCrl>>,
+        earlier: EarlierRevocations,
+    ) {
+        let provided = counting(&self.set_aside, issuer, provided);
+        match IssuerCrls::new(provided, &earlier) {
+            Some(crls) => {
+                self.crls.insert(issuer, Arc::new(crls));
+                self.retained.remove(&issuer);
+            }
+            None => self.retain(issuer, earlier),
+        }
+    }
+
+    /// Retains what an issuer without a CRL has revoked.
+    pub(crate) fn retain(&mut self, issuer: Fingerprint, earlier: EarlierRevocations) {
+        let is_in_bundle = |id: &Fingerprint| self.anchors.bundle.issuers.contains_key(id);
+        let outside = self.retained.keys().filter(|id| !is_in_bundle(id)).count();
+        if !earlier.is_empty() && (is_in_bundle(&issuer) || outside < RETAINED_ISSUERS_MAX) {
+            self.retained.insert(issuer, Arc::new(earlier));
+        }
+    }
+
+    /// Whether a certificate of this issuer with this serial, in its shortest form, is revoked.
+    pub(crate) fn revokes(&self, issuer: &Issuer, serial: &[u8]) -> bool {
+        match self.crls_of(issuer) {
+            Some(crls) => crls.revoke(serial),
+            None => {
+                let retained = self.retained.get(&issuer.id);
+                retained.is_some_and(|earlier| earlier.revoke(serial))
+            }
+        }
+    }
+
+    /// Where a revoked serial of an issuer is listed, as a sentence.
+    pub(crate) fn described(&self, issuer: &Issuer, serial: &[u8]) -> String {
+        match self.crls_of(issuer) {
+            Some(crls) => crls.described(&issuer.text, serial),
+            None => format!(
+                "It was on an earlier CRL of {}. The proxy has no CRL of this CA now.",
+                issuer.text
+            ),
+        }
     }
 
     /// The active CRLs of an issuer.
@@ -96,7 +157,7 @@ impl RevocationIndex {
         let spki = SubjectPublicKeyInfoDer::from(&*issuer.spki);
         let found = self.strays.iter().filter(has_name);
         let found = found.filter(|stray| stray.is_signed_by(&spki)).cloned();
-        let crls = IssuerCrls::new(found.collect(), None, &SerialSet::default()).map(Arc::new);
+        let crls = IssuerCrls::new(found.collect(), &self.earlier(issuer.id)).map(Arc::new);
         if late.len() < LATE_ISSUERS_MAX {
             late.insert(issuer.id, crls.clone());
         }
@@ -137,6 +198,9 @@ impl RevocationIndex {
     }
 
     fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
+        if self.revokes(&link.issuer, &link.serial) {
+            return Err(Reason::Revoked);
+        }
         let policy = self.settings.policy(&link.issuer.text);
         let Some(crls) = self.crls_of(&link.issuer) else {
             return match policy.unchecked {
@@ -144,9 +208,6 @@ impl RevocationIndex {
                 false => Err(Reason::CrlMissing),
             };
         };
-        if crls.revoke(&link.serial) {
-            return Err(Reason::Revoked);
-        }
         match crls.newest.crl.accepted_until(policy) {
             Some(end) if now > end => Err(Reason::CrlExpired),
             until => Ok(until),
@@ -163,8 +224,8 @@ impl RevocationIndex {
         let link = &links[fault.link];
         let issuer = &link.issuer;
         let detail = match (fault.reason, self.crls_of(issuer)) {
-            (Reason::Revoked, Some(crls)) => {
-                let listed = crls.described(&issuer.text, &link.serial);
+            (Reason::Revoked, _) => {
+                let listed = self.described(issuer, &link.serial);
                 match fault.link + 1 == links.len() {
                     true => listed,
                     false => format!(
@@ -237,10 +298,14 @@ impl RevocationIndex {
     /// Size of the index of revoked serials in bytes.
     pub(crate) fn index_bytes(&self) -> usize {
         let strays = self.strays.iter().map(|stray| stray.crl.serials.bytes());
-        let bytes = self.crls.values().map(|crls| crls.bytes()).chain(strays);
-        bytes.sum()
+        let retained = self.retained.values().map(|earlier| earlier.bytes());
+        let crls = self.crls.values().map(|crls| crls.bytes());
+        crls.chain(retained).chain(strays).sum()
     }
 }
+
+/// Maximum number of issuers outside the bundle whose revocations are retained: CAs that have left it.
+const RETAINED_ISSUERS_MAX: usize = 64;
 
 /// Maximum number of issuers sent by clients whose CRL is stored. All of them are below a CA of the bundle, so there
 /// are few. Beyond the maximum, the signature is checked each time.

@@ -4,7 +4,7 @@
 mod lockout;
 mod status;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustls_pki_types::UnixTime;
 
@@ -129,13 +129,12 @@ impl TrustStore {
         previous: Option<&Self>,
     ) -> Self {
         let before = previous.map(|previous| &previous.revocation);
-        let crls = sorter.by_issuer(before);
         let anchors = sorter.anchors.clone();
         let bundle = &anchors.bundle;
         let policy = format!("{settings:?} {identity:?}");
         let paths = Fingerprint::of([&bundle.fingerprint.as_bytes()[..], policy.as_bytes()]);
         let mut material_warnings = bundle.warnings.clone();
-        material_warnings.extend(sorter.warnings);
+        material_warnings.append(&mut sorter.warnings);
         let chains = match previous {
             Some(previous) if previous.paths == paths => Arc::clone(&previous.memory.chains),
             other => {
@@ -149,15 +148,8 @@ impl TrustStore {
             paths,
             whole: paths,
             identity: *identity,
-            revocation: RevocationIndex {
-                settings: settings.clone(),
-                anchors: anchors.clone(),
-                crls,
-                strays: sorter.strays,
-                late: Mutex::default(),
-                set_aside: before.map_or_else(Arc::default, |before| Arc::clone(&before.set_aside)),
-            },
-            anchors,
+            revocation: sorter.index(settings, before),
+            anchors: anchors.clone(),
             deny: previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.deny)),
             memory: TrustMemory {
                 chains,
@@ -183,6 +175,8 @@ impl TrustStore {
         let dropped = self.revocation.crls.values().map(|crls| &crls.dropped);
         let dropped = dropped.filter(|dropped| dropped.len() > 0);
         crls.extend(dropped.map(|dropped| Fingerprint::of(dropped.iter())));
+        let retained = self.revocation.retained.values();
+        crls.extend(retained.flat_map(|earlier| earlier.fingerprints()));
         crls.sort_unstable();
         self.whole = Fingerprint::of(
             std::iter::once(&self.paths)

@@ -238,7 +238,9 @@ fn however_often_a_ca_drops_entries_each_stays_revoked_until_it_is_accepted() {
 
 /// A new process that finds this CRL and the retained serials of `trust` in its state directory.
 fn restarted(trust: &TrustStore, puppet: &Puppet, list: &FetchedCrl) -> TrustStore {
-    let retained = trust.retained(list.key(), Some(list.fingerprint()));
+    let retained = trust
+        .retained(list.key(), Some(list.fingerprint()))
+        .unwrap();
     let text = retained.text();
     let begun = store(&puppet.bundle(), &puppet.crls(1, &[100])).unwrap();
     let stored = Named::new("stored", list.der().to_vec());
@@ -404,7 +406,7 @@ fn stored_revocations_stay_whatever_the_files_contain_after_a_restart() {
             let of_issuer = StoredRevocations {
                 key,
                 crl,
-                retained: earlier.retained(key, None),
+                retained: earlier.retained(key, None).unwrap(),
             };
             let restored = begun.with_restored(&[of_issuer], fetches);
             let restored = restored.unwrap_or_else(|| built(None));

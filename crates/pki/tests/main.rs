@@ -19,6 +19,7 @@ mod policies;
 mod refusals;
 mod renewal;
 mod required_cas;
+mod retained;
 mod revocation;
 mod separate_roots;
 mod spelling;

@@ -92,7 +92,10 @@ impl App {
             let mut written = BTreeMap::new();
             let mut failure = None;
             for (key, _) in trust.issuers() {
-                let retained = trust.retained(key, stored.get(&key).copied());
+                // What is stored of a CA without a CRL counts with its next one.
+                let Some(retained) = trust.retained(key, stored.get(&key).copied()) else {
+                    continue;
+                };
                 let digest = retained.fingerprint();
                 let known = known.get(&key);
                 let is_stored = known == Some(&digest) || known.is_none() && retained.is_empty();

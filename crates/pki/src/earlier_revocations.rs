@@ -1,0 +1,73 @@
+//! What revoked certificates of an issuer before its CRLs changed. All of it stays revoked until an operator accepts the
+//! loss, also while the issuer has no CRL at all.
+
+use std::sync::Arc;
+
+use crate::crl::SerialSet;
+use crate::fingerprint::Fingerprint;
+use crate::indexed_crl::IndexedCrl;
+
+/// The revocations of one issuer so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EarlierRevocations {
+    /// The CRLs that counted.
+    pub(crate) lists: Vec<Arc<IndexedCrl>>,
+    /// Revoked serials that came from other CRLs.
+    pub(crate) dropped: Arc<SerialSet>,
+    /// How many serials exceeded the maximum of dropped ones and are not revoked any more.
+    pub(crate) forgotten: usize,
+}
+
+impl EarlierRevocations {
+    /// The same with these CRLs and serials.
+    pub(crate) fn with(mut self, lists: Vec<Arc<IndexedCrl>>, serials: &SerialSet) -> Self {
+        self.lists.extend(lists);
+        if serials.len() > 0 {
+            let all = self.dropped.iter().chain(serials.iter()).collect();
+            self.dropped = Arc::new(SerialSet::new(all));
+        }
+        self
+    }
+
+    /// Whether nothing has been revoked, and no CRL was seen.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lists.is_empty() && self.dropped.len() == 0
+    }
+
+    /// The newest CRL.
+    pub(crate) fn newest(&self) -> Option<&Arc<IndexedCrl>> {
+        self.lists.iter().max_by(|a, b| a.crl.age(&b.crl))
+    }
+
+    /// Whether a certificate with this serial, in its shortest form, was revoked.
+    pub(crate) fn revoke(&self, serial: &[u8]) -> bool {
+        let mut lists = self.lists.iter();
+        self.dropped.contains(serial) || lists.any(|crl| crl.crl.serials.contains(serial))
+    }
+
+    /// The revoked serials that none of these CRLs lists.
+    pub(crate) fn unlisted_in(&self, crls: &[Arc<IndexedCrl>]) -> SerialSet {
+        let listed = self.lists.iter().flat_map(|crl| crl.crl.serials.iter());
+        let revoked = self.dropped.iter().chain(listed);
+        let is_unlisted = |serial: &&[u8]| !crls.iter().any(|crl| crl.crl.serials.contains(serial));
+        SerialSet::new(revoked.filter(is_unlisted).collect())
+    }
+
+    /// Whether one of these CRLs lists a serial that was not revoked.
+    pub(crate) fn is_extended_by(&self, crls: &[Arc<IndexedCrl>]) -> bool {
+        let mut listed = crls.iter().flat_map(|crl| crl.crl.serials.iter());
+        listed.any(|serial| !self.revoke(serial))
+    }
+
+    /// Digests of the CRLs and of the other serials.
+    pub(crate) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        let dropped = (self.dropped.len() > 0).then(|| Fingerprint::of(self.dropped.iter()));
+        self.lists.iter().map(|crl| crl.fingerprint).chain(dropped)
+    }
+
+    /// Size of the serials in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.lists.iter().map(|crl| crl.crl.serials.bytes());
+        lists.sum::<usize>() + self.dropped.bytes()
+    }
+}

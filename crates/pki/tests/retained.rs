@@ -1,0 +1,171 @@
+//! What was revoked once stays revoked, whatever files and CAs provide in between, until an operator accepts exactly that.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+use crate::support::*;
+use identity::Reason;
+use pki::{
+    CrlComparison, FetchedCrl, Fingerprint, Named, RetainedSerials, SetAsideRule,
+    StoredRevocations, TrustSettings, TrustStore,
+};
+use rustls_pki_types::CertificateRevocationListDer;
+
+type CrlDer = CertificateRevocationListDer<'static>;
+
+/// A proxy with its files and its state directory.
+struct Site<'a> {
+    puppet: &'a Puppet,
+    settings: TrustSettings,
+    /// The CRL of the root, which every file has.
+    root: CrlDer,
+    trust: TrustStore,
+    /// The stored serials of the agents' CA, as text.
+    serials: Option<String>,
+    rules: Vec<SetAsideRule>,
+}
+
+impl<'a> Site<'a> {
+    /// With these CRLs of the agents' CA in files.
+    fn new(puppet: &'a Puppet, crls: &[&CrlDer]) -> Self {
+        let root = puppet.root.crl(1, &[]);
+        let settings = TrustSettings::default();
+        let trust = built(puppet, &root, crls, &settings, None);
+        let mut site = Self {
+            puppet,
+            settings,
+            root,
+            trust,
+            serials: None,
+            rules: Vec::new(),
+        };
+        site.store();
+        site
+    }
+
+    fn key(&self) -> Fingerprint {
+        let mut issuers = self.trust.issuers().into_iter();
+        issuers
+            .find(|(_, name)| *name == "CN=Puppet CA: test")
+            .unwrap()
+            .0
+    }
+
+    /// Stores what the state directory must have.
+    fn store(&mut self) {
+        if let Some(retained) = self.trust.retained(self.key(), None) {
+            self.serials = Some(retained.text());
+        }
+        self.rules = self.trust.set_aside_rules().to_vec();
+    }
+
+    /// Loads these CRLs of the agents' CA from files.
+    fn reload(&mut self, crls: &[&CrlDer]) {
+        let trust = Some(&self.trust);
+        self.trust = built(self.puppet, &self.root, crls, &self.settings, trust);
+        self.store();
+    }
+
+    /// As [`Self::reload`], in a new process.
+    fn restart(&mut self, crls: &[&CrlDer]) {
+        let trust = built(self.puppet, &self.root, crls, &self.settings, None);
+        let trust = trust.with_set_aside_rules(self.rules.clone());
+        let text = self.serials.as_deref().unwrap_or_default();
+        let stored = StoredRevocations {
+            key: self.key(),
+            crl: None,
+            retained: RetainedSerials::read(text.as_bytes()).unwrap(),
+        };
+        self.trust = trust.with_restored(&[stored], false).unwrap_or(trust);
+        self.store();
+    }
+
+    fn examined(&self, crl: &CrlDer) -> (FetchedCrl, CrlComparison) {
+        let stored = Named::new("fetched", crl.to_vec());
+        self.trust.examine_der(stored).unwrap().crls.remove(0)
+    }
+
+    fn accept(&mut self, fetched: Option<&FetchedCrl>) {
+        self.trust = self.trust.accepting(self.key(), fetched);
+        self.store();
+    }
+
+    /// The serials from 4 to 9 that are revoked.
+    fn revoked(&self) -> Vec<u64> {
+        let is_revoked = |serial: &u64| {
+            let agent = self.puppet.ca.agent("web01", *serial);
+            verdict(&self.trust, &agent) == Some(Reason::Revoked)
+        };
+        (4..=9).filter(is_revoked).collect()
+    }
+
+    /// How many revocations are reported as dropped.
+    fn missing(&self) -> usize {
+        let dropped = self.trust.dropped_revocations().into_iter();
+        dropped.map(|dropped| dropped.missing).sum()
+    }
+}
+
+fn built(
+    puppet: &Puppet,
+    root: &CrlDer,
+    crls: &[&CrlDer],
+    settings: &TrustSettings,
+    previous: Option<&TrustStore>,
+) -> TrustStore {
+    let crls: Vec<CrlDer> = crls.iter().copied().chain([root]).cloned().collect();
+    store_with(&puppet.bundle(), &crls, settings, previous).unwrap()
+}
+
+#[test]
+fn revocations_outlast_a_time_without_a_crl() {
+    let puppet = Puppet::new();
+    let [first, second] = [(101, &[7][..]), (102, &[])].map(|(n, s)| puppet.ca.crl(n, s));
+    for settings in [TrustSettings::default(), unchecked(&["CN=Puppet CA: test"])] {
+        for restarts in 0..8 {
+            let change = |site: &mut Site<'_>, bit: u32, crls: &[&CrlDer]| match restarts >> bit & 1
+            {
+                0 => site.reload(crls),
+                _ => site.restart(crls),
+            };
+            let mut site = Site::new(&puppet, &[&first]);
+            site.settings = settings.clone();
+            change(&mut site, 0, &[&second]);
+            assert_eq!((site.revoked(), site.missing()), (vec![7], 1), "{restarts}");
+            change(&mut site, 1, &[]);
+            assert_eq!(site.revoked(), [7], "without a CRL, {restarts}");
+            let other = verdict(&site.trust, &site.puppet.ca.agent("web01", 4));
+            let is_unchecked = settings.policy("CN=Puppet CA: test").unchecked;
+            assert_eq!(other, (!is_unchecked).then_some(Reason::CrlMissing));
+            change(&mut site, 2, &[&second]);
+            assert_eq!((site.revoked(), site.missing()), (vec![7], 1), "{restarts}");
+            site.accept(None);
+            for _ in 0..2 {
+                change(&mut site, 0, &[]);
+                change(&mut site, 1, &[&second]);
+                assert_eq!((site.revoked(), site.missing()), (vec![], 0), "{restarts}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fetched_crl_after_a_time_without_one_drops_nothing() {
+    let puppet = Puppet::new();
+    let [first, second] = [(101, &[7][..]), (102, &[8])].map(|(n, s)| puppet.ca.crl(n, s));
+    let mut site = Site::new(&puppet, &[&first]);
+    site.restart(&[]);
+    let (fetched, comparison) = site.examined(&second);
+    let is_drop = |comparison: &CrlComparison| {
+        matches!(
+            comparison,
+            CrlComparison::DropsRevocations {
+                lacking: 1,
+                is_older: false,
+                is_news: true,
+                ..
+            }
+        )
+    };
+    assert!(is_drop(&comparison), "{comparison:?}");
+    site.trust = site.trust.with_crls(&[fetched]);
+    assert_eq!((site.revoked(), site.missing()), (vec![7, 8], 1));
+}
