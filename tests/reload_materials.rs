@@ -177,10 +177,11 @@ fn a_reload_without_the_crl_of_a_ca_is_refused() {
         .proxy
         .edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
     assert_eq!(estate.proxy.reload()["result"], "refused");
-    // With the explicit setting, the change is accepted.
+    // With the explicit setting, the change is accepted. What was revoked stays revoked.
     estate
         .proxy
         .edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");
     estate.proxy.reload_applied();
-    assert_eq!(estate.client(&bad).get(&target("web02")).status, 200);
+    assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
+    assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
 }
