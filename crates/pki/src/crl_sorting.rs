@@ -14,7 +14,6 @@ use crate::legacy_signatures;
 use crate::pem::Block;
 use crate::problem::PkiProblem;
 use crate::revocation::RevocationIndex;
-use crate::set_aside::{SetAsideRule, is_set_aside};
 use crate::settings::TrustSettings;
 
 /// Collects CRLs for a trust store.
@@ -217,20 +216,6 @@ impl<'a> CrlSorter<'a> {
             index.put(issuer, found, earlier.unwrap_or_default());
         }
         index
-    }
-}
-
-/// The CRLs that are not set aside, or all if all are: while the accepted CRL is missing, others are better than none.
-pub(crate) fn counting(
-    rules: &[SetAsideRule],
-    issuer: Fingerprint,
-    found: Vec<Arc<IndexedCrl>>,
-) -> Vec<Arc<IndexedCrl>> {
-    let counts = |crl: &&Arc<IndexedCrl>| !is_set_aside(rules, issuer, crl);
-    let counting: Vec<_> = found.iter().filter(counts).cloned().collect();
-    match counting.is_empty() {
-        true => found,
-        false => counting,
     }
 }
 

@@ -17,7 +17,10 @@ pub(crate) struct IssuerCrls {
     pub(crate) newest: Arc<IndexedCrl>,
     /// The CRLs that the files and the CA provide now. Never empty.
     pub(crate) provided: Vec<Arc<IndexedCrl>>,
-    /// Revoked serials that none of the provided CRLs lists.
+    /// Whether the provided CRLs are used only because those that an operator accepted in their place are missing. They
+    /// revoke for now, and what they list says nothing about what was dropped.
+    pub(crate) is_fallback: bool,
+    /// Revoked serials that none of the provided CRLs lists. With a fallback, all that earlier CRLs revoked.
     pub(crate) dropped: Arc<SerialSet>,
     /// How many serials were dropped beyond [`DROPPED_SERIALS_MAX`] and are not revoked any more.
     pub(crate) forgotten: usize,
@@ -25,10 +28,15 @@ pub(crate) struct IssuerCrls {
 
 impl IssuerCrls {
     /// The CRLs that are provided now. What was revoked earlier stays revoked. None if no CRL is provided.
+    ///
+    /// CRLs that do not count, because an operator has accepted others in their place, are used if there is no other.
     pub(crate) fn new(
         mut provided: Vec<Arc<IndexedCrl>>,
+        counts: impl Fn(&IndexedCrl) -> bool,
         earlier: &EarlierRevocations,
     ) -> Option<Self> {
+        let is_fallback = !provided.iter().any(|crl| counts(crl));
+        provided.retain(|crl| is_fallback || counts(crl));
         let mut seen = Vec::new();
         provided.retain(|crl| {
             let is_new = !seen.contains(&crl.fingerprint);
@@ -40,8 +48,10 @@ impl IssuerCrls {
         let mut newest = Arc::clone(newest);
         // The serials of further CRLs stay revoked like those of earlier ones.
         let further = provided.split_off(provided.len().min(CRLS_OF_ISSUER_MAX));
-        let is_provided =
-            |serial: &[u8]| provided.iter().any(|crl| crl.crl.serials.contains(serial));
+        let is_provided = |serial: &[u8]| {
+            let mut provided = provided.iter();
+            !is_fallback && provided.any(|crl| crl.crl.serials.contains(serial))
+        };
         let only = |serials: Vec<&[u8]>| {
             let dropped = serials.into_iter().filter(|serial| !is_provided(serial));
             SerialSet::new(dropped.collect())
@@ -49,7 +59,8 @@ impl IssuerCrls {
         let known = only(earlier.dropped.iter().collect());
         let gone = earlier.lists.iter();
         let gone = gone.filter(|crl| !seen.contains(&crl.fingerprint));
-        let gone = gone.chain(&further).flat_map(|crl| crl.crl.serials.iter());
+        let gone = gone.chain(further.iter().filter(|_| !is_fallback));
+        let gone = gone.flat_map(|crl| crl.crl.serials.iter());
         let (dropped, forgotten) = united(known, &only(gone.collect()), DROPPED_SERIALS_MAX);
         // A CA that was restored has lower numbers. Its dates apply once it lists every revocation again.
         let is_complete = |older: &IndexedCrl| {
@@ -74,6 +85,7 @@ impl IssuerCrls {
         });
         Some(Self {
             newest,
+            is_fallback,
             dropped: Arc::new(dropped),
             forgotten: forgotten + earlier.forgotten,
             provided,
@@ -112,10 +124,10 @@ impl IssuerCrls {
         std::iter::once(&self.newest).chain(others)
     }
 
-    /// All of this as what later CRLs must not lose.
-    pub(crate) fn earlier(&self) -> EarlierRevocations {
+    /// What later CRLs must not lose: all that was revoked, except by CRLs that do not count.
+    pub(crate) fn earlier(&self, counts: impl Fn(&IndexedCrl) -> bool) -> EarlierRevocations {
         EarlierRevocations {
-            lists: self.lists().cloned().collect(),
+            lists: self.lists().filter(|crl| counts(crl)).cloned().collect(),
             dropped: Arc::clone(&self.dropped),
             forgotten: self.forgotten,
         }
@@ -142,6 +154,19 @@ impl IssuerCrls {
             true => self.provided.clone(),
             false => others,
         }
+    }
+
+    /// How many revoked serials no provided CRL lists.
+    pub(crate) fn missing(&self) -> usize {
+        if !self.is_fallback {
+            return self.dropped.len();
+        }
+        let is_listed = |serial: &[u8]| {
+            let mut provided = self.provided.iter();
+            provided.any(|crl| crl.crl.serials.contains(serial))
+        };
+        let missing = self.dropped.iter().filter(|serial| !is_listed(serial));
+        missing.count()
     }
 
     /// Size of the serials in bytes.

@@ -11,7 +11,6 @@ use crate::anchors::Anchors;
 use crate::bundle::Issuer;
 use crate::certificate::Day;
 use crate::chain::Link;
-use crate::crl_sorting::counting;
 use crate::earlier_revocations::EarlierRevocations;
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::IndexedCrl;
@@ -73,10 +72,7 @@ impl RevocationIndex {
     /// place are missing.
     pub(crate) fn earlier(&self, issuer: Fingerprint) -> EarlierRevocations {
         match self.crls.get(&issuer) {
-            Some(crls) if is_set_aside(&self.set_aside, issuer, &crls.newest) => {
-                EarlierRevocations::default()
-            }
-            Some(crls) => crls.earlier(),
+            Some(crls) => crls.earlier(|crl| !is_set_aside(&self.set_aside, issuer, crl)),
             None => {
                 let retained = self.retained.get(&issuer);
                 retained.map_or_else(EarlierRevocations::default, |earlier| (**earlier).clone())
@@ -91,8 +87,8 @@ impl RevocationIndex {
         provided: Vec<Arc<IndexedCrl>>,
         earlier: EarlierRevocations,
     ) {
-        let provided = counting(&self.set_aside, issuer, provided);
-        match IssuerCrls::new(provided, &earlier) {
+        let counts = |crl: &IndexedCrl| !is_set_aside(&self.set_aside, issuer, crl);
+        match IssuerCrls::new(provided, counts, &earlier) {
             Some(crls) => {
                 self.crls.insert(issuer, Arc::new(crls));
                 self.retained.remove(&issuer);
@@ -157,7 +153,8 @@ impl RevocationIndex {
         let spki = SubjectPublicKeyInfoDer::from(&*issuer.spki);
         let found = self.strays.iter().filter(has_name);
         let found = found.filter(|stray| stray.is_signed_by(&spki)).cloned();
-        let crls = IssuerCrls::new(found.collect(), &self.earlier(issuer.id)).map(Arc::new);
+        let crls = IssuerCrls::new(found.collect(), |_| true, &self.earlier(issuer.id));
+        let crls = crls.map(Arc::new);
         if late.len() < LATE_ISSUERS_MAX {
             late.insert(issuer.id, crls.clone());
         }

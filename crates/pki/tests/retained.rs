@@ -169,3 +169,37 @@ fn a_fetched_crl_after_a_time_without_one_drops_nothing() {
     site.trust = site.trust.with_crls(&[fetched]);
     assert_eq!((site.revoked(), site.missing()), (vec![7, 8], 1));
 }
+
+#[test]
+fn a_crl_that_was_set_aside_hides_no_loss_while_it_is_the_only_one() {
+    let puppet = Puppet::new();
+    let [first, second, third] =
+        [(101, &[5, 7][..]), (102, &[7]), (103, &[])].map(|(n, s)| puppet.ca.crl(n, s));
+    for restarts in 0..8 {
+        let change = |site: &mut Site<'_>, bit: u32, crls: &[&CrlDer]| match restarts >> bit & 1 {
+            0 => site.reload(crls),
+            _ => site.restart(crls),
+        };
+        let mut site = Site::new(&puppet, &[&first]);
+        site.reload(&[&second]);
+        site.accept(None);
+        assert_eq!((site.revoked(), site.missing()), (vec![7], 0));
+        change(&mut site, 0, &[&third]);
+        assert_eq!((site.revoked(), site.missing()), (vec![7], 1));
+        change(&mut site, 1, &[&first]);
+        assert_eq!(site.revoked(), [5, 7], "better than none: {restarts}");
+        let warnings = site.trust.warnings().concat();
+        assert!(warnings.contains("an operator has replaced"), "{warnings}");
+        let (_, comparison) = site.examined(&third);
+        assert!(
+            matches!(
+                comparison,
+                CrlComparison::DropsRevocations { lacking: 1, .. }
+            ),
+            "{comparison:?}"
+        );
+        change(&mut site, 2, &[&third]);
+        let found = (site.revoked(), site.missing());
+        assert_eq!(found, (vec![7], 1), "{restarts}");
+    }
+}

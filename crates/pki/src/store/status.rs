@@ -164,9 +164,12 @@ impl TrustStore {
     /// The revocations that no CRL lists any longer, by issuer.
     pub fn dropped_revocations(&self) -> Vec<DroppedRevocations> {
         let crls = self.revocation.crls.iter();
-        let dropped = crls.filter(|(_, crls)| crls.dropped.len() + crls.forgotten > 0);
-        let mut dropped: Vec<_> = dropped
+        let mut dropped: Vec<_> = crls
             .filter_map(|(key, crls)| {
+                let missing = crls.missing();
+                if missing + crls.forgotten == 0 {
+                    return None;
+                }
                 let provided = crls.provided.iter();
                 let newest = provided.max_by(|a, b| a.crl.age(&b.crl))?;
                 Some(DroppedRevocations {
@@ -175,7 +178,7 @@ impl TrustStore {
                     number: newest.crl.number_text(),
                     entries: newest.crl.serials.len(),
                     source: newest.place.clone(),
-                    missing: crls.dropped.len(),
+                    missing,
                     forgotten: crls.forgotten,
                 })
             })
@@ -258,6 +261,16 @@ impl Anchors {
 impl IssuerCrls {
     /// A file that was restored, or a copy that was written late.
     fn warning_of_older_files(&self) -> Option<String> {
+        if self.is_fallback {
+            let crl = self.provided.first()?;
+            return Some(format!(
+                "the CRL of {} in {} (number {}) is one that an operator has replaced (crl accept). It is used because there \
+                 is no other, so certificates on it are refused; restore the newer file",
+                Subject(&crl.crl.issuer),
+                crl.place,
+                crl.crl.number_text(),
+            ));
+        }
         if self.is_newest_provided() || self.newest.origin == CrlOrigin::Fetched {
             return None;
         }
