@@ -188,6 +188,35 @@ fn t10_a_fetched_crl_that_lacks_what_a_local_file_revokes_is_an_alarm_and_a_fail
         text.contains("crl-fresh") && text.contains("failure")
     };
     assert!(findings.iter().any(|one| is_failure(&one)), "{report:#}");
+
+    // An operator who takes it for the right one ends only what no file lists.
+    let issuer = format!("CN={}", ca.name());
+    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+    let nothing = "no certificate becomes valid again, and 1 that a CRL file lists stays revoked";
+    assert!(alarms.contains(nothing), "{alarms}");
+    let arguments = [&issuer, "--why", "it looks right"];
+    let accepted = done(&estate.proxy, &["crl", "accept"], &arguments);
+    assert!(accepted.contains(nothing), "{accepted}");
+    estate.proxy.reload();
+    assert_eq!(alarms_about_drops(&estate.proxy), 1);
+    for revoked in [&agent, &compiler] {
+        assert_refused(&estate.client(revoked).get(CATALOG), 403, &["revoked"]);
+    }
+    // The CA revokes another compiler, and drops that again.
+    let another = ca.agent("web01");
+    let infrastructure = ca.other_crl_pem(8, &[&compiler, &another]) + &root;
+    answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
+    estate.proxy.command(&["crl", "fetch"], &[]);
+    assert_refused(&estate.client(&another).get(CATALOG), 403, &["revoked"]);
+    let infrastructure = ca.other_crl_pem(9, &[&compiler]) + &root;
+    answer_crl_requests(&estate.ca_server, Reply::ok(&infrastructure));
+    estate.proxy.command(&["crl", "fetch"], &[]);
+    assert_refused(&estate.client(&another).get(CATALOG), 403, &["revoked"]);
+    let accepted = done(&estate.proxy, &["crl", "accept"], &arguments);
+    let one = "1 certificate becomes valid again if it has not expired, and 1 that a CRL file lists stays revoked";
+    assert!(accepted.contains(one), "{accepted}");
+    assert_eq!(estate.client(&another).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
 }
 
 #[test]

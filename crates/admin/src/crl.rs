@@ -47,6 +47,8 @@ pub struct ShrunkCrlStatus {
     pub is_older: bool,
     /// Revoked certificates that are missing from it. They stay revoked.
     pub missing: u64,
+    /// How many of them `accept` would accept again. CRL files list the others.
+    pub accepted_again: u64,
     /// Since when revocations are missing.
     pub since: Timestamp,
 }
@@ -123,6 +125,22 @@ fn other_issuers(shrunk: &[String]) -> String {
     match shrunk {
         [] => "neither does one of another CA".to_owned(),
         _ => format!("those of {} do", shrunk.join("; ")),
+    }
+}
+
+impl RefusedCrl {
+    /// What `accept` does, as the end of a sentence.
+    pub fn consequence(&self) -> String {
+        let again = match self.accepted_again {
+            0 => "no certificate becomes valid again".to_owned(),
+            1 => "1 certificate becomes valid again if it has not expired".to_owned(),
+            count => format!("{count} certificates become valid again if they have not expired"),
+        };
+        match self.missing.saturating_sub(self.accepted_again) {
+            0 => again,
+            1 => format!("{again}, and 1 that a CRL file lists stays revoked"),
+            count => format!("{again}, and {count} that CRL files list stay revoked"),
+        }
     }
 }
 

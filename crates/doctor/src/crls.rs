@@ -235,6 +235,7 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
                 active_number: active,
                 is_older,
                 lacking,
+                accepted_again: _,
                 is_news: _,
             } => (
                 match is_older {

@@ -67,6 +67,7 @@ impl<'a> CrlSorter<'a> {
         let fingerprint = Fingerprint::of([&*block.der]);
         if let Some((issuer, crl)) = self.known.get(&fingerprint)
             && crl.place == block.place()
+            && crl.origin == origin
             && self.may_sign_crls(*issuer)
         {
             let (issuer, crl) = (*issuer, Arc::clone(crl));

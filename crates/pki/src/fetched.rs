@@ -17,7 +17,7 @@ use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 use crate::retained_serials::RetainedSerials;
 use crate::revocation::RevocationIndex;
-use crate::set_aside::{SetAsideRule, is_set_aside};
+use crate::set_aside::{SetAsideRule, SetAsideScope, is_set_aside};
 use crate::store::TrustStore;
 
 /// The result of examining a fetched document.
@@ -69,6 +69,8 @@ pub enum CrlComparison {
         is_older: bool,
         /// How many revoked certificates it lacks.
         lacking: usize,
+        /// How many of these no file lists either: [`TrustStore::accepting`] ends these revocations.
+        accepted_again: usize,
         /// Whether it is newer or revokes more nonetheless, and therefore becomes active too.
         is_news: bool,
     },
@@ -148,16 +150,17 @@ impl TrustStore {
         }
     }
 
-    /// The next generation in which an operator has accepted what is provided of an issuer, or only `fetched`: what other
-    /// CRLs revoked no longer counts, and neither do these CRLs, wherever they come from.
+    /// The next generation in which an operator has accepted what the CA and the files provide of an issuer: what other CRLs
+    /// revoked no longer counts, and neither do these CRLs, wherever they come from. `fetched` is accepted in place of the
+    /// CRL that was fetched before. Files are not set aside by it, because an operator provides them.
     #[must_use]
     pub fn accepting(&self, issuer: Fingerprint, fetched: Option<&FetchedCrl>) -> Self {
         let mut next = self.next();
         let Some(active) = self.revocation.crls.get(&issuer) else {
             return next;
         };
-        let accepted: Vec<_> = match fetched {
-            Some(fetched) => fetched.lists().cloned().collect(),
+        let accepted = match fetched {
+            Some(fetched) => self.revocation.with_files(fetched),
             None => active.without_copies(),
         };
         next.revocation.set_aside = self.rules_accepting(issuer, active, &accepted).into();
@@ -179,13 +182,20 @@ impl TrustStore {
                 .any(|accepted| accepted.fingerprint == crl.fingerprint)
         };
         let replaced: Vec<_> = active.lists().filter(|crl| !is_accepted(crl)).collect();
+        let is_file = |crl: &IndexedCrl| crl.origin == CrlOrigin::File;
+        let are_files = accepted.iter().all(|crl| is_file(crl));
         let rules = (0..accepted.len().max(replaced.len())).map(|index| {
-            let accepted = &accepted[index.min(accepted.len() - 1)];
+            let one = &accepted[index.min(accepted.len() - 1)];
             let replaced = replaced.get(index);
             SetAsideRule {
                 issuer,
-                accepted: accepted.fingerprint,
-                number: accepted.crl.number.clone(),
+                accepted: one.fingerprint,
+                scope: match is_file(one) {
+                    true if are_files => SetAsideScope::All,
+                    true => SetAsideScope::Files,
+                    false => SetAsideScope::Fetched,
+                },
+                number: one.crl.number.clone(),
                 made: replaced
                     .map_or(&active.newest, |replaced| *replaced)
                     .crl
@@ -304,6 +314,7 @@ impl RevocationIndex {
         };
         let earlier = self.earlier(fetched.issuer);
         let lacking = earlier.unlisted_in(&lists).len();
+        let accepted_again = earlier.unlisted_in(&self.with_files(fetched)).len();
         let old = earlier.newest().map(|newest| &newest.crl);
         let by_date = |old: &Crl| {
             let dates = [&newest.crl, old].map(|crl| crl.this_update.as_secs());
@@ -319,11 +330,20 @@ impl RevocationIndex {
                 active_number: old.map_or_else(|| "none".to_owned(), Crl::number_text),
                 is_older,
                 lacking,
+                accepted_again,
                 is_news,
             },
             true if is_news || earlier.dropped.len() > 0 => CrlComparison::Newer,
             true => CrlComparison::Active,
         }
+    }
+
+    /// A fetched CRL with the CRLs of its issuer in files, which an operator accepts together.
+    fn with_files(&self, fetched: &FetchedCrl) -> Vec<Arc<IndexedCrl>> {
+        let active = self.crls.get(&fetched.issuer);
+        let provided = active.into_iter().flat_map(|active| &active.provided);
+        let files = provided.filter(|crl| crl.origin == CrlOrigin::File);
+        fetched.lists().chain(files).cloned().collect()
     }
 
     fn fetched_crls_not_among(&self, issuers: &[Fingerprint]) -> Vec<&str> {

@@ -14,6 +14,7 @@ pub struct SetAsideRule {
     pub(crate) issuer: Fingerprint,
     /// The accepted CRL.
     pub(crate) accepted: Fingerprint,
+    pub(crate) scope: SetAsideScope,
     /// Its number, if it has one.
     pub(crate) number: Option<Box<[u8]>>,
     /// When the newest of the set-aside CRLs was issued. CRLs that the CA issues later apply.
@@ -21,6 +22,28 @@ pub struct SetAsideRule {
     /// Digest of that newest CRL, unless it is the accepted one. Dates have a resolution of one second, and another CRL of
     /// the same second counts.
     pub(crate) replaced: Option<Fingerprint>,
+}
+
+/// Which CRLs a rule may set aside for being older. An operator who accepts the response of the CA takes back nothing that a
+/// file provides, and the numbers of the two are independent if the response is the infrastructure CRL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetAsideScope {
+    /// Only files provided CRLs.
+    All,
+    /// CRLs of files.
+    Files,
+    /// Other CRLs.
+    Fetched,
+}
+
+impl SetAsideScope {
+    fn includes(self, origin: CrlOrigin) -> bool {
+        match self {
+            Self::All => true,
+            Self::Files => origin == CrlOrigin::File,
+            Self::Fetched => origin != CrlOrigin::File,
+        }
+    }
 }
 
 /// The text is not a stored rule.
@@ -33,6 +56,9 @@ impl SetAsideRule {
     fn covers(&self, crl: &IndexedCrl) -> bool {
         if self.replaced == Some(crl.fingerprint) {
             return true;
+        }
+        if !self.scope.includes(crl.origin) {
+            return false;
         }
         let (made, newest) = (crl.crl.this_update.as_secs(), self.made.as_secs());
         let below = crl.crl.is_numbered_below(self.number.as_deref());
@@ -62,9 +88,13 @@ impl fmt::Display for SetAsideRule {
             None => f.write_str(NO_NUMBER)?,
         }
         write!(f, " {}", self.made.as_secs())?;
-        match &self.replaced {
-            Some(replaced) => write!(f, " {replaced}"),
-            None => Ok(()),
+        if let Some(replaced) = &self.replaced {
+            write!(f, " {replaced}")?;
+        }
+        match self.scope {
+            SetAsideScope::All => Ok(()),
+            SetAsideScope::Files => write!(f, " {FILES}"),
+            SetAsideScope::Fetched => write!(f, " {FETCHED}"),
         }
     }
 }
@@ -73,7 +103,13 @@ impl FromStr for SetAsideRule {
     type Err = SetAsideError;
 
     fn from_str(text: &str) -> Result<Self, SetAsideError> {
-        let words: Vec<_> = text.split(' ').collect();
+        let mut words: Vec<_> = text.split(' ').collect();
+        let scope = match words.last() {
+            Some(&FILES) => SetAsideScope::Files,
+            Some(&FETCHED) => SetAsideScope::Fetched,
+            _ => SetAsideScope::All,
+        };
+        words.truncate(words.len() - usize::from(scope != SetAsideScope::All));
         let (issuer, accepted, number, made, replaced) = match words[..] {
             [issuer, accepted, number, made] => (issuer, accepted, number, made, None),
             [issuer, accepted, number, made, replaced] => {
@@ -85,6 +121,7 @@ impl FromStr for SetAsideRule {
         Ok(Self {
             issuer: fingerprint(issuer)?,
             accepted: fingerprint(accepted)?,
+            scope,
             number: match number {
                 NO_NUMBER => None,
                 number => Some(bytes_of_hex(number).ok_or(SetAsideError)?.into()),
@@ -102,3 +139,7 @@ fn fingerprint(hex: &str) -> Result<Fingerprint, SetAsideError> {
 
 /// In place of the number of a CRL without one.
 const NO_NUMBER: &str = "none";
+/// At the end of a rule for files.
+const FILES: &str = "files";
+/// At the end of a rule for fetched CRLs.
+const FETCHED: &str = "fetched";

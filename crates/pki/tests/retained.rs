@@ -20,6 +20,8 @@ struct Site<'a> {
     trust: TrustStore,
     /// The stored serials of the agents' CA, as text.
     serials: Option<String>,
+    /// The stored CRL of the agents' CA.
+    fetched: Option<CrlDer>,
     rules: Vec<SetAsideRule>,
 }
 
@@ -35,6 +37,7 @@ impl<'a> Site<'a> {
             root,
             trust,
             serials: None,
+            fetched: None,
             rules: Vec::new(),
         };
         site.store();
@@ -51,7 +54,9 @@ impl<'a> Site<'a> {
 
     /// Stores what the state directory must have.
     fn store(&mut self) {
-        if let Some(retained) = self.trust.retained(self.key(), None) {
+        let fetched = self.fetched.as_ref();
+        let fetched = fetched.map(|crl| self.examined(crl).0.fingerprint());
+        if let Some(retained) = self.trust.retained(self.key(), fetched) {
             self.serials = Some(retained.text());
         }
         self.rules = self.trust.set_aside_rules().to_vec();
@@ -67,15 +72,39 @@ impl<'a> Site<'a> {
     /// As [`Self::reload`], in a new process.
     fn restart(&mut self, crls: &[&CrlDer]) {
         let trust = built(self.puppet, &self.root, crls, &self.settings, None);
-        let trust = trust.with_set_aside_rules(self.rules.clone());
+        let rules = self.rules.iter().map(|rule| rule.to_string());
+        let rules = rules.map(|rule| rule.parse().unwrap());
+        let trust = trust.with_set_aside_rules(rules.collect());
         let text = self.serials.as_deref().unwrap_or_default();
         let stored = StoredRevocations {
             key: self.key(),
-            crl: None,
+            crl: self.fetched.as_ref().map(|crl| self.examined(crl).0),
             retained: RetainedSerials::read(text.as_bytes()).unwrap(),
         };
-        self.trust = trust.with_restored(&[stored], false).unwrap_or(trust);
+        let fetches = self.fetched.is_some();
+        self.trust = trust.with_restored(&[stored], fetches).unwrap_or(trust);
         self.store();
+    }
+
+    /// Fetches this CRL. Returns it, how many revoked certificates it lacks, and how many of them no file lists either.
+    fn fetch(&mut self, crl: &CrlDer) -> (FetchedCrl, usize, usize) {
+        let (fetched, comparison) = self.examined(crl);
+        let (lacking, accepted_again, is_news) = match comparison {
+            CrlComparison::DropsRevocations {
+                lacking,
+                accepted_again,
+                is_news,
+                ..
+            } => (lacking, accepted_again, is_news),
+            CrlComparison::Newer => (0, 0, true),
+            CrlComparison::Active | CrlComparison::Replaced => (0, 0, false),
+        };
+        if is_news {
+            self.trust = self.trust.with_crls(std::slice::from_ref(&fetched));
+            self.fetched = Some(crl.clone());
+        }
+        self.store();
+        (fetched, lacking, accepted_again)
     }
 
     fn examined(&self, crl: &CrlDer) -> (FetchedCrl, CrlComparison) {
@@ -84,6 +113,9 @@ impl<'a> Site<'a> {
     }
 
     fn accept(&mut self, fetched: Option<&FetchedCrl>) {
+        if let Some(fetched) = fetched {
+            self.fetched = Some(CrlDer::from(fetched.der().to_vec()));
+        }
         self.trust = self.trust.accepting(self.key(), fetched);
         self.store();
     }
@@ -201,5 +233,65 @@ fn a_crl_that_was_set_aside_hides_no_loss_while_it_is_the_only_one() {
         change(&mut site, 2, &[&third]);
         let found = (site.revoked(), site.missing());
         assert_eq!(found, (vec![7], 1), "{restarts}");
+    }
+}
+
+#[test]
+fn accepting_a_fetched_crl_ends_nothing_that_a_file_lists() {
+    let puppet = Puppet::new();
+    let dated = |day, number, serials: &[u64]| {
+        let mut crl = crl_params(number, serials, 2040);
+        crl.this_update = rcgen::date_time_ymd(2020, 2, day);
+        crl.signed_by(&puppet.ca.issuer).unwrap().der().clone()
+    };
+    let full = dated(1, 50, &[5, 6, 7]);
+    for (number, restarts) in [(60, 0), (60, 15), (60, 5), (7, 0), (7, 15), (7, 10)] {
+        let case = format!("number {number}, {restarts}");
+        let change = |site: &mut Site<'_>, bit: u32, crls: &[&CrlDer]| match restarts >> bit & 1 {
+            0 => site.reload(crls),
+            _ => site.restart(crls),
+        };
+        let mut site = Site::new(&puppet, &[&full]);
+        site.fetch(&dated(1, number - 2, &[4, 6]));
+        assert_eq!(site.revoked(), [4, 5, 6, 7], "{case}");
+        // The CA serves its infrastructure CRL, and has dropped the entry of an expired certificate from it.
+        let infrastructure = dated(3, number, &[6]);
+        let (fetched, lacking, accepted_again) = site.fetch(&infrastructure);
+        assert_eq!((lacking, accepted_again), (3, 1), "{case}");
+        site.accept(Some(&fetched));
+        assert_eq!(site.revoked(), [5, 6, 7], "{case}");
+        change(&mut site, 0, &[&full]);
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![5, 6, 7], 0),
+            "{case}"
+        );
+        let (_, lacking, accepted_again) = site.fetch(&infrastructure);
+        assert_eq!((lacking, accepted_again), (2, 0), "{case}");
+        // The job that copies the file is late.
+        change(&mut site, 1, &[&dated(2, 51, &[5, 6, 7, 8])]);
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![5, 6, 7, 8], 0),
+            "{case}"
+        );
+        assert_eq!(site.trust.warnings(), [""; 0], "{case}");
+        // What the file drops is dropped, and accepted together with it.
+        let pruned = dated(2, 52, &[7, 8]);
+        change(&mut site, 2, &[&pruned]);
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![5, 6, 7, 8], 1),
+            "{case}"
+        );
+        let (fetched, lacking, accepted_again) = site.fetch(&infrastructure);
+        assert_eq!((lacking, accepted_again), (3, 1), "{case}");
+        site.accept(Some(&fetched));
+        change(&mut site, 3, &[&pruned]);
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![6, 7, 8], 0),
+            "{case}"
+        );
     }
 }

@@ -61,8 +61,11 @@ fn accept_shrunk(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failur
     }
     for list in &outcome.accepted {
         output::print(&format!(
-            "accepted: {}: number {} with {} entries is active",
-            list.issuer, list.number, list.entries
+            "accepted: {}: number {} with {} entries is active; {}",
+            list.issuer,
+            list.number,
+            list.entries,
+            list.consequence()
         ))?;
     }
     if let Some(why) = &outcome.not_persisted {

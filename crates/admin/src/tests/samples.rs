@@ -150,6 +150,7 @@ pub(crate) fn shrunk_crl() -> ShrunkCrlStatus {
         active_number: "12".to_owned(),
         is_older: true,
         missing: 1,
+        accepted_again: 1,
         since: Timestamp::from_unix_seconds(0),
     }
 }

@@ -100,6 +100,8 @@ pub struct DroppedRevocations {
     pub source: String,
     /// How many revoked certificates no CRL lists any longer.
     pub missing: usize,
+    /// How many revocations [`TrustStore::accepting`] ends: these, and those of copies that are not accepted.
+    pub accepted_again: usize,
     /// How many more were dropped beyond the maximum, and are not revoked any more.
     pub forgotten: usize,
 }
@@ -170,6 +172,11 @@ impl TrustStore {
                 if missing + crls.forgotten == 0 {
                     return None;
                 }
+                let accepted = crls.without_copies();
+                let accepted_again = match accepted.len() == crls.provided.len() {
+                    true => missing,
+                    false => self.revocation.earlier(*key).unlisted_in(&accepted).len(),
+                };
                 let provided = crls.provided.iter();
                 let newest = provided.max_by(|a, b| a.crl.age(&b.crl))?;
                 Some(DroppedRevocations {
@@ -179,6 +186,7 @@ impl TrustStore {
                     entries: newest.crl.serials.len(),
                     source: newest.place.clone(),
                     missing,
+                    accepted_again,
                     forgotten: crls.forgotten,
                 })
             })

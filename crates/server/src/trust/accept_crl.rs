@@ -39,8 +39,15 @@ impl App {
             for ShrunkCrl { key, crl, status } in &shrunk {
                 let next = self.generation().trust.accepting(*key, crl.as_ref());
                 let rules = next.set_aside_rules().to_vec();
+                // It may still lack what files list.
+                let left = crl.as_ref();
+                let left = left.and_then(|crl| ShrunkCrl::of(crl, next.compare(crl)));
                 writer.replace_trust(next);
                 self.note_accepted(&rules, (*key, status), &why, by);
+                if let Some(mut left) = left {
+                    left.status.since = status.since.clone();
+                    self.trust.crl_fetch.record().refused.insert(*key, left);
+                }
             }
         }
         // The copy that the proxy serves to clients must follow the new CRL.

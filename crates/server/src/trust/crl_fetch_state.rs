@@ -228,6 +228,7 @@ impl ShrunkCrl {
             active_number,
             is_older,
             lacking,
+            accepted_again,
             is_news: _,
         } = comparison
         else {
@@ -242,6 +243,7 @@ impl ShrunkCrl {
                 active_number,
                 is_older,
                 missing: lacking as u64,
+                accepted_again: accepted_again as u64,
                 since: SystemTime::now().into(),
             },
             crl: Some(crl.clone()),
@@ -251,7 +253,10 @@ impl ShrunkCrl {
     /// Whether it is the same CRL and drops the same number of revocations.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let digest = |one: &Self| one.crl.as_ref().map(FetchedCrl::fingerprint);
-        let dropped = |one: &Self| (one.status.number.clone(), one.status.missing);
+        let dropped = |one: &Self| {
+            let status = &one.status;
+            (status.number.clone(), status.missing, status.accepted_again)
+        };
         digest(self) == digest(other) && dropped(self) == dropped(other)
     }
 }
@@ -268,6 +273,7 @@ impl From<DroppedRevocations> for ShrunkCrl {
                 entries: dropped.entries as u64,
                 is_older: false,
                 missing: dropped.missing as u64,
+                accepted_again: dropped.accepted_again as u64,
                 since: SystemTime::now().into(),
             },
         }
@@ -283,7 +289,8 @@ pub(crate) fn dropped_message(status: &ShrunkCrlStatus, forgotten: usize) -> Str
         ),
     };
     format!(
-        "a CRL drops revocations: {status}{forgotten}. If that is intended, run proscenium crl accept \"{}\" --why TEXT",
-        status.issuer
+        "a CRL drops revocations: {status}{forgotten}. If that is intended, run proscenium crl accept \"{}\" --why TEXT: {}",
+        status.issuer,
+        status.consequence()
     )
 }

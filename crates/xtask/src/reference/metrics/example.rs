@@ -75,7 +75,7 @@ fn status() -> Value {
                 "last_attempt": at, "last_answer": at, "member": OPEN, "failing": null,
                 "shrunk": [{
                     "issuer": OPEN, "number": "1", "entries": 0, "active_number": "2", "is_older": true, "missing": 1,
-                    "since": at,
+                    "accepted_again": 1, "since": at,
                 }],
             },
             "agent_copy_age_seconds": 1,
