@@ -276,19 +276,28 @@ fn what_was_revoked_outlasts_a_time_without_a_crl_of_its_ca() {
 }
 
 #[test]
-fn damaged_stored_revocations_are_an_alarm_and_what_files_revoke_counts() {
+fn damaged_stored_revocations_are_an_alarm_until_an_operator_acts() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");
-    let late = ca.agent("web01");
-    let file = ca.other_crl_pem(101, &[&late]);
-    let started = || {
-        let (file, table) = (file.clone(), state_table(state.path()));
+    let [dropped, late] = ["a", "b"].map(|_| ca.agent("web01"));
+    let first = ca.other_crl_pem(101, &[&dropped, &late]);
+    let second = ca.other_crl_pem(102, &[&late]);
+    let started = |file: &str| {
+        let (file, table) = (file.to_owned(), state_table(state.path()));
         let builder = Estate::builder().ca(&ca);
-        let builder =
-            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
-        builder.start()
+        let estate = builder
+            .proxy(move |proxy| {
+                let proxy = proxy.fetch(ON_REQUEST).with(&table);
+                proxy.file("ssl/crl.pem", &file, 0o644)
+            })
+            .start();
+        wait_for_answer(&estate.proxy);
+        answer_crl_requests(&estate.ca_server, Reply::ok(&second));
+        estate
     };
-    let estate = started();
+    let estate = started(&first);
+    let crl_fetch = |estate: &Estate| estate.proxy.command(&["crl", "fetch"], &[]);
+    crl_fetch(&estate);
     let stored = wait_until(LIMIT, || {
         let stored = std::fs::read_dir(state.path()).expect("a directory");
         let mut stored = stored.map(|entry| entry.expect("an entry").path());
@@ -296,12 +305,36 @@ fn damaged_stored_revocations_are_an_alarm_and_what_files_revoke_counts() {
     });
     let stored = &stored.expect("one for the CA");
     drop(estate);
-    let text = std::fs::read_to_string(stored).expect("is read");
-    std::fs::write(stored, text.replace("sha256 ", "sha256 0")).expect("is written");
-    let estate = started();
-    assert_refused(&estate.client(&late).get(CATALOG), 403, &["revoked"]);
-    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
-    assert!(alarms.contains("the saved revocations of"), "{alarms}");
+    let whole = std::fs::read_to_string(stored).expect("is read");
+    let text = whole.replace("sha256 ", "sha256 0");
+    std::fs::write(stored, &text).expect("is written");
+    let alarms = |estate: &Estate| {
+        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+        alarms.matches("the saved revocations of").count()
+    };
+    let damaged = &stored.with_extension("serials.damaged");
+    // Each start with a successful fetch writes the file.
+    for file in [&first, &second] {
+        let estate = started(file);
+        assert_eq!(alarms(&estate), 1);
+        let checked = estate.proxy.command(&["check"], &[]);
+        let words = "the saved revocations of";
+        assert!(checked.stderr.contains(words), "{checked:?}");
+        crl_fetch(&estate);
+        estate.proxy.reload();
+        assert_refused(&estate.client(&late).get(CATALOG), 403, &["revoked"]);
+        assert_eq!(alarms(&estate), 1);
+        let kept = std::fs::read_to_string(damaged).expect("is kept");
+        assert_eq!(kept, text);
+    }
+    // The operator restores the file from a backup.
+    std::fs::write(stored, &whole).expect("is written");
+    let estate = started(&second);
+    assert_refused(&estate.client(&dropped).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(alarms(&estate), 1);
+    std::fs::remove_file(damaged).expect("is removed");
+    estate.proxy.reload();
+    assert_eq!(alarms(&estate), 0);
 }
 
 #[test]

@@ -16,12 +16,9 @@ use crate::{
     materials::files,
     prepare::{Lasting, Prepared, prepare},
     state_directory::StateDirectory,
-    stored_state,
+    stored_state::{self, RestoredState},
     times::timestamp,
-    trust::{
-        crl_fetch_state::{ShrunkCrl, dropped_message},
-        stored_blocks::StoredBlocksError,
-    },
+    trust::crl_fetch_state::{ShrunkCrl, dropped_message},
 };
 
 /// The result of `check`.
@@ -72,7 +69,7 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
         false => check_host(
             &prepared.config,
             &directory,
-            restored.blocks.as_ref().err(),
+            &restored,
             &mut prepared.report,
         ),
     };
@@ -92,18 +89,22 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
 fn check_host(
     config: &Config,
     directory: &StateDirectory,
-    unreadable_blocks: Option<&StoredBlocksError>,
+    restored: &RestoredState,
     report: &mut ConfigReport,
 ) -> Option<bool> {
     let running = RunningProxy::query(&config.admin.socket);
     let mut faults = host_checks::faults(config, &running);
-    match unreadable_blocks {
-        None => {
-            if let Some(warning) = host_checks::state_warning(directory) {
-                report.warn("state.directory", &warning);
+    match &restored.blocks {
+        Ok(_) => {
+            let warnings = match host_checks::state_warning(directory) {
+                Some(warning) => vec![warning],
+                None => restored.crls.unusable.clone(),
+            };
+            for warning in &warnings {
+                report.warn("state.directory", warning);
             }
         }
-        Some(error) => faults.push(host_checks::unreadable_blocks(error)),
+        Err(error) => faults.push(host_checks::unreadable_blocks(error)),
     }
     host_checks::add(faults, report)
 }

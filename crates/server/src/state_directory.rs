@@ -345,6 +345,19 @@ impl StateDirectory {
         outcome
     }
 
+    /// Renames the file `name`.
+    ///
+    /// # Errors
+    /// It still has that name.
+    pub(crate) fn rename(&self, name: &str, new_name: &str) -> Result<(), StateError> {
+        if !self.writable()? {
+            return Ok(());
+        }
+        let path = self.path.join(name);
+        let renamed = fs::rename(&path, self.path.join(new_name));
+        renamed.map_err(|source| StateError::System { path, source })
+    }
+
     /// Removes the file `name`.
     ///
     /// # Errors

@@ -47,8 +47,10 @@ pub(crate) struct CrlFetchRecord {
     /// Fetched CRLs that drop revocations, by the digest of their issuer: at most one for each CA of the bundle.
     pub(crate) refused: BTreeMap<Fingerprint, ShrunkCrl>,
     pub(crate) accepted: Vec<AcceptedCrl>,
-    /// Sentences about files of the state directory that the start could not use.
+    /// Sentences about files of the state directory that the start could not use, until a fetch replaces them.
     pub(crate) unusable_files: Vec<String>,
+    /// Sentences about stored serials that are damaged, until an operator removes the damaged file.
+    pub(crate) damaged_files: Vec<String>,
     /// The digest of the stored CRL of each issuer.
     pub(crate) stored: BTreeMap<Fingerprint, Fingerprint>,
     /// CRLs that are not stored yet, by issuer.
@@ -87,7 +89,13 @@ impl CrlFetchState {
     pub(crate) fn new(restored: &RestoredCrls) -> Self {
         let record = CrlFetchRecord {
             accepted: restored.accepted.clone(),
-            unusable_files: restored.unusable.clone(),
+            unusable_files: restored
+                .unusable
+                .iter()
+                .filter(|why| !restored.damaged.contains(why))
+                .cloned()
+                .collect(),
+            damaged_files: restored.damaged.clone(),
             stored: restored.stored.clone(),
             retained: restored.retained.clone(),
             ..CrlFetchRecord::default()
@@ -144,7 +152,7 @@ impl CrlFetchState {
         });
         let shrunk: Vec<_> = shrunk.collect();
         let record = self.record();
-        let unusable = record.unusable_files.iter();
+        let unusable = record.unusable_files.iter().chain(&record.damaged_files);
         let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
         let shrunk = shrunk.into_iter().chain(unusable);
         if !fetches {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use pki::FetchedCrl;
+use pki::{FetchedCrl, TrustStore};
 use tokio::task::spawn_blocking;
 
 use crate::{shared_state::App, trust::stored_crls};
@@ -79,6 +79,7 @@ impl App {
     /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written.
     async fn store_retained(&self, unstored: &[FetchedCrl]) -> Option<String> {
         let trust = Arc::clone(&self.generation().trust);
+        self.set_damaged_aside(&trust).await;
         let (mut stored, known) = {
             let record = self.trust.crl_fetch.record();
             if unstored.is_empty() && record.retained_from == Some(trust.generation()) {
@@ -119,6 +120,17 @@ impl App {
         record.retained.extend(written);
         record.retained_from = failure.is_none().then_some(generation);
         failure
+    }
+
+    /// Keeps damaged files from being overwritten, and updates the sentences about them.
+    async fn set_damaged_aside(&self, trust: &Arc<TrustStore>) {
+        let (directory, trust) = (Arc::clone(&self.state_directory), Arc::clone(trust));
+        let intact = self.trust.crl_fetch.record().retained.clone();
+        let damaged =
+            spawn_blocking(move || stored_crls::set_damaged_aside(&directory, &trust, &intact));
+        if let Ok(damaged) = damaged.await {
+            self.trust.crl_fetch.record().damaged_files = damaged;
+        }
     }
 
     /// Stores what operators have accepted. Returns why it is not stored, if so.

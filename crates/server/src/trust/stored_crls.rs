@@ -22,6 +22,8 @@ pub(crate) const FILE_PREFIX: &str = "crl-";
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
 /// Maximum size of a file with serials: six million of the longest.
 const RETAINED_BYTES_MAX: u64 = 256 << 20;
+/// The end of the name of a file that was damaged and is not used.
+const DAMAGED: &str = ".damaged";
 /// Digits of an issuer's digest in a file name, enough to be unique.
 const DIGITS: usize = 32;
 
@@ -52,6 +54,8 @@ pub(crate) struct RestoredCrls {
     pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
     /// Sentences about stored files that cannot be used.
     pub(crate) unusable: Vec<String>,
+    /// Those of them about serials, which no fetch brings back.
+    pub(crate) damaged: Vec<String>,
     /// Sentences about configured CRLs that are not used because of stored ones.
     pub(crate) overruled: Vec<String>,
 }
@@ -98,12 +102,12 @@ pub(crate) fn restore(
                 of_issuer.retained = retained;
             }
             Ok(None) => {}
-            Err(why) => restored.unusable.push(format!(
-                "the saved revocations of {issuer} are not used, so certificates that its CRLs no longer list are accepted: {why}"
-            )),
+            Err(_) => {}
         }
+        restored.damaged.extend(damage(directory, key, issuer));
         crls.push(of_issuer);
     }
+    restored.unusable.extend(restored.damaged.iter().cloned());
     let base = restored.trust.as_ref().unwrap_or(store);
     if let Some(trust) = base.with_restored(&crls, fetch.is_some()) {
         let warnings = trust.warnings().iter();
@@ -132,15 +136,55 @@ fn read_retained(
     directory: &StateDirectory,
     key: Fingerprint,
 ) -> Result<Option<RetainedSerials>, String> {
-    let name = retained_file_of(key);
-    let read = directory.read(&name, RETAINED_BYTES_MAX);
+    read_serials(directory, &retained_file_of(key))
+}
+
+fn read_serials(directory: &StateDirectory, name: &str) -> Result<Option<RetainedSerials>, String> {
+    let read = directory.read(name, RETAINED_BYTES_MAX);
     let Some(bytes) = read.map_err(|error| error.to_string())? else {
         return Ok(None);
     };
     let retained = RetainedSerials::read(&bytes);
-    retained
-        .map(Some)
-        .map_err(|error| format!("{name}: {error}"))
+    retained.map(Some).map_err(|error| error.to_string())
+}
+
+/// Moves damaged files with serials aside, so that none is overwritten, except those of `intact` CAs. Returns sentences about
+/// all that are there, also from earlier starts.
+pub(crate) fn set_damaged_aside(
+    directory: &StateDirectory,
+    store: &TrustStore,
+    intact: &BTreeMap<Fingerprint, Fingerprint>,
+) -> Vec<String> {
+    let mut damaged = Vec::new();
+    for (key, issuer) in store.issuers() {
+        let name = retained_file_of(key);
+        let aside = format!("{name}{DAMAGED}");
+        let is_intact = intact.contains_key(&key) || read_serials(directory, &name).is_ok();
+        // The first one has what was revoked before; a later one has less.
+        if !is_intact && directory.is_absent(&aside) {
+            // The alarm about the directory says why, if this fails.
+            let _ = directory.rename(&name, &aside);
+        }
+        damaged.extend(damage(directory, key, issuer));
+    }
+    damaged
+}
+
+/// What is lost with the stored serials of a CA that are damaged now, or were when the proxy moved them aside.
+fn damage(directory: &StateDirectory, key: Fingerprint, issuer: &str) -> Option<String> {
+    let name = retained_file_of(key);
+    let aside = format!("{name}{DAMAGED}");
+    let why = match read_serials(directory, &name) {
+        Err(why) => why,
+        Ok(_) if directory.is_absent(&aside) => return None,
+        Ok(_) => match read_serials(directory, &aside) {
+            Err(why) => why,
+            Ok(_) => "it was damaged at an earlier start".to_owned(),
+        },
+    };
+    Some(format!(
+        "the saved revocations of {issuer} are not used, so certificates that its CRLs no longer list are accepted: {name}: {why}. Stop the proxy and restore this file from a backup, or revoke the certificates again on the CA; then remove {aside}, which ends this alarm at the next start or reload"
+    ))
 }
 
 /// The stored CRLs of all CAs with this name, as DER.
