@@ -370,6 +370,56 @@ fn t09_two_crls_of_one_ca_in_files_count_together_and_are_both_named() {
     assert_eq!(number, 40.0, "and 0 of the root");
 }
 
+#[test]
+fn more_crls_of_one_ca_than_are_accepted_revoke_with_a_warning_and_cannot_be_accepted() {
+    let ca = Ca::new();
+    let [dropped, oldest] = ["a", "b"].map(|_| ca.agent("web01"));
+    let root = ca.crl_pem();
+    let crls: Vec<_> = (0..18)
+        .map(|number| match number {
+            0 => ca.other_crl_pem(100, &[&dropped]),
+            1 => ca.other_crl_pem(101, &[&oldest]),
+            // The file with the lowest number does not have the first name.
+            _ => ca.other_crl_pem(100 + number, &[]),
+        })
+        .collect();
+    let (_, root) = root.split_once("END X509 CRL-----\n").expect("two CRLs");
+    let root = root.to_owned();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            let files = crls.iter().enumerate();
+            let files = files.map(|(index, crl)| (format!("crls/{:02}", 17 - index), crl));
+            let proxy = files.fold(proxy, |proxy, (name, crl)| proxy.file(&name, crl, 0o644));
+            proxy
+                .file("crls/root", &root, 0o644)
+                .with("[trust]\ncrl = \"{dir}/crls\"")
+        })
+        .start();
+    let checked = estate.proxy.command(&["check"], &["--files-only"]);
+    let words = format!("there are 18 CRLs of CN={}", ca.name());
+    assert!(checked.stderr.contains(&words), "{checked:?}");
+    assert!(!checked.stderr.contains("drops revocations"), "{checked:?}");
+    let remove = |name: &str| {
+        std::fs::remove_file(estate.proxy.directory().join(name)).expect("is there");
+        estate.proxy.reload_applied();
+        for agent in [&dropped, &oldest] {
+            assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
+        }
+    };
+    remove("crls/17");
+    assert_eq!(alarms_about_drops(&estate.proxy), 1);
+    let issuer = format!("CN={}", ca.name());
+    let arguments = [&issuer, "--why", "old"];
+    let outcome = estate.proxy.command(&["crl", "accept"], &arguments);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("too many CRLs"), "{outcome:?}");
+    remove("crls/15");
+    done(&estate.proxy, &["crl", "accept"], &arguments);
+    assert_eq!(estate.client(&dropped).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&oldest).get(CATALOG), 403, &["revoked"]);
+}
+
 /// Requests for the CRL that clients sent, as the CA server received them.
 fn of_clients(estate: &Estate) -> usize {
     let requests = crl_requests(&estate.ca_server);

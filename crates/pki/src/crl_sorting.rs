@@ -42,7 +42,7 @@ impl<'a> CrlSorter<'a> {
             .into_iter()
             .flat_map(|previous| &previous.crls)
             .flat_map(|(issuer, crls)| {
-                let lists = crls.lists();
+                let lists = crls.lists().chain(&crls.further);
                 lists.map(|crl| (crl.fingerprint, (*issuer, Arc::clone(crl))))
             })
             .collect();
@@ -182,7 +182,7 @@ impl<'a> CrlSorter<'a> {
     pub(crate) fn keep_fetched(&mut self, previous: Option<&RevocationIndex>) {
         for (issuer, crls) in previous.into_iter().flat_map(|previous| &previous.crls) {
             if self.may_sign_crls(*issuer) {
-                let fetched = crls.provided.iter();
+                let fetched = crls.all_provided();
                 let fetched = fetched.filter(|crl| crl.origin == CrlOrigin::Fetched);
                 fetched.for_each(|crl| self.insert(*issuer, Arc::clone(crl)));
             }

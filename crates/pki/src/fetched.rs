@@ -121,13 +121,14 @@ impl TrustStore {
     pub fn with_restored(&self, stored: &[StoredRevocations], fetches: bool) -> Option<Self> {
         let mut next = self.next();
         for StoredRevocations { key, crl, retained } in stored {
-            let active = self.revocation.crls.get(key);
-            let provided = active.map_or(&[][..], |active| &active.provided);
             let stored: Vec<_> = crl.iter().flat_map(FetchedCrl::lists).cloned().collect();
-            let provided = match fetches {
-                true => [&stored, provided].concat(),
-                false => provided.to_vec(),
+            let mut provided = match fetches {
+                true => stored.clone(),
+                false => Vec::new(),
             };
+            if let Some(active) = self.revocation.crls.get(key) {
+                provided.extend(active.all_provided().cloned());
+            }
             let counts =
                 |crl: &Arc<IndexedCrl>| !is_set_aside(&self.revocation.set_aside, *key, crl);
             let stored = stored.into_iter().filter(counts).collect();
@@ -152,7 +153,8 @@ impl TrustStore {
 
     /// The next generation in which an operator has accepted what the CA and the files provide of an issuer: what other CRLs
     /// revoked no longer counts, and neither do these CRLs, wherever they come from. `fetched` is accepted in place of the
-    /// CRL that was fetched before. Files are not set aside by it, because an operator provides them.
+    /// CRL that was fetched before. Files are not set aside by it, because an operator provides them; [`Self::further_crls`] must
+    /// be 0.
     #[must_use]
     pub fn accepting(&self, issuer: Fingerprint, fetched: Option<&FetchedCrl>) -> Self {
         let mut next = self.next();
@@ -167,6 +169,13 @@ impl TrustStore {
         next.put(issuer, accepted, EarlierRevocations::default());
         next.settle();
         next
+    }
+
+    /// How many CRLs of an issuer are provided beyond those that can be accepted.
+    #[must_use]
+    pub fn further_crls(&self, issuer: Fingerprint) -> usize {
+        let active = self.revocation.crls.get(&issuer);
+        active.map_or(0, |active| active.further.len())
     }
 
     /// The rules that set aside the CRLs that are not accepted, and the rules of other CAs of the bundle.
@@ -239,7 +248,7 @@ impl TrustStore {
         next.revocation.set_aside = rules.into();
         for issuer in issuers {
             if let Some(active) = self.revocation.crls.get(&issuer) {
-                let provided = active.provided.clone();
+                let provided = active.all_provided().cloned().collect();
                 next.put(issuer, provided, EarlierRevocations::default());
             }
         }
@@ -341,7 +350,7 @@ impl RevocationIndex {
     /// A fetched CRL with the CRLs of its issuer in files, which an operator accepts together.
     fn with_files(&self, fetched: &FetchedCrl) -> Vec<Arc<IndexedCrl>> {
         let active = self.crls.get(&fetched.issuer);
-        let provided = active.into_iter().flat_map(|active| &active.provided);
+        let provided = active.into_iter().flat_map(|active| active.all_provided());
         let files = provided.filter(|crl| crl.origin == CrlOrigin::File);
         fetched.lists().chain(files).cloned().collect()
     }

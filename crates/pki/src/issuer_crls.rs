@@ -3,6 +3,7 @@
 //! A CA may drop entries from its CRL, usually because the certificates have expired. The proxy cannot tell this from
 //! lost revocations, so a serial that no CRL lists any longer stays revoked until an operator accepts the change.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use crate::crl::SerialSet;
@@ -15,8 +16,12 @@ pub(crate) struct IssuerCrls {
     /// The newest CRL, whose dates apply. It may be one that is no longer provided: files and CAs can be restored from a
     /// backup.
     pub(crate) newest: Arc<IndexedCrl>,
-    /// The CRLs that the files and the CA provide now. Never empty.
+    /// The CRLs that the files and the CA provide now. Never empty, at most [`CRLS_OF_ISSUER_MAX`].
     pub(crate) provided: Vec<Arc<IndexedCrl>>,
+    /// Older ones beyond that number.
+    pub(crate) further: Vec<Arc<IndexedCrl>>,
+    /// The serials of the further CRLs.
+    of_further: Arc<SerialSet>,
     /// Whether the provided CRLs are used only because those that an operator accepted in their place are missing. They
     /// revoke for now, and what they list says nothing about what was dropped.
     pub(crate) is_fallback: bool,
@@ -46,11 +51,24 @@ impl IssuerCrls {
         // Of equal CRLs the last one counts: the first of those that are provided.
         let newest = provided.iter().rev().max_by(|a, b| a.crl.age(&b.crl))?;
         let mut newest = Arc::clone(newest);
-        // The serials of further CRLs stay revoked like those of earlier ones.
-        let further = provided.split_off(provided.len().min(CRLS_OF_ISSUER_MAX));
+        let further = match provided.len() {
+            ..=CRLS_OF_ISSUER_MAX => Vec::new(),
+            _ => {
+                provided.sort_by_key(|crl| {
+                    let number = crl.crl.number.clone();
+                    let number = number.map(|number| (number.len(), number));
+                    let is_newest = crl.fingerprint == newest.fingerprint;
+                    Reverse((is_newest, number, crl.crl.this_update.as_secs()))
+                });
+                provided.split_off(CRLS_OF_ISSUER_MAX)
+            }
+        };
+        let of_further = further.iter().flat_map(|crl| crl.crl.serials.iter());
+        let of_further = SerialSet::new(of_further.collect());
         let is_provided = |serial: &[u8]| {
             let mut provided = provided.iter();
-            !is_fallback && provided.any(|crl| crl.crl.serials.contains(serial))
+            let is_listed = provided.any(|crl| crl.crl.serials.contains(serial));
+            !is_fallback && (is_listed || of_further.contains(serial))
         };
         let only = |serials: Vec<&[u8]>| {
             let dropped = serials.into_iter().filter(|serial| !is_provided(serial));
@@ -59,7 +77,6 @@ impl IssuerCrls {
         let known = only(earlier.dropped.iter().collect());
         let gone = earlier.lists.iter();
         let gone = gone.filter(|crl| !seen.contains(&crl.fingerprint));
-        let gone = gone.chain(further.iter().filter(|_| !is_fallback));
         let gone = gone.flat_map(|crl| crl.crl.serials.iter());
         let (dropped, forgotten) = united(known, &only(gone.collect()), DROPPED_SERIALS_MAX);
         // A CA that was restored has lower numbers. Its dates apply once it lists every revocation again.
@@ -72,11 +89,13 @@ impl IssuerCrls {
         if let Some(newer) = newer.map(Arc::clone) {
             newest = newer;
         }
-        // The agent's copy says nothing once the CA has answered.
-        let others = provided.clone();
+        // The agent's copy says nothing once the CA has answered. Copies are not compared with copies: each of two equal ones
+        // would be superfluous because of the other.
+        let others = provided.iter().filter(|crl| crl.origin != CrlOrigin::Copy);
+        let others: Vec<_> = others.chain([&newest]).cloned().collect();
         provided.retain(|crl| {
             let is_listed = |serial: &[u8]| {
-                let mut others = others.iter().filter(|other| !Arc::ptr_eq(other, crl));
+                let mut others = others.iter();
                 others.any(|other| other.crl.serials.contains(serial))
             };
             crl.origin != CrlOrigin::Copy
@@ -89,12 +108,16 @@ impl IssuerCrls {
             dropped: Arc::new(dropped),
             forgotten: forgotten + earlier.forgotten,
             provided,
+            further,
+            of_further: Arc::new(of_further),
         })
     }
 
     /// Whether a certificate with this serial, in its shortest form, is revoked.
     pub(crate) fn revoke(&self, serial: &[u8]) -> bool {
-        self.dropped.contains(serial) || self.listing(serial).is_some()
+        self.dropped.contains(serial)
+            || self.of_further.contains(serial)
+            || self.listing(serial).is_some()
     }
 
     /// A CRL that lists this serial, the newest first.
@@ -109,6 +132,9 @@ impl IssuerCrls {
             Some(listing) => format!(
                 "It is on the CRL of {issuer}, number {}.",
                 listing.crl.number_text()
+            ),
+            None if self.of_further.contains(serial) => format!(
+                "It is on an old CRL of {issuer}, and the proxy has {CRLS_OF_ISSUER_MAX} newer ones."
             ),
             None => format!(
                 "It was on an earlier CRL of {issuer}. The present one, number {}, does not list it, but no operator has accepted that.",
@@ -126,8 +152,9 @@ impl IssuerCrls {
 
     /// What later CRLs must not lose: all that was revoked, except by CRLs that do not count.
     pub(crate) fn earlier(&self, counts: impl Fn(&IndexedCrl) -> bool) -> EarlierRevocations {
+        let lists = self.lists().chain(&self.further);
         EarlierRevocations {
-            lists: self.lists().filter(|crl| counts(crl)).cloned().collect(),
+            lists: lists.filter(|crl| counts(crl)).cloned().collect(),
             dropped: Arc::clone(&self.dropped),
             forgotten: self.forgotten,
         }
@@ -139,9 +166,14 @@ impl IssuerCrls {
         provided.any(|crl| crl.fingerprint == self.newest.fingerprint)
     }
 
+    /// The CRLs that the files and the CA provide now, whatever their number.
+    pub(crate) fn all_provided(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
+        self.provided.iter().chain(&self.further)
+    }
+
     /// The provided CRLs that the proxy did not fetch.
     pub(crate) fn of_files(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
-        let provided = self.provided.iter();
+        let provided = self.all_provided();
         provided.filter(|crl| crl.origin != CrlOrigin::Fetched)
     }
 
@@ -162,7 +194,7 @@ impl IssuerCrls {
             return self.dropped.len();
         }
         let is_listed = |serial: &[u8]| {
-            let mut provided = self.provided.iter();
+            let mut provided = self.all_provided();
             provided.any(|crl| crl.crl.serials.contains(serial))
         };
         let missing = self.dropped.iter().filter(|serial| !is_listed(serial));
@@ -171,8 +203,9 @@ impl IssuerCrls {
 
     /// Size of the serials in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = self.lists().map(|crl| crl.crl.serials.bytes());
-        lists.sum::<usize>() + self.dropped.bytes()
+        let lists = self.lists().chain(&self.further);
+        let lists = lists.map(|crl| crl.crl.serials.bytes());
+        lists.sum::<usize>() + self.of_further.bytes() + self.dropped.bytes()
     }
 }
 
@@ -192,9 +225,9 @@ fn united(first: SerialSet, second: &SerialSet, max: usize) -> (SerialSet, usize
     (SerialSet::new(all.collect()), cut)
 }
 
-/// Maximum number of CRLs of one issuer that are looked up one by one. A directory may hold any number; the serials of
-/// further CRLs count as dropped, so that they stay revoked and an alarm shows them.
-const CRLS_OF_ISSUER_MAX: usize = 16;
+/// Maximum number of CRLs of one issuer that are looked up one by one: the newest. A directory may hold any number; the
+/// serials of the others are looked up as one set, with a warning.
+pub(crate) const CRLS_OF_ISSUER_MAX: usize = 16;
 
 /// Maximum number of revoked serials of one issuer that its CRLs no longer list: 20 MB. A CA with short-lived
 /// certificates may drop some each day. At the maximum, serials that are dropped later are no longer revoked, as the CA

@@ -169,7 +169,8 @@ impl TrustStore {
 
     /// Updates the digest and the warnings after a change of the CRLs.
     pub(crate) fn settle(&mut self) {
-        let lists = self.revocation.crls.values().flat_map(|crls| crls.lists());
+        let lists = self.revocation.crls.values();
+        let lists = lists.flat_map(|crls| crls.lists().chain(&crls.further));
         let lists = lists.chain(&self.revocation.strays);
         let mut crls: Vec<_> = lists.map(|crl| crl.fingerprint).collect();
         let dropped = self.revocation.crls.values().map(|crls| &crls.dropped);

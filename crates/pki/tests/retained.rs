@@ -295,3 +295,108 @@ fn accepting_a_fetched_crl_ends_nothing_that_a_file_lists() {
         );
     }
 }
+
+#[test]
+fn two_copies_of_one_list_keep_each_other_from_being_forgotten() {
+    let puppet = Puppet::new();
+    let [old, older, oldest] =
+        [(7, &[5][..]), (6, &[5]), (5, &[5, 6])].map(|(n, s)| puppet.ca.crl(n, s));
+    let fetched = puppet.ca.crl(8, &[7]);
+    for copies in [
+        vec![&old, &older],
+        vec![&older, &old],
+        vec![&oldest, &older, &old],
+        vec![&old, &oldest, &older],
+    ] {
+        let copies: Vec<_> = copies
+            .into_iter()
+            .chain([&puppet.root.crl(1, &[])])
+            .cloned()
+            .collect();
+        let mut found = material(&puppet.bundle(), &copies);
+        std::mem::swap(&mut found.crls, &mut found.copied_crls);
+        let (settings, identity) = Default::default();
+        let built = |previous: Option<&TrustStore>| {
+            TrustStore::build(&found, &settings, &identity, previous).unwrap()
+        };
+        let trust = built(None);
+        let crl = trust
+            .examine_der(Named::new("fetched", fetched.to_vec()))
+            .unwrap()
+            .crls
+            .remove(0)
+            .0;
+        let next = trust.with_crls(&[crl]);
+        for trust in [&built(Some(&next)), &next, &trust] {
+            let agent = puppet.ca.agent("web01", 5);
+            assert_eq!(
+                verdict(trust, &agent),
+                Some(Reason::Revoked),
+                "{}",
+                copies.len()
+            );
+        }
+        assert_eq!(
+            verdict(&next, &puppet.ca.agent("web01", 7)),
+            Some(Reason::Revoked)
+        );
+        let count = copies.len();
+        if count == 4 {
+            assert_eq!(
+                verdict(&next, &puppet.ca.agent("web01", 6)),
+                Some(Reason::Revoked)
+            );
+        }
+    }
+}
+
+#[test]
+fn of_many_crls_of_one_ca_the_newest_are_looked_up_one_by_one_and_all_revoke() {
+    let puppet = Puppet::new();
+    // The names of the files say nothing about the age.
+    let crls: Vec<_> = (0..20).map(|n| puppet.ca.crl(100 + n, &[4 + n])).collect();
+    let files: Vec<_> = crls.iter().collect();
+    let mut site = Site::new(&puppet, &files);
+    let numbers = |site: &Site<'_>| -> Vec<String> {
+        let crls = site.trust.status(now()).crls.into_iter();
+        let crls = crls.filter(|crl| crl.issuer == "CN=Puppet CA: test");
+        let mut numbers: Vec<_> = crls.map(|crl| crl.number).collect();
+        numbers.sort();
+        numbers
+    };
+    let further = |site: &Site<'_>| (site.missing(), site.trust.further_crls(site.key()));
+    let newest: Vec<_> = (104..120).map(|number: u32| number.to_string()).collect();
+    for round in 0..4 {
+        assert_eq!(numbers(&site), newest, "{round}");
+        for serial in 4..24 {
+            let agent = puppet.ca.agent("web01", serial);
+            assert_eq!(
+                verdict(&site.trust, &agent),
+                Some(Reason::Revoked),
+                "{round}: {serial}"
+            );
+        }
+        assert_eq!(further(&site), (0, 4), "{round}");
+        let warnings = site.trust.warnings().concat();
+        assert!(
+            warnings.contains("20 CRLs of CN=Puppet CA: test"),
+            "{warnings}"
+        );
+        match round {
+            0 => site.reload(&files),
+            1 => site.restart(&files),
+            // A fetched CRL that says nothing new.
+            _ => {
+                site.fetch(&crls[19]);
+            }
+        }
+    }
+    // What is removed is dropped like anything else.
+    site.reload(&files[2..]);
+    assert_eq!((site.revoked(), site.missing()), ((4..=9).collect(), 2));
+    site.reload(&files[5..]);
+    assert_eq!((site.revoked(), site.missing()), ((4..=9).collect(), 5));
+    assert_eq!(further(&site), (5, 0));
+    site.accept(None);
+    assert_eq!((site.revoked(), site.missing()), (vec![9], 0));
+}

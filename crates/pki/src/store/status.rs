@@ -10,7 +10,7 @@ use crate::anchors::Anchors;
 use crate::certificate::{Day, Subject};
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
-use crate::issuer_crls::IssuerCrls;
+use crate::issuer_crls::{CRLS_OF_ISSUER_MAX, IssuerCrls};
 use crate::revocation::RevocationIndex;
 use crate::settings::Revocation;
 
@@ -217,6 +217,7 @@ impl TrustStore {
     pub(super) fn warn_of_policy(&mut self) {
         for crls in self.revocation.crls.values() {
             self.warnings.extend(crls.warning_of_older_files());
+            self.warnings.extend(crls.warning_of_many_files());
         }
         for (issuer, unchecked) in self.revocation.without_crl() {
             self.warnings.push(match unchecked {
@@ -290,6 +291,19 @@ impl IssuerCrls {
             older.place,
             older.crl.number_text(),
             self.newest.crl.number_text(),
+        ))
+    }
+}
+
+impl IssuerCrls {
+    fn warning_of_many_files(&self) -> Option<String> {
+        let further = self.further.first()?;
+        Some(format!(
+            "there are {} CRLs of {}, and certificates on any of them are refused. The proxy uses only the newest \
+             {CRLS_OF_ISSUER_MAX} one by one, and crl accept is refused; remove old ones, for example {}",
+            self.all_provided().count(),
+            Subject(&further.crl.issuer),
+            further.place,
         ))
     }
 }

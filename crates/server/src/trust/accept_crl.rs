@@ -30,6 +30,16 @@ impl App {
         // No fetch runs meanwhile, so the CRL that is accepted is the one that was reported last.
         let _no_fetch = self.trust.crl_fetch.running.lock().await;
         let shrunk = self.shrunk_crls_of(&request.issuer)?;
+        let trust = Arc::clone(&self.generation().trust);
+        if shrunk
+            .iter()
+            .any(|shrunk| trust.further_crls(shrunk.key) > 0)
+        {
+            return Err(CrlAcceptError::Senseless(format!(
+                "there are too many CRLs of {}, so nothing was accepted: remove the old ones that the alarm about them names",
+                request.issuer
+            )));
+        }
         {
             let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(CrlAcceptError::Stopping)?;
