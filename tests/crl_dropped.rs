@@ -420,6 +420,60 @@ fn more_crls_of_one_ca_than_are_accepted_revoke_with_a_warning_and_cannot_be_acc
     assert_refused(&estate.client(&oldest).get(CATALOG), 403, &["revoked"]);
 }
 
+#[test]
+fn t10_an_empty_first_crl_of_a_ca_with_many_certificates_is_an_alarm_that_an_operator_ends() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let agents: Vec<_> = (0..24).map(|_| ca.agent("web01")).collect();
+    let (empty, table) = (ca.crl_pem(), state_table(state.path()));
+    let started = || {
+        let (file, table) = (empty.clone(), table.clone());
+        let builder = Estate::builder().ca(&ca).proxy(move |proxy| {
+            let proxy = proxy.fetch(ON_REQUEST).with(&table);
+            proxy.file("ssl/crl.pem", &file, 0o644)
+        });
+        let estate = builder.start();
+        wait_for_answer(&estate.proxy);
+        answer_crl_requests(&estate.ca_server, Reply::ok(&empty));
+        estate
+    };
+    let estate = started();
+    assert_eq!(estate.client(&agents[23]).get(CATALOG).status, 200);
+    let words = "has number 0 and no entries, although the CA has issued certificates up to";
+    let alarms = |estate: &Estate| {
+        done(&estate.proxy, &["crl", "fetch"], &[]);
+        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+        alarms.matches(words).count()
+    };
+    let warnings = |estate: &Estate| {
+        let checked = estate.proxy.command(&["check"], &["--files-only"]);
+        checked.stderr.matches(words).count()
+    };
+    assert_eq!((alarms(&estate), warnings(&estate)), (1, 1));
+    let examined = estate.proxy.command(&["doctor"], &[]);
+    let found = "has number 0 and no entries, although";
+    assert!(examined.stdout.contains(found), "{examined:?}");
+    let issuer = format!("CN={}", ca.name());
+    let arguments = [&issuer, "--why", "no certificate was ever revoked"];
+    let accepted = done(&estate.proxy, &["crl", "accept"], &arguments);
+    let expected = "number 0 with 0 entries is active; no certificate becomes valid again";
+    assert!(accepted.contains(expected), "{accepted}");
+    assert!(estate.proxy.stderr().contains(arguments[2]));
+    assert_eq!((alarms(&estate), warnings(&estate)), (0, 0));
+    drop(estate);
+    let estate = started();
+    assert_eq!(estate.client(&agents[23]).get(CATALOG).status, 200);
+    assert_eq!((alarms(&estate), warnings(&estate)), (0, 0));
+    // A later loss is one of revocations.
+    let one = ca.other_crl_pem(1, &[&agents[0]]);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&one));
+    done(&estate.proxy, &["crl", "fetch"], &[]);
+    answer_crl_requests(&estate.ca_server, Reply::ok(&empty));
+    estate.proxy.command(&["crl", "fetch"], &[]);
+    assert_refused(&estate.client(&agents[0]).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(alarms_about_drops(&estate.proxy), 1);
+}
+
 /// Requests for the CRL that clients sent, as the CA server received them.
 fn of_clients(estate: &Estate) -> usize {
     let requests = crl_requests(&estate.ca_server);

@@ -32,7 +32,7 @@ pub struct FailingFetch {
     pub why: String,
 }
 
-/// A CRL that drops revocations.
+/// A CRL that drops revocations, or is empty although its CA has issued many certificates (`missing` is then 0).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShrunkCrlStatus {
     /// Issuer (RFC 2253); the argument of `accept`.
@@ -174,7 +174,7 @@ impl fmt::Display for ShrunkCrlStatus {
             ..
         } = self;
         let lacks = match missing {
-            0 => String::new(),
+            0 => "is empty, although the CA has issued many certificates".to_owned(),
             1 => "lacks 1 revoked certificate, which stays revoked".to_owned(),
             count => format!("lacks {count} revoked certificates, which stay revoked"),
         };

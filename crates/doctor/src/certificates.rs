@@ -130,6 +130,8 @@ fn own(
         .keys()
         .any(|files| files.chain == chain);
     let verdict = prepared.trust().verify(credential.chain(), now);
+    // Its serial number shows how many certificates the CA has issued.
+    prepared.trust().note_in_use(&verdict, now);
     let ClientIdentity::Refused(refusal) = verdict.identity else {
         return report.passed(Check::OwnCertificate, &about);
     };

@@ -87,6 +87,18 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
             "find the cause first; if the CA no longer needs them, for example because they have expired, run `proscenium crl accept`",
         );
     }
+    for empty in prepared.trust().empty_crls() {
+        report.found(
+            Check::Crl,
+            FindingSeverity::Warning,
+            &empty.issuer,
+            format!(
+                "the CRL ({}) has number 0 and no entries, although the CA has issued certificates up to serial number {}; a CA server with enable-infra-crl serves its infrastructure CRL, which contains no agents",
+                empty.source, empty.highest_serial
+            ),
+            "revoke a test agent, and see that the proxy answers it with 403; if it does, run `proscenium crl accept`, and if not, copy ca_crl.pem of the CA server and set `[trust] crl`",
+        );
+    }
     // Another file in `[trust] crl` would switch off fetching.
     let missing = match prepared.config().agents_copy() {
         Some(copy) => format!(
@@ -240,13 +252,13 @@ pub(crate) fn held_against(member: &Member, served: Vec<u8>, report: &mut Doctor
             } => (
                 match is_older {
                     true => format!(
-                        "it serves CRL number {number} of {issuer}, but the proxy uses number {active}, which is newer: the CA server serves an old copy, or was restored from a backup"
+                        "it serves CRL number {number} of {issuer}, but the proxy uses number {active}, which is newer: the CA server serves an old copy, was restored from a backup, or serves its infrastructure CRL (enable-infra-crl)"
                     ),
                     false => format!(
-                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the certificates that the proxy knows to be revoked; a CA server that serves the infrastructure CRL in place of the full CRL causes this"
+                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the certificates that the proxy knows to be revoked; a CA server with enable-infra-crl, which serves its infrastructure CRL in place of the full CRL, causes this"
                     ),
                 },
-                "find the cause first; if it is intended, run `proscenium crl accept`",
+                "find the cause first; if it is the infrastructure CRL, copy ca_crl.pem of the CA server and set `[trust] crl`; if it is intended, run `proscenium crl accept`",
             ),
         };
         good = false;

@@ -9,9 +9,10 @@ use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, TrustAnchor, Uni
 use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
+use crate::chain::Link;
 use crate::email_constraint;
 use crate::fingerprint::Fingerprint;
-use crate::last_seen::LastSeen;
+use crate::last_seen::{HighestSerial, LastSeen};
 use crate::pem::{self, Block, Named};
 use crate::policies;
 use crate::problem::PkiProblem;
@@ -36,6 +37,8 @@ pub(crate) struct Issuer {
     pub(crate) signs_crls: bool,
     /// When a verified certificate below it was last seen; used only in `Bundle::issuers`.
     pub(crate) seen: LastSeen,
+    /// Of the certificates that clients and the proxy show; used only in `Bundle::issuers`.
+    pub(crate) highest_serial: HighestSerial,
 }
 
 impl Issuer {
@@ -48,6 +51,7 @@ impl Issuer {
             text: Subject(ca.subject).to_string(),
             signs_crls: ca.extensions.signs_crls(),
             seen: LastSeen::default(),
+            highest_serial: HighestSerial::default(),
         }
     }
 
@@ -176,6 +180,7 @@ impl Bundle {
         {
             if let Some(ca) = sorted.issuers.get(&before.id) {
                 ca.seen.inherit(&before.seen);
+                ca.highest_serial.inherit(&before.highest_serial);
             }
         }
         Ok(Arc::new(sorted))
@@ -276,6 +281,15 @@ impl Bundle {
     pub(crate) fn note_seen(&self, cas: impl Iterator<Item = Fingerprint>, now: UnixTime) {
         for ca in cas.filter_map(|id| self.issuers.get(&id)) {
             ca.seen.note(now);
+        }
+    }
+
+    /// Records the serial of the last certificate of a verified path.
+    pub(crate) fn note_serial(&self, links: &[Link]) {
+        if let Some(own) = links.last()
+            && let Some(ca) = self.issuers.get(&own.issuer.id)
+        {
+            ca.highest_serial.note(&own.serial);
         }
     }
 

@@ -1,6 +1,6 @@
-//! When a certificate below a CA was last verified.
+//! When a certificate below a CA was last verified, and how many the CA has issued.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustls_pki_types::UnixTime;
 
@@ -36,6 +36,32 @@ impl LastSeen {
     pub(crate) fn inherit(&self, other: &Self) {
         self.0
             .fetch_max(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// The highest serial number among the verified certificates of a CA, which shows how many it has issued if it counts, as
+/// Puppet's does. Longer serials are random and show nothing.
+#[derive(Debug, Default)]
+pub(crate) struct HighestSerial(AtomicU32);
+
+impl HighestSerial {
+    /// `serial`: in its shortest form.
+    pub(crate) fn note(&self, serial: &[u8]) {
+        if serial.len() <= size_of::<u32>() {
+            let number = serial.iter().fold(0, |n, byte| n << 8 | u32::from(*byte));
+            if self.number() < number {
+                self.0.fetch_max(number, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// 0: none was seen.
+    pub(crate) fn number(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn inherit(&self, other: &Self) {
+        self.0.fetch_max(other.number(), Ordering::Relaxed);
     }
 }
 

@@ -84,7 +84,7 @@ pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
 pub use store::{
-    ActiveCrlStatus, DroppedRevocations, Lockout, TrustAlarm, TrustMaterial, TrustStore,
+    ActiveCrlStatus, DroppedRevocations, EmptyCrl, Lockout, TrustAlarm, TrustMaterial, TrustStore,
     TrustStoreStatus, TrustedCaStatus,
 };
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};

@@ -55,14 +55,20 @@ impl TrustStore {
         now: UnixTime,
     ) -> Option<String> {
         let (leaf, sent) = chain.split_first()?;
-        let fault = self.verify_path(leaf, sent, purpose.usage(), now).err()?;
-        (fault.reason == Reason::Revoked).then_some(fault.detail)
+        match self.verify_path(leaf, sent, purpose.usage(), now) {
+            Ok(path) => {
+                self.anchors.bundle.note_serial(&path.links);
+                None
+            }
+            Err(fault) => (fault.reason == Reason::Revoked).then_some(fault.detail),
+        }
     }
 
     /// Records that an agent whose certificate was verified earlier is still connected.
     pub fn note_in_use(&self, verification: &ChainVerification, now: UnixTime) {
         if let Some(chain) = &verification.chain {
             self.anchors.bundle.note_seen(chain.cas(), now);
+            self.anchors.bundle.note_serial(&chain.links);
         }
     }
 

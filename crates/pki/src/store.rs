@@ -24,7 +24,7 @@ use crate::trust_memory::TrustMemory;
 
 pub use lockout::Lockout;
 pub use status::{
-    ActiveCrlStatus, DroppedRevocations, TrustAlarm, TrustStoreStatus, TrustedCaStatus,
+    ActiveCrlStatus, DroppedRevocations, EmptyCrl, TrustAlarm, TrustStoreStatus, TrustedCaStatus,
 };
 
 /// The files of a trust store, as bytes.

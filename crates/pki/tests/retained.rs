@@ -4,8 +4,8 @@
 use crate::support::*;
 use identity::Reason;
 use pki::{
-    CrlComparison, FetchedCrl, Fingerprint, Named, RetainedSerials, SetAsideRule,
-    StoredRevocations, TrustSettings, TrustStore,
+    CertificatePurpose, CrlComparison, FetchedCrl, Fingerprint, Named, RetainedSerials,
+    SetAsideRule, StoredRevocations, TrustSettings, TrustStore,
 };
 use rustls_pki_types::CertificateRevocationListDer;
 
@@ -399,4 +399,53 @@ fn of_many_crls_of_one_ca_the_newest_are_looked_up_one_by_one_and_all_revoke() {
     assert_eq!(further(&site), (5, 0));
     site.accept(None);
     assert_eq!((site.revoked(), site.missing()), (vec![9], 0));
+}
+
+#[test]
+fn an_empty_crl_with_number_0_is_reported_if_its_ca_has_issued_many_certificates() {
+    let puppet = Puppet::new();
+    for (number, serials, of_file, serial, is_reported) in [
+        (0, &[][..], false, 20, true),
+        (0, &[], false, 0x7fff_ffff, true),
+        (0, &[], false, 19, false),
+        // A CA with random serials.
+        (0, &[], false, 0x1_0000_0000, false),
+        (0, &[5], false, 20, false),
+        (1, &[], false, 20, false),
+        (0, &[], true, 20, false),
+    ] {
+        let case = format!("{number} {serials:?} {of_file} {serial}");
+        let crls: &[_] = if of_file {
+            &[puppet.ca.crl(0, &[])]
+        } else {
+            &[]
+        };
+        let crls: Vec<_> = crls.iter().collect();
+        let mut site = Site::new(&puppet, &crls);
+        site.settings = unchecked(&["*"]);
+        site.reload(&crls);
+        site.fetch(&puppet.ca.crl(number, serials));
+        let agent = puppet.ca.agent("web01", serial);
+        let chain = [agent.der.clone()];
+        let found = site
+            .trust
+            .revocation_of(&chain, CertificatePurpose::Client, now());
+        assert_eq!(found, None, "{case}");
+        let reported = |site: &Site<'_>| -> Vec<u32> {
+            let empty = site.trust.empty_crls().into_iter();
+            empty.map(|empty| empty.highest_serial).collect()
+        };
+        let expected: Vec<_> = is_reported.then_some(serial as u32).into_iter().collect();
+        assert_eq!(reported(&site), expected, "{case}");
+        // The serial survives a reload, and the decision of an operator a restart too.
+        site.reload(&crls);
+        assert_eq!(reported(&site), expected, "{case}");
+        site.accept(None);
+        assert_eq!(reported(&site), [0; 0], "{case}");
+        site.restart(&crls);
+        let found = site
+            .trust
+            .revocation_of(&chain, CertificatePurpose::Client, now());
+        assert_eq!((found, reported(&site)), (None, vec![]), "{case}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::{
     state_directory::StateDirectory,
     stored_state::{self, RestoredState},
     times::timestamp,
-    trust::crl_fetch_state::{ShrunkCrl, dropped_message},
+    trust::crl_fetch_state::{ShrunkCrl, dropped_message, empty_message},
 };
 
 /// The result of `check`.
@@ -204,6 +204,11 @@ fn warn_of_dates(prepared: &mut Prepared) {
         dropped_message(&ShrunkCrl::from(dropped).status, forgotten)
     });
     alarms.extend(dropped);
+    // The proxy's own certificates show how many certificates their CA has issued.
+    let of_members = prepared.member_tls.iter().map(|tls| &*tls.trust);
+    let stores: Vec<_> = of_members.chain([&*prepared.generation.trust]).collect();
+    let own = certificates::alarms(&prepared.own_certificates(), &stores, &BTreeMap::new(), now);
+    alarms.extend(trust.empty_crls().iter().map(empty_message));
     // Fetched CRLs are used for members too. An expired CRL of a pool is therefore reported only where it refuses members.
     for tls in &prepared.member_tls {
         let members = tls.trust.status(now);
@@ -234,10 +239,7 @@ fn warn_of_dates(prepared: &mut Prepared) {
     for alarm in alarms {
         prepared.report.warn("trust", &alarm);
     }
-    let of_members = prepared.member_tls.iter().map(|tls| &*tls.trust);
-    let stores: Vec<_> = of_members.chain([&*prepared.generation.trust]).collect();
-    let own = prepared.own_certificates();
-    for (_, _, message) in certificates::alarms(&own, &stores, &BTreeMap::new(), now) {
+    for (_, _, message) in own {
         prepared.report.warn("certificates", &message);
     }
 }

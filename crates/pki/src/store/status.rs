@@ -106,6 +106,19 @@ pub struct DroppedRevocations {
     pub forgotten: usize,
 }
 
+/// A fetched CRL with number 0 and without entries, of a CA that has issued many certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmptyCrl {
+    /// Digest of the issuer's name and key.
+    pub key: Fingerprint,
+    /// The issuer (RFC 2253).
+    pub issuer: String,
+    /// The file and PEM block.
+    pub source: String,
+    /// The highest serial number that was seen.
+    pub highest_serial: u32,
+}
+
 impl TrustStore {
     /// The status for metrics and `check`.
     pub fn status(&self, now: UnixTime) -> TrustStoreStatus {
@@ -193,6 +206,35 @@ impl TrustStore {
             .collect();
         dropped.sort_by(|a, b| (&a.issuer, a.key).cmp(&(&b.issuer, b.key)));
         dropped
+    }
+
+    /// The CRLs that revoke nothing and never did, of CAs with many certificates: the CA has never revoked one, serves
+    /// another CRL than its own, or has lost it. Empty for a CA of which an operator has accepted such a CRL.
+    pub fn empty_crls(&self) -> Vec<EmptyCrl> {
+        let is_first = |number: Option<&[u8]>| number.is_some_and(|n| n.iter().all(|b| *b == 0));
+        let crls = self.revocation.crls.iter();
+        let empty = crls.filter_map(|(key, crls)| {
+            let newest = &crls.newest;
+            let ca = self.anchors.bundle.issuers.get(key)?;
+            let is_empty = crls.dropped.len() == 0
+                && crls.lists().all(|crl| crl.crl.serials.len() == 0)
+                && newest.origin != CrlOrigin::File
+                && is_first(newest.crl.number.as_deref());
+            let mut accepted = self.revocation.set_aside.iter();
+            let is_accepted =
+                accepted.any(|rule| rule.issuer == *key && is_first(rule.number.as_deref()));
+            let highest_serial = ca.highest_serial.number();
+            let is_due = is_empty && !is_accepted && highest_serial >= CERTIFICATES_MANY;
+            is_due.then(|| EmptyCrl {
+                key: *key,
+                issuer: ca.text.clone(),
+                source: newest.place.clone(),
+                highest_serial,
+            })
+        });
+        let mut empty: Vec<_> = empty.collect();
+        empty.sort_by(|a, b| (&a.issuer, a.key).cmp(&(&b.issuer, b.key)));
+        empty
     }
 
     /// The next instant at which a date changes the status; none if there is none.
@@ -433,3 +475,6 @@ fn after(time: UnixTime) -> Option<UnixTime> {
     let second = time.as_secs().checked_add(1)?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(second)))
 }
+
+/// From this serial number on, a CA that has never revoked a certificate is unlikely. Each of its agents and servers had one.
+const CERTIFICATES_MANY: u32 = 20;

@@ -98,6 +98,13 @@ pub(super) fn after_configuration(machine: &Machine, members: &Members, file: &s
             &["Start the proxy, and test the whole deployment."],
             "systemctl enable --now proscenium\nproscenium doctor",
         ),
+        Step::new(
+            "On the CA server, to see that the proxy learns of revocations",
+            &[
+                "Revoke the certificate of a test agent, and run that agent: the proxy must answer it with 403. If it does not, the CA serves another CRL than its own, as with `enable-infra-crl` (/usr/share/doc/proscenium/operating/revocation.md).",
+            ],
+            "puppetserver ca revoke --certname test-agent.example.com",
+        ),
     ]
 }
 

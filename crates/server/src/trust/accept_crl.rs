@@ -46,7 +46,10 @@ impl App {
             let compared = writer.compare_again(&shrunk).await;
             self.update_crl_alarms();
             compared?;
-            for ShrunkCrl { key, crl, status } in &shrunk {
+            for ShrunkCrl {
+                key, crl, status, ..
+            } in &shrunk
+            {
                 let next = self.generation().trust.accepting(*key, crl.as_ref());
                 let rules = next.set_aside_rules().to_vec();
                 // It may still lack what files list.
@@ -129,12 +132,7 @@ impl GenerationWriter<'_> {
         let compared = spawn_blocking(move || {
             let compare = |reported: ShrunkCrl| match &reported.crl {
                 Some(crl) => ShrunkCrl::of(crl, trust.compare(crl)),
-                None => {
-                    let mut dropped = trust.dropped_revocations().into_iter();
-                    dropped
-                        .find(|dropped| dropped.key == reported.key)
-                        .map(Into::into)
-                }
+                None => ShrunkCrl::provided(&trust).find(|one| one.key == reported.key),
             };
             reported.into_iter().map(compare).collect::<Vec<_>>()
         });

@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{CrlFetchStatus, FailingFetch, ShrunkCrlStatus};
-use pki::{CrlComparison, DroppedRevocations, FetchedCrl, Fingerprint, TrustStore};
+use pki::{CrlComparison, DroppedRevocations, EmptyCrl, FetchedCrl, Fingerprint, TrustStore};
 use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
@@ -69,6 +69,8 @@ pub(crate) struct ShrunkCrl {
     /// The CRL, if it was fetched since the start. Otherwise all CRLs that are provided now drop them.
     pub(crate) crl: Option<FetchedCrl>,
     pub(crate) status: ShrunkCrlStatus,
+    /// It drops nothing, but is empty: why that is unlikely.
+    pub(crate) empty: Option<EmptyCrl>,
 }
 
 /// The CRLs of one response, by how they compare with the active ones.
@@ -130,12 +132,13 @@ impl CrlFetchState {
         }
     }
 
-    /// The CRLs that drop revocations: those that were fetched, and for each other CA those that are provided now.
+    /// The CRLs that drop revocations, or are empty without a reason: those that were fetched, and for each other CA those
+    /// that are provided now.
     pub(crate) fn shrunk(&self, trust: &TrustStore) -> Vec<ShrunkCrl> {
         let mut shrunk: Vec<_> = self.record().refused.values().cloned().collect();
-        for dropped in trust.dropped_revocations() {
-            if shrunk.iter().all(|known| known.key != dropped.key) {
-                shrunk.push(dropped.into());
+        for provided in ShrunkCrl::provided(trust) {
+            if shrunk.iter().all(|known| known.key != provided.key) {
+                shrunk.push(provided);
             }
         }
         shrunk
@@ -147,7 +150,10 @@ impl CrlFetchState {
         let shrunk = self.shrunk(trust).into_iter().map(|shrunk| {
             let of_key = dropped.iter().find(|dropped| dropped.key == shrunk.key);
             let forgotten = of_key.map_or(0, |dropped| dropped.forgotten);
-            let message = dropped_message(&shrunk.status, forgotten);
+            let message = match &shrunk.empty {
+                Some(empty) => empty_message(empty),
+                None => dropped_message(&shrunk.status, forgotten),
+            };
             (Alarm::CrlShrunk, shrunk.status.issuer, message)
         });
         let shrunk: Vec<_> = shrunk.collect();
@@ -255,7 +261,14 @@ impl ShrunkCrl {
                 since: SystemTime::now().into(),
             },
             crl: Some(crl.clone()),
+            empty: None,
         })
+    }
+
+    /// Those that are provided now.
+    pub(crate) fn provided(trust: &TrustStore) -> impl Iterator<Item = Self> {
+        let dropped = trust.dropped_revocations().into_iter().map(Self::from);
+        dropped.chain(trust.empty_crls().into_iter().map(Self::from))
     }
 
     /// Whether it is the same CRL and drops the same number of revocations.
@@ -274,6 +287,7 @@ impl From<DroppedRevocations> for ShrunkCrl {
         Self {
             key: dropped.key,
             crl: None,
+            empty: None,
             status: ShrunkCrlStatus {
                 issuer: dropped.issuer,
                 active_number: dropped.number.clone(),
@@ -286,6 +300,43 @@ impl From<DroppedRevocations> for ShrunkCrl {
             },
         }
     }
+}
+
+impl From<EmptyCrl> for ShrunkCrl {
+    fn from(empty: EmptyCrl) -> Self {
+        Self {
+            key: empty.key,
+            crl: None,
+            status: ShrunkCrlStatus {
+                issuer: empty.issuer.clone(),
+                number: "0".to_owned(),
+                active_number: "0".to_owned(),
+                entries: 0,
+                is_older: false,
+                missing: 0,
+                accepted_again: 0,
+                since: SystemTime::now().into(),
+            },
+            empty: Some(empty),
+        }
+    }
+}
+
+/// The alarm about a CRL that is empty although its CA has issued many certificates.
+pub(crate) fn empty_message(empty: &EmptyCrl) -> String {
+    let EmptyCrl {
+        issuer,
+        source,
+        highest_serial,
+        ..
+    } = empty;
+    format!(
+        "the CRL of {issuer} ({source}) has number 0 and no entries, although the CA has issued certificates up to serial \
+         number {highest_serial}. The CA serves its infrastructure CRL (enable-infra-crl), or has lost its CRL, and revoked \
+         agents are accepted; or it has never revoked a certificate. Revoke a test agent: the proxy must answer it with 403. \
+         If it does not, copy the CA's ca_crl.pem and set [trust] crl. If the CRL is right, run proscenium crl accept \
+         \"{issuer}\" --why TEXT"
+    )
 }
 
 /// The alarm about missing revocations. `forgotten`: how many are beyond what the proxy retains.
