@@ -196,10 +196,10 @@ impl Bundle {
             }
             match webpki::anchor_from_trusted_cert(&ca.der) {
                 Ok(mut anchor) => {
-                    // The proxy checks constraints on addresses on every path; webpki would refuse all addresses.
+                    // The proxy checks constraints on addresses and directory names on every path; webpki would refuse all of them.
                     let is_checked_here = Certificate::read(&ca.der).is_ok_and(|ca| {
                         let constraints = ca.extensions.name_constraints;
-                        constraints.is_some_and(email_constraint::is_of_addresses_alone)
+                        constraints.is_some_and(email_constraint::are_checked_here)
                     });
                     if is_checked_here {
                         anchor.name_constraints = None;

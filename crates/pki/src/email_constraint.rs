@@ -6,6 +6,7 @@
 
 use crate::certificate::Certificate;
 use crate::der::{self, DerError, Reader};
+use crate::directory_constraint::{self, DIRECTORY_NAME};
 
 /// The address constraints of the CAs above a certificate, collected from the anchor down.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(crate) struct EmailConstraints<'a> {
 struct EmailConstraint<'a> {
     permitted: Vec<&'a [u8]>,
     excluded: Vec<&'a [u8]>,
-    /// Whether there are subtrees of other name types too.
+    /// Whether there are subtrees of other name types too, except for directory names.
     has_others: bool,
 }
 
@@ -46,9 +47,12 @@ pub(crate) enum EmailFault {
     NotAdmitted(String),
 }
 
-/// Whether this module checks all of these NameConstraints (the whole element), so that webpki does not need them.
-pub(crate) fn is_of_addresses_alone(name_constraints: &[u8]) -> bool {
-    EmailConstraint::read(name_constraints).is_ok_and(|constraint| !constraint.has_others)
+/// Whether this module and `directory_constraint` check all of these NameConstraints (the whole element), so that webpki does
+/// not need them.
+pub(crate) fn are_checked_here(name_constraints: &[u8]) -> bool {
+    let addresses = EmailConstraint::read(name_constraints);
+    addresses.is_ok_and(|constraint| !constraint.has_others)
+        && directory_constraint::is_readable(name_constraints)
 }
 
 impl<'a> EmailConstraints<'a> {
@@ -140,6 +144,7 @@ fn subtrees<'a>(list: &'a [u8], found: &mut Vec<&'a [u8]>) -> Result<bool, DerEr
         subtree.end()?;
         match base.tag {
             RFC822_NAME => found.push(base.value),
+            DIRECTORY_NAME => {}
             tag if OTHER_FORMS.contains(&tag) => has_others = true,
             _ => return Err(DerError::Value),
         }

@@ -18,6 +18,7 @@ mod crl_sorting;
 mod csr;
 mod deny;
 mod der;
+mod directory_constraint;
 mod earlier_revocations;
 mod email_constraint;
 mod fetched;

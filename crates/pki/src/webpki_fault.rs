@@ -4,8 +4,10 @@ use identity::Reason;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::anchors::Anchors;
-use crate::bundle::UnusedCa;
+use crate::bundle::{Ca, UnusedCa};
 use crate::certificate::{Certificate, Subject};
+use crate::email_constraint;
+use crate::path_start::allows_both;
 use crate::refusal::CertificateFault;
 use crate::signature;
 
@@ -22,6 +24,7 @@ impl Anchors {
         let own = Certificate::read(leaf).ok();
         let expired = own.as_ref().is_some_and(|own| now > own.not_after);
         let early = own.as_ref().is_some_and(|own| now < own.not_before);
+        let unsupported = own.as_ref().and_then(|own| self.policy_obstacle(own));
         let reason = match error {
             Error::CertExpired { .. } if expired => Reason::Expired,
             Error::CertNotValidYet { .. } if early => Reason::NotYetValid,
@@ -34,6 +37,7 @@ impl Anchors {
             {
                 Reason::CriticalExtension
             }
+            Error::UnknownIssuer if unsupported.is_some() => Reason::CriticalExtension,
             Error::UnknownIssuer => Reason::UnknownIssuer,
             Error::InvalidSignatureForPublicKey
                 if own
@@ -71,12 +75,16 @@ impl Anchors {
                 let unused = own.as_ref().and_then(|own| self.unused_issuer(own));
                 match unused {
                     Some(unused) => Some(format!("In detail: {}.", unused.why)),
+                    None if reason == Reason::CriticalExtension && unsupported.is_some() => {
+                        unsupported
+                    }
                     None if reason == Reason::CriticalExtension => None,
                     None => own.as_ref().map(|own| self.issuer_detail(own)),
                 }
             }
             Reason::CaExpired | Reason::CaNotYetValid => self.untimely_ca(sent, now),
             Reason::Malformed => Some(format!("The reader says: {error}.")),
+            Reason::PathConstraint => self.constraint_detail(error, sent),
             _ => None,
         };
         CertificateFault::new(reason, leaf, detail.unwrap_or_default())
@@ -123,6 +131,77 @@ impl Anchors {
                 format!("The proxy trusts {}.", names.join("; "))
             }
         }
+    }
+
+    /// Why a CA with critical extensions about policies, at or above the issuer, is not the start of a path (`path_start`).
+    fn policy_obstacle(&self, own: &Certificate<'_>) -> Option<String> {
+        let mut name: &[u8] = own.issuer;
+        let mut of_policies: Option<&Ca> = None;
+        for _ in 0..=self.bundle.cas.len() {
+            let mut cas = self.bundle.cas.iter();
+            let ca = cas.find(|ca| *ca.issuer.name == *name)?;
+            let extensions = Certificate::read(&ca.der).ok()?.extensions;
+            let usage = extensions.extended_key_usage;
+            let constraints = extensions.name_constraints;
+            let is_above = of_policies.is_some();
+            if of_policies.is_none() && ca.has_critical_policies {
+                of_policies = Some(ca);
+            }
+            if let Some(lowest) = of_policies {
+                let what = match (constraints, usage) {
+                    (Some(names), _) if is_above && !email_constraint::are_checked_here(names) => {
+                        "name constraints"
+                    }
+                    (_, Some(usage)) if !ca.is_anchor && !allows_both(usage) => {
+                        "an extended key usage without both purposes of TLS"
+                    }
+                    _ => "",
+                };
+                if !what.is_empty() {
+                    let mut issuers = self.bundle.issuers.values();
+                    let issuer = issuers.find(|issuer| *issuer.name == *own.issuer)?;
+                    signature::check_signed(own.signed, &issuer.spki[..].into()).ok()?;
+                    return Some(format!(
+                        "In detail: the CA {} has critical extensions about certificate policies, which the proxy does not support together with {what} of {}.",
+                        lowest.issuer.text, ca.issuer.text
+                    ));
+                }
+            }
+            if ca.is_anchor {
+                return None;
+            }
+            name = &ca.issued_by;
+        }
+        None
+    }
+
+    /// Which CAs have the name constraints that webpki refused a certificate for.
+    fn constraint_detail(
+        &self,
+        error: &webpki::Error,
+        sent: &[CertificateDer<'_>],
+    ) -> Option<String> {
+        use webpki::Error;
+        if !matches!(
+            error,
+            Error::NameConstraintViolation
+                | Error::MalformedNameConstraint
+                | Error::InvalidNetworkMaskConstraint
+        ) {
+            return None;
+        }
+        let own_cas = self.bundle.cas.iter().map(|ca| &*ca.der);
+        let cas = own_cas.chain(sent.iter().map(|der| &**der));
+        let cas = cas.filter_map(|der| Certificate::read(der).ok());
+        let cas = cas.filter(|ca| ca.extensions.name_constraints.is_some());
+        let mut names: Vec<_> = cas.map(|ca| Subject(ca.subject).to_string()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.truncate(SUBJECTS_SHOWN_MAX);
+        Some(format!(
+            "In detail: a CA above it has a name constraint that does not permit one of its names, or that the proxy cannot check: one on directory names together with DNS names, URIs or IP addresses, or with a directory name that is not of UTF8String, PrintableString or IA5String, one for each part. CAs with name constraints: {}.",
+            names.join("; ")
+        ))
     }
 
     fn untimely_ca(&self, sent: &[CertificateDer<'_>], now: UnixTime) -> Option<String> {

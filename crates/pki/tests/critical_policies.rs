@@ -193,3 +193,62 @@ fn every_other_restriction_of_the_path_holds() {
     let verification = store.verify(&[agent.der, other.der.clone()], now());
     assert_eq!(reason(&verification), Some(Reason::UnknownIssuer));
 }
+
+#[test]
+fn a_restriction_above_policies_that_the_proxy_does_not_support_is_the_reason_for_a_refusal() {
+    let plain = TestCa::root("root");
+    let constrained = |mut params: CertificateParams, domain: &str| {
+        params.name_constraints = Some(NameConstraints {
+            permitted_subtrees: vec![GeneralSubtree::DnsName(domain.to_owned())],
+            excluded_subtrees: Vec::new(),
+        });
+        params
+    };
+    let server = |mut params: CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params
+    };
+    let policies = || with(ca_params("policies"), ANY);
+    let root = constrained(ca_params("constrained"), "example.com");
+    let root = TestCa::root_with(root, KeyPair::generate().unwrap());
+    let middle = below(&plain, constrained(ca_params("middle"), "example.com"), 2);
+    let purposes = below(&plain, server(ca_params("purposes")), 3);
+    let below_root = below(&root, policies(), 4);
+    let below_middle = below(&middle, policies(), 5);
+    let below_purposes = below(&purposes, policies(), 6);
+    let own = below(&plain, server(policies()), 7);
+    let next = below(&below_middle, ca_params("next"), 8);
+    for (cas, words) in [
+        (
+            &[&root, &below_root][..],
+            "name constraints of CN=constrained",
+        ),
+        (
+            &[&plain, &middle, &below_middle],
+            "name constraints of CN=middle",
+        ),
+        (
+            &[&plain, &middle, &below_middle, &next],
+            "name constraints of CN=middle",
+        ),
+        (
+            &[&plain, &purposes, &below_purposes],
+            "purposes of TLS of CN=purposes",
+        ),
+        (&[&plain, &own], "purposes of TLS of CN=policies"),
+    ] {
+        let (reason, text) = verdict_below(cas);
+        assert_eq!(reason, Some(Reason::CriticalExtension), "{words}: {text}");
+        assert!(text.contains(words), "{words}: {text}");
+        assert!(
+            text.contains("CN=policies has critical extensions"),
+            "{text}"
+        );
+    }
+    // A certificate of another CA with the root's name is still of an unknown issuer.
+    let bundle = [plain.der.clone(), own.der.clone()];
+    let store = store(&bundle, &[plain.crl(1, &[]), own.crl(1, &[])]).unwrap();
+    let agent = TestCa::root("policies").agent("web01", 9);
+    let verification = store.verify(&[agent.der], now());
+    assert_eq!(reason(&verification), Some(Reason::UnknownIssuer));
+}

@@ -6,6 +6,7 @@ mod crl_selection;
 mod csr;
 mod csr_kinds;
 mod deny;
+mod directory_constraints;
 mod email_constraints;
 mod facts;
 mod fetched;

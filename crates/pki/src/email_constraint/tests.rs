@@ -103,9 +103,9 @@ fn constraints_are_parsed_only_in_the_encoding_of_rfc_5280() {
     let read = EmailConstraint::read(&whole).expect("right");
     assert_eq!(read.permitted, [b"example.com"]);
     assert_eq!(read.excluded, [b"example.com"]);
-    assert!(!is_of_addresses_alone(&whole), "a DNS name among them");
-    assert!(is_of_addresses_alone(&permitted(&subtree(&base))));
-    assert!(!is_of_addresses_alone(&permitted(&subtree(&dns))));
+    assert!(!are_checked_here(&whole), "a DNS name among them");
+    assert!(are_checked_here(&permitted(&subtree(&base))));
+    assert!(!are_checked_here(&permitted(&subtree(&dns))));
     let minimum = [&base[..], &[0x80, 1, 0]].concat();
     let maximum = [&base[..], &[0x81, 1, 9]].concat();
     for wrong in [
@@ -133,7 +133,7 @@ fn constraints_are_parsed_only_in_the_encoding_of_rfc_5280() {
         whole[..whole.len() - 1].to_vec(),
     ] {
         assert!(EmailConstraint::read(&wrong).is_err(), "{wrong:02x?}");
-        assert!(!is_of_addresses_alone(&wrong), "{wrong:02x?}");
+        assert!(!are_checked_here(&wrong), "{wrong:02x?}");
     }
 }
 
