@@ -178,7 +178,7 @@ impl TrustStore {
         active.map_or(0, |active| active.further.len())
     }
 
-    /// The rules that set aside the CRLs that are not accepted, and the rules of other CAs of the bundle.
+    /// The rules that set aside the CRLs that are not accepted, the earlier ones, and those of other CAs of the bundle.
     fn rules_accepting(
         &self,
         issuer: Fingerprint,
@@ -212,10 +212,25 @@ impl TrustStore {
                 replaced: replaced.map(|replaced| replaced.fingerprint),
             }
         });
-        let others = self.revocation.set_aside.iter().filter(|rule| {
-            rule.issuer != issuer && self.anchors.bundle.issuers.contains_key(&rule.issuer)
-        });
-        others.cloned().chain(rules).collect()
+        let rules: Vec<_> = rules.collect();
+        let earlier = self.revocation.set_aside.iter();
+        let (of_issuer, others): (Vec<_>, Vec<_>) =
+            earlier.cloned().partition(|rule| rule.issuer == issuer);
+        // What was set aside before stays so, also a CRL that was accepted then and is replaced now.
+        let former = of_issuer
+            .into_iter()
+            .filter(|rule| !rules.iter().any(|new| new.includes(rule)))
+            .map(|rule| SetAsideRule {
+                accepted: rules.first().map_or(rule.accepted, |new| new.accepted),
+                ..rule
+            });
+        let former: Vec<_> = former.collect();
+        let forgotten = former.len().saturating_sub(FORMER_RULES_MAX);
+        let is_in_bundle =
+            |rule: &SetAsideRule| self.anchors.bundle.issuers.contains_key(&rule.issuer);
+        let others = others.into_iter().filter(is_in_bundle);
+        let former = former.into_iter().skip(forgotten);
+        others.chain(former).chain(rules).collect()
     }
 
     /// What the state directory must have of an issuer in addition to the stored CRL with this digest. None if the issuer has
@@ -424,6 +439,10 @@ impl FetchedCrl {
         Arc::clone(&self.der)
     }
 }
+
+/// Maximum number of earlier rules of an issuer that are retained. Decisions about a CA that was restored are few; those about
+/// entries that it drops include the earlier ones.
+const FORMER_RULES_MAX: usize = 16;
 
 /// Maximum number of reported unusable CRLs. A response can hold hundreds of thousands, and each would raise an alarm.
 const UNUSABLE_REPORTED_MAX: usize = 16;

@@ -52,6 +52,27 @@ impl SetAsideScope {
 pub struct SetAsideError;
 
 impl SetAsideRule {
+    /// Whether it is the same decision as a stored rule, which may have accepted other CRLs.
+    #[must_use]
+    pub fn continues(&self, stored: &str) -> bool {
+        let stored = stored.parse().map(|stored: Self| Self {
+            accepted: self.accepted,
+            ..stored
+        });
+        stored.as_ref() == Ok(self)
+    }
+
+    /// Whether it sets everything aside that another rule of its issuer does.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        let is_below = match (&self.number, &other.number) {
+            (Some(own), Some(other)) => (other.len(), other) <= (own.len(), own),
+            (None, None) => true,
+            _ => false,
+        };
+        let are_by_age = self.replaced.is_none() && other.replaced.is_none();
+        are_by_age && self.scope == other.scope && self.made >= other.made && is_below
+    }
+
     /// Whether the rule sets this CRL of its issuer aside.
     fn covers(&self, crl: &IndexedCrl) -> bool {
         if self.replaced == Some(crl.fingerprint) {

@@ -449,3 +449,44 @@ fn an_empty_crl_with_number_0_is_reported_if_its_ca_has_issued_many_certificates
         assert_eq!((found, reported(&site)), (None, vec![]), "{case}");
     }
 }
+
+#[test]
+fn a_second_decision_does_not_forget_the_first() {
+    let puppet = Puppet::new();
+    let dated = |day, number, serials: &[u64]| {
+        let mut crl = crl_params(number, serials, 2040);
+        crl.this_update = rcgen::date_time_ymd(2020, 2, day);
+        crl.signed_by(&puppet.ca.issuer).unwrap().der().clone()
+    };
+    // The CA is restored from a backup, and later drops an entry, several times.
+    let first = dated(1, 103, &[5, 7]);
+    let restored = dated(2, 50, &[7]);
+    let mut site = Site::new(&puppet, &[&first]);
+    site.reload(&[&restored]);
+    assert_eq!(site.missing(), 1);
+    site.accept(None);
+    for round in 0..40 {
+        let one = dated(3, 51 + 2 * round, &[9]);
+        let next = dated(3, 52 + 2 * round, &[]);
+        site.reload(&[&one]);
+        site.reload(&[&next]);
+        assert_eq!(
+            (site.revoked().contains(&9), site.missing() > 0),
+            (true, true)
+        );
+        site.accept(None);
+        assert_eq!(site.revoked(), [0; 0], "{round}");
+        for backup in [&first, &restored, &one] {
+            site.reload(&[&next, backup]);
+            assert_eq!((site.revoked(), site.missing()), (vec![], 0), "{round}");
+            site.restart(&[&next, backup]);
+            assert_eq!((site.revoked(), site.missing()), (vec![], 0), "{round}");
+        }
+        assert!(site.rules.len() <= 3, "{:?}", site.rules);
+        for rule in &site.rules {
+            assert!(rule.continues(&rule.to_string()));
+        }
+    }
+    assert!(!site.rules[0].continues(&site.rules[1].to_string()));
+    assert!(!site.rules[0].continues("damaged"));
+}

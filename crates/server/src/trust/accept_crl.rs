@@ -107,20 +107,23 @@ impl App {
         );
         let mut record = self.trust.crl_fetch.record();
         record.refused.remove(&key);
-        let rules: Vec<_> = rules.iter().map(ToString::to_string).collect();
-        record.accepted.retain(|one| rules.contains(&one.rule));
-        let is_new = |rule: &&String| record.accepted.iter().all(|one| one.rule != **rule);
-        let new: Vec<_> = rules.iter().filter(is_new).cloned().collect();
-        record
-            .accepted
-            .extend(new.into_iter().map(|rule| AcceptedCrl {
-                rule,
+        let accepted = rules.iter().map(|rule| {
+            let mut known = record.accepted.iter();
+            let known = known.find(|known| rule.continues(&known.rule)).cloned();
+            let new = || AcceptedCrl {
+                rule: String::new(),
                 issuer: status.issuer.clone(),
                 number: status.number.clone(),
                 why: why.to_owned(),
                 by: by.to_string(),
                 at: SystemTime::now().into(),
-            }));
+            };
+            AcceptedCrl {
+                rule: rule.to_string(),
+                ..known.unwrap_or_else(new)
+            }
+        });
+        record.accepted = accepted.collect();
     }
 }
 
