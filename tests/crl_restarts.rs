@@ -107,6 +107,23 @@ fn t09_a_failed_store_is_repeated_until_it_succeeds() {
 }
 
 #[test]
+fn a_stored_crl_that_was_deleted_is_written_again_at_the_next_fetch() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    ca.revoke(&ca.agent("web01"));
+    let file = ca.crl_pem();
+    let estate = fetching(&ca, &file, state.path(), ON_REQUEST, "");
+    wait_for_answer(&estate.proxy);
+    answer_crl_requests(&estate.ca_server, &file);
+    done(&estate.proxy, &["crl", "fetch"], &[]);
+    let stored = stored_crl(state.path()).expect("is stored");
+    let before = fs::read(&stored).expect("is read");
+    fs::remove_file(&stored).expect("is removed");
+    done(&estate.proxy, &["crl", "fetch"], &[]);
+    assert_eq!(fs::read(&stored).expect("is written again"), before);
+}
+
+#[test]
 fn the_alarm_about_the_state_lasts_until_everything_is_stored() {
     let state = TempDir::new().expect("a directory");
     let ca = Ca::single("alone");

@@ -12,10 +12,12 @@ impl App {
     /// why something is not stored, if so.
     pub(crate) async fn store_crls(&self, crls: Vec<FetchedCrl>) -> Option<String> {
         let is_fetched = !crls.is_empty();
+        let crls = self.with_presence(crls).await;
         let is_damaged = {
             let mut record = self.trust.crl_fetch.record();
-            for crl in crls {
-                match record.stored.get(&crl.key()) == Some(&crl.fingerprint()) {
+            for (crl, is_present) in crls {
+                let is_same = record.stored.get(&crl.key()) == Some(&crl.fingerprint());
+                match is_same && is_present {
                     true => record.unstored.remove(&crl.key()),
                     false => record.unstored.insert(crl.key(), crl),
                 };
@@ -100,7 +102,9 @@ impl App {
                 let digest = retained.fingerprint();
                 let known = known.get(&key);
                 let is_stored = known == Some(&digest) || known.is_none() && retained.is_empty();
-                if is_stored && !directory.lacks(&stored_crls::retained_file_of(key)) {
+                let name = stored_crls::retained_file_of(key);
+                let is_deleted = !retained.is_empty() && directory.is_absent(&name);
+                if is_stored && !directory.lacks(&name) && !is_deleted {
                     continue;
                 }
                 match stored_crls::write_retained(&directory, key, &retained) {
@@ -120,6 +124,18 @@ impl App {
         record.retained.extend(written);
         record.retained_from = failure.is_none().then_some(generation);
         failure
+    }
+
+    /// Each CRL, and whether a file of its issuer is stored: it may have been deleted while the process runs.
+    async fn with_presence(&self, crls: Vec<FetchedCrl>) -> Vec<(FetchedCrl, bool)> {
+        let directory = Arc::clone(&self.state_directory);
+        let checked = crls.clone();
+        let present = spawn_blocking(move || {
+            let is_present = |crl: &FetchedCrl| stored_crls::is_present(&directory, crl);
+            checked.iter().map(is_present).collect::<Vec<_>>()
+        });
+        let present = present.await.unwrap_or_else(|_| vec![true; crls.len()]);
+        crls.into_iter().zip(present).collect()
     }
 
     /// Keeps damaged files from being overwritten, and updates the sentences about them.

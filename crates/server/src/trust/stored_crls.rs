@@ -123,6 +123,11 @@ pub(crate) fn write(directory: &StateDirectory, crl: &FetchedCrl) -> Result<(), 
     directory.write(&file_of(crl.key()), &crl.der())
 }
 
+/// Whether a CRL of this issuer is stored.
+pub(crate) fn is_present(directory: &StateDirectory, crl: &FetchedCrl) -> bool {
+    !directory.is_absent(&file_of(crl.key()))
+}
+
 /// Stores the revoked serials of an issuer that its stored CRL does not list.
 pub(crate) fn write_retained(
     directory: &StateDirectory,
