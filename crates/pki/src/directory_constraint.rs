@@ -91,7 +91,7 @@ impl DirectoryConstraints {
         }
         for name in names {
             let name = attributes(name)?;
-            // An empty subject is no name.
+            // RFC 5280 applies no constraint to an empty subject.
             if !name.is_empty() {
                 self.of.iter().try_for_each(|one| one.check(&name))?;
             }

@@ -198,10 +198,13 @@ impl App {
                 );
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(CountedReload::Applied);
+                // The alarm does not wait for the disk.
+                if refused.is_none() {
+                    self.clear_refused_materials();
+                }
                 self.store_crls(Vec::new()).await;
-                match refused {
-                    Some(report) => return Refreshed::Refused(report),
-                    None => self.clear_refused_materials(),
+                if let Some(report) = refused {
+                    return Refreshed::Refused(report);
                 }
             }
             Err(Stopped::Unchanged) => self.clear_refused_materials(),
