@@ -128,7 +128,7 @@ fn other_issuers(shrunk: &[String]) -> String {
     }
 }
 
-impl RefusedCrl {
+impl ShrunkCrlStatus {
     /// What `accept` does, as the end of a sentence.
     pub fn consequence(&self) -> String {
         let again = match self.accepted_again {
