@@ -12,7 +12,7 @@ use crate::record::AccessRecord;
 const CACHED_TEXTS_MAX: usize = 64;
 
 /// Number of places in which a combination may be. If all of them are in use by others, the first one is replaced. With
-/// one place only, two members whose addresses in memory agree would be formatted anew for each request.
+/// one place only, two members whose addresses in memory agree would be formatted again for each request.
 const PLACES: usize = 8;
 
 /// The cached texts of one writer.
