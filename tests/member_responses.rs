@@ -57,31 +57,115 @@ fn a_member_that_switches_protocols_without_an_upgrade_request_is_a_502() {
 }
 
 #[test]
-fn a_malformed_response_is_a_502_that_names_the_member() {
+fn a_malformed_response_is_a_502_that_names_the_member_and_the_fault() {
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
-    for answer in [
-        "HTTP/1.1 abc\r\n\r\n",
-        "SSH-2.0-OpenSSH\r\n",
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-",
-    ] {
-        estate.compilers[0].answer(move |_| Some(Reply::raw(answer)));
+    let large = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(70_000));
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(30_000);
+    let cases: [(&str, &str); 12] = [
+        ("HTTP/1.1 abc\r\n\r\n", "no status code"),
+        (
+            "SSH-2.0-OpenSSH\r\n",
+            "does not begin with HTTP/1.0 or HTTP/1.1",
+        ),
+        (
+            "HTTP/2.0 200 OK\r\n\r\n",
+            "does not begin with HTTP/1.0 or HTTP/1.1",
+        ),
+        ("HTTP/1.1 200 OK\r\nno field\r\n\r\n", "not a header field"),
+        (
+            "HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok",
+            "continues on a second line (folding)",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            "Content-Length",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nab",
+            "Content-Length",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "Transfer-Encoding",
+        ),
+        (
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "Transfer-Encoding",
+        ),
+        (&large, "more than 64 KiB"),
+        (&with_fields(257), "more than 256 header fields"),
+        (&interim, "interim responses"),
+    ];
+    for (answer, fault) in cases {
+        let before = estate.proxy.records().len();
+        let reply = Reply::raw(answer);
+        estate.compilers[0].answer(move |_| Some(reply.clone()));
         let response = connection.request("POST", CATALOG, &[], b"facts");
+        let member = estate.compilers[0].address();
         assert_refused(
             &response,
             502,
-            &[&estate.compilers[0].address(), "closed the connection"],
+            &[&member, "sent a malformed response", fault],
         );
+        assert!(!response.text().contains("closed"), "{}", response.text());
+        let record = estate.proxy.wait_for_records(before + 1).remove(before);
+        assert_eq!(record["reason"], "member-malformed", "{record}");
+        let cause = record["cause"].as_str().expect("a cause");
+        assert!(cause.contains(fault), "{record}");
     }
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 502);
+    // The connection ended within the head.
+    estate.compilers[0].answer(|_| {
+        Some(Reply::raw(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nContent-",
+        ))
+    });
+    let response = connection.request("POST", CATALOG, &[], b"facts");
+    assert_refused(&response, 502, &["closed the connection"]);
+}
+
+#[test]
+fn a_body_with_malformed_chunks_is_recorded_as_malformed() {
+    let estate = one_compiler().start();
+    estate.compilers[0].answer(|_| {
+        Some(Reply::raw(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nnot a size\r\n",
+        ))
+    });
+    let cut = connection(&estate).try_request("GET", FILE, &[], b"");
+    assert!(cut.is_err(), "{cut:?}");
+    let record = estate.proxy.wait_for_records(1).remove(0);
     assert_eq!(
-        (&record["reason"], record["cause"].is_string()),
-        (&"member-closed".into(), true),
+        (&record["reason"], &record["ended_by"], &record["cause"]),
+        (
+            &"member-malformed".into(),
+            &"member".into(),
+            &"malformed response body: invalid chunk".into()
+        ),
         "{record}"
     );
+}
+
+#[test]
+fn the_number_of_fields_of_a_response_has_a_limit_that_a_pool_can_change() {
+    for (tables, max) in [("", 256), ("response_fields_max = 300", 300)] {
+        let estate = one_compiler().compiler_pool(tables).start();
+        let mut connection = connection(&estate);
+        for (count, status) in [(max, 200), (max + 1, 502), (120, 200)] {
+            let reply = Reply::raw(with_fields(count));
+            estate.compilers[0].answer(move |_| Some(reply.clone()));
+            let response = connection.request("GET", FILE, &[], b"");
+            assert_eq!(response.status, status, "{count} of {max}: {response:?}");
+            let own = response.headers.all("x-a").len();
+            assert_eq!(own, if status == 200 { count - 1 } else { 0 });
+        }
+    }
+}
+
+/// A response with this many header fields.
+fn with_fields(count: usize) -> String {
+    let fields = "X-A: b\r\n".repeat(count - 1);
+    format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 2\r\n\r\nok")
 }
 
 #[test]

@@ -259,7 +259,7 @@ fn the_status_shows_why_a_probe_failed_in_plain_words() {
         ),
         (
             malformed.address(),
-            "malformed response: invalid HTTP status-code",
+            "malformed response: its status line has no status code with three digits",
         ),
         (
             short.address(),

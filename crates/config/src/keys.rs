@@ -445,6 +445,9 @@ settings! {
         /// Maximum number of connections to one member, over all workers. A Puppet server has 200 threads
         /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance occupies one.
         connections_max: count(1..=100_000) => upstream.connections_max;
+        /// Maximum number of header fields of a member's response. A response with more, or with a head of more than
+        /// 64 KiB, is malformed (502, reason `member-malformed`). Puppet servers send about ten.
+        response_fields_max: count(1..=10_000) => upstream.response_fields_max;
         /// Maximum number of requests that wait for a member of one pool at once, while all its members are at their
         /// limits (`connections_max` and `max`). When the queue is full, agents that send their request again after a
         /// 503 make room for agents that would fail their run (see `retry_after_max`), and then further requests get 503.
@@ -616,6 +619,8 @@ settings! {
         keepalive: duration(seconds(0)..=DAY) => upstream.keepalive, else "that of `[upstream]`";
         /// See `[upstream]`.
         connections_max: count(1..=100_000) => upstream.connections_max, else "that of `[upstream]`; 100000 for connections that are passed through";
+        /// See `[upstream]`.
+        response_fields_max: count(1..=10_000) => upstream.response_fields_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         queue_max: count(0..=1_000_000) => upstream.queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.

@@ -59,11 +59,14 @@ fn has_trailer(bytes: &[u8]) -> bool {
     })
 }
 
+/// Maximum fields of a head: the default of `response_fields_max`.
+const FIELDS_MAX: usize = 256;
+
 /// Parses the response as the proxy does.
 fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<CompleteResponse, Malformed> {
     let mut pieces = bytes.chunks(piece);
     let mut buffer = BytesMut::new();
-    let mut reader = HeadReader::default();
+    let mut reader = HeadReader::new(FIELDS_MAX);
     let head = loop {
         match reader.read(&mut buffer, &mut HeaderMap::new())? {
             Some(head) if is_interim(head.status) => {}
@@ -95,7 +98,9 @@ fn read_with_hyper(method: Method, bytes: &[u8]) -> Result<CompleteResponse, hyp
     runtime.expect("a runtime").block_on(async {
         let (near, mut far) = duplex(1 << 20);
         let mut builder = Builder::new();
-        builder.max_header_size(http1::HEAD_BYTES_MAX);
+        builder
+            .max_header_size(http1::HEAD_BYTES_MAX)
+            .max_headers(FIELDS_MAX);
         let (mut sender, connection) = builder.handshake(TokioIo::new(near)).await?;
         let member = async move {
             let mut request = Vec::new();

@@ -4,25 +4,28 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The status line has another protocol, or another version of HTTP.
-    #[error("invalid HTTP version")]
+    #[error("it does not begin with HTTP/1.0 or HTTP/1.1")]
     Version,
     /// The status line has no status code with three digits from 100.
-    #[error("invalid HTTP status-code")]
+    #[error("its status line has no status code with three digits")]
     Status,
     /// A malformed field, or an end of line within one.
-    #[error("invalid HTTP header")]
+    #[error("a line of its head is not a header field")]
     Field,
-    /// More than 100 fields.
-    #[error("too many HTTP headers")]
-    Fields,
+    /// A field that continues on the next line (RFC 9112, 5.2), which RFC 9112 forbids to senders.
+    #[error("a header field continues on a second line (folding)")]
+    Folded,
+    /// More fields than this maximum.
+    #[error("its head has more than {0} header fields (response_fields_max)")]
+    Fields(usize),
     /// The head is larger than [`HEAD_BYTES_MAX`](crate::HEAD_BYTES_MAX).
-    #[error("the head is too large")]
+    #[error("its head has more than {} KiB", crate::HEAD_BYTES_MAX >> 10)]
     TooLarge,
     /// A Content-Length that is not a number, or several that differ.
-    #[error("invalid Content-Length")]
+    #[error("its Content-Length is not a number, or is repeated with another value")]
     Length,
     /// A transfer coding that does not define the end of the body, or one in HTTP/1.0.
-    #[error("invalid Transfer-Encoding")]
+    #[error("its Transfer-Encoding is not `chunked` alone, or its version is HTTP/1.0")]
     Coding,
     /// A malformed size line of a chunk, or a malformed end of its data.
     #[error("invalid chunk")]

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
     header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
@@ -12,8 +12,8 @@ use crate::malformed::Malformed;
 
 /// Maximum bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Maximum fields of a head.
-pub(crate) const FIELDS_MAX: usize = 100;
+/// Fields of a head that need no allocation beside the head's own.
+const USUAL_FIELDS_MAX: usize = 100;
 /// How many fields the proxy usually adds to a response. Reserving room for them saves a second allocation.
 const FIELDS_ADDED: usize = 2;
 
@@ -57,13 +57,23 @@ pub enum BodyKind {
 }
 
 /// Finds the end of a head in the bytes so far, and parses the head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HeadReader {
     /// How many bytes at the beginning do not contain the end of the head.
     searched: usize,
+    /// Maximum fields of a head.
+    fields_max: usize,
 }
 
 impl HeadReader {
+    /// For heads with at most this many fields.
+    pub fn new(fields_max: usize) -> Self {
+        Self {
+            searched: 0,
+            fields_max,
+        }
+    }
+
     /// Takes a head from the beginning of `buffer`. `None` if its end has not arrived.
     ///
     /// # Errors
@@ -89,7 +99,7 @@ impl HeadReader {
             return Err(Malformed::TooLarge);
         }
         self.searched = 0;
-        parse(buffer.split_to(end), std::mem::take(spare)).map(Some)
+        parse(buffer.split_to(end), std::mem::take(spare), self.fields_max).map(Some)
     }
 
     /// The position behind the empty line that ends a head.
@@ -112,16 +122,33 @@ impl HeadReader {
     }
 }
 
-fn parse(head: BytesMut, mut headers: HeaderMap) -> Result<Head, Malformed> {
+fn parse(head: BytesMut, headers: HeaderMap, fields_max: usize) -> Result<Head, Malformed> {
     let head = head.freeze();
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELDS_MAX];
+    let usual = &mut usual[..fields_max.min(USUAL_FIELDS_MAX)];
+    match parse_into(&head, headers, usual) {
+        Err(Malformed::Fields(max)) if max < fields_max => {
+            let mut fields = vec![MaybeUninit::uninit(); fields_max];
+            parse_into(&head, HeaderMap::new(), &mut fields)
+        }
+        parsed => parsed,
+    }
+}
+
+fn parse_into<'h>(
+    head: &'h Bytes,
+    mut headers: HeaderMap,
+    fields: &mut [MaybeUninit<httparse::Header<'h>>],
+) -> Result<Head, Malformed> {
+    let fields_max = fields.len();
     let mut parsed = httparse::Response::new(&mut []);
     let status = httparse::ParserConfig::default()
-        .parse_response_with_uninit_headers(&mut parsed, &head, &mut fields)
+        .parse_response_with_uninit_headers(&mut parsed, head, fields)
         .map_err(|error| match error {
             httparse::Error::Version => Malformed::Version,
             httparse::Error::Status => Malformed::Status,
-            httparse::Error::TooManyHeaders => Malformed::Fields,
+            httparse::Error::TooManyHeaders => Malformed::Fields(fields_max),
+            _ if is_folded(head) => Malformed::Folded,
             _ => Malformed::Field,
         })?;
     // The end was found before. A parser that stops elsewhere reads lines differently.
@@ -148,6 +175,11 @@ fn parse(head: BytesMut, mut headers: HeaderMap) -> Result<Head, Malformed> {
         headers,
         framing,
     })
+}
+
+/// Whether a line after the first begins with a blank.
+fn is_folded(head: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', head).any(|end| matches!(head.get(end + 1), Some(b' ' | b'\t')))
 }
 
 /// The name of a field. A name that the `http` crate does not know costs an allocation, except the one that every
@@ -263,9 +295,11 @@ fn number(digits: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    const FIELDS_MAX: usize = 256;
+
     /// Reads a head in pieces of this size. Returns the head and the remaining bytes.
     fn read(bytes: &[u8], piece: usize) -> Result<Option<(Head, BytesMut)>, Malformed> {
-        let mut reader = HeadReader::default();
+        let mut reader = HeadReader::new(FIELDS_MAX);
         let mut buffer = BytesMut::new();
         let mut pieces = bytes.chunks(piece);
         for piece in pieces.by_ref() {
@@ -325,7 +359,9 @@ mod tests {
             ("HTTP/1.1 099 Low\r\n\r\n", Malformed::Status),
             ("HTTP/1.1 200 OK\r\nbad header\r\n\r\n", Malformed::Field),
             ("HTTP/1.1 200 OK\r\nA : b\r\n\r\n", Malformed::Field),
-            ("HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", Malformed::Field),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", Malformed::Folded),
+            ("HTTP/1.1 200 OK\nA: b\n\tc\n\n", Malformed::Folded),
+            ("HTTP/1.1 200 OK\r\n A: b\r\n\r\n", Malformed::Folded),
             ("HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n", Malformed::Field),
             ("HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n", Malformed::Field),
         ] {
@@ -349,12 +385,16 @@ mod tests {
         };
         assert_eq!(of_bytes(HEAD_BYTES_MAX), Ok(true));
         assert_eq!(of_bytes(HEAD_BYTES_MAX + 1), Err(Malformed::TooLarge));
-        let of_fields = |count| {
-            let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(count));
-            read(head.as_bytes(), head.len()).map(|head| head.is_some())
-        };
-        assert_eq!(of_fields(FIELDS_MAX), Ok(true));
-        assert_eq!(of_fields(FIELDS_MAX + 1), Err(Malformed::Fields));
+        for max in [1, 99, 100, 101, 256, 10_000] {
+            let of_fields = |count| {
+                let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x:y\r\n".repeat(count));
+                let mut buffer = BytesMut::from(head.as_bytes());
+                let read = HeadReader::new(max).read(&mut buffer, &mut HeaderMap::new());
+                read.map(|head| head.map(|head| head.headers.len()))
+            };
+            assert_eq!(of_fields(max), Ok(Some(max)));
+            assert_eq!(of_fields(max + 1), Err(Malformed::Fields(max)));
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) enum ProxyError {
     },
     /// The TLS handshake with a member failed.
     Unreachable(DialError),
-    /// A member closed the connection. It may have acted on the request.
+    /// A member closed the connection, or sent something that is not a response. It may have acted on the request.
     Broken {
         member: Arc<str>,
         source: WireError,
@@ -115,6 +115,7 @@ impl ProxyError {
             | Self::Answer { reason, .. } => *reason,
             Self::Unreachable(error) => LogReason::Dial(error.reason()),
             Self::NotRetried(_) => LogReason::RetryBudget,
+            Self::Broken { source, .. } if source.is_malformed() => LogReason::MemberMalformed,
             Self::Broken { .. } => LogReason::MemberClosed,
             Self::Late { .. } => LogReason::FirstByteTimeout,
         }

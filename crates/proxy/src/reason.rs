@@ -94,6 +94,8 @@ log_reasons! {
     MembersFull = "members-full",
     /// The member closed the connection before its answer was complete.
     MemberClosed = "member-closed",
+    /// The member sent something that is not a valid response.
+    MemberMalformed = "member-malformed",
     /// The member is starting or stopping.
     MemberStarting = "member-starting",
     /// The status answer: no compiler is available.

@@ -47,6 +47,8 @@ pub(crate) enum EndedBy {
     Client,
     /// The member closed the connection too early.
     Member,
+    /// The framing of the member's body is malformed.
+    Malformed,
     /// The member's body stalled for too long.
     MemberIdle,
     /// This side closed the tunnel in an orderly way.
@@ -563,6 +565,10 @@ impl ActiveExchange {
             EndedBy::Member => (
                 telemetry::EndedBy::Member,
                 record.reason.or(Some(LogReason::MemberClosed.as_str())),
+            ),
+            EndedBy::Malformed => (
+                telemetry::EndedBy::Member,
+                record.reason.or(Some(LogReason::MemberMalformed.as_str())),
             ),
             EndedBy::MemberIdle => (
                 telemetry::EndedBy::Member,

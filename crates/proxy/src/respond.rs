@@ -305,12 +305,17 @@ fn describe(error: &ProxyError) -> ErrorResponse {
                 "The server behind this proxy could not be reached; nothing was sent: {error}."
             ),
         ),
-        ProxyError::Broken { member, .. } => plain(
+        ProxyError::Broken { member, source, .. } => plain(
             StatusCode::BAD_GATEWAY,
-            format!(
-                "The server {member} closed the connection before it answered. It may have acted on this request, so \
-                 the request was not sent to another server."
-            ),
+            match source.malformed() {
+                Some(what) => format!(
+                    "The server {member} sent a malformed response: {what}. It may have acted on this request."
+                ),
+                None => format!(
+                    "The server {member} closed the connection before it answered. It may have acted on this request, \
+                     so the request was not sent to another server."
+                ),
+            },
         ),
         ProxyError::Late { member, limit } => plain(
             StatusCode::GATEWAY_TIMEOUT,

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
-use upstream::{MemberBody, WireError};
+use upstream::{MemberBody, WireError, cause};
 
 use crate::{
     idle_limit::IdleLimit,
@@ -28,7 +28,7 @@ pub(crate) enum ResponseFault {
     #[error("the member sent no data of the response body for {0:?}")]
     Idle(Duration),
     /// The member closed the connection or broke the framing.
-    #[error("the member closed the connection within the response body")]
+    #[error("the response body is incomplete: {}", cause(.0))]
     Broken(#[source] WireError),
 }
 
@@ -199,6 +199,13 @@ impl ResponseBody {
             }
             Ok(None) => self.end(EndedBy::Completion),
             Err(ResponseFault::Idle(_)) => self.end(EndedBy::MemberIdle),
+            Err(ResponseFault::Broken(error)) if error.is_malformed() => {
+                let cause = cause(error);
+                if let Some(exchange) = &mut self.exchange {
+                    exchange.set_cause(cause);
+                }
+                self.end(EndedBy::Malformed);
+            }
             Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),
         }
         Poll::Ready(data.transpose())

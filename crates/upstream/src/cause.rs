@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use http1::Malformed;
 use pki::Peer;
 
 use crate::conversation::WireError;
@@ -16,9 +15,6 @@ fn of_http(error: &WireError) -> Option<String> {
     match error {
         // Its source has the words of the system or of TLS.
         WireError::Io(_) => None,
-        WireError::Head(Malformed::TooLarge) => {
-            Some("the head of the response is too large".to_owned())
-        }
         error => Some(error.to_string()),
     }
 }
@@ -57,6 +53,7 @@ mod tests {
                 None,
                 false,
                 Empty::<Bytes>::new(),
+                256,
             );
             let mut conversation = begun?;
             let head =
@@ -96,17 +93,17 @@ mod tests {
             ),
             (
                 "SSH-2.0-OpenSSH\r\n\r\n",
-                "malformed response: invalid HTTP version",
+                "malformed response: it does not begin with HTTP/1.0 or HTTP/1.1",
             ),
             (
                 "HTTP/1.1 200 OK\r\nbad header\r\n\r\n",
-                "malformed response: invalid HTTP header",
+                "malformed response: a line of its head is not a header field",
             ),
             (
                 "HTTP/1.1 ok\r\n\r\n",
-                "malformed response: invalid HTTP status-code",
+                "malformed response: its status line has no status code with three digits",
             ),
-            (&large, "the head of the response is too large"),
+            (&large, "malformed response: its head has more than 64 KiB"),
             (
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
                 "malformed response body: invalid chunk",

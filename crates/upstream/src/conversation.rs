@@ -51,9 +51,20 @@ pub enum WireError {
 }
 
 impl WireError {
+    /// What is wrong with bytes of the member that are not a valid response, as a part of a sentence. `None`: the response
+    /// is missing or ended early.
+    pub fn malformed(&self) -> Option<String> {
+        match self {
+            Self::Head(what) => Some(what.to_string()),
+            Self::Body(what) => Some(format!("in its body: {what}")),
+            Self::Interim => Some("it has interim responses (1xx) without end".to_owned()),
+            Self::Closed | Self::Io(_) | Self::Request | Self::Unwritable(_) => None,
+        }
+    }
+
     /// Whether the member sent something that is not a response.
     pub fn is_malformed(&self) -> bool {
-        matches!(self, Self::Head(_) | Self::Interim)
+        self.malformed().is_some()
     }
 
     /// Whether the connection ended.
@@ -100,7 +111,8 @@ where
 {
     /// Writes the head to the buffer. Nothing is sent before the first poll.
     ///
-    /// `has_length`: the client declared the length of its body, which may be 0.
+    /// `has_length`: the client declared the length of its body, which may be 0. `fields_max`: maximum fields of the
+    /// response's head.
     pub(crate) fn begin<'f>(
         wire: &mut Wire,
         line: RequestLine<'_>,
@@ -108,6 +120,7 @@ where
         more: Option<&FieldLines>,
         has_length: bool,
         body: B,
+        fields_max: usize,
     ) -> Result<Self, WireError> {
         let framing = framing(&line, has_length, &body);
         write_head(&mut wire.out, line, fields, more, framing)?;
@@ -120,7 +133,7 @@ where
             sent: false,
             failed: None,
             answered: false,
-            reader: HeadReader::default(),
+            reader: HeadReader::new(fields_max),
             interim: 0,
         })
     }

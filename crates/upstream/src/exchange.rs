@@ -170,8 +170,10 @@ impl Connections {
         };
         let has_length = stamped.has_length();
         let (fields, lines) = (stamped.fields(), stamped.lines());
+        let fields_max = settings.response_fields_max as usize;
+        let wire = &mut open.wire;
         let conversation =
-            Conversation::begin(&mut open.wire, line, fields, lines, has_length, body);
+            Conversation::begin(wire, line, fields, lines, has_length, body, fields_max);
         let reused = held.connect.is_none();
         let unsent = |source| AttemptError::Unsent { source, reused };
         let mut conversation = conversation.map_err(unsent)?;

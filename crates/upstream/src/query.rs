@@ -144,7 +144,8 @@ pub(crate) async fn exchange_on(
     // A POST says that its body is empty.
     let has_length = query.method == Method::POST;
     let body = Empty::<Bytes>::new();
-    let begun = Conversation::begin(wire, line, fields, None, has_length, body);
+    let fields_max = connector.settings.response_fields_max as usize;
+    let begun = Conversation::begin(wire, line, fields, None, has_length, body, fields_max);
     let mut conversation = begun.map_err(broken)?;
     let head = poll_fn(|cx| conversation.poll_head(wire, &mut HeaderMap::new(), cx)).await;
     let head = head.map_err(broken)?;

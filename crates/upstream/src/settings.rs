@@ -80,6 +80,8 @@ pub struct UpstreamSettings {
     pub keepalive: Duration,
     /// Maximum connections to one member over all workers. Default 128: Jetty has 200 threads.
     pub connections_max: u32,
+    /// Maximum header fields of a response. Default 256. A head has at most 64 KiB in any case.
+    pub response_fields_max: u32,
     /// Maximum requests that wait for a member. Default 10,000.
     pub queue_max: u32,
     /// Maximum time that a request may wait for a member. Default 8 min: an agent waits 10 min for its response, and a
@@ -108,6 +110,7 @@ impl Default for UpstreamSettings {
             tunnel_idle_timeout: Duration::from_secs(900),
             keepalive: Duration::from_secs(20),
             connections_max: 128,
+            response_fields_max: 256,
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
             agent_max: 2,

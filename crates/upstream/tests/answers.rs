@@ -68,7 +68,7 @@ fn a_response_ends_by_its_framing_or_is_an_error_and_bytes_behind_it_are_never_r
     let huge_head = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "a".repeat(64 << 10));
     let endless_head = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(1 << 20));
     let endless_status = format!("HTTP/1.1 200 {}", "a".repeat(1 << 20));
-    let many_fields = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101));
+    let many_fields = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(257));
     let huge_interim = format!(
         "HTTP/1.1 103 Early Hints\r\nA: {}\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
         "a".repeat(64 << 10)
@@ -202,74 +202,76 @@ fn a_response_ends_by_its_framing_or_is_an_error_and_bytes_behind_it_are_never_r
         (
             "GET",
             "SSH-2.0-OpenSSH_9.2\r\n",
-            nothing("malformed response: invalid HTTP version"),
+            nothing("malformed response: it does not begin with HTTP/1.0 or HTTP/1.1"),
         ),
         (
             "GET",
             "\r\nHTTP/1.1 200 OK\r\n\r\n",
-            nothing("malformed response: invalid HTTP version"),
+            nothing("malformed response: it does not begin with HTTP/1.0 or HTTP/1.1"),
         ),
         (
             "GET",
             "HTTP/1.2 200 OK\r\n\r\n",
-            nothing("malformed response: invalid HTTP version"),
+            nothing("malformed response: it does not begin with HTTP/1.0 or HTTP/1.1"),
         ),
         (
             "GET",
             "HTTP/1.1 abc\r\n\r\n",
-            nothing("malformed response: invalid HTTP status-code"),
+            nothing("malformed response: its status line has no status code with three digits"),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nno field\r\n\r\n",
-            nothing("malformed response: invalid HTTP header"),
+            nothing("malformed response: a line of its head is not a header field"),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
-            nothing("malformed response: invalid HTTP header"),
+            nothing("malformed response: a header field continues on a second line (folding)"),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
-            nothing("malformed response: invalid HTTP header"),
+            nothing("malformed response: a line of its head is not a header field"),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n",
-            nothing("malformed response: invalid HTTP header"),
+            nothing("malformed response: a line of its head is not a header field"),
         ),
         // Heads without an end.
         (
             "GET",
             &huge_head,
-            nothing("the head of the response is too large"),
+            nothing("malformed response: its head has more than 64 KiB"),
         ),
         (
             "GET",
             &endless_head,
-            nothing("the head of the response is too large"),
+            nothing("malformed response: its head has more than 64 KiB"),
         ),
         (
             "GET",
             &endless_status,
-            nothing("the head of the response is too large"),
+            nothing("malformed response: its head has more than 64 KiB"),
         ),
         (
             "GET",
             &huge_interim,
-            nothing("the head of the response is too large"),
+            nothing("malformed response: its head has more than 64 KiB"),
         ),
         (
             "GET",
             &many_fields,
-            nothing("malformed response: too many HTTP headers"),
+            nothing(
+                "malformed response: its head has more than 256 header fields (response_fields_max)",
+            ),
         ),
         // Malformed interim responses, and those that end the exchange.
         (
             "GET",
             "HTTP/1.1 100 Continue\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
-            nothing("malformed response: invalid HTTP version"),
+            nothing("malformed response: it does not begin with HTTP/1.0 or HTTP/1.1"),
         ),
         (
             "GET",
@@ -301,42 +303,58 @@ fn a_response_ends_by_its_framing_or_is_an_error_and_bytes_behind_it_are_never_r
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
-            nothing("malformed response: invalid Content-Length"),
+            nothing(
+                "malformed response: its Content-Length is not a number, or is repeated with another value",
+            ),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabcd",
-            nothing("malformed response: invalid Content-Length"),
+            nothing(
+                "malformed response: its Content-Length is not a number, or is repeated with another value",
+            ),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc",
-            nothing("malformed response: invalid Content-Length"),
+            nothing(
+                "malformed response: its Content-Length is not a number, or is repeated with another value",
+            ),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nabc",
-            nothing("malformed response: invalid Content-Length"),
+            nothing(
+                "malformed response: its Content-Length is not a number, or is repeated with another value",
+            ),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc",
-            nothing("malformed response: invalid Transfer-Encoding"),
+            nothing(
+                "malformed response: its Transfer-Encoding is not `chunked` alone, or its version is HTTP/1.0",
+            ),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
-            nothing("malformed response: invalid Transfer-Encoding"),
+            nothing(
+                "malformed response: its Transfer-Encoding is not `chunked` alone, or its version is HTTP/1.0",
+            ),
         ),
         (
             "GET",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-            nothing("malformed response: invalid Transfer-Encoding"),
+            nothing(
+                "malformed response: its Transfer-Encoding is not `chunked` alone, or its version is HTTP/1.0",
+            ),
         ),
         (
             "GET",
             "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            nothing("malformed response: invalid Transfer-Encoding"),
+            nothing(
+                "malformed response: its Transfer-Encoding is not `chunked` alone, or its version is HTTP/1.0",
+            ),
         ),
         // Incomplete bodies.
         (

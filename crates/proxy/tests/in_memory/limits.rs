@@ -201,7 +201,7 @@ fn interim_answers_without_end_become_502() {
         member.send_beside("HTTP/1.1 102 Processing\r\n\r\n".repeat(100_000));
         assert_eq!(client.response().await.status, 502);
         estate.assert_at_rest().await;
-        assert_eq!(estate.record().await["reason"], "member-closed");
+        assert_eq!(estate.record().await["reason"], "member-malformed");
     });
 }
 
