@@ -364,11 +364,65 @@ fn an_early_response_ends_its_stream_and_the_connection_stays_open() {
         .send_raw(&vec![b'x'; 1 << 20])
         .expect("what is sent is dropped");
     assert_eq!(connection.get(CATALOG).status, 200);
-    assert_eq!(
-        limit(&estate, "discard"),
-        0.0,
-        "there is nothing to read and drop"
-    );
+    assert_eq!(limit(&estate, "discard"), 0.0, "a reset ends the stream");
+}
+
+/// curl 7.88 shows a reset in place of the response that came before it.
+#[test]
+fn a_stream_that_was_refused_early_is_reset_only_if_the_rest_of_its_body_is_large_or_late() {
+    const PIECES: usize = 12;
+    let (_estate, mut connection) = begin(Estate::builder());
+    let piece = [b'x'; 16 << 10];
+    for (method, target, status) in [
+        ("POST", "/nowhere", 404),
+        ("PUT", "/puppet/v3/report/other", 403),
+        ("POST", "/puppet/v3/file_content/modules/a/b", 405),
+    ] {
+        let fields = [
+            (":method", method),
+            (":scheme", "https"),
+            (":authority", "puppet"),
+            (":path", target),
+        ];
+        let stream = connection.open(&fields, false).expect("opens");
+        let answered = StreamOutcome::Answered(status);
+        assert_eq!(connection.outcome(stream), answered, "at once");
+        for number in 1..=PIECES {
+            // The acknowledged ping shows that the proxy has read the piece before, and that a reset would have arrived.
+            connection.settle().expect("it is open");
+            assert_eq!(connection.outcome(stream), answered, "{target}: {number}");
+            let end = if number == PIECES {
+                flag::END_STREAM
+            } else {
+                0
+            };
+            connection
+                .send_frame(kind::DATA, end, stream, &piece)
+                .expect("sends");
+        }
+        connection.settle().expect("it is open");
+        assert_eq!(connection.outcome(stream), answered, "{target}");
+    }
+    // More than 256 KiB, and a client that sends nothing more.
+    for pieces in [20, 1] {
+        let fields = put("/puppet/v3/report/other");
+        let stream = connection.open(&fields, false).expect("opens");
+        assert_eq!(connection.outcome(stream), StreamOutcome::Answered(403));
+        for _ in 0..pieces {
+            connection.settle().expect("it is open");
+            if connection.outcome(stream) == StreamOutcome::Answered(403) {
+                connection
+                    .send_frame(kind::DATA, 0, stream, &piece)
+                    .expect("sends");
+            }
+        }
+        let reset = wait_until(LIMIT, || {
+            connection.settle().expect("it is open");
+            (connection.outcome(stream) == StreamOutcome::Reset(0)).then_some(())
+        });
+        assert!(reset.is_some(), "{pieces} pieces");
+    }
+    assert_eq!(connection.get(CATALOG).status, 200);
 }
 
 /// The request bodies were not read, and all streams share the connection's window.

@@ -494,7 +494,8 @@ settings! {
         /// its member as it arrives.
         body_buffers_max: size(0..=64 << 30) => exchange.body_buffers_bytes_max;
         /// Maximum size of the rest of a request body that the proxy reads and discards after an early response,
-        /// before it closes the connection. A client that is still sending would otherwise not see the response.
+        /// before it closes the connection, or resets the stream of HTTP/2, where it reads at most 256 KiB in at most 1 s.
+        /// A client that is still sending would otherwise not see the response.
         discard_max: size(0..=1 << 30) => exchange.discard_bytes_max;
         /// How long the proxy reads the rest of such a body.
         discard_timeout: duration(milliseconds(10)..=seconds(300)) => exchange.discard_timeout;

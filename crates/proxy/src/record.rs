@@ -512,19 +512,28 @@ impl ActiveExchange {
     /// Reads and drops the rest of the body, so that the client gets to read the response. A client that waits for `100
     /// Continue` does not send the body after the response.
     fn discard(&self, rest: ClientBody) {
-        // On HTTP/2 there is nothing to discard: when the stream ends, the proxy sends RST_STREAM (NO_ERROR), and the client stops sending its body.
-        if self.upload.awaits_continue() || !self.is_alone() {
+        if self.upload.awaits_continue() {
             return;
         }
         let settings = self.generation.settings;
+        let (time, bytes) = (settings.discard_timeout, settings.discard_bytes_max);
+        if let Some(streams) = &self.conn.streams {
+            // When the rest is dropped, the proxy sends RST_STREAM (NO_ERROR), and the client stops sending its body.
+            // Some clients, such as curl 7.88, show that reset in place of the response, so a small rest is read first.
+            if let Some(discard) = streams.begin_discard() {
+                let time = time.min(STREAM_DISCARD_TIME_MAX);
+                let bytes = bytes.min(STREAM_DISCARD_BYTES_MAX);
+                tokio::task::spawn_local(async move {
+                    let _ = timeout(time, drop_at_most(rest, bytes)).await;
+                    drop(discard);
+                });
+            }
+            return;
+        }
         let conn = Rc::clone(&self.conn);
         let requests = conn.requests.get();
         tokio::task::spawn_local(async move {
-            let dropped = timeout(
-                settings.discard_timeout,
-                drop_at_most(rest, settings.discard_bytes_max),
-            )
-            .await;
+            let dropped = timeout(time, drop_at_most(rest, bytes)).await;
             if dropped != Ok(true) {
                 conn.metrics.limit(Limit::Discard);
             }
@@ -620,6 +629,10 @@ impl Drop for ActiveExchange {
 
 /// Stands for the member in records of responses from a copy.
 const EDGE: &str = "edge-copy";
+
+/// Maximum time, and maximum bytes, that the proxy reads of a request body on HTTP/2 after its response.
+const STREAM_DISCARD_TIME_MAX: Duration = Duration::from_secs(1);
+const STREAM_DISCARD_BYTES_MAX: u64 = 256 << 10;
 
 /// True: the body ended within the limit.
 async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
+    rc::Rc,
     task::Waker,
 };
 
@@ -34,6 +35,8 @@ pub(crate) struct Streams {
     fragments: RefCell<Vec<u32>>,
     /// Heads that h2 refused by itself and that are not recorded yet.
     refused: RefCell<Vec<RefusedHead>>,
+    /// One clone for each answered stream whose body is still read and discarded.
+    discards: Rc<()>,
     idle_since: Cell<Instant>,
     answered: Cell<u64>,
     resets: Cell<u64>,
@@ -61,6 +64,7 @@ impl Streams {
             malformed: RefCell::default(),
             fragments: RefCell::default(),
             refused: RefCell::default(),
+            discards: Rc::default(),
             idle_since: Cell::new(now),
             answered: Cell::new(0),
             resets: Cell::new(0),
@@ -97,6 +101,12 @@ impl Streams {
         if self.accepted.borrow_mut().was_refused(stream) {
             self.refused.borrow_mut().push(refused);
         }
+    }
+
+    /// The right to read and discard the rest of a stream's body after its response. `None`: too many streams of the
+    /// connection have it. Until it is dropped, the stream counts towards `streams_max`.
+    pub(crate) fn begin_discard(&self) -> Option<Rc<()>> {
+        (Rc::strong_count(&self.discards) <= DISCARDS_MAX).then(|| Rc::clone(&self.discards))
     }
 
     /// Notes a stream whose trailers are malformed. A client that does this too often is disconnected.
@@ -234,6 +244,9 @@ impl AcceptedStreams {
 
 /// Requests that a client may cancel beyond those that it let complete: each one costs a connection to a member.
 const RESETS_AHEAD_MAX: u64 = 100;
+
+/// Maximum answered streams of one connection whose bodies are still read and discarded.
+const DISCARDS_MAX: usize = 10;
 
 /// Maximum number of skipped streams that are stored until their outcome is known: h2 refused them, and the refusal is
 /// not written yet. Beyond that, a record may be missing.
