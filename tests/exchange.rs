@@ -448,6 +448,29 @@ fn a_query_with_a_byte_that_request_targets_must_not_have_is_refused() {
 }
 
 #[test]
+fn a_raw_query_is_forwarded_encoded_and_a_refused_head_has_a_text() {
+    http1_alone!("h2 resets a stream with such a target, and answers a large head itself");
+    let estate = one_compiler().start();
+    let mut client = connection(&estate);
+    let request = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+    let response = raw(&mut client, &request(&format!("{FILE}?x=\"<a>\"")));
+    assert_eq!(response.status, 200, "{response:?}");
+    let forwarded = estate.only_request().target;
+    assert_eq!(forwarded, format!("{FILE}?x=%22%3Ca%3E%22"));
+    for path in [
+        "/puppet/v3/file_content/modules/a/<b",
+        "/puppet/v3/file_content/modules/a/>b",
+    ] {
+        let response = raw(&mut connection(&estate), &request(path));
+        assert_eq!(response.status, 400, "{path}: {response:?}");
+        assert!(response.text().starts_with("Bad request"), "{response:?}");
+        let id = response.headers.only("x-request-id").to_owned();
+        let record = estate.proxy.wait_for_record(|record| record["id"] == id);
+        assert_eq!(record["status"], 400, "{record}");
+    }
+}
+
+#[test]
 fn puppets_own_fields_pass_in_both_directions() {
     let estate = one_compiler().start();
     let reply = Reply::ok("")

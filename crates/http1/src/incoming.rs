@@ -5,7 +5,7 @@
 //! that hyper returns does not show these faults. The watch does not parse requests a second time. It finds lines, and
 //! reads only those that show where the request ends.
 
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memchr3_iter};
 
 use crate::{chunks::ChunkWatch, malformed::Malformed};
 
@@ -47,6 +47,21 @@ pub struct RequestWatch {
     head_bytes_max: usize,
     /// How many heads have passed on the connection.
     heads: u64,
+    /// The position in the current request line.
+    line: RequestLinePart,
+    /// See [`raw_query`](Self::raw_query).
+    raw_query: Vec<usize>,
+}
+
+/// Where the next byte of a head is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestLinePart {
+    /// In the method or in the path.
+    BeforeQuery,
+    /// Behind the first `?` of the request line.
+    Query,
+    /// Behind the request line.
+    Fields,
 }
 
 #[derive(Debug)]
@@ -79,7 +94,15 @@ impl RequestWatch {
             begun: Vec::new(),
             head_bytes_max,
             heads,
+            line: RequestLinePart::BeforeQuery,
+            raw_query: Vec::new(),
         }
+    }
+
+    /// Where the bytes that [`pass`](Self::pass) watched last have `"`, `<` or `>` behind the first `?` of a request line.
+    /// RFC 3986 has them only percent-encoded, and hyper refuses them, but curl and other clients send them as they are.
+    pub fn raw_query(&self) -> &[usize] {
+        &self.raw_query
     }
 
     /// How many heads have passed on the connection.
@@ -104,8 +127,12 @@ impl RequestWatch {
         mut found: impl FnMut(u64, HeadFault),
     ) -> Result<(), (Malformed, usize)> {
         let mut passed = 0;
+        self.raw_query.clear();
         while passed < bytes.len() {
             let rest = &bytes[passed..];
+            if matches!(self.state, State::Head) {
+                self.note_raw_query(rest, passed);
+            }
             match &mut self.state {
                 State::Head => match self.head(rest) {
                     // hyper refuses such a head in any division into pieces.
@@ -142,6 +169,35 @@ impl RequestWatch {
             }
         }
         Ok(())
+    }
+
+    /// Notes the raw bytes in the query of the request line that these bytes begin or continue.
+    fn note_raw_query(&mut self, bytes: &[u8], passed: usize) {
+        let mut start = 0;
+        if self.begun.is_empty() {
+            let is_line_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+            start = bytes.iter().take_while(is_line_end).count();
+            self.line = RequestLinePart::BeforeQuery;
+        }
+        if self.line == RequestLinePart::Fields {
+            return;
+        }
+        let rest = &bytes[start..];
+        let end = memchr(b'\n', rest);
+        let line = &rest[..end.unwrap_or(rest.len())];
+        let query = match self.line {
+            RequestLinePart::Query => Some(0),
+            _ => memchr(b'?', line),
+        };
+        if let Some(query) = query {
+            self.line = RequestLinePart::Query;
+            let raw = memchr3_iter(b'"', b'<', b'>', &line[query..]);
+            self.raw_query
+                .extend(raw.map(|at| passed + start + query + at));
+        }
+        if end.is_some() {
+            self.line = RequestLinePart::Fields;
+        }
     }
 
     /// The head that ends in these bytes, and how many of them belong to it. `None` if the head is incomplete.
@@ -341,6 +397,31 @@ mod tests {
                     "{text:?} by {piece}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn raw_bytes_are_found_in_the_query_of_a_request_line_and_nowhere_else() {
+        let get = "GET /a\"<>?b=^\"c^\"&d=^<^>?^\" HTTP/1.1\r\nX: ?\"<>\r\n\r\n";
+        let put = "PUT /a HTTP/1.1\r\nReferer: /?\"\r\nContent-Length: 12\r\n\r\nGET /?\"<> \r\n";
+        let marked = format!("\r\n{get}{put}{get}GET /?^<");
+        // A caret marks each expected byte.
+        let mut text = String::new();
+        let mut expected = Vec::new();
+        for character in marked.chars() {
+            match character {
+                '^' => expected.push(text.len()),
+                character => text.push(character),
+            }
+        }
+        for piece in 1..=text.len() {
+            let mut watch = RequestWatch::new(1024, 0);
+            let mut found = Vec::new();
+            for (index, bytes) in text.as_bytes().chunks(piece).enumerate() {
+                assert_eq!(watch.pass(bytes, |_, _| {}), Ok(()));
+                found.extend(watch.raw_query().iter().map(|at| index * piece + at));
+            }
+            assert_eq!(found, expected, "in pieces of {piece}");
         }
     }
 

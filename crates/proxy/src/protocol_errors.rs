@@ -7,7 +7,7 @@ use std::{
 
 use http::StatusCode;
 use pki::Peer;
-use telemetry::AccessRecord;
+use telemetry::{AccessRecord, RequestFields, RequestFieldsCopy};
 
 use crate::{connection::Conn, exceeded_limit::ExceededLimit, reason::LogReason, worker::Worker};
 
@@ -92,6 +92,12 @@ fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
     record.peer = conn.downstream.peer.map(|peer| peer.ip());
     record.verdict = Some(Arc::clone(&verdict.verdict));
     record.certname = verdict.certname.clone();
+    if let Some(id) = conn.notes.refused() {
+        record.request_fields = RequestFieldsCopy::of(&RequestFields {
+            request_id: Some(id.as_bytes()),
+            ..RequestFields::default()
+        });
+    }
     record.http_version = conn.streams.is_some().then_some("HTTP/2");
     record.reason = Some(reason.as_str());
     record.cause = Some(cause.into());

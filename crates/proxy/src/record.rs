@@ -546,6 +546,7 @@ impl ActiveExchange {
 
     fn finish(&mut self, by: EndedBy, now: Instant) {
         self.is_recorded = true;
+        self.conn.notes.exchange_ended();
         if let Some(reader) = self.reader() {
             reader.end();
         }

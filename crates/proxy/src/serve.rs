@@ -141,6 +141,7 @@ async fn serve_http1(
         worker.warm.enter(conn);
         let service = hyper::service::service_fn(|request| {
             let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
+            conn.notes.exchange_began();
             async move {
                 let mut response = handle(worker, conn, request).await;
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -150,7 +151,8 @@ async fn serve_http1(
             }
         });
         let (notes, requests) = (Arc::clone(&conn.notes), conn.requests.get());
-        let io = Http1Transport::new(io, settings.head_bytes_max, notes, requests);
+        let random = (worker.random(), worker.random());
+        let io = Http1Transport::new(io, settings.head_bytes_max, notes, requests, random);
         http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(settings.head_bytes_max)

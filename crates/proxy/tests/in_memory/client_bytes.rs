@@ -5,7 +5,9 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::Request;
 
-use crate::support::{FILE, InMemoryEstate, REPORT, pass, run, settle};
+use crate::support::{FILE, InMemoryEstate, REPORT, field, pass, run, settle};
+
+const FILE_PATH: &str = "/puppet/v3/file_content/modules/m/f";
 
 #[test]
 fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
@@ -58,6 +60,159 @@ fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
             });
         }
     }
+}
+
+#[test]
+fn raw_bytes_of_a_query_are_encoded_in_pieces_of_any_size_and_those_of_a_path_are_refused() {
+    const QUERY: &str = "environment=%3C\"a\"&b=<c>?\"";
+    const ENCODED: &str = "environment=%3C%22a%22&b=%3Cc%3E?%22";
+    let request = format!(
+        "GET {FILE_PATH}?{QUERY} HTTP/1.1\r\nHost: puppet\r\nReferer: /?\"<>\r\nContent-Length: 9\r\n\r\nGET /?\"<>"
+    );
+    for piece in (1..request.len()).step_by(7).chain([1 << 20]) {
+        run(async {
+            let mut estate = InMemoryEstate::new(|_| {});
+            let mut client = estate.connect();
+            for bytes in request.as_bytes().chunks(piece) {
+                client.send_bytes(bytes).await;
+                settle().await;
+            }
+            let mut member = estate.compilers[0].accept().await;
+            let head = member.request().await;
+            let line = format!("get {FILE_PATH}?{ENCODED} http/1.1\r\n").to_lowercase();
+            assert!(head.starts_with(&line), "pieces of {piece}: {head}");
+            assert!(head.contains("referer: /?\"<>\r\n"), "{head}");
+            assert_eq!(member.text(9).await, "GET /?\"<>");
+            member.answer(200, "").await;
+            assert_eq!(client.response().await.status, 200);
+            client.get("/puppet/v3/file_content/modules/a/b<c").await;
+            assert_eq!(client.response().await.status, 400, "a path stays strict");
+            let records = estate.records().await;
+            let target = records[0]["target"].as_str().expect("a target");
+            assert_eq!(target, format!("{FILE_PATH}?{ENCODED}"));
+        });
+    }
+}
+
+/// More raw bytes than the buffer of a read has room for when they are encoded.
+#[test]
+fn a_long_query_of_raw_bytes_is_encoded_and_counts_as_encoded_towards_the_limit() {
+    for (count, status) in [(2_000, 200), (3_000, 431)] {
+        run(async {
+            let mut estate = InMemoryEstate::new(|setup| setup.listener.head_bytes_max = 8 << 10);
+            let mut client = estate.connect();
+            let raw = "\"".repeat(count);
+            client
+                .send(&format!(
+                    "GET {FILE_PATH}?environment={raw} HTTP/1.1\r\nHost: puppet\r\n\r\n"
+                ))
+                .await;
+            if status == 200 {
+                let mut member = estate.compilers[0].accept().await;
+                let head = member.request().await;
+                let encoded = format!("?environment={} http", "%22".repeat(count));
+                assert!(head.contains(&encoded), "{head}");
+                member.answer(200, "").await;
+            }
+            assert_eq!(client.response().await.status, status, "{count}");
+        });
+    }
+}
+
+#[test]
+fn a_head_that_hyper_refuses_gets_a_text_and_the_id_of_its_record() {
+    let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+    let large = get.replace("puppet", &"p".repeat(300 << 10));
+    let many = get.replace("Host", &format!("{}Host", "A: b\r\n".repeat(101)));
+    let long = get.replace(" HTTP", &format!("{} HTTP", "a".repeat(70_000)));
+    for (head, status, text) in [
+        (get.replace("HTTP/1.1", "HTTP/9.1"), 400, "malformed"),
+        (get.replace("Host", "Ho st"), 400, "malformed"),
+        (get.replace("Host: puppet", "Host"), 400, "malformed"),
+        ("\x16\x03\x01\r\n\r\n".to_owned(), 400, "malformed"),
+        (get.replace("/puppet", "/<puppet"), 400, "malformed"),
+        (large, 431, "head_max"),
+        (many, 431, "100 headers"),
+        (long, 414, "64 KiB"),
+    ] {
+        // The first request of a connection, the second, and the second in one write with the first.
+        for before in 0..3 {
+            run(async {
+                let mut estate = InMemoryEstate::new(|setup| {
+                    setup.listener.head_bytes_max = 256 << 10;
+                });
+                let mut client = estate.connect();
+                let mut all = head.clone();
+                if before > 0 {
+                    if before == 2 {
+                        all = format!("{get}{head}");
+                    } else {
+                        client.send(&get).await;
+                    }
+                }
+                if before == 1 {
+                    let mut member = estate.compilers[0].accept().await;
+                    member.request().await;
+                    member.answer(200, "first").await;
+                    assert_eq!(client.response().await.body, "first");
+                }
+                client.send_beside(all);
+                if before == 2 {
+                    let mut member = estate.compilers[0].accept().await;
+                    member.request().await;
+                    member.answer(200, "first").await;
+                    assert_eq!(client.response().await.body, "first");
+                }
+                let answer = client.response().await;
+                assert_eq!(answer.status, status, "{answer:?}");
+                assert!(answer.body.contains(text), "{answer:?}");
+                assert!(answer.head.contains("connection: close"), "{answer:?}");
+                assert_eq!(answer.head.matches("content-length").count(), 1);
+                let id = field(&answer.head, "x-request-id")
+                    .expect("an id")
+                    .to_owned();
+                assert_eq!(client.rest().await, "");
+                let records = estate.records().await;
+                let record = records.last().expect("a record");
+                assert_eq!(
+                    (&record["status"], &record["id"]),
+                    (&status.into(), &id.into())
+                );
+            });
+        }
+    }
+}
+
+/// A body that reads like a response of hyper's own is passed on as it is.
+#[test]
+fn no_byte_of_a_members_response_is_replaced() {
+    const BODY: &str = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";
+    run(async {
+        let mut estate = InMemoryEstate::new(|_| {});
+        let (mut client, mut member) = estate.ask_first().await;
+        let length = 3 * BODY.len();
+        member
+            .send(&format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"
+            ))
+            .await;
+        let head = client.head().await.expect("a head");
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        for _ in 0..3 {
+            settle().await;
+            member.send(BODY).await;
+            assert_eq!(client.text(BODY.len()).await, BODY);
+        }
+    });
+    run(async {
+        let mut estate = InMemoryEstate::new(|_| {});
+        let (mut client, mut member) = estate.ask_first().await;
+        member
+            .send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        let answer = client.response().await;
+        assert_eq!((answer.status, answer.body.as_str()), (400, ""));
+    });
 }
 
 #[test]
