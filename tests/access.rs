@@ -194,6 +194,47 @@ fn t11_only_clients_that_a_rule_names_may_administer_the_ca() {
 }
 
 #[test]
+fn the_flushes_of_a_server_are_open_only_to_the_certnames_that_a_rule_names() {
+    const FLUSHES: [(&str, &str); 2] = [
+        (
+            "DELETE",
+            "/puppet-admin-api/v1/environment-cache?environment=production",
+        ),
+        ("DELETE", "/puppet-admin-api/v1/jruby-pool"),
+    ];
+    let rule = "[[access]]\nname = \"r10k\"\naction = \"allow\"\nclass = [\"server-administration\"]\n\
+                certname = [\"r10k.example.com\"]";
+    let estate = estate(rule);
+    let r10k = estate.client(&estate.ca.agent("r10k.example.com"));
+    let web01 = estate.client(&estate.ca.agent("web01"));
+    for flush in FLUSHES {
+        check(&estate, &r10k, flush, true);
+        assert_identity(
+            &estate.only_request(),
+            "SUCCESS",
+            Some("CN=r10k.example.com"),
+        );
+        check(&estate, &web01, flush, false);
+        check(&estate, &estate.anonymous(), flush, false);
+    }
+    for closed in [
+        ("GET", "/puppet-admin-api/v1/jruby-pool/thread-dump"),
+        ("GET", "/puppet-admin-api/v1/environment-cache"),
+        ("DELETE", "/puppet-admin-api/v1/environment-cache/"),
+        ("DELETE", "/puppet-admin-api/v1/other"),
+    ] {
+        check(&estate, &r10k, closed, false);
+    }
+    estate.proxy.edit_config("r10k.example.com", "r10k.*");
+    let checked = estate.proxy.command(&["check"], &[]);
+    assert!(
+        checked.stderr.contains("complete certnames"),
+        "{}",
+        checked.stderr
+    );
+}
+
+#[test]
 fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
     let estate = estate(
         "[[access]]\nname = \"octocatalog\"\naction = \"allow\"\nclass = [\"own-documents\"]\n\

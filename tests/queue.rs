@@ -337,6 +337,30 @@ fn agent_max_does_not_limit_requests_without_a_jruby_or_exempt_agents() {
 }
 
 #[test]
+fn a_pool_has_its_own_exempt_agents() {
+    let (estate, gate) = with_looping(
+        "[upstream]\nagent_max = 1\nagent_queue_max = 0\nclient_share = \"100%\"\nagent_max_except = [\"web*\"]",
+    );
+    let pools = "[pools.compilers]";
+    let with_own = format!("{pools}\nagent_max_except = [\"ci*\"]");
+    estate.proxy.edit_config(pools, &with_own);
+    estate.proxy.reload_applied();
+    let mut ci = connect(&estate, &estate.ca.agent("ci7"));
+    let of_ci = open(&mut ci, LOOPING, 2);
+    estate.compilers[0].wait_for_request(2, LIMIT);
+    let mut web01 = connect(&estate, &estate.ca.agent("web01"));
+    let runs = open(&mut web01, LOOPING, 1)[0];
+    estate.compilers[0].wait_for_request(3, LIMIT);
+    let refused = open(&mut web01, LOOPING, 1)[0];
+    assert_eq!(web01.outcome(refused), StreamOutcome::Answered(429));
+    gate.release();
+    assert_eq!(web01.outcome(runs), StreamOutcome::Answered(200));
+    for stream in of_ci {
+        assert_eq!(ci.outcome(stream), StreamOutcome::Answered(200));
+    }
+}
+
+#[test]
 fn an_exempt_agent_is_limited_to_its_share_of_the_jrubies() {
     let estate = Estate::builder()
         .compiler(1, "jrubies = 8")

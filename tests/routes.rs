@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use testkit::{Reply, StandIn};
+use testkit::{HeldPort, Reply, StandIn};
 
 use crate::support::{
     self, Estate, LIMIT, allowed_fields, assert_refused, http1_alone,
@@ -78,6 +78,84 @@ fn a_host_is_compared_without_case_and_port() {
     ] {
         let response = site.agent().request("GET", "/x", &[("Host", host)], b"");
         site.assert_north(&response, matches, host);
+    }
+}
+
+#[test]
+fn a_host_condition_with_an_asterisk_names_every_host_directly_below_a_domain() {
+    let site = site(&["name = \"n\"\npool = \"north\"\nhost = [\"*.forge.example.com\"]"]);
+    for (host, matches) in [
+        ("a.forge.example.com", true),
+        ("A.FORGE.example.com:8140", true),
+        ("forge.example.com", false),
+        ("b.a.forge.example.com", false),
+        ("a.forge.example.org", false),
+    ] {
+        let response = site.agent().request("GET", "/x", &[("Host", host)], b"");
+        site.assert_north(&response, matches, host);
+    }
+}
+
+#[test]
+fn a_route_of_one_listener_opens_nothing_on_another() {
+    let port = HeldPort::take();
+    let smart =
+        format!("[listeners.smart]\naddress = \"127.0.0.1:{port}\"\nclient_cert = \"required\"");
+    let site = site(&[
+        &format!(
+            "name = \"smart\"\npool = \"north\"\nlistener = [\"smart\"]\nunguarded = true\n{smart}"
+        ),
+        "name = \"ca\"\npool = \"north\"\nlistener = [\"agents\"]\npath = { prefix = \"/puppet-ca\" }\n\
+         classes = [\"ca-administration\"]\nallow = [\"admin\"]",
+    ]);
+    let address = format!("127.0.0.1:{port}").parse().expect("an address");
+    let admin = site.ca.agent("admin");
+    let clean = ("PUT", "/puppet-ca/v1/clean");
+    for (method, path, agents) in [
+        ("GET", "/puppet/ca", 403),
+        ("GET", "/app", 404),
+        ("POST", "/puppet/v3/catalog/web02", 403),
+        ("GET", "/metrics/v2", 403),
+    ] {
+        let response = site.agent().at(address).request(method, path, &[], b"");
+        site.assert_north(&response, true, path);
+        let response = site.agent().request(method, path, &[], b"");
+        assert_eq!(response.status, agents, "{path}");
+        site.assert_north(&response, false, path);
+    }
+    site.assert_north(
+        &site.client(&admin).request(clean.0, clean.1, &[], b""),
+        true,
+        "by name",
+    );
+    let denied = site.agent().request(clean.0, clean.1, &[], b"");
+    assert_eq!(denied.status, 403, "{denied:?}");
+    // Without its listener the guarded route does not apply, and the class is closed to everyone.
+    let config = site.proxy.config_text();
+    site.proxy
+        .write_config(&config.replace("listener = [\"agents\"]", "listener = [\"smart\"]"));
+    site.proxy.reload_applied();
+    let denied = site.client(&admin).request(clean.0, clean.1, &[], b"");
+    assert_eq!(denied.status, 403, "{denied:?}");
+    for (listener, problem) in [
+        ("smrt", "no listener `smrt`"),
+        ("plain", "redirects every request itself"),
+        ("pcp", "passes every connection through"),
+    ] {
+        let more = "[listeners.plain]\naddress = \"127.0.0.1:0\"\nredirect_to_https = \"https://puppet\"\n\
+                    [listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
+                    [pools.brokers]\nmembers = [\"broker.example.com:8142\"]\n";
+        let config = config.replace(
+            "listener = [\"agents\"]",
+            &format!("listener = [\"{listener}\"]"),
+        );
+        site.proxy.write_config(&(config + more));
+        let checked = site.proxy.command(&["check"], &[]);
+        assert!(
+            checked.stderr.contains(problem),
+            "{listener}: {}",
+            checked.stderr
+        );
     }
 }
 

@@ -1185,7 +1185,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__explain)
-            opts="-h --method --cert --certname --issuer --extension --source --sni --header --ssldir --live --socket --config --json --watch --help"
+            opts="-h --method --cert --certname --issuer --extension --source --sni --listener --header --ssldir --live --socket --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1239,6 +1239,13 @@ _proscenium() {
                     return 0
                     ;;
                 --sni)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --listener)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

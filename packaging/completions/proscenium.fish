@@ -98,6 +98,7 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l issuer
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l extension -d 'Extension of the client\'s certificate, for conditions on `extension`; can be repeated' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l source -d 'Address of the client, for conditions on `source` and `share` and for pools with algorithm `source-hash`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l sni -d 'Server name in the client\'s TLS handshake, for conditions on `sni`' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l listener -d 'Name of the listener that accepts the connection, for conditions on `listener`; without it, the only listener that terminates TLS' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l header -d 'Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F

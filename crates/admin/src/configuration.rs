@@ -47,6 +47,9 @@ pub struct LiveExplainRequest {
     /// Server name that the client indicates in its handshake (SNI).
     #[serde(default)]
     pub sni: Option<String>,
+    /// Name of the listener that accepts its connection. If not given, the only listener that terminates TLS.
+    #[serde(default)]
+    pub listener: Option<String>,
 }
 
 /// A header field, or an extension of a certificate.

@@ -114,6 +114,7 @@ impl PoolConfig {
                 form: above.form.clone(),
                 ..proxy::settings::PoolRules::default()
             },
+            agent_max_except: above.agent_max_except.clone(),
             tls: None,
             server_names: Vec::new(),
         }

@@ -181,6 +181,8 @@ pub struct PoolConfig {
     pub upstream: upstream::settings::UpstreamSettings,
     /// How requests to this pool are handled.
     pub rules: proxy::settings::PoolRules,
+    /// Certnames that `agent_max` does not limit; from `[upstream]` if the pool does not override it.
+    pub agent_max_except: Vec<identity::CertnamePattern>,
     /// Materials for TLS to members; `None` for `scheme = "http"`.
     pub tls: Option<MemberTls>,
     /// Host names that targets of SRV records may have.

@@ -160,8 +160,12 @@ pub(crate) static CERTNAME_PATTERN: Form = Form {
     what: "a certname, in which `*` matches any run of characters",
     check: certname_pattern,
 };
+pub(crate) static LISTENER: Form = Form {
+    what: "the name of a listener",
+    check: |_| Ok(()),
+};
 pub(crate) static HOST: Form = Form {
-    what: "a host name without a port",
+    what: "a host name without a port, or `*.` and a domain",
     check: host_condition,
 };
 pub(crate) static METHOD: Form = Form {
@@ -553,7 +557,7 @@ fn header_pattern(text: &str) -> Result<(), Fault> {
 
 fn host_condition(text: &str) -> Result<(), Fault> {
     match text.rsplit_once(':') {
-        _ if is_host(text) => Ok(()),
+        _ if is_host(text) || text.strip_prefix("*.").is_some_and(is_name) => Ok(()),
         Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok() => {
             Err(Fault::new("a host is compared without its port").help(format!("write \"{host}\"")))
         }

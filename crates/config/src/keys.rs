@@ -630,6 +630,8 @@ settings! {
         agent_max: count(1..=100_000) => upstream.agent_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         agent_queue_max: count(0..=100_000) => upstream.agent_queue_max, else "that of `[upstream]`";
+        /// See `[upstream]`. An empty list excepts no client of this pool.
+        agent_max_except: texts(&forms::CERTNAME_PATTERN) => agent_max_except, else "those of `[upstream]`";
         /// See `[upstream]`.
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max, else "that of `[upstream]`";
         /// The header of the PROXY protocol that members get at the beginning of each connection that is passed through:
@@ -799,7 +801,11 @@ settings! {
         name: text(&forms::NAME) => name, required;
         /// Pool that requests go to.
         pool: text(&forms::POOL) => pool, required;
-        /// Condition: host names, compared without case and port.
+        /// Condition: names of listeners (`[listeners.NAME]`), one of which accepted the connection, such as `["smart-proxy"]`.
+        /// It tells services apart that have the same host name and paths but different ports. Requests of the other
+        /// listeners go to the next route that matches, with what that route and the class of the endpoint require.
+        listener: conditions(&forms::LISTENER) => listener, else "any listener";
+        /// Condition: host names, compared without case and port. `*.` and a domain matches every name directly below it.
         host: conditions(&forms::HOST) => host, else "any host";
         /// Condition: the path, such as `{ prefix = "/a" }`, `{ exact = "/a/b" }` or `{ regex = "/a/[0-9]+" }`.
         path: one_of(RoutePath::TABLE), else "any path";
@@ -1005,8 +1011,10 @@ settings! {
         /// Name in access records, metrics, refusals and `explain`.
         name: text(&forms::NAME) => name, required;
         /// `refuse` answers 403 and names the rule. `allow` skips the later rules, and opens the classes
-        /// `own-documents`, `services` and `ca-administration` that `class` names to the clients of the rule; such
-        /// a rule must have `certname` or `extension`. What `client` and `allow` of the route require still
+        /// `own-documents`, `services`, `ca-administration` and `server-administration` that `class` names to the
+        /// clients of the rule; such a rule must have `certname` or `extension`. For `server-administration`
+        /// (`DELETE /puppet-admin-api/v1/environment-cache` and `jruby-pool`, which reach one member of the pool), it must
+        /// have complete certnames, and no route opens that class. What `client` and `allow` of the route require still
         /// applies. No rule opens an endpoint that the proxy never forwards, and none opens anything to a client
         /// without a verified certificate.
         action: word::<RuleAction>() => action, required;
@@ -1132,6 +1140,7 @@ const ACCESS_CLASSES: &[&str] = &[
     "files",
     "filebucket",
     "services",
+    "server-administration",
     "status",
     "unknown",
 ];
@@ -1149,9 +1158,12 @@ mod tests {
 
     #[test]
     fn the_words_of_classes_are_those_of_the_routes() {
-        let openable = Class::ALL
-            .into_iter()
-            .filter(|class| !matches!(class, Class::Never | Class::Unknown));
+        let openable = Class::ALL.into_iter().filter(|class| {
+            !matches!(
+                class,
+                Class::ServerAdministration | Class::Never | Class::Unknown
+            )
+        });
         let words: Vec<_> = openable.map(Class::as_str).collect();
         assert_eq!(words, super::CLASSES);
         let decided = Class::ALL

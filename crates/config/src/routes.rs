@@ -12,6 +12,7 @@ use crate::{
     access,
     access::{extensions_within, names_within, within},
     binding::{Base, Bound},
+    closest::closest,
     config::Config,
     keys::{Access, Root, Route, RoutePath, RoutePersistence},
     known_pool, passthrough,
@@ -36,6 +37,7 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
         .collect();
     for section in &sections {
         known_pool(section, &pools, problems);
+        known_listeners(root, section, config, problems);
         guards(section, problems);
         empty_conditions(section, problems);
         let own = &config.routes.extension_names;
@@ -131,6 +133,7 @@ fn shared_cookies(
     problems: &mut Vec<Problem>,
 ) {
     let conflicts = |one: &RouteSettings, other: &RouteSettings| {
+        // A cookie is sent to every port of its host, so listeners make no difference.
         let same_host = one.host.is_empty()
             || other.host.is_empty()
             || one.host.iter().any(|host| other.host.contains(host));
@@ -157,6 +160,7 @@ fn covers(earlier: &RouteSettings, later: &RouteSettings, own: &[(String, String
         earlier.iter().all(|one| later.contains(one))
     };
     is_below(later.path.as_ref(), earlier.path.as_ref())
+        && within(&later.listener, &earlier.listener)
         && within(&later.host, &earlier.host)
         && within(&later.method, &earlier.method)
         && within(&later.source, &earlier.source)
@@ -239,6 +243,40 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
     known_pool::check(section, Route::pool, pools, problems);
 }
 
+/// Reports conditions on listeners that do not exist, or that no request comes from.
+fn known_listeners(
+    root: &Section<'_>,
+    section: &Section<'_>,
+    config: &Config,
+    problems: &mut Vec<Problem>,
+) {
+    let written = root.named(Root::listeners);
+    for (name, span) in section.spanned_texts(Route::listener) {
+        let mut listeners = config.listeners.iter();
+        let message = match listeners.find(|listener| *listener.name == *name) {
+            // A listener with an invalid address is reported already.
+            None if written.iter().any(|(known, _)| *known == name) => continue,
+            None => format!("no listener `{name}`"),
+            Some(listener) if listener.passthrough.is_some() => {
+                format!(
+                    "listener `{name}` passes every connection through, so no request comes from it"
+                )
+            }
+            Some(listener) if listener.redirect_to_https.is_some() => {
+                format!("listener `{name}` redirects every request itself")
+            }
+            Some(_) => continue,
+        };
+        let mut problem = Problem::error(section.key_path(Route::listener), message)
+            .expected("the name of a listener that terminates TLS");
+        let known = config.listeners.iter().map(|listener| &*listener.name);
+        if let Some(close) = closest(&name, known).filter(|close| *close != name) {
+            problem = problem.help(format!("did you mean \"{close}\"?"));
+        }
+        problems.push(section.place(problem, Some(span)));
+    }
+}
+
 /// Warns about routes that bypass Puppet's rules, and about settings without an effect.
 fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
     if section.value(Route::unguarded, &switch()) == Some(true) {
@@ -255,6 +293,7 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
         Route::allow,
         Route::certname,
         Route::issuer,
+        Route::listener,
         Route::host,
         Route::method,
         Route::source,

@@ -119,6 +119,11 @@ fn check_reading(method: &Method, path: &CanonicalPath<'_>) {
                     "{path:?} is read as {read}"
                 );
             }
+            // A Puppet Server must not read another request from a path that a rule opens.
+            Class::ServerAdministration => {
+                assert_eq!(read, path.as_str(), "{method} {path:?}");
+                assert_eq!(theirs, ours.class, "{method} {path:?}");
+            }
             Class::Renewal | Class::CaAdministration | Class::Services | Class::Never => {}
         }
         if ours.class == Class::OwnDocuments {
@@ -191,6 +196,7 @@ fn served_as<'p>(method: &Method, path: &'p str) -> (Class, Option<&'p str>) {
     });
     let put_or_delete = method == Method::PUT || method == Method::DELETE;
     let guarded = |class: &Class| match class {
+        Class::ServerAdministration => method != Method::DELETE,
         Class::Enrolment if path.starts_with("/puppet-ca/v1/certificate_request/") => {
             method == Method::DELETE
         }
@@ -235,6 +241,10 @@ const RULES_BY_CLASS: &[(Class, &str)] = &[
     ),
     (Class::Services, "/puppet/v[34](?:/.*)?"),
     (Class::Status, "/status/v1/simple(?:/server|/master)?"),
+    (
+        Class::ServerAdministration,
+        "/puppet-admin-api/v1/(?:environment-cache|jruby-pool)",
+    ),
     (
         Class::Never,
         "/(?:status|metrics|puppet-admin-api|file-sync[^/]*)(?:/.*)?",

@@ -266,6 +266,10 @@ pub(crate) struct Explain {
     /// Server name in the client's TLS handshake, for conditions on `sni`
     #[arg(long, value_name = "NAME")]
     pub(crate) sni: Option<String>,
+    /// Name of the listener that accepts the connection, for conditions on `listener`; without it, the only listener that
+    /// terminates TLS
+    #[arg(long, value_name = "NAME")]
+    pub(crate) listener: Option<String>,
     /// Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     pub(crate) header: Vec<(String, String)>,

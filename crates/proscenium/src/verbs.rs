@@ -62,6 +62,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
             client,
             source: explain.source,
             sni: explain.sni.clone(),
+            listener: explain.listener.clone(),
         })
         .map_err(|error| Failure::Usage(format!("error: {error}")))?;
     print_explanation(arguments, &explanation.text, explanation.is_refused)
@@ -85,6 +86,7 @@ fn explain_live(arguments: &Arguments, explain: &Explain) -> Result<(), Failure>
         extensions: pairs(&explain.extension),
         source: explain.source.map(|source| source.to_string()),
         sni: explain.sni.clone(),
+        listener: explain.listener.clone(),
     }))?;
     print_explanation(arguments, &explanation.text, explanation.is_refused)
 }

@@ -120,8 +120,8 @@ impl AdmissionRequest<'_> {
         let shares = &self.context.worker.shared.shares;
         shares.of_pool(
             self.context.client_accounts(),
-            &self.context.generation,
-            self.pool.pool.name(),
+            self.context.generation.number,
+            self.pool,
             self.jruby,
         )
     }

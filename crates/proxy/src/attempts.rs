@@ -371,8 +371,8 @@ impl Attempts<'_> {
         let shares = &context.worker.shared.shares;
         let (account, _) = shares.of_pool(
             context.client_accounts(),
-            &context.generation,
-            self.pool.pool.name(),
+            context.generation.number,
+            self.pool,
             self.holds_jruby(),
         );
         Offer {

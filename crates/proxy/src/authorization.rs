@@ -43,6 +43,7 @@ pub(crate) fn question<'a>(
         method,
         path,
         query: target.query(),
+        listener: Some(&conn.downstream.listener),
         host: host_of(headers),
         headers,
         source: Some(conn.downstream.client.ip()),

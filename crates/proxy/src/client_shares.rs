@@ -8,7 +8,7 @@ use std::{
 
 use balancing::{BodyBudget, BodyCharge, ClientKey, Holding, Holdings};
 
-use crate::generation::Generation;
+use crate::pool_runtime::PoolRuntime;
 
 /// What clients hold, over all workers and generations.
 #[derive(Debug, Default)]
@@ -69,23 +69,21 @@ impl Shares {
     pub(crate) fn of_pool(
         &self,
         (accounts, client): (&ClientAccounts, ShareHolder<'_>),
-        generation: &Generation,
-        pool: &Arc<str>,
+        generation: u64,
+        pool: &PoolRuntime,
         jruby: bool,
     ) -> (Arc<Holding>, Account) {
         let mut known = accounts.pools.borrow_mut();
         if let Some(known) = known.iter().find(|known| {
             known.jruby == jruby
-                && known.generation == generation.number
-                && known.holding.resource() == &**pool
+                && known.generation == generation
+                && known.holding.resource() == &**pool.pool.name()
         }) {
             return (Arc::clone(&known.holding), known.account);
         }
         let except = |certname: &str| {
-            generation
-                .agent_max_except
-                .iter()
-                .any(|p| p.matches(certname))
+            let mut patterns = pool.agent_max_except.iter();
+            patterns.any(|pattern| pattern.matches(certname))
         };
         let is_excepted = client.certname.is_some_and(|certname| except(certname));
         let account = match jruby && !is_excepted {
@@ -96,8 +94,8 @@ impl Shares {
             true => &self.jrubies,
             false => &self.running,
         };
-        let holding = holdings.of(pool, client.key());
-        known.retain(|known| known.generation == generation.number);
+        let holding = holdings.of(pool.pool.name(), client.key());
+        known.retain(|known| known.generation == generation);
         if known.len() == ACCOUNTS_KNOWN_MAX {
             known.clear();
         }
@@ -105,7 +103,7 @@ impl Shares {
             jruby,
             account,
             holding: Arc::clone(&holding),
-            generation: generation.number,
+            generation,
         });
         (holding, account)
     }

@@ -2,7 +2,7 @@
 
 use std::{ops::Deref, rc::Rc, sync::Arc};
 
-use identity::{CertnamePattern, OwnNames};
+use identity::OwnNames;
 use listener::ActiveListener;
 use pki::{CsrPolicy, TrustStore};
 use routing::RouteTable;
@@ -36,8 +36,6 @@ pub struct Generation {
     pub listeners: foldhash::HashMap<Arc<str>, Arc<ActiveListener>>,
     /// Limits of an exchange.
     pub settings: ProxySettings,
-    /// Certnames that `agent_max` does not limit.
-    pub agent_max_except: Arc<[CertnamePattern]>,
     /// The rules for certificate requests.
     pub csr: Arc<CsrPolicy>,
     /// Limits and features of the CA's routes.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use balancing::{Admission, Lease, Member, Offer, PickError, Picker, Pool};
+use identity::CertnamePattern;
 use pki::PersistenceKey;
 use telemetry::{MemberMetrics, PassthroughMetrics, PoolMetrics};
 use tokio::time::Instant;
@@ -28,6 +29,8 @@ pub struct PoolRuntime {
     pub members: Vec<MemberRuntime>,
     /// The rules for its requests.
     pub rules: PoolRules,
+    /// Certnames that `agent_max` does not limit.
+    pub agent_max_except: Arc<[CertnamePattern]>,
     /// Limits towards its members.
     pub settings: upstream::UpstreamSettings,
     /// Its counters.

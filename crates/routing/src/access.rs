@@ -147,7 +147,7 @@ fn admits_failed_certificate(route: &RouteEntry, class: Class) -> bool {
         _ if route.unguarded => anyone,
         Class::Enrolment => true,
         Class::Unknown => anyone,
-        Class::Renewal | Class::Never => false,
+        Class::Renewal | Class::ServerAdministration | Class::Never => false,
         _ => anyone && route.opens(class),
     };
     by_class && route.allow.is_empty()
@@ -166,6 +166,7 @@ fn by_class(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Agent>) 
         // certificate (THREATS).
         Class::Renewal => by_certificate(route, agent),
         Class::OwnDocuments => own_documents(route, endpoint, agent),
+        Class::ServerAdministration => AccessStep::ClassClosed,
         Class::CaAdministration | Class::Services if !route.opens(class) => AccessStep::ClassClosed,
         Class::Files | Class::Filebucket if !route.opens(class) => by_certificate(route, agent),
         Class::CaAdministration

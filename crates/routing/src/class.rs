@@ -20,6 +20,8 @@ pub enum Class {
     Filebucket,
     /// Compilation for services.
     Services,
+    /// Flushing caches and JRubies of a Puppet Server. Only a rule opens it, to clients that it names completely.
+    ServerAdministration,
     /// `/status/v1/simple`: answered here.
     Status,
     /// Never passed on.
@@ -35,7 +37,7 @@ pub struct UnknownClass(pub String);
 
 impl Class {
     /// Every class, in the table's order.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Enrolment,
         Self::Renewal,
         Self::CaAdministration,
@@ -43,6 +45,7 @@ impl Class {
         Self::Files,
         Self::Filebucket,
         Self::Services,
+        Self::ServerAdministration,
         Self::Status,
         Self::Never,
         Self::Unknown,
@@ -58,6 +61,7 @@ impl Class {
             Self::Files => "files",
             Self::Filebucket => "filebucket",
             Self::Services => "services",
+            Self::ServerAdministration => "server-administration",
             Self::Status => "status",
             Self::Never => "never",
             Self::Unknown => "unknown",
@@ -77,7 +81,10 @@ impl Class {
     pub const fn is_opened_by_rule(self) -> bool {
         matches!(
             self,
-            Self::OwnDocuments | Self::Services | Self::CaAdministration
+            Self::OwnDocuments
+                | Self::Services
+                | Self::CaAdministration
+                | Self::ServerAdministration
         )
     }
 

@@ -110,6 +110,7 @@ const GET_PUT_DELETE: Methods = Methods(Some("GET, HEAD, PUT, DELETE"));
 const CATALOG: Methods = Methods(Some("GET, POST"));
 const POST: Methods = Methods(Some("POST"));
 const PUT: Methods = Methods(Some("PUT"));
+const DELETE: Methods = Methods(Some("DELETE"));
 
 /// The endpoint that a request with `method` and `path` addresses, if these layouts are served.
 pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts) -> Endpoint<'a> {
@@ -125,6 +126,9 @@ pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts)
         // Other versions, and legacy paths with an environment called "puppet".
         "puppet" => legacy().unwrap_or(Endpoint::of(Class::Services, Methods::ANY)),
         "status" => status(&segments),
+        "puppet-admin-api" if method == Method::DELETE && is_flush(&segments) => {
+            Endpoint::of(Class::ServerAdministration, DELETE).without_jruby()
+        }
         "metrics" | "puppet-admin-api" | "file-sync" | "file-sync-git" => {
             Endpoint::of(Class::Never, Methods::ANY)
         }
@@ -224,6 +228,13 @@ fn status<'a>(segments: &Segments<'a>) -> Endpoint<'a> {
     } else {
         Endpoint::of(Class::Never, Methods::ANY)
     }
+}
+
+/// The requests of the admin API that discard what a Puppet Server has loaded: its environments, or all its JRubies.
+fn is_flush(segments: &Segments<'_>) -> bool {
+    let flushes = ["environment-cache", "jruby-pool"].into_iter();
+    let mut paths = flushes.map(|what| ["puppet-admin-api", "v1", what]);
+    paths.any(|path| segments.are(&path))
 }
 
 impl<'a> Endpoint<'a> {

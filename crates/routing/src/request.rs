@@ -16,6 +16,8 @@ pub struct RoutingRequest<'a> {
     pub path: CanonicalPath<'a>,
     /// Its query, without the question mark.
     pub query: Option<&'a str>,
+    /// Name of the listener that accepted its connection. `explain` knows it only from its option.
+    pub listener: Option<&'a str>,
     /// Its host, with or without a port.
     pub host: Option<&'a str>,
     /// Its headers, scrubbed.

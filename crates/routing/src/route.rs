@@ -38,6 +38,7 @@ pub struct RouteEntry {
     pub(crate) rewrite_member_names: Option<String>,
     pub(crate) headers: HeaderRules,
     classes: u16,
+    listener: Vec<String>,
     host: Vec<String>,
     path: Option<PathMatch>,
     method: Vec<Method>,
@@ -74,6 +75,8 @@ enum PathMatch {
 /// A condition of a route that did not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteCondition {
+    /// `listener`
+    Listener,
     /// `host`
     Host,
     /// `path`
@@ -103,6 +106,7 @@ pub enum RouteCondition {
 impl fmt::Display for RouteCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Listener => "listener",
             Self::Host => "host",
             Self::Path => "path",
             Self::Method => "method",
@@ -138,6 +142,7 @@ impl RouteEntry {
                 Class::Renewal => class.bit(),
                 _ => 0,
             },
+            listener: Vec::new(),
             host: Vec::new(),
             path: None,
             method: Vec::new(),
@@ -176,6 +181,10 @@ impl RouteEntry {
                     "the class \"never\" cannot be opened (unguarded = true is for members that are not Puppet servers)"
                         .to_owned(),
                 ),
+                Class::ServerAdministration => report(
+                    "classes",
+                    "no route opens the class \"server-administration\": use a rule of [[access]]".to_owned(),
+                ),
                 // Named agents only. Otherwise any certificate of this CA would suffice, such as that of a
                 // compromised web server.
                 Class::CaAdministration | Class::Services | Class::OwnDocuments
@@ -205,10 +214,11 @@ impl RouteEntry {
             ));
         }
         for host in &settings.host {
-            if host.is_empty() || host_name(host) != host {
+            let name = host.strip_prefix("*.").unwrap_or(host);
+            if name.is_empty() || name.contains('*') || host_name(name) != name {
                 report(
                     "host",
-                    format!("{host:?} is not a host name without a port"),
+                    format!("{host:?} is neither a host name without a port nor `*.` and a domain"),
                 );
             }
         }
@@ -274,6 +284,7 @@ impl RouteEntry {
                 .classes
                 .iter()
                 .fold(0, |bits, class| bits | class.bit()),
+            listener: settings.listener.clone(),
             host: settings.host.clone(),
             path,
             method,
@@ -324,6 +335,8 @@ impl RouteEntry {
     pub(crate) fn failed(&self, question: &RoutingRequest<'_>) -> Option<RouteCondition> {
         if !self.path_holds(question.path.as_str()) {
             Some(RouteCondition::Path)
+        } else if !self.listener_holds(question.listener) {
+            Some(RouteCondition::Listener)
         } else if !self.host_holds(question.host) {
             Some(RouteCondition::Host)
         } else if !(self.method.is_empty() || self.method.contains(question.method)) {
@@ -380,11 +393,15 @@ impl RouteEntry {
 
     fn host_holds(&self, host: Option<&str>) -> bool {
         let named = |host| {
-            self.host
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(host_name(host)))
+            let name = host_name(host);
+            self.host.iter().any(|known| is_of(name, known))
         };
         self.host.is_empty() || host.is_some_and(named)
+    }
+
+    fn listener_holds(&self, listener: Option<&str>) -> bool {
+        let named = |listener: &str| self.listener.iter().any(|known| known == listener);
+        self.listener.is_empty() || listener.is_some_and(named)
     }
 
     fn header_holds(&self, headers: &HeaderMap) -> bool {
@@ -423,6 +440,15 @@ impl RouteEntry {
                 .agent()
                 .is_some_and(|agent| named(agent.certname().as_str()))
     }
+}
+
+/// Whether a host name is this one, or directly below the domain behind `*.`.
+fn is_of(name: &str, known: &str) -> bool {
+    let Some(domain) = known.strip_prefix("*.") else {
+        return known.eq_ignore_ascii_case(name);
+    };
+    name.split_once('.')
+        .is_some_and(|(label, rest)| !label.is_empty() && rest.eq_ignore_ascii_case(domain))
 }
 
 impl PathMatch {

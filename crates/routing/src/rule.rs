@@ -188,6 +188,16 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
             "a rule that allows refuses no client, so `observe` has no effect".to_owned(),
         );
     }
+    let is_complete = |name: &String| !name.contains('*');
+    if rule.class.contains(&Class::ServerAdministration)
+        && !(!rule.certname.is_empty() && rule.certname.iter().all(is_complete))
+    {
+        report(
+            "class",
+            "the class \"server-administration\" can be opened only to complete certnames, without `*`: name them by certname"
+                .to_owned(),
+        );
+    }
     // Otherwise any certificate of this CA would suffice, such as that of a compromised web server.
     let opened = rule.class.iter().find(|class| class.is_opened_by_rule());
     if let Some(class) = opened

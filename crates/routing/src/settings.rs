@@ -41,7 +41,9 @@ pub enum Persistence {
 pub struct RouteSettings {
     /// Name in records, metrics and `explain`.
     pub name: String,
-    /// Host names, port ignored, compared without case; empty: any.
+    /// Names of listeners, of which one must have accepted the connection; empty: any.
+    pub listener: Vec<String>,
+    /// Host names, port ignored, compared without case; `*.` and a domain is every name directly below it; empty: any.
     pub host: Vec<String>,
     /// Path condition; none: any path.
     pub path: Option<PathPattern>,

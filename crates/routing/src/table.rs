@@ -294,6 +294,7 @@ fn builtin(
         entry(Class::Files, compilers),
         entry(Class::Filebucket, filebucket),
         entry(Class::Services, compilers),
+        entry(Class::ServerAdministration, compilers),
         entry(Class::Status, compilers),
         entry(Class::Never, compilers),
     ];

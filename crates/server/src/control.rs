@@ -305,6 +305,7 @@ fn explain_request(request: LiveExplainRequest) -> Result<ExplainRequest, String
         client,
         source: source.transpose()?,
         sni: request.sni,
+        listener: request.listener,
     })
 }
 

@@ -64,6 +64,8 @@ pub struct ExplainRequest {
     pub source: Option<IpAddr>,
     /// The server name that the client indicates in its handshake (SNI).
     pub sni: Option<String>,
+    /// The listener that accepts its connection. If not given, the only listener that terminates TLS.
+    pub listener: Option<String>,
 }
 
 /// A prepared configuration that explains requests.
@@ -201,10 +203,23 @@ impl Explainer {
             }
         };
         print(format_args!("path     {} passes the path rule", uri.path()));
+        let listeners: Vec<_> = self
+            .tls_listeners()
+            .map(|tls| &*tls.settings.name)
+            .collect();
+        let asked = request.listener.as_deref();
+        if let Some(name) = asked.filter(|name| !listeners.contains(name)) {
+            return Err(format!("`{name}` is not a listener that terminates TLS"));
+        }
+        let only_listener = match listeners[..] {
+            [only] => Some(only),
+            _ => None,
+        };
         let explanation = self.generation.routes.explain(&RoutingRequest {
             method: &method,
             path,
             query: uri.query(),
+            listener: asked.or(only_listener),
             host: scrubbed
                 .headers()
                 .get(HOST)
@@ -599,6 +614,10 @@ fn missing_option(step: &RoutingStep<'_>, request: &ExplainRequest) -> Option<&'
             failed: Some(RouteCondition::Sni),
             ..
         } if request.sni.is_none() => Some("--sni"),
+        RoutingStep::Tried {
+            failed: Some(RouteCondition::Listener),
+            ..
+        } if request.listener.is_none() => Some("--listener"),
         RoutingStep::Tried {
             failed: Some(RouteCondition::Share),
             ..

@@ -140,7 +140,6 @@ pub(crate) fn prepare(
     }
     let agents_copy = agents_copy(&config, materials.0);
     let generation = Generation {
-        agent_max_except: config.agent_max_except.as_slice().into(),
         number,
         status_pool: names
             .iter()

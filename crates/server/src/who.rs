@@ -291,6 +291,7 @@ impl WhoLookup<'_> {
                 method,
                 path,
                 query: None,
+                listener: None,
                 host: None,
                 headers: &headers,
                 source,

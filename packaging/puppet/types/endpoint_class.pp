@@ -1,4 +1,4 @@
 # @summary A class of endpoints.
 type Proscenium::Endpoint_class = Enum[
-  'enrolment', 'renewal', 'ca-administration', 'own-documents', 'files', 'filebucket', 'services', 'status',
+  'enrolment', 'renewal', 'ca-administration', 'own-documents', 'files', 'filebucket', 'services', 'server-administration', 'status',
 ]

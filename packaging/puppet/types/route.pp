@@ -2,6 +2,7 @@
 type Proscenium::Route = Struct[{
   'name'                           => String[1],
   'pool'                           => String[1],
+  Optional['listener']             => Array[String[1], 1],
   Optional['host']                 => Array[String[1], 1],
   Optional['path']                 => Proscenium::Route_path,
   Optional['method']               => Array[String[1], 1],

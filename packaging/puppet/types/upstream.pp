@@ -6,6 +6,7 @@ type Proscenium::Upstream = Struct[{
   Optional['tunnel_idle_timeout'] => Proscenium::Duration,
   Optional['keepalive']           => Proscenium::Duration,
   Optional['connections_max']     => Integer[1],
+  Optional['response_fields_max'] => Integer[1],
   Optional['queue_max']           => Integer[0],
   Optional['queue_wait_max']      => Proscenium::Duration,
   Optional['retry_after_max']     => Proscenium::Duration,

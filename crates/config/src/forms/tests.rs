@@ -121,8 +121,17 @@ fn conditions_that_could_never_match_are_refused() {
     );
     check(
         &HOST,
-        &["puppet", "10.0.0.1", "::1"],
-        &["", "puppet:8140", "a b", "*.example.com"],
+        &["puppet", "10.0.0.1", "::1", "*.example.com", "*.test"],
+        &[
+            "",
+            "puppet:8140",
+            "a b",
+            "*",
+            "*.",
+            "*a.b",
+            "a.*.b",
+            "*.a:1",
+        ],
     );
     check(&METHOD, &["GET", "M-SEARCH"], &["", "get", "G T"]);
     check(

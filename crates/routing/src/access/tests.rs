@@ -104,6 +104,7 @@ fn check(settings: &RoutingSettings, request: &str, client: &TestClient, expecte
         method: &method,
         path: CanonicalPath::check(path).expect("a path"),
         query: None,
+        listener: None,
         host: None,
         headers: &HeaderMap::new(),
         source: client.source,
@@ -293,7 +294,10 @@ fn an_allow_rule_opens_its_classes_only_to_the_clients_it_matches() {
 #[test]
 fn no_rule_opens_the_never_class_or_renewal_or_admits_unverified_clients() {
     let all = || AccessRuleSettings {
-        class: Class::ALL.to_vec(),
+        class: Class::ALL
+            .into_iter()
+            .filter(|class| *class != Class::ServerAdministration)
+            .collect(),
         certname: vec!["*".to_owned()],
         ..allow("all")
     };
@@ -522,4 +526,56 @@ fn every_problem_of_a_rule_is_reported() {
     }
     let twice = build(&settings(vec![refuse("a"), refuse("a")])).expect_err("refused");
     assert_eq!(twice, ["name: two rules have the name \"a\""]);
+}
+
+#[test]
+fn a_rule_opens_the_flushes_of_a_server_to_complete_certnames_and_nothing_else_does() {
+    const FLUSH: &str = "DELETE /puppet-admin-api/v1/environment-cache";
+    const JRUBIES: &str = "DELETE /puppet-admin-api/v1/jruby-pool";
+    let opening = |certname: &[&str]| AccessRuleSettings {
+        class: vec![Class::ServerAdministration],
+        certname: certname.iter().map(|name| (*name).to_owned()).collect(),
+        ..allow("flush")
+    };
+    for rules in [Vec::new(), vec![allow("all")]] {
+        check(&settings(rules), FLUSH, &agent("ops"), "class-closed");
+    }
+    let rules = settings(vec![opening(&["ops"])]);
+    for (request, client, expected) in [
+        (FLUSH, agent("ops"), "passes"),
+        (JRUBIES, agent("ops"), "passes"),
+        (FLUSH, agent("web01"), "class-closed"),
+        (FLUSH, anonymous(), "class-closed"),
+        (FLUSH, refused(), "refused-certificate"),
+        (
+            "GET /puppet-admin-api/v1/environment-cache",
+            agent("ops"),
+            "never",
+        ),
+        (
+            "DELETE /puppet-admin-api/v1/jruby-pool/thread-dump",
+            agent("ops"),
+            "never",
+        ),
+    ] {
+        check(&rules, request, &client, expected);
+    }
+    for certname in [&[][..], &["op*"], &["ops", "*"]] {
+        let rule = AccessRuleSettings {
+            extension: vec![("pp_cli_auth".to_owned(), "true".to_owned())],
+            ..opening(certname)
+        };
+        let problems = build(&settings(vec![rule])).expect_err("a pattern, or no name");
+        assert!(problems[0].contains("complete certnames"), "{problems:?}");
+    }
+    let mut by_route = settings(Vec::new());
+    by_route.routes = vec![RouteSettings {
+        name: "flush".to_owned(),
+        pool: "compilers".to_owned(),
+        allow: vec!["ops".to_owned()],
+        classes: vec![Class::ServerAdministration],
+        ..RouteSettings::default()
+    }];
+    let problems = build(&by_route).expect_err("no route opens it");
+    assert!(problems[0].contains("no route opens"), "{problems:?}");
 }

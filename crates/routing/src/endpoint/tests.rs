@@ -170,6 +170,13 @@ fn every_endpoint_of_a_puppet_server_has_its_class() {
             ],
         ),
         (
+            Class::ServerAdministration,
+            &[
+                "DELETE /puppet-admin-api/v1/environment-cache",
+                "DELETE /puppet-admin-api/v1/jruby-pool",
+            ],
+        ),
+        (
             Class::Never,
             &[
                 "GET /status",
@@ -182,7 +189,14 @@ fn every_endpoint_of_a_puppet_server_has_its_class() {
                 "GET /metrics",
                 "GET /metrics/v1/mbeans",
                 "GET /metrics/v2/read/java.lang:type=Memory",
-                "DELETE /puppet-admin-api/v1/environment-cache",
+                "GET /puppet-admin-api/v1/environment-cache",
+                "POST /puppet-admin-api/v1/jruby-pool",
+                "DELETE /puppet-admin-api/v1/jruby-pool/",
+                "DELETE /puppet-admin-api/v1/jruby-pool/thread-dump",
+                "GET /puppet-admin-api/v1/jruby-pool/thread-dump",
+                "DELETE /puppet-admin-api//v1/jruby-pool",
+                "DELETE /puppet-admin-api/v2/jruby-pool",
+                "DELETE /puppet-admin-api/v1",
                 "GET /file-sync/v1/latest-commits",
                 "GET /file-sync-git/puppet-code",
             ],

@@ -363,6 +363,7 @@ pub(super) fn pool_runtime(
         admission: same_rules.map_or_else(Arc::default, |before| Arc::clone(&before.admission)),
         members: runtimes,
         rules: settings.rules.clone(),
+        agent_max_except: settings.agent_max_except.as_slice().into(),
         settings: settings.upstream,
         metrics: lasting.metrics.pool(name),
     })

@@ -319,6 +319,8 @@ fn pool(
         admission: Arc::default(),
         members: runtimes,
         rules: PoolRules::default(),
+        // The few agents here send many requests at once. The end-to-end tests cover `agent_max`.
+        agent_max_except: [identity::CertnamePattern::parse("*").expect("a pattern")].into(),
         settings: setup.upstream,
         metrics: metrics.pool(name),
     };
@@ -330,8 +332,6 @@ fn generation(setup: &Setup, pools: [PoolRuntime; 2]) -> Generation {
     let routes = RouteTable::new(&setup.routes, &names).expect("routes");
     let listener = trusted().listener(setup.listener.clone());
     Generation {
-        // The few agents here send many requests at once. The end-to-end tests cover `agent_max`.
-        agent_max_except: [identity::CertnamePattern::parse("*").expect("a pattern")].into(),
         number: 1,
         routes: Arc::new(routes),
         rules: Arc::default(),

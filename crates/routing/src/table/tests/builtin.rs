@@ -47,7 +47,8 @@ GET /status/v1/simple/master                     | status | 403 refused-certific
 POST /status/v1/simple                           | 405 method | 403 refused-certificate | 405 method | 405 method
 GET /status/v1/services                          | 403 never | 403 refused-certificate | 403 never | 403 never
 GET /metrics/v2/list                             | 403 never | 403 refused-certificate | 403 never | 403 never
-DELETE /puppet-admin-api/v1/jruby-pool           | 403 never | 403 refused-certificate | 403 never | 403 never
+DELETE /puppet-admin-api/v1/jruby-pool           | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /puppet-admin-api/v1/jruby-pool              | 403 never | 403 refused-certificate | 403 never | 403 never
 GET /file-sync/v1/latest-commits                 | 403 never | 403 refused-certificate | 403 never | 403 never
 GET /                                            | 404 no-route | 404 no-route | 404 no-route | 404 no-route
 GET /packages/current/install.bash               | 404 no-route | 404 no-route | 404 no-route | 404 no-route

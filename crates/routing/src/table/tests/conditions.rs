@@ -218,6 +218,7 @@ fn an_unknown_fact_about_a_request_matches_no_condition() {
 fn conditions_are_shown_by_their_keys() {
     use RouteCondition as C;
     let all = [
+        (C::Listener, "listener"),
         (C::Host, "host"),
         (C::Path, "path"),
         (C::Method, "method"),
@@ -277,6 +278,7 @@ fn extensions_and_issuer_of_a_verified_certificate_choose_a_route() {
             method: &Method::GET,
             path: CanonicalPath::check("/a").unwrap(),
             query: None,
+            listener: None,
             host: None,
             headers: &HeaderMap::new(),
             source: None,
@@ -390,4 +392,126 @@ fn the_index_of_a_large_table_finds_the_same_route_as_a_full_search() {
         }
     }
     assert!(found > 1000, "only {found}");
+}
+
+#[test]
+fn a_host_condition_names_hosts_or_every_host_directly_below_a_domain() {
+    let route = RouteSettings {
+        client: ClientRule::Any,
+        host: strings(&["*.Forge.example", "forge.test"]),
+        ..route("a", "/a")
+    };
+    let table = table(vec![route]);
+    for (host, holds) in [
+        ("web.forge.example", true),
+        ("WEB.FORGE.EXAMPLE:8140", true),
+        ("forge.test", true),
+        ("forge.example", false),
+        (".forge.example", false),
+        ("a.web.forge.example", false),
+        ("webforge.example", false),
+        ("web.forge.example.org", false),
+        ("web.forge.example.", false),
+        ("web.forge.test", false),
+        ("*.forge.example", true),
+    ] {
+        let ask = TestRequest {
+            host: Some(host),
+            ..TestRequest::of(&table)
+        };
+        let expected = if holds { "forge via a" } else { "404 no-route" };
+        assert_eq!(ask.outcome("GET /a", "web01"), expected, "{host}");
+    }
+    for host in ["*", "*.", "*.a:1", "a.*.b", "*.*.b", "*a.b", ""] {
+        let settings = RoutingSettings {
+            routes: vec![RouteSettings {
+                host: strings(&[host]),
+                ..self::route("a", "/a")
+            }],
+            ..RoutingSettings::default()
+        };
+        let names: Vec<_> = POOLS.iter().map(|name| Arc::from(*name)).collect();
+        let problems = RouteTable::new(&settings, &names).expect_err(host);
+        assert_eq!(problems[0].key, "host", "{host}");
+    }
+}
+
+/// The listener comes from the connection. It selects a route and opens nothing: what the other routes and the classes
+/// require still applies to the requests of all other listeners.
+#[test]
+fn a_listener_condition_holds_for_requests_of_these_listeners_alone() {
+    let of = |listeners: &[&str], route: RouteSettings| RouteSettings {
+        listener: strings(listeners),
+        ..route
+    };
+    let table = table(vec![
+        of(
+            &["smart", "other"],
+            RouteSettings {
+                unguarded: true,
+                client: ClientRule::Any,
+                path: None,
+                ..route("smart", "/")
+            },
+        ),
+        of(
+            &["agents"],
+            RouteSettings {
+                allow: strings(&["ops"]),
+                classes: vec![Class::CaAdministration],
+                ..route("ops", "/puppet-ca")
+            },
+        ),
+    ]);
+    for (listener, request, who, expected) in [
+        (
+            Some("smart"),
+            "GET /puppet/ca",
+            "anonymous",
+            "forge via smart",
+        ),
+        (
+            Some("other"),
+            "GET /puppet/ca",
+            "anonymous",
+            "forge via smart",
+        ),
+        (
+            Some("agents"),
+            "GET /puppet/ca",
+            "web01",
+            "403 class-closed",
+        ),
+        (Some("Smart"), "GET /app", "web01", "404 no-route"),
+        (None, "GET /app", "web01", "404 no-route"),
+        (
+            Some("agents"),
+            "PUT /puppet-ca/v1/clean",
+            "ops",
+            "forge via ops",
+        ),
+        (
+            Some("agents"),
+            "PUT /puppet-ca/v1/clean",
+            "web01",
+            "403 not-allowed",
+        ),
+        (
+            Some("internal"),
+            "PUT /puppet-ca/v1/clean",
+            "ops",
+            "403 class-closed",
+        ),
+        (None, "PUT /puppet-ca/v1/clean", "ops", "403 class-closed"),
+    ] {
+        let ask = TestRequest {
+            listener,
+            ..TestRequest::of(&table)
+        };
+        assert_eq!(
+            ask.outcome(request, who),
+            expected,
+            "{listener:?} {request}"
+        );
+    }
 }

@@ -128,6 +128,7 @@ fn explain_shows_each_step() {
         method: &method,
         path: CanonicalPath::check("/puppet/v3/catalog/web02").expect("a path"),
         query: None,
+        listener: None,
         host: Some("puppet"),
         headers: &headers,
         source: None,

@@ -23,6 +23,7 @@ pub(super) const POOLS: &[&str] = &["compilers", "ca", "filebucket", "forge"];
 /// One request to the table; who asks is one of "anonymous", "refused", or a certname.
 pub(super) struct TestRequest<'a> {
     pub(super) table: &'a RouteTable,
+    pub(super) listener: Option<&'a str>,
     pub(super) host: Option<&'a str>,
     pub(super) header: Option<(&'a str, &'a str)>,
     pub(super) query: Option<&'a str>,
@@ -35,6 +36,7 @@ impl<'a> TestRequest<'a> {
     pub(super) fn of(table: &'a RouteTable) -> Self {
         Self {
             table,
+            listener: None,
             host: Some("puppet:8140"),
             header: None,
             query: None,
@@ -95,6 +97,7 @@ impl<'a> TestRequest<'a> {
             method: &method,
             path: CanonicalPath::check(path).expect("a path"),
             query: self.query,
+            listener: self.listener,
             host: self.host,
             headers: &headers,
             source: self
