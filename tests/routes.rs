@@ -433,7 +433,7 @@ fn an_ipv4_client_on_an_ipv6_socket_matches_ipv4_networks() {
         eprintln!("this machine has no IPv6: nothing to show");
         return;
     }
-    let port = testkit::HeldPort::take();
+    let port = HeldPort::take();
     let north = StandIn::start("north");
     north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
     let tables = format!(

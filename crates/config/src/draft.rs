@@ -14,6 +14,7 @@ use crate::{
     keys::{self, Root},
     listeners,
     materials::{LoadedConfig, MaterialName, MaterialReader, Materials},
+    needs::Needs,
     pools,
     report::{ConfigReport, ConfigSource, Problem},
     routes,
@@ -147,9 +148,10 @@ impl Draft {
             config.state_directory.clone_from(made);
         }
         identity::complete(root, &mut config.form);
-        naming.trust(root, &mut config.trust);
-        config.certificates = naming.certificates(root);
         config.listeners = listeners::build(root, &mut problems);
+        let needs = Needs::of(root, &mut config);
+        naming.trust(root, &mut config.trust, needs.trust);
+        config.certificates = naming.certificates(root, needs.certificates);
         config.listener_certificates = listeners::certificates(root, &mut naming);
         let towards_clients = config.certificates.first().map(|credential| MemberTls {
             credential: credential.clone(),
@@ -161,7 +163,7 @@ impl Draft {
         config.pools = pools::build(root, &config, towards_clients.as_ref(), &mut naming);
         identity::check(root, &mut config, &mut problems);
         config.csr.allow = enrolment::lifted_rules(root, &config.csr, &mut problems);
-        routes::build(root, &mut config, &mut problems);
+        routes::build(root, &mut config, needs.routes, &mut problems);
         enrolment::check_edge(root, &config, &mut problems);
         enrolment::check_renewal(root, &config, &mut problems);
         enrolment::check_own_renewal(root, &config, &mut problems);

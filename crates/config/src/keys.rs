@@ -127,7 +127,9 @@ settings! {
         interface: text(&forms::INTERFACE) => interface, else "any interface";
         /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
         /// without a certificate can enroll. With `required`, the proxy rejects the handshake of a client that
-        /// presents none.
+        /// presents none. With `none`, it requests no certificate: every client is anonymous, members get no identity
+        /// (`X-Client-Verify: NONE`), and all routes of the listener must be `unguarded` with `client = "any"`. If all
+        /// listeners that terminate TLS have `none`, no file of `[trust]` is needed.
         client_cert: word::<ClientCertPolicy>() => client_cert;
         /// How the proxy treats a client whose certificate it refuses. `explain` answers every request with 403 and
         /// a message that names the certificate, the reason and the command to run. `abort` rejects the handshake

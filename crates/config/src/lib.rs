@@ -24,6 +24,7 @@ mod keys;
 mod known_pool;
 mod listeners;
 mod materials;
+mod needs;
 mod passthrough;
 mod policies;
 mod pools;

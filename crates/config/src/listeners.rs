@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
+use listener::{ClientCertPolicy, ListenAddress, ListenEndpoint, ListenerSettings};
 
 use crate::{
     binding::Bound,
@@ -89,6 +89,10 @@ fn without_effect(section: &Section<'_>, settings: &ListenerSettings, problems: 
         if section.is_set(key) && !any {
             problems.push(section.warning(key, message));
         }
+    }
+    if settings.client_cert == ClientCertPolicy::None && section.is_set(Listener::on_invalid) {
+        let message = "no effect: this listener requests no certificate";
+        problems.push(section.warning(Listener::on_invalid, message));
     }
     if section.is_set(Listener::interface) && all {
         let message = "no effect: connections to a Unix socket come in by no interface";

@@ -55,11 +55,8 @@ pub(crate) fn build(
     let pools: Vec<_> = sections
         .iter()
         .map(|(name, section)| {
-            let mut pool = PoolConfig::new(name, config);
+            let mut pool = read(name, section, config);
             pool.rules.form = identity::pool_form(root, section, &config.form);
-            let passing = config.listeners.iter();
-            let mut passing = passing.flat_map(listener::ListenerSettings::passthrough_pools);
-            pool.rules.passthrough.is_used = passing.any(|passed| passed == name);
             fill(&mut pool, section, default.as_ref(), naming);
             pool
         })
@@ -69,18 +66,27 @@ pub(crate) fn build(
     pools
 }
 
+/// The keys of a pool itself.
+pub(crate) fn read(name: &str, section: &Section<'_>, config: &Config) -> PoolConfig {
+    let mut pool = PoolConfig::new(name, config);
+    let passing = config.listeners.iter();
+    let mut passing = passing.flat_map(listener::ListenerSettings::passthrough_pools);
+    pool.rules.passthrough.is_used = passing.any(|passed| passed == name);
+    Pool::read(section, &mut pool);
+    if pool.rules.passthrough.is_used {
+        passthrough::complete(section, &mut pool);
+    } else {
+        pool.upstream.send_proxy = SendProxy::Off;
+    }
+    pool
+}
+
 fn fill(
     pool: &mut PoolConfig,
     section: &Section<'_>,
     default: Option<&MemberTls>,
     naming: &mut Naming<'_>,
 ) {
-    Pool::read(section, pool);
-    if pool.rules.passthrough.is_used {
-        passthrough::complete(section, pool);
-    } else {
-        pool.upstream.send_proxy = SendProxy::Off;
-    }
     pool.tls = match pool.upstream.scheme {
         Scheme::Https => {
             default.map(|default| naming.member_tls(&section.table(Pool::tls), default))

@@ -3,8 +3,10 @@
 use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use balancing::settings::MemberSettings;
+use listener::{ClientCertPolicy, ListenerSettings};
 use routing::{
-    AccessOpener, AgentControlledAccess, Class, PathPattern, Persistence, RouteSettings, RouteTable,
+    AccessOpener, AgentControlledAccess, Class, ClientRule, PathPattern, Persistence,
+    RouteSettings, RouteTable,
 };
 use upstream::MemberAddress;
 
@@ -14,21 +16,35 @@ use crate::{
     binding::{Base, Bound},
     closest::closest,
     config::Config,
-    keys::{Access, Root, Route, RoutePath, RoutePersistence},
+    keys::{self, Access, Root, Route, RoutePath, RoutePersistence},
     known_pool, passthrough,
     report::Problem,
+    schema::Key,
     section::{Section, repeated_names},
-    values::switch,
+    values::{switch, word},
 };
 
-pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<Problem>) {
+pub(crate) fn build(
+    root: &Section<'_>,
+    config: &mut Config,
+    needs_routes: bool,
+    problems: &mut Vec<Problem>,
+) {
     let sections = root.tables(Root::routes);
     let builtin_routes = config.routes.builtin_routes;
-    if sections.is_empty() && !builtin_routes {
-        problems.push(
-            root.error(Root::builtin_routes, "no routes")
-                .expected("true, or your own [[routes]]"),
-        );
+    if sections.is_empty() && !builtin_routes && needs_routes {
+        let problem = root.error(Root::builtin_routes, "no routes");
+        let mut problem = problem.expected("true, or your own [[routes]]");
+        if config
+            .listeners
+            .iter()
+            .any(|one| !one.sni_passthrough.is_empty())
+        {
+            problem = problem.help(
+                "if the proxy is to serve no request, set sni_strict = true: it then needs no certificate, and refuses the server names that are not passed through",
+            );
+        }
+        problems.push(problem);
     }
     let pools: Vec<_> = root
         .named(Root::pools)
@@ -46,6 +62,7 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
     repeated_names("routes", Route::name, &sections, problems);
     passthrough::check_routes(&sections, config, problems);
     unused_pools(root, &sections, config, problems);
+    without_certificates(root, &sections, config, problems);
     nameless_members(&sections, config, problems);
     table(root, config, &sections, &pools, problems);
 }
@@ -243,6 +260,95 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
     known_pool::check(section, Route::pool, pools, problems);
 }
 
+/// Reports routes of listeners that request no client certificate. Servers behind them would take the requests of any
+/// client, so each must be a route for members that are not Puppet servers and for any client.
+fn without_certificates(
+    root: &Section<'_>,
+    sections: &[Section<'_>],
+    config: &Config,
+    problems: &mut Vec<Problem>,
+) {
+    let is_without =
+        |one: &&ListenerSettings| one.terminates_tls() && one.client_cert == ClientCertPolicy::None;
+    for listener in config.listeners.iter().filter(is_without) {
+        let name = &listener.name;
+        let has_remainder = sections.iter().any(|section| {
+            let of = section.spanned_texts(Route::listener);
+            let applies = of.is_empty() || of.iter().any(|(known, _)| known == name);
+            if !applies {
+                return false;
+            }
+            if let Some((key, why)) = needs_certificates(section) {
+                let message = format!(
+                    "{why}, but listener `{name}` requests no certificate (client_cert = \"none\")"
+                );
+                let key = if section.is_set(key) { key } else { Route::name };
+                let problem = section.error(key, message);
+                problems.push(
+                    problem
+                        .expected("unguarded = true and client = \"any\", without conditions on certificates")
+                        .help("or name other listeners in `listener` of this route"),
+                );
+            }
+            CONDITIONS.into_iter().all(|key| !section.is_set(key))
+        });
+        if config.routes.builtin_routes && !has_remainder {
+            let message = format!(
+                "the built-in routes also apply to listener `{name}`, which requests no certificate (client_cert = \"none\")"
+            );
+            let mut listeners = root.named(Root::listeners).into_iter();
+            let section = listeners.find(|(known, _)| known == name);
+            problems.extend(section.map(|(_, section)| {
+                section
+                    .error(keys::Listener::client_cert, message)
+                    .expected("an unguarded route for all other requests of this listener")
+                    .help(format!(
+                        "write a route with listener = [\"{name}\"], unguarded = true, client = \"any\" and no other condition, or set builtin_routes = false"
+                    ))
+            }));
+        }
+    }
+}
+
+/// The setting by which a route needs clients' certificates, and why.
+fn needs_certificates(section: &Section<'_>) -> Option<(&'static Key, &'static str)> {
+    if section.value(Route::unguarded, &switch()) != Some(true) {
+        return Some((
+            Route::unguarded,
+            "this route is guarded by the identity of the client",
+        ));
+    }
+    for key in [
+        Route::allow,
+        Route::certname,
+        Route::issuer,
+        Route::extension,
+    ] {
+        if section.is_set(key) {
+            return Some((key, "this route requires a certificate"));
+        }
+    }
+    let client: Option<ClientRule> = section.value(Route::client, &word());
+    (client != Some(ClientRule::Any))
+        .then_some((Route::client, "this route is for verified clients only"))
+}
+
+/// The conditions of a route besides its listener.
+const CONDITIONS: [&Key; 12] = [
+    Route::path,
+    Route::host,
+    Route::method,
+    Route::header,
+    Route::query,
+    Route::cookie,
+    Route::source,
+    Route::sni,
+    Route::certname,
+    Route::issuer,
+    Route::extension,
+    Route::share,
+];
+
 /// Reports conditions on listeners that do not exist, or that no request comes from.
 fn known_listeners(
     root: &Section<'_>,
@@ -333,7 +439,7 @@ fn unused_pools(
         .filter(|_| config.routes.builtin_routes)
         .map(ToOwned::to_owned);
     let passing = config.listeners.iter();
-    let passed = passing.flat_map(listener::ListenerSettings::passthrough_pools);
+    let passed = passing.flat_map(ListenerSettings::passthrough_pools);
     let used: HashSet<_> = sections
         .iter()
         .filter_map(|section| section.text(Route::pool))

@@ -44,10 +44,18 @@ pub(crate) struct Mention {
 }
 
 impl Naming<'_> {
-    /// The credentials in `[tls] certificates`, or else the agent's credential.
-    pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<CredentialFiles> {
-        self.written_credentials(&root.table(Root::tls), keys::Tls::certificates)
-            .unwrap_or_else(|| self.agents_credential().into_iter().collect())
+    /// The credentials in `[tls] certificates`, or else the agent's credential if one is needed.
+    pub(crate) fn certificates(
+        &mut self,
+        root: &Section<'_>,
+        is_needed: bool,
+    ) -> Vec<CredentialFiles> {
+        let written = self.written_credentials(&root.table(Root::tls), keys::Tls::certificates);
+        match written {
+            Some(written) => written,
+            None if is_needed => self.agents_credential().into_iter().collect(),
+            None => Vec::new(),
+        }
     }
 
     /// The credentials in a table's `certificates`, if the key is set.
@@ -71,10 +79,13 @@ impl Naming<'_> {
         Some(credentials.collect())
     }
 
-    /// Reads `[trust]`, with the agent's CA bundle and CRL as defaults.
-    pub(crate) fn trust(&mut self, root: &Section<'_>, trust: &mut Trust) {
+    /// Reads `[trust]`, with the agent's CA bundle and CRL as defaults if they are needed.
+    pub(crate) fn trust(&mut self, root: &Section<'_>, trust: &mut Trust, is_needed: bool) {
         let section = root.table(Root::trust);
         policies::trust(&section, &mut trust.settings, &mut self.problems);
+        if !is_needed && !section.is_set(keys::Trust::ca) && !section.is_set(keys::Trust::crl) {
+            return;
+        }
         trust.ca = self
             .bundle(&section, keys::Trust::ca, MaterialKind::Ca, false)
             .unwrap_or_else(|| self.agents_file(MaterialKind::Ca, false));

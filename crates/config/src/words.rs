@@ -50,6 +50,7 @@ enum_words! {
     ClientCertPolicy {
         "optional" => Self::Optional,
         "required" => Self::Required,
+        "none" => Self::None,
     }
     ClientRule {
         "verified" => Self::Verified,

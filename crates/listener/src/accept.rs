@@ -34,7 +34,7 @@ use crate::{
     preface::{self, NoBytes},
     queue::AcceptQueue,
     redirect::{self, Redirected},
-    settings::ListenerSettings,
+    settings::{ClientCertPolicy, ListenerSettings},
     turns::{Turns, poll_once},
     waiting::{WaitingHandshakes, WaitingLimits},
 };
@@ -47,7 +47,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 pub struct ActiveListener {
     /// Name, limits and policies.
     pub settings: ListenerSettings,
-    /// How TLS is terminated. `None` if the listener passes every connection through, or redirects every request.
+    /// How TLS is terminated. `None` if the listener passes connections through and terminates none, or redirects every
+    /// request.
     pub tls: Option<ListenerTls>,
 }
 
@@ -399,7 +400,11 @@ async fn handshake<L: ListenerContext>(
             // Verified with the active trust store: the handshake may have begun with an older one, and the verifier
             // does not see resumed sessions.
             let (current, trust) = context.current(&listener.name)?;
-            let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let presented = match current.settings.client_cert {
+                // A reload may have changed the policy during the handshake.
+                ClientCertPolicy::None => &[],
+                _ => stream.get_ref().1.peer_certificates().unwrap_or_default(),
+            };
             let verdict = ClientVerdict::verify(&trust, presented, UnixTime::now());
             ended(None);
             let activity = Arc::new(Activity::new());
@@ -488,7 +493,7 @@ async fn negotiate<L: ListenerContext>(
         }
     }
     let client = origin.client.ip();
-    let Some(tls) = &current.tls else {
+    if current.tls.is_none() && !settings.refuses_other_names {
         if let Some(base) = &settings.redirect_to_https {
             let mut answer = Box::pin(redirect::answer(
                 stream,
@@ -508,7 +513,7 @@ async fn negotiate<L: ListenerContext>(
             server_name: None,
             pool: pool.into(),
         }));
-    };
+    }
     let is_kept = !settings.sni_passthrough.is_empty();
     let hello = pin!(hello(context, stream, is_kept));
     let mut hello = acceptor.await_client(settings, client, hello).await?;
@@ -527,6 +532,9 @@ async fn negotiate<L: ListenerContext>(
             }));
         }
     }
+    let Some(tls) = &current.tls else {
+        return Err(Box::pin(hello.refuse_name()).await);
+    };
     if settings.sni_strict {
         hello = Box::pin(hello.require_known(&tls.credentials)).await?;
     }

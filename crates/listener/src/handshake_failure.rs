@@ -105,7 +105,9 @@ impl HandshakeFailure {
             return Self::LongHello;
         }
         match source.downcast_ref::<UnknownName>() {
-            Some(UnknownName::Unrecognized(_)) => return Self::UnrecognizedName,
+            Some(UnknownName::Unrecognized(_) | UnknownName::NotPassed(_)) => {
+                return Self::UnrecognizedName;
+            }
             Some(UnknownName::Missing) => return Self::NoServerName,
             None => {}
         }

@@ -31,6 +31,8 @@ pub(crate) enum UnknownName {
         "the client requested \"{0}\", but no certificate of this listener is valid for that name"
     )]
     Unrecognized(String),
+    #[error("the client requested \"{0}\", which this listener does not pass through")]
+    NotPassed(String),
     #[error("the client sent no server name, which this listener requires (sni_strict)")]
     Missing,
 }
@@ -39,7 +41,7 @@ impl UnknownName {
     /// The alerts of RFC 6066, 3 and RFC 8446, 9.2.
     fn alert(&self) -> u8 {
         match self {
-            Self::Unrecognized(_) => 112,
+            Self::Unrecognized(_) | Self::NotPassed(_) => 112,
             Self::Missing => 109,
         }
     }
@@ -111,13 +113,26 @@ impl Hello {
     /// # Errors
     /// [`UnknownName`].
     pub(crate) async fn require_known(self, credentials: &ListenerCredentials) -> io::Result<Self> {
-        let Err(refused) = known(self.accepted.client_hello().server_name(), credentials) else {
-            return Ok(self);
+        match known(self.accepted.client_hello().server_name(), credentials) {
+            Ok(()) => Ok(self),
+            Err(refused) => Err(self.refuse(refused).await),
+        }
+    }
+
+    /// Refuses a handshake, because the listener has a certificate for no name.
+    pub(crate) async fn refuse_name(self) -> io::Error {
+        let refused = match self.server_name() {
+            Some(name) => UnknownName::NotPassed(name),
+            None => UnknownName::Missing,
         };
+        self.refuse(refused).await
+    }
+
+    async fn refuse(self, refused: UnknownName) -> io::Error {
         // rustls cannot send this alert when it finds no certificate. Before the server's hello an alert is a plaintext
         // record with two bytes, which the proxy writes itself.
         refuse(self.stream, &[ALERT, 3, 3, 0, 2, FATAL, refused.alert()]).await;
-        Err(io::Error::other(refused))
+        io::Error::other(refused)
     }
 
     /// Computes the answer to the hello. The result completes the handshake.

@@ -17,6 +17,8 @@ pub enum ClientCertPolicy {
     Optional,
     /// Without a certificate the handshake ends with an alert.
     Required,
+    /// The proxy requests no certificate, and every client is anonymous.
+    None,
 }
 
 /// How the listener treats clients with a refused certificate.
@@ -110,6 +112,9 @@ pub struct ListenerSettings {
     pub passthrough: Option<String>,
     /// Server names whose connections are passed through. Default none.
     pub sni_passthrough: Vec<SniPassthrough>,
+    /// Whether a connection whose server name is not passed through is refused, because the proxy has no certificate and
+    /// serves no request. Default no.
+    pub refuses_other_names: bool,
     /// The target to which requests in plain HTTP are redirected: `https://` and a host. Default none: the listener
     /// uses TLS.
     pub redirect_to_https: Option<String>,
@@ -145,6 +150,7 @@ impl ListenerSettings {
             proxy_protocol: None,
             passthrough: None,
             sni_passthrough: Vec::new(),
+            refuses_other_names: false,
             redirect_to_https: None,
         }
     }
@@ -167,7 +173,7 @@ impl ListenerSettings {
 
     /// Whether this listener terminates TLS.
     pub fn terminates_tls(&self) -> bool {
-        self.passthrough.is_none() && self.redirect_to_https.is_none()
+        self.passthrough.is_none() && self.redirect_to_https.is_none() && !self.refuses_other_names
     }
 
     /// The pool to which connections with this server name are passed through. `None` if TLS is terminated.

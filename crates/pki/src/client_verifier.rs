@@ -28,6 +28,8 @@ pub enum ClientCert {
     Optional,
     /// Without one, the handshake fails with an alert.
     Required,
+    /// The proxy requests none, and every client is anonymous.
+    None,
 }
 
 /// How a client with an invalid certificate is refused.
@@ -120,6 +122,10 @@ impl fmt::Debug for ClientVerifier {
 }
 
 impl ClientCertVerifier for ClientVerifier {
+    fn offer_client_auth(&self) -> bool {
+        self.policy.client_cert != ClientCert::None
+    }
+
     fn client_auth_mandatory(&self) -> bool {
         self.policy.client_cert == ClientCert::Required
     }

@@ -1,6 +1,7 @@
 //! The trust store: CA bundle, revocation, deny list and memory as one value. It is built as a whole and then only
 //! read.
 
+mod closed;
 mod lockout;
 mod status;
 

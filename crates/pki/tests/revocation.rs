@@ -264,6 +264,30 @@ fn serials_of_any_length_are_found_on_the_crl() {
 }
 
 #[test]
+fn a_store_without_cas_verifies_no_certificate_and_reports_no_lockout() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let trusting = store(&puppet.bundle(), &puppet.crls(1, &[])).expect("a store");
+    for settings in [
+        TrustSettings::default(),
+        TrustSettings {
+            unchecked: vec!["*".to_owned()],
+            ..TrustSettings::default()
+        },
+    ] {
+        for previous in [None, Some(&trusting)] {
+            let identity = identity::IdentitySettings::default();
+            let closed = TrustStore::without_cas(&settings, &identity, previous);
+            let verification = verdict(&closed, &agent);
+            assert_eq!(verification, Some(Reason::UnknownIssuer));
+            assert!(closed.has_no_cas() && closed.warnings().is_empty());
+            assert_eq!(closed.lockout(previous, now()), None);
+            assert!(closed.status(now()).alarms.is_empty());
+        }
+    }
+}
+
+#[test]
 fn there_is_no_way_to_start_open() {
     let puppet = Puppet::new();
     assert_eq!(

@@ -361,9 +361,17 @@ impl Conn {
         verdict.is_refused() && !self.must_be_closed(&verdict)
     }
 
+    /// The listener no longer requests certificates: the client is anonymous from its next request on.
+    pub(crate) fn forget_identity(&self, trust: &TrustStore) {
+        let anonymous = ClientVerdict::verify(trust, &[], since_1970(SystemTime::now()));
+        *self.verdict.borrow_mut() = Rc::new(anonymous);
+    }
+
     /// Whether the listener now has another policy for clients like this one.
     pub(crate) fn policy_has_changed(&self, now: &ListenerSettings) -> bool {
         match self.verdict.borrow().identity() {
+            ClientIdentity::Anonymous if now.client_cert == ClientCertPolicy::None => false,
+            _ if now.client_cert == ClientCertPolicy::None => true,
             ClientIdentity::Verified(_) => false,
             ClientIdentity::Anonymous => now.client_cert == ClientCertPolicy::Required,
             ClientIdentity::Refused(_) => now.on_invalid != self.downstream.on_invalid,

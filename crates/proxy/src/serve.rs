@@ -19,7 +19,10 @@ use hyper::{
     service::HttpService,
 };
 use hyper_util::rt::TokioIo;
-use listener::{AcceptQueue, Accepted, Connection, ConnectionStage, Listener, ListenerSettings};
+use listener::{
+    AcceptQueue, Accepted, ClientCertPolicy, Connection, ConnectionStage, Listener,
+    ListenerSettings,
+};
 use telemetry::Limit;
 use tokio::{
     sync::oneshot,
@@ -338,6 +341,9 @@ impl ConnectionMonitor<'_> {
         if listener.is_none_or(|now| self.conn.policy_has_changed(&now.settings)) {
             self.draining = true;
             self.conn.closing.set(true);
+        }
+        if listener.is_some_and(|now| now.settings.client_cert == ClientCertPolicy::None) {
+            self.conn.forget_identity(&generation.trust);
         }
         // A busy connection finishes its response, and its next request is refused.
         let trust_generation = generation.trust.generation();

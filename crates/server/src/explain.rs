@@ -142,7 +142,16 @@ impl Explainer {
             .parse()
             .map_err(|_| format!("`{}` is not a method", request.method))?;
         let (authority, target) = split(&request.url);
-        let identity = self.identity(&request.client)?;
+        let named =
+            |tls: &&Arc<ActiveListener>| Some(&tls.settings.name) == request.listener.as_ref();
+        let is_anonymous = self
+            .tls_listeners()
+            .find(named)
+            .is_some_and(|tls| tls.settings.client_cert == listener::ClientCertPolicy::None);
+        let identity = match is_anonymous {
+            true => ClientIdentity::Anonymous,
+            false => self.identity(&request.client)?,
+        };
         let mut fields = HeaderMap::new();
         if let Some(authority) = authority {
             fields.insert(
@@ -467,6 +476,10 @@ impl Explainer {
                 Some(
                     "enrolment and routes with client = \"any\" are forwarded as FAILED (on_invalid = \"forward\")",
                 )
+            }
+            (ClientIdentity::Anonymous, _) => handshake_failure(identity, settings),
+            _ if settings.client_cert == listener::ClientCertPolicy::None => {
+                Some("clients have no certificate there (client_cert = \"none\")")
             }
             _ => handshake_failure(identity, settings),
         };

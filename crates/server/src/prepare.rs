@@ -9,7 +9,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use balancing::settings::Role;
 use config::{Config, ConfigReport, Draft, LoadedConfig};
-use pki::{CertificatePurpose, Fingerprint};
+use listener::ClientCertPolicy;
+use pki::{CertificatePurpose, Fingerprint, TrustStore};
 use proxy::{Generation, PoolRuntime, RuleRuntime};
 use rustls_pki_types::UnixTime;
 
@@ -93,12 +94,20 @@ pub(crate) fn prepare(
     let copy = config
         .agents_copy()
         .filter(|_| config.trust.fetch.is_some());
-    let trust = materials.trust(
-        &config,
-        &config.trust.ca,
-        (&config.trust.crl, copy.as_ref()),
-        previous.map(|(_, g)| &*g.trust),
-    );
+    let previous_trust = previous.map(|(_, g)| &*g.trust);
+    let trust = match config.trust.ca.is_empty() {
+        // No listener requests certificates, and no pool is verified against this bundle.
+        true => {
+            let (settings, identity) = (&config.trust.settings, &config.identity);
+            Ok(TrustStore::without_cas(settings, identity, previous_trust))
+        }
+        false => materials.trust(
+            &config,
+            &config.trust.ca,
+            (&config.trust.crl, copy.as_ref()),
+            previous_trust,
+        ),
+    };
     let trust = problems.each(config::trust_key, trust);
     let credentials = problems.credentials(&config, &materials);
     let known = previous.map_or(&[][..], |(foundation, _)| &foundation.member_tls);
@@ -311,7 +320,9 @@ impl Prepared {
     /// Certificates that are not valid now have an error of their own.
     fn warn_of_unverified_certificates(&mut self, now: UnixTime) {
         let trust = &self.generation.trust;
+        // Agents present certificates, so they do not use the other listeners.
         let named = self.config.listeners.iter();
+        let named = named.filter(|listener| listener.client_cert != ClientCertPolicy::None);
         let named = named.flat_map(|listener| self.config.certificates_of(&listener.name));
         let is_unverified = |credential: &pki::Credential| {
             let is_valid = credential.not_before() <= now && now <= credential.not_after();

@@ -17,11 +17,14 @@ pub struct Lockout {
 }
 
 impl TrustStore {
-    /// Why every agent is refused; none if at least one CA that issues to agents is usable, with all CAs above it.
+    /// Why every agent is refused; none if the store is made to verify no client, or if at least one CA that issues to agents is usable, with all CAs above it.
     ///
     /// An expired CRL counts as usable if it is newer than that of `active`. It may revoke more certificates, so its
     /// expiry alone does not keep the older CRL active.
     pub fn lockout(&self, active: Option<&Self>, now: UnixTime) -> Option<Lockout> {
+        if self.has_no_cas() {
+            return None;
+        }
         let active = active.map(|active| &active.revocation);
         self.revocation.lockout(active, now)
     }

@@ -229,6 +229,7 @@ impl Problems<'_> {
                 client_cert: match settings.client_cert {
                     listener::ClientCertPolicy::Optional => pki::ClientCert::Optional,
                     listener::ClientCertPolicy::Required => pki::ClientCert::Required,
+                    listener::ClientCertPolicy::None => pki::ClientCert::None,
                 },
                 on_invalid: match settings.on_invalid {
                     listener::InvalidCertPolicy::Abort => pki::OnInvalid::Abort,
