@@ -449,7 +449,7 @@ fn a_query_with_a_byte_that_request_targets_must_not_have_is_refused() {
 
 #[test]
 fn a_raw_query_is_forwarded_encoded_and_a_refused_head_has_a_text() {
-    http1_alone!("h2 resets a stream with such a target, and answers a large head itself");
+    http1_alone!("http2.rs has the counterpart, and h2 refuses malformed heads itself");
     let estate = one_compiler().start();
     let mut client = connection(&estate);
     let request = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: puppet\r\n\r\n");

@@ -1,7 +1,7 @@
 //! HTTP/2 towards clients: negotiation, the same promises as HTTP/1.1, and what its frames alone can do.
 
 use testkit::{
-    Protocol, Recorded, Reply, ReplyGate, StandIn,
+    Protocol, Recorded, Reply, ReplyGate, StandIn, Tool,
     http2::{StreamOutcome, flag, kind, setting},
     wait_until,
 };
@@ -365,6 +365,83 @@ fn an_early_response_ends_its_stream_and_the_connection_stays_open() {
         .expect("what is sent is dropped");
     assert_eq!(connection.get(CATALOG).status, 200);
     assert_eq!(limit(&estate, "discard"), 0.0, "a reset ends the stream");
+}
+
+#[test]
+fn a_raw_query_is_forwarded_encoded_and_other_streams_are_untouched() {
+    let (estate, mut connection) = begin(Estate::builder().compilers(1));
+    for (target, forwarded) in [
+        (
+            "/puppet/v3/environments?x=\"<a>\"&y=%22",
+            Some("/puppet/v3/environments?x=%22%3Ca%3E%22&y=%22"),
+        ),
+        (
+            "/puppet/v3/environments?x=y",
+            Some("/puppet/v3/environments?x=y"),
+        ),
+        ("/puppet/v3/file_content/modules/<b>?x=y", None),
+    ] {
+        estate.forget();
+        let fields = [
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", "puppet"),
+            (":path", target),
+        ];
+        let stream = connection.open(&fields, true).expect("opens");
+        let expected = match forwarded {
+            Some(_) => StreamOutcome::Answered(200),
+            None => StreamOutcome::Reset(PROTOCOL_ERROR),
+        };
+        assert_eq!(connection.outcome(stream), expected, "{target}");
+        let targets: Vec<_> = estate
+            .far_end()
+            .into_iter()
+            .map(|asked| asked.target)
+            .collect();
+        assert_eq!(
+            targets,
+            forwarded.into_iter().collect::<Vec<_>>(),
+            "{target}"
+        );
+    }
+    // curl compresses its header blocks.
+    let Some(mut curl) = Tool::Curl.command() else {
+        return;
+    };
+    let agent = estate.ca.agent("web01");
+    let directory = estate.proxy.directory();
+    let (cert, key) = (directory.join("web01.pem"), directory.join("web01.key"));
+    estate.proxy.write("web01.pem", &agent.chain_pem(), 0o644);
+    estate.proxy.write("web01.key", &agent.key_pem, 0o600);
+    estate.forget();
+    let address = estate.proxy.address();
+    let url = format!(
+        "https://{address}/puppet/v3/environments?query=[\"=\",\"a\",\"<b>\"]&long={}",
+        "\"".repeat(300)
+    );
+    let output = curl
+        .args([
+            "-sk",
+            "-g",
+            "--http2",
+            "-w",
+            "%{http_code} %{http_version}",
+            "--cert",
+        ])
+        .arg(&cert)
+        .arg("--key")
+        .arg(&key)
+        .arg(&url)
+        .output()
+        .expect("curl runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.ends_with("200 2"), "{printed}");
+    let expected = format!(
+        "/puppet/v3/environments?query=[%22=%22,%22a%22,%22%3Cb%3E%22]&long={}",
+        "%22".repeat(300)
+    );
+    assert_eq!(estate.only_request().target, expected);
 }
 
 /// curl 7.88 shows a reset in place of the response that came before it.

@@ -1,5 +1,5 @@
 //! The transport under h2. It inspects the frames of both directions: to record the heads that h2 refuses by itself, to
-//! limit frames without content, and to limit the time for a head.
+//! limit frames without content, to limit the time for a head, and to encode raw bytes in queries.
 
 use std::{
     cell::RefCell,
@@ -17,6 +17,7 @@ use crate::{
     connection::Conn,
     exceeded_limit::ExceededLimit,
     frame_head::{DATA, HEAD_BYTES, HEADERS, RST_STREAM, number},
+    path_encoder::PathEncoder,
     streams::{RefusedHead, Streams},
 };
 
@@ -27,6 +28,7 @@ pub(crate) struct Http2Transport<T> {
     conn: Rc<Conn>,
     outgoing: WrittenFrames,
     incoming: ClientFrames,
+    paths: PathEncoder,
 }
 
 impl<T> Http2Transport<T> {
@@ -36,6 +38,7 @@ impl<T> Http2Transport<T> {
             conn: Rc::clone(conn),
             outgoing: WrittenFrames::default(),
             incoming: ClientFrames::new(),
+            paths: PathEncoder::new(),
         }
     }
 
@@ -80,11 +83,25 @@ impl<T: AsyncRead + Unpin> AsyncRead for Http2Transport<T> {
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut *self.inner.borrow_mut()).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.heard(&buffer.filled()[before..], streams);
+        loop {
+            if self.paths.deliver(buffer) {
+                return Poll::Ready(Ok(()));
+            }
+            let polled = Pin::new(&mut *self.inner.borrow_mut()).poll_read(cx, buffer);
+            if buffer.filled().len() > before {
+                self.heard(&buffer.filled()[before..], streams);
+                self.paths.filter(buffer, before);
+            } else {
+                if matches!(polled, Poll::Ready(Ok(()))) {
+                    self.paths.end();
+                    self.paths.deliver(buffer);
+                }
+                return polled;
+            }
+            if buffer.filled().len() > before {
+                return polled;
+            }
         }
-        polled
     }
 }
 

@@ -1,4 +1,5 @@
-//! The Huffman code of HPACK (RFC 7541, appendix B), read only far enough to find one character.
+//! The Huffman code of HPACK (RFC 7541, appendix B), read only far enough to find one character, and to decode the
+//! characters of URLs.
 
 /// Bits of a string that do not make a whole character yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +35,9 @@ const LENGTHS: [(u32, u32); 21] = [
 ];
 const LONGEST: u32 = 30;
 
+/// The characters with the shortest codes, in the order of the codes: all of ASCII that is printable, and NUL.
+const CHARACTERS: &[u8] = b"012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{\\";
+
 /// The code of `#`.
 const NUMBER_SIGN: (u64, u32) = (0xffa, 12);
 
@@ -66,6 +70,24 @@ impl Huffman {
         found
     }
 
+    /// Decodes a string of printable ASCII. `None`: it is another string, or invalid.
+    pub(crate) fn decode(coded: &[u8]) -> Option<Vec<u8>> {
+        let mut this = Self::default();
+        let mut text = Vec::with_capacity(coded.len() * 2);
+        for byte in coded {
+            this.bits = this.bits << 8 | u64::from(*byte);
+            this.count += 8;
+            while let Some(length) = this.length() {
+                let left = this.count - length;
+                text.push(character(this.bits >> left, length)?);
+                this.bits &= (1 << left) - 1;
+                this.count = left;
+            }
+        }
+        // Fewer than eight bits of padding, all of them ones.
+        (this.count < 8 && this.bits == (1 << this.count) - 1).then_some(text)
+    }
+
     /// The length of the first character's code, if all of its bits are there.
     fn length(&self) -> Option<u32> {
         let first = match self.count {
@@ -77,9 +99,74 @@ impl Huffman {
     }
 }
 
+/// The character of this code. `None`: it is not among [`CHARACTERS`].
+fn character(code: u64, length: u32) -> Option<u8> {
+    let (mut shorter, mut first) = (0, 0);
+    for ((bits, characters), (_, bound)) in LENGTHS.into_iter().zip(BOUNDS) {
+        if bits == length {
+            let position = shorter + (code - (first >> (LONGEST - length)));
+            return CHARACTERS.get(usize::try_from(position).ok()?).copied();
+        }
+        shorter += u64::from(characters);
+        first = bound;
+    }
+    None
+}
+
+/// For tests: printable ASCII in this code.
+#[cfg(test)]
+pub(crate) fn coded(text: &[u8]) -> Vec<u8> {
+    let mut bits = String::new();
+    for character in text {
+        let mut at = CHARACTERS.iter().position(|known| known == character);
+        let (mut first, mut codes) = (0, LENGTHS.into_iter().zip(BOUNDS));
+        while let (Some(left), Some(((length, count), (_, bound)))) = (at, codes.next()) {
+            at = left.checked_sub(count as usize);
+            if at.is_none() {
+                let code = (first >> (LONGEST - length)) + left as u64;
+                bits += &format!("{code:0width$b}", width = length as usize);
+            }
+            first = bound;
+        }
+    }
+    while bits.len() % 8 > 0 {
+        bits.push('1');
+    }
+    let bytes = bits.as_bytes().chunks(8);
+    let byte = |bits: &[u8]| bits.iter().fold(0, |byte, bit| byte << 1 | (bit - b'0'));
+    bytes.map(byte).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_of_the_rfc_are_decoded() {
+        // RFC 7541, C.4.
+        let host: &[u8] = &[
+            0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff,
+        ];
+        let key: &[u8] = &[0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xa9, 0x7d, 0x7f];
+        for (bytes, expected) in [
+            (host, Some("www.example.com")),
+            (&[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf], Some("no-cache")),
+            (key, Some("custom-key")),
+            (&[], Some("")),
+            // Padding of a whole byte, padding with a zero, and LF.
+            (&[0xff], None),
+            (&[0xfe], None),
+            (&[0xff, 0xff, 0xff, 0xf3], None),
+        ] {
+            let expected = expected.map(|text| text.as_bytes().to_vec());
+            assert_eq!(Huffman::decode(bytes), expected, "{bytes:x?}");
+            if let Some(text) = expected {
+                assert_eq!(coded(&text), bytes);
+            }
+        }
+        let printable: Vec<u8> = std::iter::once(0).chain(b' '..=b'~').collect();
+        assert_eq!(Huffman::decode(&coded(&printable)), Some(printable));
+    }
 
     #[test]
     fn the_codes_use_the_whole_code_space() {

@@ -49,6 +49,7 @@ mod open_tunnels;
 mod pace;
 mod passthrough;
 mod passthrough_guard;
+mod path_encoder;
 mod persistence;
 mod pool_runtime;
 mod protocol;

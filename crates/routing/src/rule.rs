@@ -188,9 +188,9 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
             "a rule that allows refuses no client, so `observe` has no effect".to_owned(),
         );
     }
-    let is_complete = |name: &String| !name.contains('*');
+    let is_pattern = |name: &String| name.contains('*');
     if rule.class.contains(&Class::ServerAdministration)
-        && !(!rule.certname.is_empty() && rule.certname.iter().all(is_complete))
+        && (rule.certname.is_empty() || rule.certname.iter().any(is_pattern))
     {
         report(
             "class",
