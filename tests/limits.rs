@@ -223,7 +223,7 @@ fn a_head_beyond_head_max_is_431_with_a_record() {
 }
 
 #[test]
-fn a_request_with_more_than_100_fields_is_431_and_such_a_response_is_502() {
+fn a_request_with_more_than_100_fields_is_431_and_a_response_with_more_than_256_is_502() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -239,14 +239,9 @@ fn a_request_with_more_than_100_fields_is_431_and_such_a_response_is_502() {
     assert_eq!((ask(100), ask(101)), (200, 431));
     assert_limit(&estate, "head");
     for compiler in &estate.compilers {
-        let names = names.clone();
-        compiler.answer(move |_| {
-            let reply = Reply::ok("many").header("X-One-More", "1");
-            Some(
-                names
-                    .iter()
-                    .fold(reply, |reply, name| reply.header(name, "1")),
-            )
+        compiler.answer(|_| {
+            let many = Reply::ok("many");
+            Some((0..256).fold(many, |reply, _| reply.header("X-Many", "1")))
         });
     }
     assert_eq!(ask(10), 502);

@@ -333,7 +333,7 @@ fn needs_certificates(section: &Section<'_>) -> Option<(&'static Key, &'static s
         .then_some((Route::client, "this route is for verified clients only"))
 }
 
-/// The conditions of a route besides its listener.
+/// The conditions of a route other than its listener.
 const CONDITIONS: [&Key; 12] = [
     Route::path,
     Route::host,

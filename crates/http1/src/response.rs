@@ -12,6 +12,8 @@ use crate::malformed::Malformed;
 
 /// Maximum bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
+/// How every head begins.
+const BEGIN: &[u8] = b"HTTP/1.";
 /// Fields of a head that need no allocation beside the head's own.
 const USUAL_FIELDS_MAX: usize = 100;
 /// How many fields the proxy usually adds to a response. Reserving room for them saves a second allocation.
@@ -85,8 +87,10 @@ impl HeadReader {
         buffer: &mut BytesMut,
         spare: &mut HeaderMap,
     ) -> Result<Option<Head>, Malformed> {
-        // Other bytes cannot become a head, and the parser would skip empty lines.
-        if buffer.first().is_some_and(|first| *first != b'H') {
+        // Other bytes cannot become a head, the parser would skip empty lines, and a peer with another protocol may wait
+        // for an answer to its first line.
+        let begun = buffer.len().min(BEGIN.len());
+        if buffer[..begun] != BEGIN[..begun] {
             return Err(Malformed::Version);
         }
         let Some(end) = self.end_of_head(buffer) else {
@@ -351,6 +355,10 @@ mod tests {
     fn a_malformed_head_is_refused_with_a_reason() {
         for (bytes, expected) in [
             ("SSH-2.0-OpenSSH\r\n", Malformed::Version),
+            ("Hello", Malformed::Version),
+            ("HTTP/0.9 200 OK\r\n", Malformed::Version),
+            ("HTTP 200 OK\r\n", Malformed::Version),
+            ("http/1.1 200 OK\r\n", Malformed::Version),
             ("SSH-2.0-OpenSSH\r\n\r\n", Malformed::Version),
             ("\r\nHTTP/1.1 200 OK\r\n\r\n", Malformed::Version),
             ("HTTP/2.0 200 OK\r\n\r\n", Malformed::Version),
