@@ -129,7 +129,7 @@ pub(crate) fn coded(text: &[u8]) -> Vec<u8> {
             first = bound;
         }
     }
-    while bits.len() % 8 > 0 {
+    while !bits.len().is_multiple_of(8) {
         bits.push('1');
     }
     let bytes = bits.as_bytes().chunks(8);

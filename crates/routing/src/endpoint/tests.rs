@@ -194,7 +194,6 @@ fn every_endpoint_of_a_puppet_server_has_its_class() {
                 "DELETE /puppet-admin-api/v1/jruby-pool/",
                 "DELETE /puppet-admin-api/v1/jruby-pool/thread-dump",
                 "GET /puppet-admin-api/v1/jruby-pool/thread-dump",
-                "DELETE /puppet-admin-api//v1/jruby-pool",
                 "DELETE /puppet-admin-api/v2/jruby-pool",
                 "DELETE /puppet-admin-api/v1",
                 "GET /file-sync/v1/latest-commits",

@@ -220,5 +220,5 @@ fn every_route_is_listed_in_the_order_of_evaluation() {
     let table = table(vec![route("forge", "/forge"), route("rest", "/")]);
     let names: Vec<_> = table.routes().map(|route| &*route.name).collect();
     assert_eq!(names[..3], ["forge", "rest", "builtin:enrolment"]);
-    assert_eq!(names.len(), 10);
+    assert_eq!(names.len(), 11);
 }
