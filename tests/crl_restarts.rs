@@ -183,7 +183,7 @@ fn t10_the_agents_copy_drops_no_fetched_revocation_now_or_after_a_restart() {
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
     let alarms = front.status()["trust"]["alarms"].to_string();
     assert!(alarms.contains(words), "{alarms}");
-    assert!(front.stderr().contains(words), "{}", front.stderr());
+    front.wait_for_event(words);
     front.reload();
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
     drop(front);

@@ -95,7 +95,7 @@ fn a_crl_closes_connections_of_revoked_clients_as_soon_as_it_is_written() {
         assert!(goes.is_closed_within(LIMIT), "{watching}");
         assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
         assert_eq!(stays.get(CATALOG).status, 200);
-        assert!(estate.proxy.stderr().contains("asked_by=materials"));
+        estate.proxy.wait_for_event("asked_by=materials");
     }
 }
 

@@ -193,7 +193,7 @@ fn a_refused_reload_leaves_the_old_configuration_active_and_is_reported_everywhe
             estate.proxy.status()["last_reload"]["report"],
             outcome["report"]
         );
-        assert!(estate.proxy.stderr().contains("reload refused"));
+        estate.proxy.wait_for_event("reload refused");
         let metrics = estate.proxy.metrics();
         let refused = metrics.sum("proscenium_reloads_total", &[("result", "refused")]);
         // The verb below makes a second one of each.
