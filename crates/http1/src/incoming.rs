@@ -47,21 +47,8 @@ pub struct RequestWatch {
     head_bytes_max: usize,
     /// How many heads have passed on the connection.
     heads: u64,
-    /// The position in the current request line.
-    line: RequestLinePart,
     /// See [`raw_query`](Self::raw_query).
     raw_query: Vec<usize>,
-}
-
-/// Where the next byte of a head is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestLinePart {
-    /// In the method or in the path.
-    BeforeQuery,
-    /// Behind the first `?` of the request line.
-    Query,
-    /// Behind the request line.
-    Fields,
 }
 
 #[derive(Debug)]
@@ -94,7 +81,6 @@ impl RequestWatch {
             begun: Vec::new(),
             head_bytes_max,
             heads,
-            line: RequestLinePart::BeforeQuery,
             raw_query: Vec::new(),
         }
     }
@@ -177,26 +163,21 @@ impl RequestWatch {
         if self.begun.is_empty() {
             let is_line_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
             start = bytes.iter().take_while(is_line_end).count();
-            self.line = RequestLinePart::BeforeQuery;
-        }
-        if self.line == RequestLinePart::Fields {
-            return;
         }
         let rest = &bytes[start..];
-        let end = memchr(b'\n', rest);
-        let line = &rest[..end.unwrap_or(rest.len())];
-        let query = match self.line {
-            RequestLinePart::Query => Some(0),
-            _ => memchr(b'?', line),
+        let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
+        // Most lines have none, and then nothing else is searched.
+        let mut raw = memchr3_iter(b'"', b'<', b'>', line).peekable();
+        if raw.peek().is_none() || memchr(b'\n', &self.begun).is_some() {
+            return;
+        }
+        let query = match memchr(b'?', &self.begun) {
+            Some(_) => Some(0),
+            None => memchr(b'?', line),
         };
         if let Some(query) = query {
-            self.line = RequestLinePart::Query;
-            let raw = memchr3_iter(b'"', b'<', b'>', &line[query..]);
-            self.raw_query
-                .extend(raw.map(|at| passed + start + query + at));
-        }
-        if end.is_some() {
-            self.line = RequestLinePart::Fields;
+            let raw = raw.filter(|at| *at >= query);
+            self.raw_query.extend(raw.map(|at| passed + start + at));
         }
     }
 
