@@ -400,13 +400,13 @@ fn untrusted_certificates_are_never_served() {
     ] {
         let estate = Estate::builder()
             .ca(&ca)
-            .proxy(|proxy| proxy.fetch(ON_REQUEST))
+            .proxy(|proxy| proxy.fetch(ON_REQUEST).with("[ca]\nedge_answers = false"))
             .start();
         let reply = strange.clone();
         answer(&estate.ca_server, CA, move || Reply::ok(&reply));
-        let config = estate.proxy.config_text();
-        let config = format!("{config}\n[ca]\nedge_answers = true\n");
-        estate.proxy.write_config(&config);
+        estate
+            .proxy
+            .edit_config("edge_answers = false", "edge_answers = true");
         estate.proxy.reload_applied();
         estate
             .proxy
@@ -447,33 +447,28 @@ fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
 }
 
 #[test]
-fn no_copy_is_served_unless_configured() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.fetch(ON_REQUEST))
-        .start();
+fn copies_are_served_by_default_if_crls_are_fetched() {
+    let estate = started(Estate::builder().proxy(|proxy| proxy.fetch(ON_REQUEST)));
     let client = estate.anonymous();
-    for path in [CA, CRL] {
-        estate.forget();
-        let response = client.get(path);
-        assert!(!is_copy(&response));
-        assert_eq!(passed_on(&estate), 1);
+    assert!(is_copy(&client.get(LEGACY_CA)));
+    assert_eq!(passed_on(&estate), 0);
+    let config = estate.proxy.config_text();
+    let off = format!("{config}\n[ca]\nedge_answers = false\n");
+    for fetching in [off, config.replace(ON_REQUEST, "enabled = false")] {
+        estate.proxy.write_config(&fetching);
+        estate.proxy.reload_applied();
+        for path in [CA, CRL] {
+            estate.forget();
+            assert!(!is_copy(&client.get(path)));
+            assert_eq!(passed_on(&estate), 1);
+        }
+        for path in [LEGACY_CA, LEGACY_CRL] {
+            assert_refused(&client.get(path), 403, &["ca-administration"]);
+        }
+        estate.proxy.write_config(&config);
+        estate.proxy.reload_applied();
+        wait_for_copies(&estate);
     }
-    for path in [LEGACY_CA, LEGACY_CRL] {
-        assert_refused(&client.get(path), 403, &["ca-administration"]);
-    }
-    // Turned on by a reload, and off again.
-    estate.proxy.write_config(&format!(
-        "{}\n[ca]\nedge_answers = true\n",
-        estate.proxy.config_text()
-    ));
-    estate.proxy.reload_applied();
-    wait_for_copies(&estate);
-    estate
-        .proxy
-        .edit_config("edge_answers = true", "edge_answers = false");
-    estate.proxy.reload_applied();
-    assert!(!is_copy(&client.get(CA)));
-    assert_refused(&client.get(LEGACY_CA), 403, &["ca-administration"]);
 }
 
 #[test]

@@ -164,7 +164,7 @@ impl Draft {
         identity::check(root, &mut config, &mut problems);
         config.csr.allow = enrolment::lifted_rules(root, &config.csr, &mut problems);
         routes::build(root, &mut config, needs.routes, &mut problems);
-        enrolment::check_edge(root, &config, &mut problems);
+        enrolment::edge(root, &mut config, &mut problems);
         enrolment::check_renewal(root, &config, &mut problems);
         enrolment::check_own_renewal(root, &config, &mut problems);
         problems.append(&mut naming.problems);

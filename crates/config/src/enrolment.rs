@@ -33,9 +33,12 @@ pub(crate) fn lifted_rules(
     tables.iter().map(|allow| lifted(allow, problems)).collect()
 }
 
-/// The proxy can answer CA requests from its copies only if it fetches them.
-pub(crate) fn check_edge(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+/// Completes `edge_answers`. The proxy can answer CA requests from its copies only if it fetches them.
+pub(crate) fn edge(root: &Section<'_>, config: &mut Config, problems: &mut Vec<Problem>) {
     let section = root.table(Root::ca);
+    if !section.is_set(Ca::edge_answers) {
+        config.ca.edge_answers = config.trust.fetch.is_some();
+    }
     if !config.ca.edge_answers {
         if section.is_set(Ca::edge_answers_age_max) {
             let message = "no effect with edge_answers = false";

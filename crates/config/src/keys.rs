@@ -962,7 +962,7 @@ settings! {
         /// responses, also while the CA is down. Agents request both each day; with this, the CA gets one request
         /// per interval of `[trust.fetch]`, which must be enabled. The proxy serves only CRLs that it fetched from
         /// the CA, and certificates of `[trust] ca`. The CA answers everything else.
-        edge_answers: switch() => ca.edge_answers;
+        edge_answers: switch() => ca.edge_answers, else "`true` if `[trust.fetch]` is enabled, else `false`";
         /// Maximum age of a copy, from when the CA last confirmed it. The `Age` header of the response contains it.
         /// The proxy forwards the request to the CA if the copy is older. With 24 h, an agent's daily refresh succeeds even
         /// if the CA is down for a night.
@@ -999,7 +999,7 @@ settings! {
         /// than three quarters of what a member of the pool accepts (`max`, `connections_max`); the rest is
         /// reserved for requests with a certificate, so that a flood cannot block renewals. Nothing is reserved if
         /// a member accepts one request at a time. Agents refresh the CA's certificate and CRL without a
-        /// certificate of their own; enable `edge_answers` to serve them during a flood.
+        /// certificate of their own; with `edge_answers` the proxy serves them also during a flood.
         anonymous_in_flight_max: count(1..=100_000) => ca.anonymous_in_flight_max;
     }
 

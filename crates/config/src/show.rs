@@ -113,7 +113,7 @@ impl Config {
             let base = pki::CsrAllow::base();
             printer.table::<keys::CsrAllow>("[[csr.allow]]", &path, (allow, &base), []);
         }
-        printer.table::<keys::Ca>("[ca]", "ca", (self, &base), []);
+        self.print_ca(&mut printer);
         for (index, rule) in self.routes.access.iter().enumerate() {
             let base = routing::settings::AccessRuleSettings::base();
             let path = format!("access[{index}]");
@@ -189,6 +189,13 @@ impl Config {
             }
             None => printer.lines::<keys::Fetch>("[trust.fetch]", "trust.fetch", enabled.into()),
         }
+    }
+
+    /// The default of `edge_answers` depends on `[trust.fetch]`, so the base for the comparison does too.
+    fn print_ca(&self, printer: &mut Printer) {
+        let mut base = Self::base();
+        base.ca.edge_answers = self.trust.fetch.is_some();
+        printer.table::<keys::Ca>("[ca]", "ca", (self, &base), []);
     }
 
     /// The default name of the certificate's header depends on the format, so the base for the comparison does too.

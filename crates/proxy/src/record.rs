@@ -145,6 +145,14 @@ impl ActiveExchange {
         self.retry_support
     }
 
+    /// Whether the pool of its route has an available member.
+    pub(crate) fn has_available_member(&self) -> bool {
+        let name = self.record.pool.as_ref();
+        let mut pools = self.generation.pools.iter();
+        let pool = pools.find(|pool| Some(pool.pool.name()) == name);
+        pool.is_some_and(|pool| pool.pool.is_available(self.worker.shared.now()))
+    }
+
     /// When a member can first be tried: when the head arrived, unless a body had to be buffered.
     pub(crate) fn ready_at(&self) -> Instant {
         if self.upload.finished() == Some(self.began) {
@@ -179,6 +187,9 @@ impl ActiveExchange {
             plan.endpoint.task.work,
         ));
         self.idle_timeout = pool.settings.idle_timeout;
+        if plan.document().is_some() || plan.is_renewal() {
+            self.retry_support = RetrySupport::Continues;
+        }
         let route = Arc::clone(&plan.route.name);
         let record = &mut self.record;
         record.route = Some(route);
@@ -676,10 +687,6 @@ fn spoken(
             "user-agent" => &mut spoken.user_agent,
             "x-puppet-version" => {
                 support.note(value.as_bytes());
-                continue;
-            }
-            "if-modified-since" => {
-                support = RetrySupport::HasCopy;
                 continue;
             }
             _ => continue,

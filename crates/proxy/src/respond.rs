@@ -61,6 +61,9 @@ pub(crate) fn to_response(
         retry_after,
     } = describe(error);
     let support = exchange.retry_support();
+    // A limit for clients without a certificate is not an outage, unless the CA keeps all their requests waiting.
+    let is_outage = status == StatusCode::SERVICE_UNAVAILABLE
+        && !(matches!(error, ProxyError::CaBusy(_)) && exchange.has_available_member());
     exchange.failed(status, error);
     let mut response = plain(status, Bytes::from(text), exchange);
     let headers = response.headers_mut();
@@ -69,7 +72,8 @@ pub(crate) fn to_response(
     }
     let seconds = match retry_after {
         RetryAdvice::Never => None,
-        RetryAdvice::Soon if matches!(support, RetrySupport::Fails | RetrySupport::HasCopy) => None,
+        _ if is_outage && support == RetrySupport::Continues => None,
+        RetryAdvice::Soon if support == RetrySupport::Fails => None,
         RetryAdvice::Soon => Some(spread(worker)),
         RetryAdvice::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
     };
@@ -469,8 +473,8 @@ pub(crate) fn from_member(
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE {
         match support {
-            // The client would wait, and then fail with an error that hides the member's or continue with its copy.
-            RetrySupport::Fails | RetrySupport::HasCopy => _ = head.headers.remove(RETRY_AFTER),
+            // The client would wait, and then fail with an error that hides the member's, or continue without the response.
+            RetrySupport::Fails | RetrySupport::Continues => _ = head.headers.remove(RETRY_AFTER),
             _ if head.headers.contains_key(RETRY_AFTER) => {}
             _ => _ = head.headers.insert(RETRY_AFTER, spread(worker)),
         }

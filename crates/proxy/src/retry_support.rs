@@ -11,9 +11,9 @@ pub(crate) enum RetrySupport {
     /// It fails its run. Without `Retry-After` it fails at once. With it, agents 6.14 to 7.25 and 8.0 to 8.1 wait first
     /// and then fail with an error that hides the reason (PUP-11853).
     Fails,
-    /// It has a copy of the document, and continues with that at once if it gets an error without `Retry-After`: agents of
-    /// Puppet 8 refresh the CA's certificates and the CRL daily. With `Retry-After` they would sleep a hundred times first.
-    HasCopy,
+    /// It continues its run without a response, as agents do with the daily refresh of the CA's certificates and CRL, and
+    /// with renewals. With `Retry-After`, agents of Puppet 8 would sleep up to a hundred times first.
+    Continues,
     /// It states no version, so it is not an agent.
     #[default]
     Unknown,
@@ -23,7 +23,6 @@ impl RetrySupport {
     /// Notes a value of `X-Puppet-Version`. Two values count as none.
     pub(crate) fn note(&mut self, value: &[u8]) {
         *self = match self {
-            Self::HasCopy => Self::HasCopy,
             Self::Unknown if retries(value) == Some(true) => Self::Retries,
             _ => Self::Fails,
         };

@@ -105,7 +105,8 @@ pub struct CaSettings {
     /// Maximum number of their requests in flight. Default 64, half of the Jetty threads that are available for
     /// requests.
     pub anonymous_in_flight_max: u32,
-    /// Whether the CA's certificate and CRLs are answered from copies. Default false. The route table has its own copy
+    /// Whether the CA's certificate and CRLs are answered from copies. Default false; a configuration file
+    /// that fetches CRLs turns it on. The route table has its own copy
     /// of this setting.
     pub edge_answers: bool,
     /// Maximum age of such a copy. Default 24 hours.

@@ -3,6 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use balancing::Administrative;
+use proxy::CaKind;
 use tokio::{
     task::spawn_local,
     time::{Instant, sleep},
@@ -179,22 +180,33 @@ fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
     });
 }
 
-/// An agent of Puppet 8 would sleep and repeat it a hundred times. Without `Retry-After` it continues with its copy.
+/// An agent of Puppet 8 sleeps and repeats a request up to a hundred times on `Retry-After`. Without it, the agent continues
+/// with its copies of the CA's documents and with its certificate.
 #[test]
-fn the_daily_refresh_of_an_agent_gets_503_without_retry_after() {
+fn agents_that_can_continue_without_the_ca_get_503_without_retry_after() {
+    const CA: &str = "certificate/ca";
+    const CRL: &str = "certificate_revocation_list/ca";
+    const DATED: &str = "If-Modified-Since: Thu, 26 Nov 2026 12:00:00 GMT\r\n";
     run(async {
-        for (copy, advised) in [
-            ("", true),
-            (
-                "If-Modified-Since: Thu, 26 Nov 2026 12:00:00 GMT\r\n",
-                false,
-            ),
+        for (method, path, fields, advised) in [
+            ("GET", CA, "", false),
+            ("GET", CA, DATED, false),
+            ("GET", CRL, "", false),
+            ("GET", CRL, DATED, false),
+            ("POST", "certificate_renewal", "", false),
+            // A new agent has nothing to continue with.
+            ("GET", "certificate/web01", "", true),
+            ("GET", "certificate/web01", DATED, true),
+            ("GET", "certificate_request/web01", "", true),
         ] {
             let request = format!(
-                "GET /puppet-ca/v1/certificate_revocation_list/ca HTTP/1.1\r\nHost: puppet\r\n{copy}X-Puppet-Version: 8.10.0\r\n\r\n"
+                "{method} /puppet-ca/v1/{path} HTTP/1.1\r\nHost: puppet\r\nContent-Length: 0\r\n{fields}X-Puppet-Version: 8.10.0\r\n\r\n"
             );
             for starts in [true, false] {
-                let mut estate = InMemoryEstate::new(|_| {});
+                let mut estate = InMemoryEstate::new(|setup| {
+                    (setup.routes.renewal, setup.ca.renewal) = (true, true);
+                    setup.ca.kind = Some(CaKind::PuppetServer);
+                });
                 let mut client = estate.connect();
                 if !starts {
                     estate.ca.refuse();
@@ -203,12 +215,12 @@ fn the_daily_refresh_of_an_agent_gets_503_without_retry_after() {
                 if starts {
                     let mut ca = estate.ca.accept().await;
                     ca.request().await;
-                    ca.answer(503, "starting").await;
+                    ca.send(OVERLOADED).await;
                 }
                 let answer = client.response().await;
-                assert_eq!(answer.status, 503);
+                assert_eq!(answer.status, 503, "{method} {path}");
                 let found = answer.head.contains("retry-after: ");
-                assert_eq!(found, advised, "{starts}: {}", answer.head);
+                assert_eq!(found, advised, "{starts}: {method} {path}: {}", answer.head);
             }
         }
     });
