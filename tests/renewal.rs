@@ -48,9 +48,17 @@ fn is_renewed(agent: &TestCredential, response: &Response) -> bool {
     renewed.cert_der != agent.cert_der && parts(&renewed.cert_der) == parts(&agent.cert_der)
 }
 
+/// A CA over TLS gets the certificate, and no other identity header, which it would ignore and log.
 #[track_caller]
 fn assert_forwarded_certificate(request: &Recorded, agent: &TestCredential) {
-    assert_identity(request, "SUCCESS", Some(&format!("CN={}", agent.certname)));
+    for name in ["x-client-verify", "x-client-dn"] {
+        assert_eq!(request.headers.all(name).len(), 0, "{name}");
+    }
+    assert_certificate(request, agent);
+}
+
+#[track_caller]
+fn assert_certificate(request: &Recorded, agent: &TestCredential) {
     let output = readers::escaped_certificate(&request.headers).expect("single certificate");
     assert_eq!(output.as_deref(), Some(&agent.cert_der[..]));
 }
@@ -154,7 +162,8 @@ fn a_route_can_redirect_renewals_but_does_not_enable_them() {
     assert!(other.requests().is_empty());
     // The rules of renewals apply there too.
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
-    assert_forwarded_certificate(&other.last(), &agent);
+    assert_identity(&other.last(), "SUCCESS", Some("CN=web01"));
+    assert_certificate(&other.last(), &agent);
     other.answer(|request| (request.path() == RENEWAL).then(|| Reply::ok("north")));
     assert_refused(&renew(&estate.client(&agent)), 502, &["did not forward"]);
     assert_refused(&renew(&estate.client(&agent)), 404, &["off"]);
@@ -191,7 +200,9 @@ fn a_ca_on_loopback_in_plain_http_gets_the_identity_with_a_warning() {
     estate.ca_server.renew(Renewing::Header);
     let agent = estate.ca.agent("web01");
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
-    assert_forwarded_certificate(&estate.only_request(), &agent);
+    let request = estate.only_request();
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
+    assert_certificate(&request, &agent);
     estate.proxy.wait_for_event("plain HTTP");
 }
 
@@ -578,5 +589,7 @@ fn explain_shows_that_a_renewal_forwards_the_certificate() {
         explain("POST")
     );
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
-    assert_forwarded_certificate(&estate.only_request(), &agent);
+    let request = estate.only_request();
+    assert_identity(&request, "SUCCESS", Some("CN=web01"));
+    assert_certificate(&request, &agent);
 }

@@ -159,6 +159,13 @@ pub(crate) fn assert_identity(request: &Recorded, verify: &str, dn: Option<&str>
     );
 }
 
+/// Asserts that a member got no identity header.
+#[track_caller]
+pub(crate) fn assert_no_identity(request: &Recorded) {
+    let text = request.raw_text().to_lowercase();
+    assert!(!text.contains("x-client-"), "{text}");
+}
+
 /// Asserts a refusal by the proxy: its status, and that its text contains each of these words.
 #[track_caller]
 pub(crate) fn assert_refused(response: &Response, status: u16, words: &[&str]) {

@@ -161,10 +161,11 @@ impl Draft {
         });
         pools::upstream(root, &config, &mut naming.problems);
         config.pools = pools::build(root, &config, towards_clients.as_ref(), &mut naming);
+        identity::complete_rules(root, &mut config);
         identity::check(root, &mut config, &mut problems);
         config.csr.allow = enrolment::lifted_rules(root, &config.csr, &mut problems);
-        routes::build(root, &mut config, needs.routes, &mut problems);
         enrolment::edge(root, &mut config, &mut problems);
+        routes::build(root, &mut config, needs.routes, &mut problems);
         enrolment::check_renewal(root, &config, &mut problems);
         enrolment::check_own_renewal(root, &config, &mut problems);
         problems.append(&mut naming.problems);

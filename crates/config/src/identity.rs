@@ -7,11 +7,14 @@ use ::identity::{
     is_removed,
 };
 
+use listener::settings::InvalidCertPolicy;
+use proxy::settings::IdentityRule;
 use routing::pool_names;
+use upstream::settings::Scheme;
 
 use crate::{
     binding::Bound,
-    config::Config,
+    config::{Config, PoolConfig},
     keys::{Identity, Pool, PoolIdentity, Root, Route},
     report::Problem,
     schema::Key,
@@ -45,6 +48,35 @@ fn follow_format(form: &mut HeaderForm, sections: &[&Section<'_>]) {
     if !sections.any(|section| section.text(Identity::cert_header).is_some()) {
         form.cert = form.cert_format.usual_name();
     }
+}
+
+/// With which requests the members of a pool get identity headers, unless the pool sets it. A CA server over TLS knows its
+/// clients by the proxy's certificate, and needs the agent's certificate alone, with a renewal.
+pub(crate) fn default_rule(config: &Config, pool: &PoolConfig) -> IdentityRule {
+    let forwards_invalid = config
+        .listeners
+        .iter()
+        .any(|listener| listener.on_invalid == InvalidCertPolicy::Forward);
+    let is_plain_ca = pool.pool.name == pool_names::CA
+        && pool.upstream.scheme == Scheme::Https
+        && pool.rules.form == HeaderForm::default()
+        && !config.routes.legacy_routes
+        && !forwards_invalid;
+    match is_plain_ca {
+        true => IdentityRule::Renewal,
+        false => IdentityRule::Always,
+    }
+}
+
+/// Completes `identity_headers` of the pools.
+pub(crate) fn complete_rules(root: &Section<'_>, config: &mut Config) {
+    let mut pools = std::mem::take(&mut config.pools);
+    for ((_, section), pool) in root.named(Root::pools).iter().zip(&mut pools) {
+        if !section.is_set(Pool::identity_headers) {
+            pool.rules.identity = default_rule(config, pool);
+        }
+    }
+    config.pools = pools;
 }
 
 /// Reports header names with two meanings, and header sets that no server can use. Stores the formats of the subject.

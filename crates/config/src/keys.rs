@@ -14,7 +14,7 @@ use pki::{
 };
 use proxy::{
     CaKind,
-    settings::{HostRule, OverlongCert},
+    settings::{HostRule, IdentityRule, OverlongCert},
 };
 use routing::{
     Class,
@@ -583,6 +583,11 @@ settings! {
         /// limited by it. It has no effect while the JRubies of a member are not known.
         jruby_load_max: percent(10..=1000) => pool.jruby_load_max;
         /// Whether the proxy sends `X-Client-Cert` to the members, together with `X-Client-Verify: SUCCESS` only.
+        /// With which requests the members get identity headers. `always`: with every request. `renewal`, for a CA server
+        /// that ignores them: `X-Client-Cert` with renewals, and none with requests that need no certificate. Puppet Server
+        /// with `allow-header-cert-info: false` logs a warning for each identity header. Requests to other endpoints have
+        /// them with both.
+        identity_headers: word::<IdentityRule>() => rules.identity, else "`renewal` for the pool `ca` with `scheme = \"https\"`, the default identity headers, no `legacy_routes` and no listener with `on_invalid = \"forward\"`; else `always`";
         /// Without it, trusted facts (`$trusted['extensions']`) are empty, and agents' runs succeed all the same.
         /// The CA gets the header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
         forward_cert: switch() => rules.forward_cert;

@@ -283,10 +283,12 @@ fn print_access_log(
 fn print_pool(pool: &PoolConfig, whole: &Config, printer: &mut Printer) {
     let path = join("pools", &pool.pool.name);
     let members: Vec<_> = pool.pool.members.iter().map(member).collect();
+    let mut base = PoolConfig::new(&pool.pool.name, whole);
+    base.rules.identity = crate::identity::default_rule(whole, pool);
     printer.table::<keys::Pool>(
         &format!("[{path}]"),
         &path,
-        (pool, &PoolConfig::new(&pool.pool.name, whole)),
+        (pool, &base),
         [(
             keys::Pool::members,
             Some(format!("[{}]", members.join(", "))),

@@ -6,7 +6,7 @@ use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::settings::{CrlExpired, Revocation};
 use proxy::{
     CaKind,
-    settings::{HostRule, OverlongCert},
+    settings::{HostRule, IdentityRule, OverlongCert},
 };
 use routing::settings::{ClientRule, RuleAction};
 use telemetry::{DaemonSettings, Facility, Format, LogProtocol};
@@ -93,6 +93,10 @@ enum_words! {
         "explain" => Self::Explain,
         "abort" => Self::Abort,
         "forward" => Self::Forward,
+    }
+    IdentityRule {
+        "always" => Self::Always,
+        "renewal" => Self::Renewal,
     }
     OverlongCert {
         "refuse" => Self::Refuse,

@@ -50,7 +50,13 @@ fn six_lines_get_the_defaults_of_every_crate() {
         config.trust.settings,
         pki::settings::TrustSettings::default()
     );
-    assert_eq!(config.routes, routing::settings::RoutingSettings::default());
+    // The CRLs are fetched, so the documents of the CA are answered from copies.
+    assert!(config.ca.edge_answers);
+    let routes = routing::settings::RoutingSettings {
+        edge_answers: true,
+        ..Default::default()
+    };
+    assert_eq!(config.routes, routes);
     assert_eq!(
         config.access_log.settings,
         telemetry::settings::AccessLogSettings::default()
@@ -67,7 +73,14 @@ fn six_lines_get_the_defaults_of_every_crate() {
             pool.pool.algorithm,
             balancing::settings::Algorithm::default()
         );
-        assert_eq!(pool.rules, proxy::settings::PoolRules::default());
+        let rules = proxy::settings::PoolRules {
+            identity: match pool.pool.name.as_str() {
+                "ca" => proxy::settings::IdentityRule::Renewal,
+                _ => proxy::settings::IdentityRule::Always,
+            },
+            ..Default::default()
+        };
+        assert_eq!(pool.rules, rules);
         assert_eq!(pool.upstream, config.upstream);
     }
 }
@@ -495,10 +508,7 @@ fn changes_are_listed_by_key_path() {
     for (lines, expected) in [
         ("[csr]\nobserve = true", "csr.observe"),
         ("[ca]\nanonymous_rate = 7", "ca.anonymous_rate"),
-        (
-            "[ca]\nedge_answers_age_max = \"1h\"\nedge_answers = true",
-            "ca.edge_answers",
-        ),
+        ("[ca]\nedge_answers = false", "ca.edge_answers"),
         ("[tls]\nsession_lifetime = \"1h\"", "tls.session_lifetime"),
         ("[trust.fetch]\ninterval = \"5s\"", "trust.fetch.interval"),
         ("[upstream]\nkeepalive = \"5s\"", "upstream.keepalive"),
@@ -674,4 +684,35 @@ fn toml_blocks((name, text): &(String, String)) -> Vec<(String, String)> {
         blocks.push((format!("{name} after line {}", number + 1), block));
     }
     blocks
+}
+
+/// The pool `ca` gets identity headers only if the configuration gives a reason.
+#[test]
+fn a_plain_ca_over_tls_gets_identity_headers_only_on_request() {
+    use proxy::settings::IdentityRule::{Always, Renewal};
+    for (lines, expected) in [
+        ("", Renewal),
+        ("[identity]\nsubject = \"single-cn\"", Renewal),
+        ("[identity]\ndn_format = \"openssl\"", Always),
+        ("[identity]\nheaders = [\"puppet\", \"xfcc\"]", Always),
+        ("legacy_routes = true", Always),
+        ("[pools.ca.identity]\ndn_header = \"X-SSL-Subject\"", Always),
+        (
+            "[listeners.other]\naddress = \"127.0.0.1:1\"\non_invalid = \"forward\"",
+            Always,
+        ),
+    ] {
+        let text = match lines.starts_with('[') {
+            true => format!("{SIX_LINES}\n{lines}\n"),
+            false => format!("{lines}\n{SIX_LINES}\n"),
+        };
+        let config = load(&text).config;
+        let of = |name: &str| {
+            let mut pools = config.pools.iter();
+            let pool = pools.find(|pool| pool.pool.name == name);
+            pool.expect("the pool").rules.identity
+        };
+        assert_eq!((of("ca"), of("compilers")), (expected, Always), "{lines}");
+        assert_eq!(load(&config.show(false)).config, config, "{lines}");
+    }
 }

@@ -76,6 +76,20 @@ impl IdentityHeaders {
         }
     }
 
+    /// Calls `set_header` for the header of the certificate alone, for a CA that reads nothing else.
+    pub fn certificate_alone<'a>(
+        &'a self,
+        form: &'a HeaderForm,
+        mut set_header: impl FnMut(&'a HeaderName, Option<&'a HeaderValue>),
+    ) {
+        let name = form.cert.header();
+        self.for_each_of_puppet(form, true, &mut |of, value| {
+            if of == name {
+                set_header(of, value);
+            }
+        });
+    }
+
     fn for_each_of_puppet<'a>(
         &'a self,
         form: &'a HeaderForm,

@@ -31,6 +31,7 @@ use crate::{
     respond,
     response_body::AnswerBody,
     retry_support::RetrySupport,
+    settings::IdentitySent,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
 };
@@ -476,12 +477,13 @@ impl Attempts<'_> {
             own.remove(&names::RANGE);
             own.remove(&names::IF_RANGE);
         }
-        let stamped = request.scrubbed.stamp(
-            own,
-            &self.context.verdict.headers,
-            &self.pool.rules.form,
-            self.with_certificate,
-        );
+        let (identity, form) = (&self.context.verdict.headers, &self.pool.rules.form);
+        let scrubbed = request.scrubbed;
+        let stamped = match self.pool.rules.identity_of(self.plan) {
+            IdentitySent::All => scrubbed.stamp(own, identity, form, self.with_certificate),
+            IdentitySent::Certificate => scrubbed.stamp_certificate(own, identity, Some(form)),
+            IdentitySent::None => scrubbed.stamp_certificate(own, identity, None),
+        };
         let body = RequestBody::new(upload);
         let begun = Cell::new(false);
         let options = SendOptions {

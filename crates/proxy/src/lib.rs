@@ -95,7 +95,10 @@ pub use passthrough_guard::{guarded_by, is_guarded};
 pub use pool_runtime::{MemberRuntime, PoolAdmission, PoolLease, PoolRuntime};
 pub use reason::refusal_reasons;
 pub use renewal_switch::{Renewal, RenewalSuspension};
-pub use settings::{CaKind, CaSettings, HostRule, PassthroughRules, PoolRules, ProxySettings};
+pub use settings::{
+    CaKind, CaSettings, HostRule, IdentityRule, IdentitySent, PassthroughRules, PoolRules,
+    ProxySettings,
+};
 pub use shared::Shared;
 pub use signals::{LifecyclePhase, Signals};
 pub use upload::RequestBody;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use balancing::{ClientShare, Rates, settings::GuardSettings};
 use identity::{HeaderForm, HeaderRules};
+use routing::ForwardPlan;
 
 /// Which Host a member gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +27,16 @@ pub enum OverlongCert {
     Omit,
 }
 
+/// With which requests members get identity headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdentityRule {
+    /// With every request. The default.
+    #[default]
+    Always,
+    /// Not with enrolment, and with a renewal the certificate alone: a CA that ignores these headers logs each of them.
+    Renewal,
+}
+
 /// The part of `[pools.NAME]` that applies to requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRules {
@@ -41,6 +52,8 @@ pub struct PoolRules {
     pub host: HostRule,
     /// Whether URLs in response headers that name a member are rewritten. Default false.
     pub proxy_pass_reverse: bool,
+    /// With which requests its servers get identity headers. Default with all; a configuration file limits a CA over TLS.
+    pub identity: IdentityRule,
     /// Which identity headers its servers get. Default the headers of Puppet Server.
     pub form: HeaderForm,
     /// Headers of clients that are removed in addition to identity headers, and those that are kept. Default none.
@@ -62,6 +75,28 @@ pub struct PassthroughRules {
     pub close_rate: u32,
 }
 
+impl PoolRules {
+    /// Which identity headers a request of this plan carries.
+    pub fn identity_of(&self, plan: &ForwardPlan<'_>) -> IdentitySent {
+        match self.identity {
+            IdentityRule::Renewal if plan.is_renewal() => IdentitySent::Certificate,
+            IdentityRule::Renewal if plan.is_enrolment() => IdentitySent::None,
+            _ => IdentitySent::All,
+        }
+    }
+}
+
+/// Which identity headers a request carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentitySent {
+    /// Those of the pool's form.
+    All,
+    /// The certificate alone.
+    Certificate,
+    /// None.
+    None,
+}
+
 impl Default for PassthroughRules {
     fn default() -> Self {
         Self {
@@ -80,6 +115,7 @@ impl Default for PoolRules {
             overlong_cert: OverlongCert::default(),
             host: HostRule::default(),
             proxy_pass_reverse: false,
+            identity: IdentityRule::default(),
             form: HeaderForm::default(),
             headers: HeaderRules::default(),
             guards: GuardSettings::default(),

@@ -105,6 +105,11 @@ impl<'a> ForwardPlan<'a> {
         self.endpoint.class == Class::Renewal && !self.route.unguarded
     }
 
+    /// Whether it is a request that a client without a certificate may send to the CA, if the endpoint's class applies.
+    pub fn is_enrolment(&self) -> bool {
+        self.endpoint.class == Class::Enrolment && !self.route.unguarded
+    }
+
     /// The CA document that it reads, if the endpoint's class applies.
     pub fn document(&self) -> Option<Document> {
         match self.route.unguarded {

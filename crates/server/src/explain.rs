@@ -20,7 +20,7 @@ use identity::{
 };
 use listener::ActiveListener;
 use pki::PersistenceKey;
-use proxy::{Generation, PoolRuntime, answers_from_copy};
+use proxy::{Generation, IdentitySent, PoolRuntime, answers_from_copy};
 use routing::{
     AccessRule, CanonicalPath, ForwardPlan, RouteCondition, RouteDecision, RoutePersistence,
     RoutingRequest, RoutingStep, RuleCondition, oid_of,
@@ -689,6 +689,11 @@ fn identity_headers(
     plan: &ForwardPlan<'_>,
 ) -> String {
     let form = &runtime.rules.form;
+    match runtime.rules.identity_of(plan) {
+        IdentitySent::All => {}
+        IdentitySent::Certificate => return format!("{} alone, with a renewal", form.cert),
+        IdentitySent::None => return "none, because the CA needs none for this request".to_owned(),
+    }
     let puppets = form.sends(HeaderSet::Puppet);
     let mut text = match puppets {
         true => format!("{}: {}", form.verify, identity.verdict()),

@@ -101,7 +101,7 @@ impl Recorded {
     pub fn is_kind_question(&self) -> bool {
         self.path() == "/puppet-ca/v1/certificate/ca"
             && self.headers.all("accept") == ["*/*"]
-            && self.headers.all("x-client-verify").is_empty()
+            && self.headers.all("x-forwarded-for").is_empty()
     }
 
     /// Whether it is the proxy's request for JRuby counts.

@@ -2,13 +2,13 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use crate::{
     cause::cause,
     connector::Connector,
     dial::DialError,
-    query::{MemberQuery, QueryError, QueryResponse, query},
+    query::{MemberQuery, QueryError, QueryResponse, mark_anonymous, query},
 };
 
 /// A document to fetch, and the limits of the fetch.
@@ -85,10 +85,9 @@ pub async fn fetch(
     connector: &Connector,
     request: &FetchRequest,
 ) -> Result<FetchedDocument, FetchError> {
-    let mut headers = HeaderMap::from_iter([
-        (header::ACCEPT, HeaderValue::from_static(request.accept)),
-        (X_CLIENT_VERIFY, HeaderValue::from_static("NONE")),
-    ]);
+    let accept = HeaderValue::from_static(request.accept);
+    let mut headers = HeaderMap::from_iter([(header::ACCEPT, accept)]);
+    mark_anonymous(connector, false, &mut headers);
     let since = request.if_modified_since.clone();
     headers.extend(since.map(|since| (header::IF_MODIFIED_SINCE, since)));
     let max = request.body_bytes_max;
@@ -133,5 +132,3 @@ impl FetchError {
         }
     }
 }
-
-const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");

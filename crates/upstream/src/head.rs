@@ -128,6 +128,24 @@ impl Scrubbed {
         self.headers
     }
 
+    /// Adds the proxy's fields, and of the client's identity the certificate alone, or nothing without a form.
+    pub fn stamp_certificate<'a>(
+        &'a self,
+        mut own: OwnFields<'a>,
+        identity: &'a IdentityHeaders,
+        form: Option<&'a HeaderForm>,
+    ) -> Stamped<'a> {
+        if let Some(form) = form {
+            identity.certificate_alone(form, |name, value| {
+                own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
+            });
+        }
+        Stamped {
+            clients: &self.headers,
+            own,
+        }
+    }
+
     /// Adds the proxy's fields, and last the client's identity in the form of the pool.
     pub fn stamp<'a>(
         &'a self,

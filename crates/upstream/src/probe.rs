@@ -16,7 +16,7 @@ use crate::{
     cause::cause,
     connector::Connector,
     dial::{DialError, dial, dial_port, dial_tls},
-    query::{MemberQuery, QueryError, query},
+    query::{MemberQuery, QueryError, mark_anonymous, query},
 };
 
 /// Maximum bytes of a response that a probe reads.
@@ -328,7 +328,9 @@ async fn run_http_check(
 ) -> Result<(), ProbeError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static(check.accept));
-    headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
+    // Old masters behind a front end read identity headers from any request.
+    let is_legacy = check.path == LEGACY;
+    mark_anonymous(connector, is_legacy, &mut headers);
     let path = check.path.to_owned();
     let get = MemberQuery {
         method: Method::GET,

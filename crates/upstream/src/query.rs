@@ -15,7 +15,7 @@ use crate::{
     conversation::{Conversation, WireError},
     dial::{DialError, dial_tls},
     io::MemberIo,
-    settings::HttpVersion,
+    settings::{HttpVersion, Scheme},
     wire::Wire,
 };
 
@@ -170,6 +170,15 @@ pub(crate) async fn exchange_on(
         certificate: None,
     };
     Ok((response, lasts))
+}
+
+/// Marks a request of the proxy as one without a client, for servers that read identity headers from plain HTTP. Over TLS
+/// the member sees the proxy's certificate, and a Puppet Server logs a warning for each identity header that it ignores. `reads_headers`: the member reads them there
+/// too.
+pub(crate) fn mark_anonymous(connector: &Connector, reads_headers: bool, headers: &mut HeaderMap) {
+    if reads_headers || connector.settings.scheme == Scheme::Http {
+        headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
+    }
 }
 
 fn broken(error: WireError) -> QueryError {
