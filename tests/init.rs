@@ -45,6 +45,27 @@ impl Machine {
     }
 }
 
+#[test]
+fn a_ca_that_renews_is_recognised_by_the_life_of_the_certificate() {
+    for (life, renews) in [(60, true), (5 * 365, false)] {
+        let (machine, ca) = (Machine::new(), Ca::new());
+        machine.write(
+            "etc/puppetlabs/puppet/puppet.conf",
+            "[main]\nserver = ca.example.com\n",
+        );
+        let own = ca.leaf("proxy01").valid_days(0, life).issue();
+        ca.write_ssldir_with(&machine.path("etc/puppetlabs/puppet/ssl"), &own);
+        let outcome = machine.init(&["--output", "-"]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let is_set = outcome.stdout.contains("\n[ca]\nrenewal = true\n");
+        assert_eq!(is_set, renews, "{}", outcome.stdout);
+        let step = outcome
+            .stderr
+            .contains("Add proxy01 to infra_inventory.txt");
+        assert_eq!(step, renews, "{}", outcome.stderr);
+    }
+}
+
 fn mode(path: &Path) -> u32 {
     let metadata = fs::metadata(path).expect("it exists");
     metadata.permissions().mode() & 0o7777

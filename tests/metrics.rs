@@ -21,6 +21,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_access_records_dropped_total",
     "proscenium_agents",
     "proscenium_agents_evicted_total",
+    "proscenium_agents_expiring",
     "proscenium_alarms",
     "proscenium_attempts_total",
     "proscenium_blocks",

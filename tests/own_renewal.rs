@@ -108,6 +108,46 @@ fn wait_for_next(estate: &Estate, present: &TestCredential) -> Vec<u8> {
 }
 
 #[test]
+fn certificates_of_a_listener_and_towards_members_are_renewed_too() {
+    let ca = Ca::new();
+    let (own, listener, members) = (named(&ca).issue(), due(&ca), due(&ca));
+    let files = [("listener", &listener), ("members", &members)]
+        .map(|(name, credential)| (name, credential.chain_pem(), credential.key_pem.clone()));
+    let given = files.clone();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .compilers(1)
+        .tls_members()
+        .proxy(move |proxy| {
+            let proxy = given.iter().fold(proxy, |proxy, (name, chain, key)| {
+                proxy
+                    .file(&format!("own/{name}.pem"), chain, 0o644)
+                    .file(&format!("own/{name}.key"), key, 0o640)
+            });
+            proxy
+                .credential(&own)
+                .listener(
+                    "certificates = [{ chain = \"{dir}/own/listener.pem\", key = \"{dir}/own/listener.key\" }]",
+                )
+                .with(&format!(
+                    "[tls]\n{OFF}\n[upstream.tls]\nchain = \"{{dir}}/own/members.pem\"\nkey = \"{{dir}}/own/members.key\""
+                ))
+        })
+        .start();
+    renewing(&estate);
+    enable(&estate.proxy);
+    for (name, chain, _) in files {
+        let file = estate.proxy.directory().join(format!("own/{name}.pem"));
+        let renewed = wait_until(LIMIT, || {
+            let now = fs::read_to_string(&file).expect("a chain");
+            (now != chain).then_some(())
+        });
+        assert!(renewed.is_some(), "{name}: {}", estate.proxy.stderr());
+    }
+    assert_ne!(wait_for_next(&estate, &listener), listener.cert_der);
+}
+
+#[test]
 fn a_due_certificate_is_renewed_with_its_key_and_served_without_a_restart() {
     let ca = Ca::new();
     let present = due(&ca);
@@ -118,7 +158,7 @@ fn a_due_certificate_is_renewed_with_its_key_and_served_without_a_restart() {
     let (proxy, chain) = (&estate.proxy, chain_file(&estate.proxy));
     // Off by default: the alarm says which command renews it.
     let command = format!(
-        "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir {} --certname puppet`",
+        "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir {} --certname puppet --ca_server 127.0.0.1 --ca_port ",
         proxy.ssldir().display()
     );
     wait_for_alarm(proxy, &command);

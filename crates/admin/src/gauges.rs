@@ -152,8 +152,8 @@ fn effective_state(member: &MemberStatus) -> AdministrativeState {
 fn crls(trust: &ActiveTrust, now: SystemTime, gauges: &mut Gauges) {
     // After a renewal with another key two CAs have one name, and one series.
     let newest = trust.crls.iter().filter(|crl| crl.is_newest);
-    let shown: Vec<_> = newest.take(CRL_SERIES_MAX).collect();
-    let shown = first_to_expire(&shown, |crl| &crl.issuer, |crl| crl.next_update.as_ref());
+    let shown = newest.take(CRL_SERIES_MAX);
+    let shown = first_to_expire(shown, |crl| &crl.issuer, |crl| crl.next_update.as_ref());
     let mut each = |name, help, value: &dyn Fn(&crate::ActiveCrl) -> Option<f64>| {
         let series = shown.iter();
         let series =
@@ -205,7 +205,8 @@ fn crl_fetch(fetch: &CrlFetchStatus, gauges: &mut Gauges) {
 
 fn trust(status: &Status, gauges: &mut Gauges) {
     let trust = &status.trust;
-    let cas = first_to_expire(&trust.cas, |ca| &ca.subject, |ca| Some(&ca.not_after));
+    let active = trust.cas.iter().filter(|ca| !ca.is_superseded);
+    let cas = first_to_expire(active, |ca| &ca.subject, |ca| Some(&ca.not_after));
     let cas = cas.into_iter().filter_map(|ca| {
         let labels = vec![("subject", ca.subject.clone())];
         Some((labels, unix(Some(&ca.not_after))?))
@@ -257,6 +258,8 @@ fn agents(status: &Status, gauges: &mut Gauges) {
     let agents = agents.map(|(expires, count)| (vec![("expires", expires.clone())], *count as f64));
     let help = "Agents seen since the start, by the time until their certificates expire";
     gauges.series("agents", help, agents);
+    let help = "Agents seen in the last day whose certificates expire within 14 days";
+    gauges.integer("agents_expiring", help, status.agents.expiring);
     let help = "Agents removed from memory to make room for other agents";
     gauges.count("agents_evicted", help, status.agents.evicted);
 }
@@ -314,7 +317,7 @@ fn process(process: &ProcessStatus) -> Gauges {
 
 /// Of the entries with one name, the one that expires first: an alert must not miss it because of the other.
 fn first_to_expire<'s, T>(
-    entries: &'s [T],
+    entries: impl IntoIterator<Item = &'s T>,
     name: impl Fn(&'s T) -> &'s String,
     end: impl Fn(&T) -> Option<&Timestamp>,
 ) -> Vec<&'s T> {

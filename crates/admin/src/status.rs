@@ -136,7 +136,7 @@ pub struct ProxyCertificateStatus {
     pub file: String,
     /// Subject as RFC 2253 spells it.
     pub subject: String,
-    /// When it expires.
+    /// When it can no longer be verified: when it expires, or the first CA above it.
     pub not_after: Timestamp,
 }
 
@@ -145,6 +145,10 @@ pub struct ProxyCertificateStatus {
 pub struct AgentCounts {
     /// Agents by the time until their certificates expire, in the words of `proscenium_agents`.
     pub by_expiry: BTreeMap<String, u64>,
+    /// Agents seen in the last day whose certificates expire within 14 days, or within the second half of a life that is
+    /// shorter than 28 days.
+    #[serde(default)]
+    pub expiring: u64,
     /// Agents removed from memory to make room for other agents.
     pub evicted: u64,
 }
@@ -547,6 +551,9 @@ pub struct ActiveCa {
     pub subject: String,
     /// When it expires.
     pub not_after: Timestamp,
+    /// Whether the bundle has another certificate of the same CA, with the same key, that expires later.
+    #[serde(default)]
+    pub is_superseded: bool,
     /// File that it was read from.
     pub source: String,
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
 
-use crate::{BlockStatus, ProxyCertificateStatus, Timestamp};
+use crate::{ActiveCa, BlockStatus, ProxyCertificateStatus, Timestamp};
 
 /// The subject of `who`: exactly one of a certname, a serial with its issuer, a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -188,6 +188,9 @@ pub enum WhoError {
 /// Answer to `GET /v1/certificates`: certificates that expire soon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CertificatesStatus {
+    /// CAs of the bundle. One that a later certificate with the same key supersedes is not listed.
+    #[serde(default)]
+    pub cas: Vec<ActiveCa>,
     /// Certificates that the proxy presents.
     pub proxy: Vec<ProxyCertificateStatus>,
     /// Certificates of agents that were seen, the first expiry first.

@@ -244,7 +244,8 @@ settings! {
         /// certificate for the same name: its handshake costs a fifth. If no certificate covers the name, the proxy
         /// considers all of them in order.
         certificates: tables(Credential::TABLE), else "that of `certname` in `ssldir`";
-        /// Whether the proxy renews these certificates at the Puppet CA before they expire (`POST certificate_renewal`).
+        /// Whether the proxy renews these certificates, those of `[[listeners.NAME.certificates]]`, and those of
+        /// `[upstream.tls]` and `[pools.NAME.tls]` at the Puppet CA before they expire (`POST certificate_renewal`).
         /// The CA must be Puppet Server 8.2.1 or later, in the pool `ca` with TLS. The key stays the same. The proxy
         /// replaces the chain file, so its account must be able to write to the directory of the file. Certificates that
         /// no CA of `[trust] ca` issued are not renewed. With `false`, or if a renewal fails, the alarms
@@ -582,12 +583,12 @@ settings! {
         /// and the JRubies are idle between two requests. Requests that use no JRuby, those for static files and to the CA, are not
         /// limited by it. It has no effect while the JRubies of a member are not known.
         jruby_load_max: percent(10..=1000) => pool.jruby_load_max;
-        /// Whether the proxy sends `X-Client-Cert` to the members, together with `X-Client-Verify: SUCCESS` only.
         /// With which requests the members get identity headers. `always`: with every request. `renewal`, for a CA server
         /// that ignores them: `X-Client-Cert` with renewals, and none with requests that need no certificate. Puppet Server
         /// with `allow-header-cert-info: false` logs a warning for each identity header. Requests to other endpoints have
         /// them with both.
         identity_headers: word::<IdentityRule>() => rules.identity, else "`renewal` for the pool `ca` with `scheme = \"https\"`, the default identity headers, no `legacy_routes` and no listener with `on_invalid = \"forward\"`; else `always`";
+        /// Whether the proxy sends `X-Client-Cert` to the members, together with `X-Client-Verify: SUCCESS` only.
         /// Without it, trusted facts (`$trusted['extensions']`) are empty, and agents' runs succeed all the same.
         /// The CA gets the header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
         forward_cert: switch() => rules.forward_cert;

@@ -8,7 +8,7 @@ use pki::Credential;
 use rustls_pki_types::UnixTime;
 
 use crate::{Check, DoctorReport, FindingSeverity};
-use server::{PreparedStart, expiry_notice_seconds};
+use server::{PreparedStart, RENEWED_LIFE_MAX, expiry_notice_seconds};
 
 /// A certificate that expires within this time is reported.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
@@ -31,6 +31,37 @@ pub(crate) fn examine(prepared: &PreparedStart, now: UnixTime, report: &mut Doct
         own(prepared, &files.chain, &tls.credential, now, report);
     }
     cas(prepared, now, report);
+    renewal(prepared, report);
+}
+
+/// Whether agents can renew their certificates, if the lifetimes of certificates show that the CA server renews them. A
+/// renewal would show it too, but uses up a serial of the CA.
+fn renewal(prepared: &PreparedStart, report: &mut DoctorReport) {
+    if prepared.config().ca.renewal {
+        return;
+    }
+    let of_listeners = prepared.listener_credentials().iter();
+    let of_pools = prepared.member_tls().iter();
+    let of_pools = of_pools.map(|tls| (&tls.settings.credential, &tls.credential));
+    let mut all = of_listeners.chain(of_pools);
+    let is_short = all.find_map(|(files, credential)| {
+        let life = credential.not_after().as_secs() - credential.not_before().as_secs();
+        let is_issued = prepared.trust().end_above(credential.chain()).is_some();
+        let is_short = is_issued && life < RENEWED_LIFE_MAX.as_secs();
+        is_short.then_some((files.chain.display().to_string(), life))
+    });
+    if let Some((about, life)) = is_short {
+        report.found(
+            Check::CertificateDates,
+            FindingSeverity::Warning,
+            &about,
+            format!(
+                "it is valid for {} in total, so the CA server renews certificates; agents that ask this proxy for a renewal get 404",
+                span(life)
+            ),
+            "add the certname of the proxy's certificate to infra_inventory.txt on the CA server, and set `renewal = true` in [ca]",
+        );
+    }
 }
 
 /// What is wrong with the dates of a certificate, in words; none if it stays valid for a while.

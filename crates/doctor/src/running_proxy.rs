@@ -162,6 +162,13 @@ fn report_outcome(about: &str, status: &Status, report: &mut DoctorReport) {
             "create the directory with mode 0700, owned by the account of the service",
         );
     }
+    let refused = |alarm: &&admin::AlarmStatus| alarm.key.starts_with("renewals-refused");
+    for alarm in status.alarms.iter().filter(refused) {
+        warn(
+            alarm.message.clone(),
+            "let agents renew their certificates: infra_inventory.txt on the CA server, and `renewal = true` in [ca]",
+        );
+    }
     if let Some(off) = &status.renewal.off {
         warn(
             format!(

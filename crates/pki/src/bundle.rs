@@ -80,6 +80,8 @@ pub(crate) struct Ca {
     pub(crate) issued_by: Box<[u8]>,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
+    /// The earliest end on the path from this certificate to an anchor; of several paths, the one that ends last.
+    pub(crate) path_end: UnixTime,
     pub(crate) signs_crls: bool,
     /// Whether paths may end at it.
     pub(crate) is_anchor: bool,
@@ -226,6 +228,7 @@ impl Bundle {
                 ));
             }
         }
+        limit_to_paths(&mut cas);
         let issuers = cas
             .iter()
             .map(|ca| (ca.issuer.id, Arc::clone(&ca.issuer)))
@@ -308,6 +311,35 @@ impl Bundle {
     /// The certificates for the path builder, in addition to those that the client sent.
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
+    }
+}
+
+/// Limits the end of each intermediate to that of the CAs above it. Each pass reaches one CA further down, so that CAs that
+/// sign each other end the loop too.
+fn limit_to_paths(cas: &mut [Ca]) {
+    let signed_by =
+        |ca: &Ca, above: &Ca| ca.may_be_signed_by(&above.issuer.name, &above.issuer.spki);
+    let above: Vec<Vec<usize>> = cas
+        .iter()
+        .map(|ca| match ca.is_anchor {
+            true => Vec::new(),
+            false => (0..cas.len())
+                .filter(|other| cas[*other].der != ca.der && signed_by(ca, &cas[*other]))
+                .collect(),
+        })
+        .collect();
+    for _ in 0..cas.len() {
+        let mut is_changed = false;
+        for (index, above) in above.iter().enumerate() {
+            let end = above.iter().map(|above| cas[*above].path_end).max();
+            let ca = &mut cas[index];
+            let limited = end.map_or(ca.path_end, |end| end.min(ca.path_end));
+            is_changed |= limited != ca.path_end;
+            ca.path_end = limited;
+        }
+        if !is_changed {
+            return;
+        }
     }
 }
 
@@ -456,6 +488,7 @@ impl Ca {
             issued_by: certificate.issuer.into(),
             not_before: certificate.not_before,
             not_after: certificate.not_after,
+            path_end: certificate.not_after,
             signs_crls: certificate.extensions.signs_crls(),
             is_anchor: false,
             described: certificate.describe(),

@@ -32,6 +32,7 @@ mod listener_credentials;
 mod lookup;
 mod member_verifier;
 mod path;
+mod path_end;
 mod path_start;
 mod pem;
 mod persistence_key;
@@ -86,7 +87,7 @@ pub use settings::{
 };
 pub use store::{
     ActiveCrlStatus, DroppedRevocations, EmptyCrl, Lockout, TrustAlarm, TrustMaterial, TrustStore,
-    TrustStoreStatus, TrustedCaStatus,
+    TrustStoreStatus, TrustedCaStatus, about_ca,
 };
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
 pub use verdict::{ChainVerification, RecalledVerdict};

@@ -26,6 +26,7 @@ use crate::trust_memory::TrustMemory;
 pub use lockout::Lockout;
 pub use status::{
     ActiveCrlStatus, DroppedRevocations, EmptyCrl, TrustAlarm, TrustStoreStatus, TrustedCaStatus,
+    about_ca,
 };
 
 /// The files of a trust store, as bytes.

@@ -93,7 +93,7 @@ pub(crate) enum Verb {
     Status(Socket),
     /// Show requests in flight and in queues, and the slowest requests of the last hours
     Requests(Socket),
-    /// List certificates of the proxy and of agents that expire within 60 days
+    /// List certificates of the proxy and of agents that expire within 60 days, and CAs that expire within 90 days
     Certificates(Socket),
     /// Show the requests of one agent as a timeline, run by run, from the access log
     Trace(Trace),

@@ -81,6 +81,10 @@ fn requests_text(requests: &RequestsStatus) -> String {
 }
 
 fn certificates_text(certificates: &CertificatesStatus) -> String {
+    let cas = certificates.cas.iter().map(|ca| {
+        let role = format!("CA in {}", ca.source);
+        [ca.not_after.to_string(), ca.subject.clone(), role]
+    });
     let proxy = certificates.proxy.iter().map(|certificate| {
         let use_of = format!("{} {}", certificate.role, certificate.name);
         [
@@ -98,10 +102,10 @@ fn certificates_text(certificates: &CertificatesStatus) -> String {
         let seen = format!("agent, last seen {} from {}", agent.at, agent.client);
         [certificate.not_after.to_string(), name, seen]
     });
-    let rows: Vec<_> = proxy.chain(agents).collect();
+    let rows: Vec<_> = cas.chain(proxy).chain(agents).collect();
     match rows.is_empty() {
         true => {
-            "no certificate of the proxy or of an agent that it has seen expires within 60 days"
+            "no certificate of the proxy or of an agent that it has seen expires within 60 days, and no CA within 90 days"
                 .to_owned()
         }
         false => columns(["EXPIRES", "NAME", "USE"], rows),
@@ -135,6 +139,7 @@ mod tests {
         );
         assert!(text.contains("compilers  2  1.5 s"), "{text}");
         let none = CertificatesStatus {
+            cas: Vec::new(),
             proxy: Vec::new(),
             agents: Vec::new(),
         };

@@ -35,6 +35,8 @@ pub struct PoolRuntime {
     pub settings: upstream::UpstreamSettings,
     /// Its counters.
     pub metrics: PoolMetrics,
+    /// The subject (RFC 2253) of the certificate that the proxy presents to its members. `None` without TLS.
+    pub presented: Option<String>,
 }
 
 /// One member of a pool, with what is needed to reach it.

@@ -370,6 +370,12 @@ impl ActiveExchange {
                 .old_agents
                 .uses_legacy_path(shared.now(), &self.record);
         }
+        let not_configured = LogReason::Route(RefusalReason::Access(AccessStep::NotConfigured));
+        if reason == not_configured
+            && let Some(certname) = self.record.proven_certname()
+        {
+            shared.renewal.note_refused(certname, self.record.when);
+        }
         let mut refused_for = reason.as_str();
         let by_route = LogReason::Route(RefusalReason::Access(AccessStep::RefusedCertificate));
         if (reason == LogReason::RefusedCertificate || reason == by_route)

@@ -9,7 +9,7 @@
 use std::{future::poll_fn, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
+use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING, request, response};
 use identity::ClientIdentity;
 use pki::RenewedCertificateError;
 use tokio::time::{Instant, timeout};
@@ -69,6 +69,12 @@ pub(crate) async fn verify_response(
     mut body: MemberBody<RequestBody>,
 ) -> Result<AnswerBody, ProxyError> {
     let status = head.status;
+    let certname = context.verdict.certname.as_deref().unwrap_or("-");
+    if status == StatusCode::BAD_REQUEST {
+        let presented = pool.presented.as_deref();
+        let renewal = &context.worker.shared.renewal;
+        renewal.note_rejected(member, certname, presented);
+    }
     if status.is_redirection() {
         // An agent would follow the redirect with the same request.
         return Err(ProxyError::Answer {
@@ -112,15 +118,13 @@ pub(crate) async fn verify_response(
         ))),
     };
     match (checked, answer) {
-        (Ok(()), Some(answer)) => Ok(AnswerBody::Whole(answer)),
+        (Ok(()), Some(answer)) => {
+            context.worker.shared.renewal.note_renewed(member);
+            Ok(AnswerBody::Whole(answer))
+        }
         (checked, _) => {
             let what = checked.err().map_or_else(String::new, |e| e.to_string());
-            let client = context
-                .verdict
-                .certname
-                .as_deref()
-                .unwrap_or("-")
-                .escape_default();
+            let client = certname.escape_default();
             context.worker.shared.renewal.forbid(&format!(
                 "the CA server {member} answered the renewal of {client} with something other than its new certificate: {what}"
             ));

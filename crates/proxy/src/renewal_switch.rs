@@ -1,18 +1,30 @@
 //! Whether renewals are passed on. The first wrong response of the CA turns them off until an operator requests a
 //! reload. A CA server of an unknown kind gets none.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
 
 use telemetry::{ActiveAlarm, Alarm, Alarms};
 use tokio::sync::Notify;
 
 use crate::ca_kind::KindQuestions;
 
+/// How long after the last request for a renewal its refusal is an alarm. An agent asks with each run, and some run once a
+/// day.
+const REFUSED_ALARM_TIME: Duration = Duration::from_secs(26 * 3600);
+
 /// Whether renewals are passed on, over all workers and generations.
 #[derive(Debug)]
 pub struct Renewal {
     alarms: Arc<Alarms>,
     permitted: Notify,
+    /// When a verified agent last asked for a renewal that is not configured, in seconds since 1970.
+    refused_at: AtomicU64,
     pub(crate) questions: KindQuestions,
 }
 
@@ -31,6 +43,7 @@ impl Renewal {
         Self {
             alarms: Arc::clone(alarms),
             permitted: Notify::new(),
+            refused_at: AtomicU64::new(0),
             questions: KindQuestions::default(),
         }
     }
@@ -48,14 +61,54 @@ impl Renewal {
 
     /// Turns renewal on again, because an operator requested a reload.
     pub fn permit(&self) {
-        self.alarms
-            .replace(Alarm::RenewalOff, &[], SystemTime::now());
+        let now = SystemTime::now();
+        self.alarms.replace(Alarm::RenewalOff, &[], now);
+        self.alarms.replace(Alarm::RenewalsRefused, &[], now);
         self.permitted.notify_one();
     }
 
     /// Waits until [`permit`](Self::permit) is called.
     pub async fn permitted(&self) {
         self.permitted.notified().await;
+    }
+
+    /// Notes that a verified agent asked for a renewal, and got a 404 because renewal is not configured.
+    pub(crate) fn note_refused(&self, certname: &str, now: SystemTime) {
+        self.refused_at.store(seconds(now), Ordering::Relaxed);
+        // The first certname stays in the message, so that agents cannot fill the log.
+        self.alarms.assess(Alarm::RenewalsRefused, "", now, || {
+            Some(format!(
+                "agents ask for the renewal of their certificates and get 404, because `[ca] renewal` is off; the first was {}. An agent that gets no renewal is refused when its certificate expires: add the certname of the proxy's certificate to infra_inventory.txt on the CA server, then set `renewal = true` in [ca] (operating/ca.md)",
+                certname.escape_default()
+            ))
+        });
+    }
+
+    /// Clears the alarm about refused renewals if no agent asked for a day, or if renewal is configured.
+    pub fn assess_refused(&self, is_configured: bool, now: SystemTime) {
+        let last = Duration::from_secs(self.refused_at.load(Ordering::Relaxed));
+        let end = SystemTime::UNIX_EPOCH + last + REFUSED_ALARM_TIME;
+        if is_configured || end < now {
+            self.alarms.clear(Alarm::RenewalsRefused, "");
+        }
+    }
+
+    /// Notes the first 400 of a CA server to a renewal. `presented`: the subject of the proxy's certificate there.
+    pub(crate) fn note_rejected(&self, member: &str, certname: &str, presented: Option<&str>) {
+        let own = presented.map_or("the certname of the proxy's certificate", |subject| {
+            subject.strip_prefix("CN=").unwrap_or(subject)
+        });
+        self.alarms.assess(Alarm::RenewalsRefused, member, SystemTime::now(), || {
+            Some(format!(
+                "the CA server {member} answered 400 to the renewal of {}: is {own} in infra_inventory.txt on the CA server (`infra-nodes-path` in ca.conf)? The CA reads the file with each request, so no restart is necessary. If it is, the log of the CA server shows the reason. Agents keep their certificates until these expire",
+                certname.escape_default()
+            ))
+        });
+    }
+
+    /// Notes that a CA server renewed a certificate.
+    pub(crate) fn note_renewed(&self, member: &str) {
+        self.alarms.clear(Alarm::RenewalsRefused, member);
     }
 
     /// Whether a CA server has answered with a wrong certificate since then.
@@ -88,6 +141,12 @@ impl Renewal {
                 .raise(Alarm::RenewalOff, "", message, SystemTime::now());
         }
     }
+}
+
+/// Whole seconds since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 /// Puppet Server adds this header to all answers of its CA, errors included.

@@ -16,10 +16,16 @@ pub(crate) async fn update_when_due(app: Arc<App>) {
     loop {
         app.update_trust_alarms();
         app.update_certificate_alarms();
+        app.update_agent_alarms();
         app.shared.assess_queues();
         let now = UnixTime::now();
         let of_trust = app.generation().trust.next_change(now);
-        let of_certificates = certificates::next_change(&app.state().foundation.certificates, now);
+        let generation = app.generation();
+        let of_certificates = {
+            let foundation = &app.state().foundation;
+            let stores = foundation.stores(&generation.trust);
+            certificates::next_change(&foundation.certificates, &stores, now)
+        };
         let next = of_trust.into_iter().chain(of_certificates).min();
         // An operator may set the clock meanwhile, so no wait is longer than the interval.
         let wait = next.map_or(CHECK_INTERVAL, |at| remaining(now, at));

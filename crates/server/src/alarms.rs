@@ -7,7 +7,7 @@ use rustls_pki_types::UnixTime;
 use telemetry::{ActiveAlarm, Alarm, Alarms};
 
 use crate::{
-    certificates::{self, OwnCertificate},
+    certificates::{self, CaOptions, OwnCertificate},
     trust::crl_fetch_state::CrlFetchState,
 };
 
@@ -36,15 +36,20 @@ pub(crate) fn update_crls(
     replace(alarms, kinds, &found);
 }
 
-/// Raises and clears the alarms about the dates and revocations of the proxy's own certificates, by the CRLs of `stores`.
+/// Raises and clears the alarms about CAs of `stores` that expire soon, and about the dates and revocations of the proxy's
+/// own certificates, by the CRLs of `stores`.
 /// `failures`: why a certificate could not be renewed and what to do, by its file.
 pub(crate) fn update_certificates(
     alarms: &Alarms,
     own: &[OwnCertificate],
     stores: &[&TrustStore],
     failures: &BTreeMap<PathBuf, String>,
+    ca: &CaOptions,
 ) {
-    let found = certificates::alarms(own, stores, failures, UnixTime::now());
+    let now = UnixTime::now();
+    let cas = certificates::ca_alarms(stores, now);
+    replace(alarms, [Alarm::CaExpiring], &cas);
+    let found = certificates::alarms(own, stores, failures, ca, now);
     // The more severe kind first: where it replaces the other, no event says that the alarm is cleared.
     let kinds = [Alarm::CertificateInvalid, Alarm::CertificateExpiring];
     replace(alarms, kinds, &found);

@@ -8,8 +8,9 @@ use std::{
 };
 
 use config::Config;
-use pki::{CertificatePurpose, Credential, Fingerprint, TrustStore};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use pki::{CertificatePurpose, Credential, Fingerprint, TrustStore, TrustedCaStatus};
+use proxy::Generation;
+use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::Alarm;
 
 use crate::{
@@ -20,6 +21,24 @@ use crate::{
 /// How long before its expiry a certificate raises an alarm. A certificate with a short life is renewed in its last quarter, so
 /// each notice is limited to that.
 const NOTICES: [Duration; 3] = [days(30), days(7), days(1)];
+/// The same for a CA. Its renewal concerns every host of the estate, so it takes longer.
+const CA_NOTICES: [Duration; 4] = [days(90), days(30), days(7), days(1)];
+
+/// A certificate that is valid for less than this time in total comes from a CA that renews certificates
+/// (`allow-auto-renewal`): Puppet's CA signs for five years otherwise.
+pub const RENEWED_LIFE_MAX: Duration = days(365);
+
+/// For how many days the first certificate of a PEM file is valid in total, if it is so short that its CA renews
+/// certificates.
+pub fn renewed_after(pem: &str) -> Option<u64> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let facts = pki::facts_of(&der)?;
+    let life = facts
+        .not_after
+        .as_secs()
+        .checked_sub(facts.not_before.as_secs())?;
+    (life < RENEWED_LIFE_MAX.as_secs()).then_some(life / 86_400)
+}
 
 /// Where the proxy presents a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,10 +163,12 @@ fn replaced_by<'o>(
 
 /// The alarms about these certificates: the kind, the file and the message. A certificate is revoked if the CRL of any of
 /// `stores` lists it. `failures`: why the CA has not renewed a certificate and what to do, by its file.
+/// `ca`: where the command for a renewal finds the CA.
 pub(crate) fn alarms(
     own: &[OwnCertificate],
     stores: &[&TrustStore],
     failures: &BTreeMap<PathBuf, String>,
+    ca: &CaOptions,
     now: UnixTime,
 ) -> Vec<(Alarm, String, String)> {
     let mut by_file: BTreeMap<&Path, Vec<&OwnCertificate>> = BTreeMap::new();
@@ -158,9 +179,12 @@ pub(crate) fn alarms(
     let alarms = by_file.into_iter().filter_map(|(file, uses)| {
         let certificate = uses.first()?;
         let remedy = failures.get(file).cloned();
-        let remedy = remedy.unwrap_or_else(|| renewal_by_hand(file));
+        let remedy = remedy.unwrap_or_else(|| renewal_by_hand(file, ca));
         let revoked = || uses.iter().find_map(|used| used.revoked(stores, now));
         let (alarm, what) = certificate.alarm(&remedy, revoked, now)?;
+        if alarm == Alarm::CertificateExpiring && certificate.ends_with_active_ca(stores) {
+            return None;
+        }
         let uses: Vec<_> = uses.iter().map(|used| used.usage()).collect();
         let message = format!("{certificate} of {} {what}", uses.join(", "));
         Some((alarm, file.display().to_string(), message))
@@ -168,17 +192,76 @@ pub(crate) fn alarms(
     alarms.collect()
 }
 
-/// The next second at which an alarm changes without a reload.
-pub(crate) fn next_change(own: &[OwnCertificate], now: UnixTime) -> Option<UnixTime> {
-    let all = own.iter().flat_map(|certificate| {
-        let end = certificate.not_after.as_secs();
-        let notices = certificate
-            .notices()
-            .map(|notice| end - notice.min(end) + 1);
-        notices
-            .into_iter()
-            .chain([certificate.not_before.as_secs(), end.saturating_add(1)])
+/// The alarms about CAs that expire soon: the kind, the CA and the message. There is one for each CA, however many
+/// certificates it issued, and none for a CA with a later certificate of the same key in its bundle. `stores`: the
+/// bundles that verify clients and members.
+pub(crate) fn ca_alarms(stores: &[&TrustStore], now: UnixTime) -> Vec<(Alarm, String, String)> {
+    let alarms = active_cas(stores, now).into_iter().filter_map(|ca| {
+        let notice = due_notice((ca.not_before, ca.not_after), &CA_NOTICES, now)?;
+        let about = pki::about_ca(&ca.subject, &ca.source);
+        let message = format!(
+            "{about} expires on {}, in less than {}: from then on, every certificate that it issued is refused, those of \
+             agents, members and this proxy included. Renew it with the same key, which keeps these certificates valid, and \
+             distribute it to every host: see guides/ca-expiry.md",
+            timestamp(ca.not_after),
+            span(notice)
+        );
+        Some((Alarm::CaExpiring, about, message))
     });
+    alarms.collect()
+}
+
+/// The CAs of these bundles that are valid and that no later certificate of the same key supersedes.
+fn active_cas(stores: &[&TrustStore], now: UnixTime) -> Vec<TrustedCaStatus> {
+    let mut active: Vec<TrustedCaStatus> = Vec::new();
+    for ca in stores.iter().flat_map(|store| store.cas_status(now)) {
+        let is_same = |other: &TrustedCaStatus| {
+            (&other.subject, other.not_after) == (&ca.subject, ca.not_after)
+        };
+        if ca.in_time && !ca.is_superseded && !active.iter().any(is_same) {
+            active.push(ca);
+        }
+    }
+    active
+}
+
+/// The smallest notice that has begun, in seconds before the end.
+fn due_notice(validity: (UnixTime, UnixTime), notices: &[Duration], now: UnixTime) -> Option<u64> {
+    let left = validity.1.as_secs() - now.as_secs();
+    let begun = notice_seconds(validity, notices).filter(|notice| left < *notice);
+    begun.min()
+}
+
+/// The notices of a certificate with these dates, in seconds before its end.
+fn notice_seconds(
+    (not_before, not_after): (UnixTime, UnixTime),
+    notices: &[Duration],
+) -> impl Iterator<Item = u64> {
+    let life = not_after.as_secs().saturating_sub(not_before.as_secs());
+    let seconds = notices.iter();
+    seconds.map(move |notice| expiry_notice_seconds(life, *notice))
+}
+
+/// The next second at which an alarm about these certificates, or about the CAs of these bundles, changes without a
+/// reload. The dates of CAs themselves are in [`TrustStore::next_change`].
+pub(crate) fn next_change(
+    own: &[OwnCertificate],
+    stores: &[&TrustStore],
+    now: UnixTime,
+) -> Option<UnixTime> {
+    let begins = |validity: (UnixTime, UnixTime), notices: &[Duration]| {
+        let end = validity.1.as_secs();
+        let begins = notice_seconds(validity, notices).map(move |notice| end - notice.min(end) + 1);
+        begins.collect::<Vec<_>>()
+    };
+    let of_own = own.iter().flat_map(|certificate| {
+        let begins = begins(certificate.validity(), &NOTICES).into_iter();
+        let end = certificate.not_after.as_secs().saturating_add(1);
+        begins.chain([certificate.not_before.as_secs(), end])
+    });
+    let cas = active_cas(stores, now).into_iter();
+    let of_cas = cas.flat_map(|ca| begins((ca.not_before, ca.not_after), &CA_NOTICES));
+    let all = of_own.chain(of_cas);
     let next = all.filter(|at| *at > now.as_secs()).min()?;
     Some(UnixTime::since_unix_epoch(Duration::from_secs(next)))
 }
@@ -280,12 +363,7 @@ impl OwnCertificate {
             );
             return Some((Alarm::CertificateInvalid, what));
         }
-        let left = self.not_after.as_secs() - now.as_secs();
-        let notice = self
-            .notices()
-            .into_iter()
-            .filter(|notice| left < *notice)
-            .min()?;
+        let notice = due_notice(self.validity(), &NOTICES, now)?;
         let what = format!(
             "expires on {}{}, in less than {}: {remedy}",
             timestamp(self.not_after),
@@ -303,21 +381,71 @@ impl OwnCertificate {
         })
     }
 
-    /// The notices of this certificate, in seconds before its expiry.
-    fn notices(&self) -> [u64; 3] {
-        let life = self
-            .not_after
-            .as_secs()
-            .saturating_sub(self.not_before.as_secs());
-        NOTICES.map(|notice| expiry_notice_seconds(life, notice))
+    fn validity(&self) -> (UnixTime, UnixTime) {
+        (self.not_before, self.not_after)
+    }
+
+    /// When it can no longer be verified: the earliest end on its path. `stores`: the bundles of its possible verifiers;
+    /// the first that has its CA decides.
+    pub(crate) fn path_end(&self, stores: &[&TrustStore]) -> UnixTime {
+        let above = stores.iter().find_map(|store| store.end_above(&self.chain));
+        above.map_or(self.not_after, |end| end.min(self.not_after))
+    }
+
+    /// Whether a CA of this bundle issued it.
+    pub(crate) fn is_issued_by(&self, store: &TrustStore) -> bool {
+        store.end_above(&self.chain).is_some()
+    }
+
+    /// Whether a CA of its chain limits it that no bundle has with a later end. The alarm about that CA covers it.
+    fn ends_with_active_ca(&self, stores: &[&TrustStore]) -> bool {
+        let ends = self.ends_with.iter();
+        let mut ends = ends.flat_map(|ca| stores.iter().filter_map(|store| store.ca_end(ca)));
+        ends.any(|end| end <= self.not_after)
     }
 }
 
-/// How an operator renews a certificate. In an ssldir the agent's command does it, with a CA that renews.
-pub(crate) fn renewal_by_hand(chain: &Path) -> String {
+/// The options of Puppet's commands that name the CA server, each after a space. Without them, an agent sends its request to
+/// `server` of its puppet.conf, which may be this proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CaOptions(String);
+
+impl CaOptions {
+    /// Those for the first member of the pool `ca`.
+    pub(crate) fn of(generation: &Generation) -> Self {
+        let pool = generation
+            .ca_pool
+            .and_then(|pool| generation.pools.get(pool));
+        let first = pool.and_then(|pool| pool.members.first());
+        Self::at(first.map_or("", |member| &member.connector.address))
+    }
+
+    /// Those for an address with a port. A Unix socket has none.
+    fn at(address: &str) -> Self {
+        let Some((host, port)) = address.rsplit_once(':').filter(|(host, _)| *host != "unix")
+        else {
+            return Self::default();
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Self(match port {
+            "8140" => format!(" --ca_server {host}"),
+            port => format!(" --ca_server {host} --ca_port {port}"),
+        })
+    }
+}
+
+impl fmt::Display for CaOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How an operator renews a certificate. In an ssldir the agent's command does it, with a CA that renews. `puppet ssl
+/// renew_cert` is shorter, but agents before OpenVox 9 do not have it.
+pub(crate) fn renewal_by_hand(chain: &Path, ca: &CaOptions) -> String {
     match of_ssldir(chain) {
         Some((ssldir, certname)) => format!(
-            "run `puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir {} --certname {certname}` (Puppet 8), or replace both files and run `proscenium reload`",
+            "run `puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir {} --certname {certname}{ca}` (Puppet 8), or replace both files and run `proscenium reload`",
             ssldir.display()
         ),
         None => "renew it, replace both files, and run `proscenium reload`".to_owned(),
@@ -539,7 +667,7 @@ mod tests {
                 certificate.clone(),
                 of(Role::Pool, "ca", certificate.clone()),
             ];
-            let mut alarms = alarms(&own, &[], &BTreeMap::new(), at(now));
+            let mut alarms = alarms(&own, &[], &BTreeMap::new(), &CaOptions::default(), at(now));
             assert!(alarms.len() < 2, "one for each file: {alarms:?}");
             alarms.pop()
         };
@@ -584,16 +712,36 @@ mod tests {
     }
 
     #[test]
+    fn the_ca_options_name_host_and_port() {
+        for (address, expected) in [
+            ("ca.example.com:8140", " --ca_server ca.example.com"),
+            ("127.0.0.1:8141", " --ca_server 127.0.0.1 --ca_port 8141"),
+            ("[2001:db8::1]:8140", " --ca_server 2001:db8::1"),
+            ("unix:/run/ca.sock", ""),
+            ("", ""),
+        ] {
+            assert_eq!(CaOptions::at(address).to_string(), expected);
+        }
+    }
+
+    #[test]
     fn an_alarm_says_which_command_renews_the_certificate() {
+        let ca = CaOptions::at("ca.example.com:8140");
         let message = |file: &str, failures: &[(&str, &str)]| {
             let failures = failures
                 .iter()
                 .map(|(file, why)| (PathBuf::from(file), (*why).to_owned()));
-            let mut alarms = alarms(&[ending_in(file, 60)], &[], &failures.collect(), at(NOW));
+            let mut alarms = alarms(
+                &[ending_in(file, 60)],
+                &[],
+                &failures.collect(),
+                &ca,
+                at(NOW),
+            );
             alarms.pop().unwrap().2
         };
         let in_ssldir = "/var/lib/puppet/ssl/certs/puppet.example.com.pem";
-        let command = "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir /var/lib/puppet/ssl --certname puppet.example.com`";
+        let command = "`puppet ssl bootstrap --hostcert_renewal_interval 90d --ssldir /var/lib/puppet/ssl --certname puppet.example.com --ca_server ca.example.com`";
         let failures = [("/etc/other.pem", "the CA is down"), (in_ssldir, "no room")];
         for (file, failures, words) in [
             (in_ssldir, &[][..], command),
@@ -615,9 +763,10 @@ mod tests {
     #[test]
     fn alarms_change_at_the_next_date_and_not_before() {
         let own = [ending_in("a", 40 * DAY as i64), not_yet_valid("b")];
-        let alarms = |own: &[OwnCertificate], now| alarms(own, &[], &BTreeMap::new(), now);
+        let ca = CaOptions::default();
+        let alarms = |own: &[OwnCertificate], now| alarms(own, &[], &BTreeMap::new(), &ca, now);
         let (mut now, mut changes) = (NOW, Vec::new());
-        while let Some(next) = next_change(&own, at(now)) {
+        while let Some(next) = next_change(&own, &[], at(now)) {
             let next = next.as_secs();
             assert_eq!(alarms(&own, at(now)), alarms(&own, at(next - 1)));
             assert_ne!(alarms(&own, at(now)), alarms(&own, at(next)));

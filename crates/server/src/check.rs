@@ -1,15 +1,21 @@
 //! `check` and `config show`: what a start would do, without listening.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use config::{Config, ConfigReport};
+use config::{Config, ConfigReport, Environment};
 use discovery::DnsQuestion;
+use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
 use tokio::runtime;
 
 use crate::{
-    Options, certificates, dns,
+    Options,
+    certificates::{self, CaOptions, OwnCertificate},
+    dns,
     facts::facts,
     host_checks::{self, RunningProxy},
     lockout,
@@ -206,8 +212,13 @@ fn warn_of_dates(prepared: &mut Prepared) {
     alarms.extend(dropped);
     // The proxy's own certificates show how many certificates their CA has issued.
     let of_members = prepared.member_tls.iter().map(|tls| &*tls.trust);
-    let stores: Vec<_> = of_members.chain([&*prepared.generation.trust]).collect();
-    let own = certificates::alarms(&prepared.own_certificates(), &stores, &BTreeMap::new(), now);
+    let stores: Vec<_> = [&**trust].into_iter().chain(of_members).collect();
+    let own = prepared.own_certificates();
+    let ca = CaOptions::of(&prepared.generation);
+    let mut messages: Vec<_> = certificates::alarms(&own, &stores, &BTreeMap::new(), &ca, now)
+        .into_iter()
+        .map(|(_, _, message)| message)
+        .collect();
     alarms.extend(trust.empty_crls().iter().map(empty_message));
     // Fetched CRLs are used for members too. An expired CRL of a pool is therefore reported only where it refuses members.
     for tls in &prepared.member_tls {
@@ -236,10 +247,48 @@ fn warn_of_dates(prepared: &mut Prepared) {
             )
         }));
     }
+    let expiring = certificates::ca_alarms(&stores, now).into_iter();
+    alarms.extend(expiring.map(|(_, _, message)| message));
     for alarm in alarms {
         prepared.report.warn("trust", &alarm);
     }
-    for (_, _, message) in own {
+    messages.extend(not_renewed(&prepared.config, &own, trust, now));
+    for message in messages {
         prepared.report.warn("certificates", &message);
     }
+}
+
+/// How long before its end a certificate must have a program that renews it. A CA with `allow-auto-renewal` gives each new
+/// certificate less than that.
+const RENEWED_WITHIN: Duration = Duration::from_secs(120 * 86_400);
+
+/// Warnings about certificates of the proxy that end soon and that nothing renews, though their CA renews those of agents.
+fn not_renewed(
+    config: &Config,
+    own: &[OwnCertificate],
+    trust: &TrustStore,
+    now: UnixTime,
+) -> BTreeSet<String> {
+    if !config.ca.renewal || config.own_renewal.enabled {
+        return BTreeSet::new();
+    }
+    let ends_soon = |own: &&OwnCertificate| {
+        let left = own.not_after.as_secs().saturating_sub(now.as_secs());
+        left > 0 && left < RENEWED_WITHIN.as_secs()
+    };
+    // In its own ssldir, an agent of Puppet 8 renews its certificate itself.
+    let is_agents = |own: &&OwnCertificate| {
+        Environment::SSLDIRS
+            .iter()
+            .any(|ssldir| own.file.starts_with(ssldir))
+    };
+    own.iter()
+        .filter(|own| ends_soon(own) && !is_agents(own) && own.is_issued_by(trust))
+        .map(|own| {
+            format!(
+                "{own} expires on {}, and nothing renews it: set `renew = true` in [tls] (operating/proxy-certificates.md). A CA server with allow-auto-renewal gives each new certificate a short life, that of the proxy too",
+                timestamp(own.not_after)
+            )
+        })
+        .collect()
 }

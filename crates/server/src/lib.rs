@@ -7,6 +7,7 @@
 
 mod account_permissions;
 mod accounts;
+mod agent_certificates;
 mod alarm_schedule;
 mod alarms;
 mod app;
@@ -55,7 +56,7 @@ use std::path::PathBuf;
 
 pub use admin::BuildStatus;
 pub use app::run;
-pub use certificates::expiry_notice_seconds;
+pub use certificates::{RENEWED_LIFE_MAX, expiry_notice_seconds, renewed_after};
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
 pub use hand_over::{TakeOverError, launch_successor};

@@ -27,6 +27,7 @@ use tokio::{
 pub(crate) use failure::RenewalFailure;
 
 use crate::{
+    certificates::CaOptions,
     own_renewal::{
         ca_request::{RenewalAnswer, request_renewal},
         chain_file::ChainFile,
@@ -146,6 +147,7 @@ impl App {
             false => Vec::new(),
         };
         self.own_renewals.retain(&due);
+        let ca = CaOptions::of(&self.generation());
         for due in due {
             if !self.own_renewals.may_begin(&due.files.chain) {
                 continue;
@@ -153,8 +155,8 @@ impl App {
             let file = due.files.chain.display();
             let renewed = self.renew(&due).await;
             let failure = renewed.as_ref().err();
-            let message =
-                failure.map(|failure| failure.message(&due.files.chain, due.credential.names()));
+            let message = failure
+                .map(|failure| failure.message(&due.files.chain, due.credential.names(), &ca));
             let is_new = self.own_renewals.note(&due.files.chain, message.clone());
             match (renewed, message) {
                 (Ok(until), _) => tracing::info!(
@@ -265,14 +267,25 @@ fn after_first(chain: &[u8]) -> &[u8] {
 /// The last line of a certificate in PEM.
 const END: &[u8] = b"-----END CERTIFICATE-----";
 
-/// The certificates of `[tls]` that are due for renewal, and that the CAs of the bundle have issued.
+/// The certificates of listeners and pools that are due for renewal, and that the CAs of the bundle have issued.
 fn due_certificates(
     foundation: &Foundation,
     trust: &TrustStore,
     now: UnixTime,
 ) -> Vec<DueCertificate> {
-    let settings = foundation.config.own_renewal;
-    let due = foundation.config.certificates.iter().filter_map(|files| {
+    let config = &foundation.config;
+    let settings = config.own_renewal;
+    let of_listeners = config.listener_certificates.values().flatten();
+    let of_pools = config.pools.iter().filter_map(|pool| pool.tls.as_ref());
+    let of_pools = of_pools.map(|tls| &tls.credential);
+    let all = config
+        .certificates
+        .iter()
+        .chain(of_listeners)
+        .chain(of_pools);
+    // Several listeners and pools may use one file.
+    let by_file: BTreeMap<_, _> = all.map(|files| (&files.chain, files)).collect();
+    let due = by_file.into_values().filter_map(|files| {
         let credential = foundation.credential(files)?;
         let chain = credential.chain();
         let leaf = pki::facts_of(chain.first()?)?;

@@ -209,6 +209,12 @@ pub(crate) struct Foundation {
 }
 
 impl Foundation {
+    /// The bundles that verify the proxy's certificates and those of its peers: that of clients, then those of members.
+    pub(crate) fn stores<'a>(&'a self, clients: &'a TrustStore) -> Vec<&'a TrustStore> {
+        let of_members = self.member_tls.iter().map(|tls| &*tls.trust);
+        [clients].into_iter().chain(of_members).collect()
+    }
+
     /// The member that configuration and DNS name first for the CA, whichever gets the writes now.
     pub(crate) fn first_ca(&self, lasting: &Lasting) -> Option<String> {
         let mut pools = self.config.pools.iter();

@@ -11,11 +11,14 @@ use config::{ChangeDetection, Fetch};
 use pki::TrustStore;
 use proxy::{Generation, LifecyclePhase, Shared};
 use rustls_pki_types::UnixTime;
-use telemetry::{AccessLogs, Events};
+use telemetry::{AccessLogs, Alarm, Events};
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    Options, alarms,
+    Options,
+    agent_certificates::expiring_agents,
+    alarms,
+    certificates::CaOptions,
     hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
@@ -197,9 +200,30 @@ impl App {
         let alarms = &self.lasting.metrics.alarms;
         let failures = self.own_renewals.failures();
         let generation = self.generation();
-        let of_members = state.foundation.member_tls.iter().map(|tls| &*tls.trust);
-        let stores: Vec<_> = of_members.chain([&*generation.trust]).collect();
-        alarms::update_certificates(alarms, &state.foundation.certificates, &stores, &failures);
+        let stores = state.foundation.stores(&generation.trust);
+        let ca = CaOptions::of(&generation);
+        let own = &state.foundation.certificates;
+        alarms::update_certificates(alarms, own, &stores, &failures, &ca);
+    }
+
+    /// Compares the alarms about certificates of agents with their dates and their last requests.
+    pub(crate) fn update_agent_alarms(&self) {
+        let generation = self.generation();
+        let now = SystemTime::now();
+        self.shared
+            .renewal
+            .assess_refused(generation.ca.renewal, now);
+        let alarms = &self.lasting.metrics.alarms;
+        match expiring_agents(&self.shared.agents, &generation.trust, now) {
+            (0, _) => alarms.clear(Alarm::AgentsExpiring, ""),
+            (count, first) => {
+                let first = first.as_deref().unwrap_or("-").escape_default().to_string();
+                let message = format!(
+                    "the certificates of {count} agents that were seen in the last day expire within 14 days, that of {first} first: `proscenium certificates` lists them. Let agents of Puppet 8 renew them (`[ca] renewal`), or request new ones (operating/ca.md)"
+                );
+                alarms.raise(Alarm::AgentsExpiring, "", message, now);
+            }
+        }
     }
 
     /// Waits for the right to replace what is active.

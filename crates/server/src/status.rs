@@ -11,12 +11,14 @@ use admin::{
     Status,
 };
 use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
+use pki::TrustStore;
 use proxy::{AgentFacts, Generation, JrubyAnswer, LifecyclePhase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
-use telemetry::Severity;
+use telemetry::{SeenCertificate, Severity};
 
 use crate::{
+    agent_certificates::{end_of, expiring_agents, is_out},
     alarms,
     listening::Listeners,
     members::{
@@ -27,7 +29,6 @@ use crate::{
     proc_status,
     shared_state::{ActiveState, App},
     times::timestamp,
-    who::is_out,
 };
 
 /// The status of the process, as `GET /v1/status` shows it.
@@ -101,7 +102,7 @@ pub(crate) fn status(app: &App) -> Status {
         ]),
         build: app.options.build.clone(),
         process,
-        certificates: certificates_status(&state.foundation),
+        certificates: certificates_status(&state.foundation, &generation.trust),
         agents,
         blocks: app.blocks().len() as u64,
         body_buffer_bytes: app.shared.body_buffer_bytes(),
@@ -346,28 +347,36 @@ fn edge_copies(app: &App) -> BTreeMap<String, u64> {
     copies.collect()
 }
 
-fn certificates_status(foundation: &Foundation) -> Vec<admin::ProxyCertificateStatus> {
+fn certificates_status(
+    foundation: &Foundation,
+    trust: &TrustStore,
+) -> Vec<admin::ProxyCertificateStatus> {
+    let stores = foundation.stores(trust);
     let own = foundation.certificates.iter();
     own.map(|own| admin::ProxyCertificateStatus {
         role: own.role.as_str().to_owned(),
         name: own.used_by.clone(),
         file: own.file.display().to_string(),
         subject: own.subject.clone(),
-        not_after: timestamp(own.not_after),
+        not_after: timestamp(own.path_end(&stores)),
     })
     .collect()
 }
 
 fn agent_counts(app: &App, generation: &Generation) -> admin::AgentCounts {
     let agents = &app.shared.agents;
-    let counts = agents.by_expiry(SystemTime::now(), |name, certificate| {
-        is_out(&generation.trust, name, certificate, UnixTime::now()).is_some()
-    });
+    let trust = &generation.trust;
+    let is_refused = |name: &str, certificate: &SeenCertificate| {
+        is_out(trust, name, certificate, UnixTime::now()).is_some()
+    };
+    let end = |certificate: &SeenCertificate| end_of(trust, certificate);
+    let counts = agents.by_expiry(SystemTime::now(), end, is_refused);
     let by_expiry = telemetry::EXPIRY_WORDS.into_iter().zip(counts);
     admin::AgentCounts {
         by_expiry: by_expiry
             .map(|(words, count)| (words.to_owned(), count))
             .collect(),
+        expiring: expiring_agents(agents, trust, SystemTime::now()).0,
         evicted: agents.forgotten(),
     }
 }
@@ -411,6 +420,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::ActiveTrust {
             .map(|ca| admin::ActiveCa {
                 subject: ca.subject,
                 not_after: timestamp(ca.not_after),
+                is_superseded: ca.is_superseded,
                 source: ca.source,
             })
             .collect(),

@@ -14,6 +14,7 @@ use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
 
 use crate::{
+    agent_certificates::{end_of, is_out},
     materials::files,
     shared_state::App,
     times::{timestamp, whole_seconds},
@@ -31,7 +32,7 @@ impl App {
         let status = |agent: &SeenAgent| AgentStatus {
             refused: is_out(trust, &agent.certname, &agent.certificate, now)
                 .map(|reason| reason.to_string()),
-            ..agent_status(agent)
+            ..agent_status(agent, trust)
         };
         AgentsStatus {
             seen,
@@ -195,7 +196,7 @@ impl WhoLookup<'_> {
         Ok(WhoStatus {
             about,
             access: accepted.map_or_else(Vec::new, |agent| self.access(agent, Some(seen.client))),
-            certificate: Some(status_of(&seen.certname, certificate)),
+            certificate: Some(status_of(&seen.certname, certificate, self.trust)),
             verdict,
             refusal: None,
             crls,
@@ -244,6 +245,7 @@ impl WhoLookup<'_> {
         let mut blocks = self.blocks(certname.as_deref(), named, Some(&fingerprint));
         self.add_block(&mut blocks, recalled.as_ref());
         let source = seen.as_ref().map(|seen| seen.client);
+        let of_ca = self.trust.ca_end(&facts.issuer);
         Ok(WhoStatus {
             about: format!("the certificate of {}", facts.subject),
             access: match &verification.identity {
@@ -265,7 +267,7 @@ impl WhoLookup<'_> {
                 serial: facts.serial,
                 issuer: facts.issuer,
                 not_before: timestamp(facts.not_before),
-                not_after: timestamp(facts.not_after),
+                not_after: timestamp(of_ca.map_or(facts.not_after, |end| end.min(facts.not_after))),
             }),
         })
     }
@@ -432,34 +434,26 @@ fn read(serial: &str) -> Result<SerialNumber, WhoError> {
     SerialNumber::parse(serial).map_err(|error| WhoError::Senseless(error.to_string()))
 }
 
-fn agent_status(seen: &SeenAgent) -> AgentStatus {
+fn agent_status(seen: &SeenAgent, trust: &TrustStore) -> AgentStatus {
     AgentStatus {
-        certificate: status_of(&seen.certname, &seen.certificate),
+        certificate: status_of(&seen.certname, &seen.certificate, trust),
         at: seen.at.into(),
         client: seen.client.to_string(),
         refused: None,
     }
 }
 
-/// Why an agent's certificate is refused now, if its issuer has revoked it or an operator has blocked it.
-pub(crate) fn is_out(
-    trust: &TrustStore,
+fn status_of(
     certname: &str,
     certificate: &SeenCertificate,
-    now: UnixTime,
-) -> Option<Reason> {
-    let serial = SerialNumber::parse(&certificate.serial).ok()?;
-    let named = (&*certificate.issuer, &serial);
-    trust.is_out(certname, named, &certificate.fingerprint, now)
-}
-
-fn status_of(certname: &str, certificate: &SeenCertificate) -> CertificateStatus {
+    trust: &TrustStore,
+) -> CertificateStatus {
     CertificateStatus {
         certname: Some(certname.to_owned()),
         serial: format!("0x{}", certificate.serial),
         issuer: certificate.issuer.to_string(),
         not_before: certificate.not_before.into(),
-        not_after: certificate.not_after.into(),
+        not_after: end_of(trust, certificate).into(),
     }
 }
 

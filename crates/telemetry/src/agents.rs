@@ -255,15 +255,17 @@ impl Agents {
     }
 
     /// How many agents there are by the time until their certificates expire, in the words of [`EXPIRY_WORDS`]. Agents that
-    /// are refused by now, by `is_out`, are counted as `refused`, whenever their certificates expire.
+    /// are refused by now, by `is_out`, are counted as `refused`, whenever their certificates expire. `end`: when a
+    /// certificate expires, with the CAs above it.
     pub fn by_expiry(
         &self,
         now: SystemTime,
+        end: impl Fn(&SeenCertificate) -> SystemTime,
         is_out: impl Fn(&str, &SeenCertificate) -> bool,
     ) -> [u64; EXPIRY_WORDS.len()] {
         let mut counts = [0; EXPIRY_WORDS.len()];
         for agent in self.shards.iter().flat_map(Self::of_shard) {
-            let left = agent.certificate.not_after.duration_since(now);
+            let left = end(&agent.certificate).duration_since(now);
             let place = match left {
                 _ if is_out(&agent.certname, &agent.certificate) => EXPIRY_WORDS.len() - 1,
                 Ok(left) => 1 + LEFT_MAX.iter().take_while(|max| left > **max).count(),
@@ -272,6 +274,30 @@ impl Agents {
             counts[place] += 1;
         }
         counts
+    }
+
+    /// How many agents of those seen since then have a certificate for which this is true, and the name of one whose
+    /// certificate expires first.
+    pub fn count(
+        &self,
+        since: SystemTime,
+        wanted: impl Fn(&str, &SeenCertificate) -> bool,
+    ) -> (u64, Option<Arc<str>>) {
+        let (mut count, mut first) = (0, None::<Arc<AgentEntry>>);
+        for agent in self.shards.iter().flat_map(Self::of_shard) {
+            if agent.doings().at < since || !wanted(&agent.certname, &agent.certificate) {
+                continue;
+            }
+            count += 1;
+            let end = agent.certificate.not_after;
+            if first
+                .as_ref()
+                .is_none_or(|first| end < first.certificate.not_after)
+            {
+                first = Some(agent);
+            }
+        }
+        (count, first.map(|agent| Arc::clone(&agent.certname)))
     }
 
     /// Copies the entries out of the shard first, so that connections do not wait while each is examined.
@@ -580,17 +606,24 @@ mod tests {
             };
             agents.connected(&name, &print("05"), CLIENT, at(1), || Some(certificate));
         }
+        let own = |certificate: &SeenCertificate| certificate.not_after;
         let none_refused = |_: &str, _: &SeenCertificate| false;
         assert_eq!(
-            agents.by_expiry(at(1_000), none_refused),
+            agents.by_expiry(at(1_000), own, none_refused),
             [0, 3, 1, 1, 1, 1, 0]
         );
         assert_eq!(
-            agents.by_expiry(at(1_001), none_refused),
+            agents.by_expiry(at(1_001), own, none_refused),
             [1, 3, 0, 1, 1, 1, 0]
         );
         let one = |name: &str, _: &SeenCertificate| name == "web0";
-        assert_eq!(agents.by_expiry(at(1_001), one), [0, 3, 0, 1, 1, 1, 1]);
+        assert_eq!(agents.by_expiry(at(1_001), own, one), [0, 3, 0, 1, 1, 1, 1]);
+        // Their CA expires in a day.
+        let of_ca = |certificate: &SeenCertificate| certificate.not_after.min(at(1_000 + day));
+        assert_eq!(
+            agents.by_expiry(at(1_000), of_ca, none_refused),
+            [0, 7, 0, 0, 0, 0, 0]
+        );
     }
 
     #[test]

@@ -39,6 +39,12 @@ pub enum Alarm {
     MaterialsWatch,
     /// The CA renewed another certificate than the agent's.
     RenewalOff,
+    /// Verified agents ask for renewals of their certificates and get none, or the CA refuses them.
+    RenewalsRefused,
+    /// Certificates of agents that were seen in the last day expire soon.
+    AgentsExpiring,
+    /// A CA of the bundle expires soon, and with it every certificate that it issued.
+    CaExpiring,
     /// One of the proxy's own certificates expires soon.
     CertificateExpiring,
     /// One of the proxy's own certificates has expired, is not valid yet, or is revoked.
@@ -226,7 +232,7 @@ impl Raised {
     fn is_event_due(&self, alarm: Alarm, message: &str, now: SystemTime) -> bool {
         let (logged, at) = &self.logged;
         let interval = match alarm {
-            Alarm::CrlShrunk => LOG_INTERVAL,
+            Alarm::CrlShrunk | Alarm::AgentsExpiring => LOG_INTERVAL,
             _ => Duration::ZERO,
         };
         // A clock that was set back must not silence the alarm.
@@ -256,7 +262,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 23] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -268,6 +274,9 @@ impl Alarm {
         Self::MaterialsRefused,
         Self::MaterialsWatch,
         Self::RenewalOff,
+        Self::RenewalsRefused,
+        Self::AgentsExpiring,
+        Self::CaExpiring,
         Self::CertificateExpiring,
         Self::CertificateInvalid,
         Self::StateDirectory,
@@ -293,6 +302,9 @@ impl Alarm {
             Self::MaterialsRefused => "materials-refused",
             Self::MaterialsWatch => "materials-watch",
             Self::RenewalOff => "renewal-off",
+            Self::RenewalsRefused => "renewals-refused",
+            Self::AgentsExpiring => "agents-expiring",
+            Self::CaExpiring => "ca-expiring",
             Self::CertificateExpiring => "certificate-expiring",
             Self::CertificateInvalid => "certificate-invalid",
             Self::StateDirectory => "state-directory",
@@ -320,6 +332,9 @@ impl Alarm {
             | Self::CertnameOfTwoCas
             | Self::ClockOffset => Severity::Error,
             Self::Trust
+            | Self::RenewalsRefused
+            | Self::AgentsExpiring
+            | Self::CaExpiring
             | Self::CertificateExpiring
             | Self::CrlFetch
             | Self::CrlUnusable
@@ -335,7 +350,7 @@ impl Alarm {
     /// The alarm that this one turns into if the operator does not act. Raise it first, then replace this one.
     fn more_severe(self) -> Option<Self> {
         match self {
-            Self::Trust => Some(Self::AgentsRefused),
+            Self::Trust | Self::CaExpiring => Some(Self::AgentsRefused),
             Self::CertificateExpiring => Some(Self::CertificateInvalid),
             _ => None,
         }

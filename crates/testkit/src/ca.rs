@@ -119,6 +119,29 @@ impl Ca {
         Self::named(name.strip_prefix(ISSUING).unwrap_or(&name))
     }
 
+    /// Root and intermediate, five years old, of which the intermediate expires in this many days.
+    pub fn expiring_in(days: i64) -> Self {
+        let root = Authority::root("Puppet Root CA: expiring");
+        let name = format!("{ISSUING}expiring");
+        let mut params = Authority::params(&name, INTERMEDIATE_SERIAL);
+        params.not_after = now() + Duration::days(days);
+        params.not_before = params.not_after - Duration::days(5 * 365);
+        let issuing = root.certifies(&name, params);
+        Self::of(vec![root, issuing])
+    }
+
+    /// The leaves' issuer with the same name and key in a later certificate.
+    pub fn renewed_issuing_pem(&self) -> String {
+        let state = self.state();
+        let [root, .., issuing] = state.authorities.as_slice() else {
+            panic!("there is no root above the leaves' issuer");
+        };
+        let key = KeyPair::from_pem(&issuing.key_pem).expect("its own key");
+        let params = Authority::params(&issuing.name, INTERMEDIATE_SERIAL + 1);
+        let renewed = params.signed_by(&key, &root.issuer);
+        renewed.expect("own parameters can be signed").pem()
+    }
+
     /// One self-signed CA, as Puppet 3 to 5 create it.
     pub fn single(name: &str) -> Self {
         Self::of(vec![Authority::root(&format!("{ISSUING}{name}"))])

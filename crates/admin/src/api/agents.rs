@@ -12,6 +12,8 @@ use crate::{AgentsStatus, CertificatesStatus, RefusalsStatus, WhoRequest, WhoSta
 
 /// How far ahead `GET /v1/certificates` looks.
 const EXPIRES_WITHIN: Duration = Duration::from_secs(60 * 86_400);
+/// The same for CAs: as far as the alarm `ca-expiring`.
+const CA_EXPIRES_WITHIN: Duration = Duration::from_secs(90 * 86_400);
 
 /// Agents seen since the proxy started; the one whose certificate expires first comes first.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = AgentsStatus), Problem))]
@@ -25,17 +27,21 @@ pub(super) async fn refusals(State(api): State<Api>) -> Pretty<RefusalsStatus> {
     Pretty(StatusCode::OK, api.control.refusals())
 }
 
-/// Certificates that expire within 60 days: the proxy's own and those of agents seen.
+/// Certificates that expire within 60 days: the proxy's own and those of agents seen. CAs that expire within 90 days.
 #[utoipa::path(get, path = "/v1/certificates", tag = "agents",
     responses((status = 200, body = CertificatesStatus), Problem))]
 pub(super) async fn certificates(State(api): State<Api>) -> Pretty<CertificatesStatus> {
-    let limit = SystemTime::now() + EXPIRES_WITHIN;
-    let expires = |not_after: &crate::Timestamp| not_after.instant().is_some_and(|at| at <= limit);
-    let mut proxy = api.control.status().certificates;
-    proxy.retain(|certificate| expires(&certificate.not_after));
+    let now = SystemTime::now();
+    let expires = |not_after: &crate::Timestamp, within| {
+        not_after.instant().is_some_and(|at| at <= now + within)
+    };
+    let status = api.control.status();
+    let (mut cas, mut proxy) = (status.trust.cas, status.certificates);
+    cas.retain(|ca| !ca.is_superseded && expires(&ca.not_after, CA_EXPIRES_WITHIN));
+    proxy.retain(|certificate| expires(&certificate.not_after, EXPIRES_WITHIN));
     let mut agents = api.control.agents().agents;
-    agents.retain(|agent| expires(&agent.certificate.not_after));
-    Pretty(StatusCode::OK, CertificatesStatus { proxy, agents })
+    agents.retain(|agent| expires(&agent.certificate.not_after, EXPIRES_WITHIN));
+    Pretty(StatusCode::OK, CertificatesStatus { cas, proxy, agents })
 }
 
 /// What the proxy knows about an agent or a certificate, and how it would decide now.

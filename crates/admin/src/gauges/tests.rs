@@ -102,9 +102,16 @@ fn trust_has_gauges() {
         .map(|end| ActiveCa {
             subject: name.to_owned(),
             not_after: at(end),
+            is_superseded: false,
             source: "ca.pem".to_owned(),
         })
         .to_vec();
+    // A certificate that the same CA has renewed since.
+    trust.cas.push(ActiveCa {
+        not_after: at(2_000_000_000),
+        is_superseded: true,
+        ..trust.cas[0].clone()
+    });
     trust.crls[0].issuer = name.to_owned();
     trust.crls[0].number = "34".to_owned();
     trust.crls[0].next_update = Some(at(2_000_000_000));
@@ -166,6 +173,7 @@ fn the_process_and_its_files_have_gauges() {
     }];
     status.agents = AgentCounts {
         by_expiry: [("expired".to_owned(), 1), ("later".to_owned(), 6)].into(),
+        expiring: 3,
         evicted: 7,
     };
     status.edge_copies = [("crl".to_owned(), 7)].into();
@@ -184,6 +192,7 @@ fn the_process_and_its_files_have_gauges() {
             r#"proscenium_certificate_not_after_timestamp_seconds{role="listener",name="agents",file="puppet.pem",subject="CN=puppet"} 2200000000.0"#,
             r#"proscenium_agents{expires="expired"} 1.0"#,
             r#"proscenium_agents{expires="later"} 6.0"#,
+            "proscenium_agents_expiring 3",
             "proscenium_agents_evicted_total 7",
             "proscenium_materials_refused 1",
             r#"proscenium_edge_copy_age_seconds{document="crl"} 7.0"#,

@@ -49,6 +49,7 @@ pub(crate) fn status() -> Status {
             cas: vec![ActiveCa {
                 subject: "CN=Puppet CA".to_owned(),
                 not_after: Timestamp::from_unix_seconds(0),
+                is_superseded: false,
                 source: "ca.pem".to_owned(),
             }],
             crls: vec![ActiveCrl {

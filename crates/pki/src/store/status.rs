@@ -7,6 +7,7 @@ use rustls_pki_types::UnixTime;
 
 use super::TrustStore;
 use crate::anchors::Anchors;
+use crate::bundle::Ca;
 use crate::certificate::{Day, Subject};
 use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
@@ -58,6 +59,8 @@ pub struct TrustedCaStatus {
     pub not_after: UnixTime,
     /// Whether the CA is within its validity period.
     pub in_time: bool,
+    /// Whether the bundle has another certificate of the same CA, with the same key, that ends later.
+    pub is_superseded: bool,
     /// The file and PEM block.
     pub source: String,
 }
@@ -122,14 +125,6 @@ pub struct EmptyCrl {
 impl TrustStore {
     /// The status for metrics and `check`.
     pub fn status(&self, now: UnixTime) -> TrustStoreStatus {
-        let cas = self.anchors.bundle.cas.iter().map(|ca| TrustedCaStatus {
-            subject: ca.issuer.text.clone(),
-            anchor: ca.is_anchor,
-            not_before: ca.not_before,
-            not_after: ca.not_after,
-            in_time: ca.is_in_time(now),
-            source: ca.place.clone(),
-        });
         let crls = self.revocation.crls.values().flat_map(|crls| {
             let status = |crl: &Arc<IndexedCrl>| self.revocation.crl_status(crls, crl, now);
             crls.lists().map(status)
@@ -143,7 +138,7 @@ impl TrustStore {
             .partition(|(_, unchecked)| *unchecked);
         TrustStoreStatus {
             generation: self.generation,
-            cas: cas.collect(),
+            cas: self.cas_status(now),
             crls,
             crl_missing: missing.into_iter().map(|(issuer, _)| issuer).collect(),
             unchecked: unchecked.into_iter().map(|(issuer, _)| issuer).collect(),
@@ -155,6 +150,20 @@ impl TrustStore {
                 .collect(),
             alarms: self.alarms(now),
         }
+    }
+
+    /// Each CA of the bundle.
+    pub fn cas_status(&self, now: UnixTime) -> Vec<TrustedCaStatus> {
+        let cas = self.anchors.bundle.cas.iter().map(|ca| TrustedCaStatus {
+            subject: ca.issuer.text.clone(),
+            anchor: ca.is_anchor,
+            not_before: ca.not_before,
+            not_after: ca.not_after,
+            in_time: ca.is_in_time(now),
+            is_superseded: self.anchors.is_superseded(ca),
+            source: ca.place.clone(),
+        });
+        cas.collect()
     }
 
     fn alarms(&self, now: UnixTime) -> Vec<TrustAlarm> {
@@ -286,6 +295,12 @@ impl TrustStore {
 }
 
 impl Anchors {
+    fn is_superseded(&self, ca: &Ca) -> bool {
+        let cas = self.bundle.cas.iter();
+        let mut same = cas.filter(|other| other.issuer.id == ca.issuer.id);
+        same.any(|other| other.not_after > ca.not_after)
+    }
+
     fn ca_alarms(&self, now: UnixTime) -> impl Iterator<Item = TrustAlarm> {
         self.bundle.cas.iter().filter_map(move |ca| {
             let subject = &ca.issuer.text;
@@ -301,7 +316,7 @@ impl Anchors {
             let is_replaced =
                 others.any(|other| other.issuer.has_name(&ca.issuer.name) && other.is_in_time(now));
             Some(TrustAlarm {
-                about: format!("CA {subject} ({})", ca.place),
+                about: about_ca(subject, &ca.place),
                 message: format!("CA {subject} {what}"),
                 refuses: !is_replaced,
             })
@@ -460,6 +475,11 @@ impl RevocationIndex {
         found.sort();
         found
     }
+}
+
+/// What an alarm about the dates of a CA is about: its subject (RFC 2253) with its file and PEM block.
+pub fn about_ca(subject: &str, source: &str) -> String {
+    format!("CA {subject} ({source})")
 }
 
 fn crl_missing(issuer: &str) -> String {

@@ -15,6 +15,7 @@ mod lines {
     pub(super) const CA: &str =
         "members = [] # FILL IN the CA server, for example [\"ca.example.com:8140\"]";
     pub(super) const COMPILERS: &str = "members = [] # FILL IN the compilers, for example [\"c1.example.com:8140\", \"c2.example.com:8140\"]";
+    pub(super) const RENEWAL: [&str; 2] = ["# [ca]", "# renewal = true"];
     pub(super) const TO_COMPILERS: [&str; 3] = [
         "# [pools.compilers.tls]",
         "# chain = \"/etc/proscenium/tls/to-compilers.pem\"",
@@ -105,6 +106,13 @@ pub(super) fn render(machine: &Machine, members: &Members, root: &Path) -> Strin
     replace(lines::CERTNAME, fact("certname", &machine.certname));
     replace(lines::CA, pool(&members.ca));
     replace(lines::COMPILERS, pool(&members.compilers));
+    if let Some(days) = machine.renewed_after {
+        let [table, renewal] = lines::RENEWAL;
+        let found = "# The certificate of this machine is valid for";
+        let remark = format!("{found} {days} days, so the CA server renews certificates.\n[ca]");
+        replace(table, Some(remark));
+        replace(renewal, Some("renewal = true".to_owned()));
+    }
     if root.join(TO_COMPILERS).exists() {
         for line in lines::TO_COMPILERS {
             replace(line, Some(line.trim_start_matches("# ").to_owned()));
@@ -164,7 +172,8 @@ mod tests {
             lines::CA,
             lines::COMPILERS,
         ];
-        for line in others.iter().chain(&lines::TO_COMPILERS) {
+        let tables = lines::TO_COMPILERS.iter().chain(&lines::RENEWAL);
+        for line in others.iter().chain(tables) {
             let count = PACKAGED.lines().filter(|its| its == line).count();
             assert_eq!(count, 1, "{line}");
         }

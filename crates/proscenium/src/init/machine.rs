@@ -80,6 +80,9 @@ pub(super) struct Machine {
     pub(super) srv_domain: Option<Found>,
     /// Names of running programs.
     pub(super) programs: BTreeSet<&'static str>,
+    /// For how many days the certificate of this machine is valid in total, if that is so short that its CA renews
+    /// certificates.
+    pub(super) renewed_after: Option<u64>,
     /// Whether a program listens on the port that agents connect to.
     pub(super) agents_port_in_use: bool,
 }
@@ -108,6 +111,10 @@ impl Machine {
         });
         let certname = found(ANY, "certname")
             .or_else(|| only_certname(&at(&ssldir.as_ref()?.value), &ssldir.as_ref()?.value));
+        let certificate = certname
+            .as_ref()
+            .zip(ssldir.as_ref())
+            .map(|(name, ssldir)| at(&ssldir.value).join(format!("certs/{}.pem", name.value)));
         let uses_srv = conf.get(AGENT, "use_srv_records") == Some("true");
         Self {
             server: with_port(found(AGENT, "server"), &conf, &["serverport", "masterport"]),
@@ -117,6 +124,7 @@ impl Machine {
                 &["ca_port", "serverport", "masterport"],
             ),
             srv_domain: found(AGENT, "srv_domain").filter(|_| uses_srv),
+            renewed_after: certificate.and_then(|file| server::renewed_after(&read(&file)?)),
             puppet_conf: text.map(|_| path.clone()),
             programs: programs(&at("/proc")),
             agents_port_in_use: listens(&at("/proc/net"), AGENTS_PORT),

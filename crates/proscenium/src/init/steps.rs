@@ -13,6 +13,9 @@ use super::{
 /// The directory that the proxy reads its certificate towards compilers from.
 const PROXY_TLS: &str = "/etc/proscenium/tls";
 
+/// What the CA server must not do.
+const LEAVE_UNTRUSTED: &str = "Leave `allow-header-cert-info` at `false` in auth.conf. A CA server that trusts the headers signs certificates for any client (/usr/share/doc/proscenium/operating/ca.md).";
+
 /// One step, on one kind of machine.
 #[derive(Debug, Serialize)]
 pub(super) struct Step {
@@ -66,19 +69,22 @@ pub(super) fn after_configuration(machine: &Machine, members: &Members, file: &s
         here.push("Port 8140 is in use on this machine. If that is a Puppet Server, move it to another machine or to loopback (\"Everything on one host\" in /usr/share/doc/proscenium/operating/compilers.md). Otherwise change `address` of the listener.");
     }
     here.push("Test the configuration. `check` prints how to request a certificate, and how to let the proxy read the key, if necessary.");
+    let own = machine.certname.as_ref();
+    let own = own.map_or("the certname of the proxy", |found| &found.value);
+    let inventory = format!(
+        "The CA server renews certificates. Add {own} to infra_inventory.txt there, so that agents renew theirs through the proxy (/usr/share/doc/proscenium/operating/ca.md). The certificate of the proxy has a short life too: a Puppet agent of version 8 on this machine renews it, or `renew = true` in [tls]."
+    );
+    let mut on_ca = vec![LEAVE_UNTRUSTED];
+    if machine.renewed_after.is_some() {
+        on_ca.push(&inventory);
+    }
     vec![
         Step::new(
             "On this machine",
             &here,
             "proscenium check --user proscenium",
         ),
-        Step::new(
-            "On the CA server",
-            &[
-                "Leave `allow-header-cert-info` at `false` in auth.conf. A CA server that trusts the headers signs certificates for any client (/usr/share/doc/proscenium/operating/ca.md).",
-            ],
-            "",
-        ),
+        Step::new("On the CA server", &on_ca, ""),
         Step::new(
             "On each compiler",
             &[&format!(

@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::Path, sync::Arc};
 use http::StatusCode;
 
 use crate::{
-    certificates::{of_ssldir, renewal_by_hand},
+    certificates::{CaOptions, of_ssldir, renewal_by_hand},
     own_renewal::chain_file::ChainFileError,
 };
 
@@ -60,13 +60,13 @@ impl From<String> for RenewalFailure {
 
 impl RenewalFailure {
     /// The reason and what to do, for the event and the alarm.
-    pub(crate) fn message(&self, chain: &Path, names: &[String]) -> String {
+    pub(crate) fn message(&self, chain: &Path, names: &[String], ca: &CaOptions) -> String {
         let first = match self {
             Self::File(error) => error.remedy(),
             Self::NotSupported { .. } => {
                 return format!(
                     "the CA cannot renew it: {self}; set `allow-auto-renewal: true` on the CA server, or request a new certificate: {}",
-                    request_command(chain, names)
+                    request_command(chain, names, ca)
                 );
             }
             Self::Refused { status, .. }
@@ -77,19 +77,19 @@ impl RenewalFailure {
             }
             Self::Unreached(_) | Self::Refused { .. } => "the proxy tries again".to_owned(),
             Self::NotRenewable(_) | Self::Unusable { .. } | Self::NotActivated(_) => {
-                return format!("its renewal failed: {self}; {}", renewal_by_hand(chain));
+                return format!("its renewal failed: {self}; {}", renewal_by_hand(chain, ca));
             }
         };
         format!(
             "its renewal failed: {self}; {first}; otherwise {}",
-            renewal_by_hand(chain)
+            renewal_by_hand(chain, ca)
         )
     }
 }
 
 /// The command for a new certificate with these names. It needs another certname, because the CA signs only one certificate
 /// for a certname, and cleaning the present one would revoke it.
-fn request_command(chain: &Path, names: &[String]) -> String {
+fn request_command(chain: &Path, names: &[String], ca: &CaOptions) -> String {
     let spelled = |name: &String| match name.parse::<IpAddr>() {
         Ok(_) => format!("IP:{name}"),
         Err(_) => name.clone(),
@@ -100,7 +100,7 @@ fn request_command(chain: &Path, names: &[String]) -> String {
         |(ssldir, _)| ssldir.display().to_string(),
     );
     format!(
-        "`puppet ssl bootstrap --ssldir {ssldir} --certname NEW_CERTNAME --dns_alt_names {}`",
+        "`puppet ssl bootstrap --ssldir {ssldir} --certname NEW_CERTNAME --dns_alt_names {}{ca}`",
         names.join(",")
     )
 }
@@ -167,7 +167,7 @@ mod tests {
                 &["it lacks names", renew],
             ),
         ] {
-            let message = failure.message(chain, &names);
+            let message = failure.message(chain, &names, &CaOptions::default());
             for word in words {
                 assert!(message.contains(word), "{word}: {message}");
             }

@@ -360,6 +360,7 @@ pub(super) fn pool_runtime(
     // rules.
     let same_rules = before.filter(|before| before.rules == settings.rules);
     Ok(PoolRuntime {
+        presented: tls.map(|tls| tls.credential.subject().to_owned()),
         pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
         admission: same_rules.map_or_else(Arc::default, |before| Arc::clone(&before.admission)),
         members: runtimes,

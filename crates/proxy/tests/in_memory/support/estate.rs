@@ -315,6 +315,7 @@ fn pool(
         })
         .unzip();
     let runtime = PoolRuntime {
+        presented: None,
         pool,
         admission: Arc::default(),
         members: runtimes,
