@@ -5,7 +5,7 @@
 //! that hyper returns does not show these faults. The watch does not parse requests a second time. It finds lines, and
 //! reads only those that show where the request ends.
 
-use memchr::{memchr, memchr_iter, memchr3_iter};
+use memchr::{memchr, memchr_iter, memchr3, memchr3_iter};
 
 use crate::{chunks::ChunkWatch, malformed::Malformed};
 
@@ -60,6 +60,9 @@ enum State {
     /// hyper refuses the head, so no request follows.
     Unread,
 }
+
+/// Bytes up to which one search is cheaper than the search for the end of the request line.
+const USUAL_HEAD_BYTES: usize = 1024;
 
 /// What the watch needs from a head.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -165,19 +168,20 @@ impl RequestWatch {
             start = bytes.iter().take_while(is_line_end).count();
         }
         let rest = &bytes[start..];
-        let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
-        // Most lines have none, and then nothing else is searched.
-        let mut raw = memchr3_iter(b'"', b'<', b'>', line).peekable();
-        if raw.peek().is_none() || memchr(b'\n', &self.begun).is_some() {
+        // Most heads have no such byte, and then nothing else is searched.
+        let may_have = rest.len() > USUAL_HEAD_BYTES || memchr3(b'"', b'<', b'>', rest).is_some();
+        if !may_have || memchr(b'\n', &self.begun).is_some() {
             return;
         }
+        let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
         let query = match memchr(b'?', &self.begun) {
             Some(_) => Some(0),
             None => memchr(b'?', line),
         };
         if let Some(query) = query {
-            let raw = raw.filter(|at| *at >= query);
-            self.raw_query.extend(raw.map(|at| passed + start + at));
+            let raw = memchr3_iter(b'"', b'<', b'>', &line[query..]);
+            self.raw_query
+                .extend(raw.map(|at| passed + start + query + at));
         }
     }
 

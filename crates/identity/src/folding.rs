@@ -42,17 +42,22 @@ static GROUPS: LazyLock<Vec<Vec<Entry>>> = LazyLock::new(|| {
     let mut groups = vec![Vec::new(); GROUP_COUNT];
     for entry in prefixes.chain(names) {
         let (Entry::Prefix(text) | Entry::Name(text)) = entry;
-        groups[group(text).expect("an entry has three characters")].push(entry);
+        let first = group(text).expect("an entry has three characters");
+        // Any character may follow three.
+        let count = if text.len() == 3 { 32 } else { 1 };
+        for group in &mut groups[first..first + count] {
+            group.push(entry);
+        }
     }
     groups
 });
 
 const GROUP_COUNT: usize = 32 * 32;
 
-/// The group of the entries that may match `name`: by its first and its third character, because most begin with `x-`.
+/// The group of the entries that may match `name`: by its third and fourth character, because most begin with `x-`.
 fn group(name: &[u8]) -> Option<usize> {
     let place = |byte: &u8| usize::from(folded(*byte)) % 32;
-    Some(32 * place(name.first()?) + place(name.get(2)?))
+    Some(32 * place(name.get(2)?) + name.get(3).map_or(0, place))
 }
 
 /// Whether some server reads `name` as `own`, which is in lower case.
