@@ -26,7 +26,7 @@ use crate::{
     connection::{
         Accepted, ClientVerdict, Connection, Downstream, NegotiatedTls, Origin, RawConnection,
     },
-    gate::{Gate, Permit},
+    gate::{ClientSlots, Gate, Permit},
     handshake_failure::HandshakeFailure,
     hello::Hello,
     per_address::{AddressGate, AddressPermit},
@@ -67,6 +67,8 @@ pub trait ListenerContext: 'static {
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)>;
     /// Called when a limit was reached: the client waits, or a connection was closed.
     fn limit_reached(&self, listener: &str, limit: ReachedLimit);
+    /// Called when the system refused to accept a connection. The accept loop tries again.
+    fn accept_failed(&self, listener: &str, error: &io::Error);
     /// A new request id, for the response and its access record.
     fn request_id(&self) -> String;
     /// Called when a handshake succeeded or failed.
@@ -86,6 +88,8 @@ pub enum ReachedLimit {
     Handshakes,
     /// `handshakes_max_per_address`.
     HandshakesPerAddress,
+    /// The descriptors of the process.
+    Descriptors,
 }
 
 /// The result of a handshake.
@@ -121,6 +125,8 @@ pub struct Listener {
     pub connections: Arc<Gate>,
     /// Handshakes that wait for their client.
     pub waiting: WaitingHandshakes,
+    /// Slots shared with the other listeners.
+    pub clients: Arc<ClientSlots>,
     /// Open connections of each client address.
     pub address_connections: Arc<AddressGate>,
     /// Clients that rejected a certificate of this listener.
@@ -129,10 +135,11 @@ pub struct Listener {
 
 impl Listener {
     /// A listener without connections.
-    pub fn new(name: &str) -> Self {
+    pub fn new(name: &str, clients: Arc<ClientSlots>) -> Self {
         Self {
             name: Arc::from(name),
             connections: Arc::default(),
+            clients,
             waiting: WaitingHandshakes::default(),
             address_connections: Arc::default(),
             certificate_rejections: CertificateRejections::default(),
@@ -202,7 +209,7 @@ pub async fn accept_loop<L, S, F>(
             }
             Err(error) if aborted(&error) => {}
             Err(error) => {
-                tracing::warn!(listener = %listener.name, %error, "accept failed");
+                context.accept_failed(&listener.name, &error);
                 sleep(back_off).await;
                 back_off = (back_off * 2).min(BACK_OFF.1);
             }
@@ -262,27 +269,42 @@ fn permit_of_client<L: ListenerContext>(
 /// The address has reached its limit of connections, and no handshake of it waits for its client.
 struct TooManyConnections;
 
-/// A slot among the listener's connections. `None` if the listener was removed.
+/// A slot among the listener's connections and among all clients. `None` if the listener was removed.
 async fn connection_permit<L: ListenerContext>(listener: &Listener, context: &L) -> Option<Permit> {
     let limit = || {
         context
             .current(&listener.name)
             .map_or(u32::MAX, |(current, _)| current.settings.connections_max)
     };
-    if let Some(permit) = listener.connections.try_enter(limit()) {
-        return Some(permit);
+    let reached = || context.limit_reached(&listener.name, ReachedLimit::Connections);
+    let permit = slot(listener, &listener.connections, limit, reached).await;
+    let clients = &listener.clients;
+    let reached = || context.limit_reached(&listener.name, ReachedLimit::Descriptors);
+    let of_clients = slot(listener, clients.gate(), || clients.max(), reached).await;
+    let permit = permit.among_clients(of_clients);
+    context.current(&listener.name).map(|_| permit)
+}
+
+/// A slot of a gate. While the gate is full, handshakes of the listener that wait for their client are closed.
+async fn slot(
+    listener: &Listener,
+    gate: &Arc<Gate>,
+    limit: impl Fn() -> u32,
+    reached: impl FnOnce(),
+) -> Permit {
+    if let Some(permit) = gate.try_enter(limit()) {
+        return permit;
     }
-    context.limit_reached(&listener.name, ReachedLimit::Connections);
-    let mut entered = pin!(listener.connections.enter(limit));
-    let permit = loop {
+    reached();
+    let mut entered = pin!(gate.enter(limit));
+    loop {
         let next = listener.waiting.close_longest(Instant::now());
         tokio::select! {
             biased;
-            permit = entered.as_mut() => break permit,
+            permit = entered.as_mut() => return permit,
             () = sleep_until(next) => {}
         }
-    };
-    context.current(&listener.name).map(|_| permit)
+    }
 }
 
 /// What the handshakes of one accept loop share.
@@ -602,6 +624,8 @@ mod tests {
 
         fn limit_reached(&self, _: &str, _: ReachedLimit) {}
 
+        fn accept_failed(&self, _: &str, _: &io::Error) {}
+
         fn request_id(&self) -> String {
             String::new()
         }
@@ -626,7 +650,7 @@ mod tests {
                 .map(|_| std::net::TcpStream::connect(address).expect("a slot in the queue"))
                 .collect();
             let context = Rc::new(Counting::default());
-            let listener = Arc::new(Listener::new("agents"));
+            let listener = Arc::new(Listener::new("agents", Arc::default()));
             let socket = AcceptQueue::new(ListeningSocket::Tcp(socket));
             let socket = socket.expect("a socket of this runtime");
             let serve = |_: Accepted| ready(());

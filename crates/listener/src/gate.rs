@@ -29,6 +29,7 @@ impl Gate {
             .ok()
             .map(|_| Permit {
                 gate: Arc::clone(self),
+                clients: None,
                 address: None,
             })
     }
@@ -58,15 +59,61 @@ impl Gate {
     }
 }
 
+/// Slots for the clients of all listeners. Each client may need two descriptors: its own, and one of a member.
+#[derive(Debug)]
+pub struct ClientSlots {
+    gate: Arc<Gate>,
+    max: AtomicU32,
+}
+
+impl Default for ClientSlots {
+    fn default() -> Self {
+        Self {
+            gate: Arc::default(),
+            max: AtomicU32::new(u32::MAX),
+        }
+    }
+}
+
+impl ClientSlots {
+    /// Maximum number of clients. No maximum by default.
+    pub fn max(&self) -> u32 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Sets the maximum. Clients above it stay.
+    pub fn set_max(&self, max: u32) {
+        self.max.store(max, Ordering::Relaxed);
+        self.gate.limit_changed();
+    }
+
+    /// How many clients are connected.
+    pub fn inside(&self) -> u32 {
+        self.gate.inside()
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+}
+
 /// A slot of a [`Gate`], freed on drop.
 #[derive(Debug)]
 pub struct Permit {
     gate: Arc<Gate>,
+    /// The slot among the clients of all listeners, freed together with this one.
+    clients: Option<Box<Self>>,
     /// The slot of the client's address, freed together with this one.
     address: Option<AddressPermit>,
 }
 
 impl Permit {
+    /// Adds a slot among all clients, to be freed together with this one.
+    pub(crate) fn among_clients(mut self, slot: Self) -> Self {
+        self.clients = Some(Box::new(slot));
+        self
+    }
+
     /// Adds the slot of the client's address, to be freed together with this one.
     pub(crate) fn at(mut self, address: Option<AddressPermit>) -> Self {
         self.address = address;

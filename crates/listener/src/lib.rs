@@ -31,7 +31,7 @@ pub use certificate_rejections::{CertificateRejection, CertificateRejections};
 pub use connection::{
     Accepted, ClientVerdict, Connection, Downstream, NegotiatedTls, Origin, RawConnection,
 };
-pub use gate::{Gate, Permit};
+pub use gate::{ClientSlots, Gate, Permit};
 pub use handshake_failure::HandshakeFailure;
 pub use per_address::{AddressGate, AddressPermit};
 pub use queue::{AcceptQueue, ListeningSocket};

@@ -1,6 +1,7 @@
 //! What a listener's accept loop gets from its worker and reports to it.
 
 use std::{
+    io,
     rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -33,6 +34,13 @@ impl ListenerContext for WorkerContext {
 
     fn limit_reached(&self, listener: &str, limit: ReachedLimit) {
         limit_reached(&self.0, listener, limit);
+    }
+
+    fn accept_failed(&self, listener: &str, error: &io::Error) {
+        let shared = &self.0.shared;
+        shared
+            .descriptors
+            .accept_failed(&shared.metrics.alarms, listener, error, shared.now());
     }
 
     fn request_id(&self) -> String {
@@ -79,6 +87,13 @@ fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
         ReachedLimit::Handshakes => Limit::Handshakes,
         ReachedLimit::ConnectionsPerAddress => Limit::ConnectionsPerAddress,
         ReachedLimit::HandshakesPerAddress => Limit::HandshakesPerAddress,
+        ReachedLimit::Descriptors => {
+            let shared = &worker.shared;
+            shared
+                .descriptors
+                .clients_wait(&shared.metrics.alarms, shared.now());
+            Limit::Descriptors
+        }
     };
     worker.listener_metrics(listener).limit(limit);
 }

@@ -78,10 +78,12 @@ impl Worker {
             let worker = Rc::clone(&self);
             async move {
                 match accepted {
-                    Accepted::Http(connection) => worker.serve(connection).await,
+                    Accepted::Http(connection) => Rc::clone(&worker).serve(connection).await,
                     // Boxed, so that connections whose TLS is terminated need no room for it.
                     Accepted::Passthrough(raw) => Box::pin(passthrough::serve(&worker, *raw)).await,
                 }
+                let shared = &worker.shared;
+                shared.descriptors.connection_ended(&shared.metrics.alarms);
             }
         };
         let closed = async {

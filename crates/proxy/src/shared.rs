@@ -21,6 +21,7 @@ use crate::{
     client_shares::Shares,
     clock_offsets::LoggedClocks,
     closing_tunnels::ClosingTunnels,
+    descriptors::Descriptors,
     edge::Edge,
     forged_headers::ForgedHeaders,
     generation::Generation,
@@ -61,6 +62,8 @@ pub struct Shared {
     /// What was last observed of members, for the status.
     pub members: MemberHistory,
     pub(crate) full_queues: FullQueues,
+    /// The descriptors of the process.
+    pub descriptors: Descriptors,
     /// Open tunnels, by member.
     pub tunnels: OpenTunnels,
     /// Requests that have waited several seconds for a member.
@@ -105,6 +108,7 @@ impl Shared {
             edge: Edge::default(),
             members: MemberHistory::default(),
             full_queues: FullQueues::default(),
+            descriptors: Descriptors::default(),
             tunnels: OpenTunnels::default(),
             long_requests: Arc::default(),
             slowest: SlowestRequests::default(),
@@ -189,9 +193,11 @@ impl Shared {
             });
     }
 
-    /// Clears the alarms about queues that are no longer full. Must be called from time to time.
-    pub fn assess_queues(&self) {
+    /// Clears the alarms about queues that are no longer full and about limits of this host that are no longer hit. Must
+    /// be called from time to time.
+    pub fn assess_limits(&self) {
         self.full_queues.assess(&self.metrics.alarms, self.now());
+        self.descriptors.assess(&self.metrics.alarms, self.now());
     }
 
     /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and every pool with an alarm.

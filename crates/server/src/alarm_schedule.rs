@@ -17,7 +17,7 @@ pub(crate) async fn update_when_due(app: Arc<App>) {
         app.update_trust_alarms();
         app.update_certificate_alarms();
         app.update_agent_alarms();
-        app.shared.assess_queues();
+        app.shared.assess_limits();
         let now = UnixTime::now();
         let of_trust = app.generation().trust.next_change(now);
         let generation = app.generation();

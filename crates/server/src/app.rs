@@ -8,6 +8,7 @@ use tokio::{runtime, sync::watch, task::JoinSet, time::timeout};
 use crate::{
     Options, alarm_schedule,
     control::{BLOCKING_THREADS_MAX, Operator},
+    descriptors,
     drain::{CUT_GRACE, drain},
     hand_over::{accept_hand_overs, follow_state},
     materials::refresh,
@@ -29,6 +30,7 @@ use crate::{
 pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
     // Only the account and the group of the service may read the files that the process creates (access log, socket).
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
+    descriptors::raise_limit();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)

@@ -15,7 +15,7 @@ use tokio::runtime;
 use crate::{
     Options,
     certificates::{self, CaOptions, OwnCertificate},
-    dns,
+    descriptors, dns,
     facts::facts,
     host_checks::{self, RunningProxy},
     lockout,
@@ -72,12 +72,18 @@ pub fn check(options: &Options, files_only: bool) -> CheckResult {
     let locked_out = lockout::add(&mut prepared, UnixTime::now());
     let may_pass = match files_only {
         true => None,
-        false => check_host(
-            &prepared.config,
-            &directory,
-            &restored,
-            &mut prepared.report,
-        ),
+        false => {
+            let descriptors = descriptors::warning(&prepared.config, &prepared.generation);
+            if let Some((key, warning)) = descriptors {
+                prepared.report.warn(&key, &warning);
+            }
+            check_host(
+                &prepared.config,
+                &directory,
+                &restored,
+                &mut prepared.report,
+            )
+        }
     };
     CheckResult {
         report: prepared.report,

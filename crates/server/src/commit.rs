@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::timeout};
 
 use crate::{
     control::Operator,
+    descriptors,
     hand_over::TakenSockets,
     listening::{self, BoundSockets, NamedEndpoint},
     log_outputs::{self, OpenedAccessLogs},
@@ -251,6 +252,7 @@ impl GenerationWriter<'_> {
         let are_states_moved = inherit_states(&app.lasting.registry, &generation);
         probes::adopt(&generation, &app.shared, &answered);
         self.activate(&generation);
+        descriptors::apply(&app.shared, &foundation.config, &generation);
         self.listen(opened.sockets, previous.is_none()).await;
         if let Some(previous) = previous {
             self.close_removed(&previous.endpoints, &foundation.config)
@@ -297,6 +299,7 @@ impl GenerationWriter<'_> {
     /// Accepts connections on new sockets.
     async fn listen(&self, sockets: Vec<BoundSockets>, is_first: bool) {
         let app = self.app;
+        let clients = &app.shared.descriptors.clients;
         for BoundSockets {
             listener: name,
             endpoint: bound,
@@ -312,7 +315,7 @@ impl GenerationWriter<'_> {
                 tracing::info!(listener = %name, %address, "listening");
             }
             // Added before it listens, so that a stop at this moment closes it too.
-            let listener = app.state().listeners.add(&name, bound);
+            let listener = app.state().listeners.add(&name, bound, clients);
             app.workers.listen(&listener, &endpoint, sockets).await;
         }
     }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use listener::{
-    BindError, ListenAddress, ListenEndpoint, Listener, ListenerSettings, ListeningSocket,
+    BindError, ClientSlots, ListenAddress, ListenEndpoint, Listener, ListenerSettings,
+    ListeningSocket,
 };
 
 use crate::{accounts::group_id, socket_file::SocketFile};
@@ -77,13 +78,18 @@ impl Listeners {
     }
 
     /// Adds an endpoint to the listener of this name, which is created if it does not exist.
-    pub(crate) fn add(&mut self, name: &str, endpoint: BoundEndpoint) -> Arc<Listener> {
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        endpoint: BoundEndpoint,
+        clients: &Arc<ClientSlots>,
+    ) -> Arc<Listener> {
         let mut known = self.open.iter_mut();
         if let Some(open) = known.find(|open| *open.listener.name == *name) {
             open.endpoints.push(endpoint);
             return Arc::clone(&open.listener);
         }
-        let listener = Arc::new(Listener::new(name));
+        let listener = Arc::new(Listener::new(name, Arc::clone(clients)));
         self.open.push(OpenListener {
             listener: Arc::clone(&listener),
             endpoints: vec![endpoint],

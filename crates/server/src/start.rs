@@ -19,6 +19,7 @@ use telemetry::Events;
 use crate::{
     Options,
     commit::{Commit, CommitError, Opened},
+    descriptors,
     drain::drain,
     facts::facts,
     hand_over::{RunningProgram, TakeOver, TakeOverError, TakenSockets},
@@ -165,6 +166,9 @@ impl Start<'_> {
         let number = take_over.map_or(1, |serving| serving.generation + 1);
         let mut prepared = prepare(read, number, &lasting, None).map_err(StartError::Config)?;
         let facts = facts(&prepared);
+        if let Some((key, warning)) = descriptors::warning(&prepared.config, &prepared.generation) {
+            prepared.report.warn(&key, &warning);
+        }
         let running = RunningProxy::of_sockets(&sockets);
         let mut faults = host_checks::faults(&prepared.config, &running);
         // Bound before the serving process stores its state, so that it is not disturbed by a start that cannot succeed.

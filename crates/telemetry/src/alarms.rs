@@ -63,6 +63,8 @@ pub enum Alarm {
     CertnameOfTwoCas,
     /// A member of a passthrough pool has the address of another pool's member that gets identity headers.
     PassthroughMember,
+    /// Descriptors, memory for sockets or local ports are used up, or so many clients are connected that others wait.
+    Descriptors,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -262,7 +264,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -286,6 +288,7 @@ impl Alarm {
         Self::DnsAnswer,
         Self::CertnameOfTwoCas,
         Self::PassthroughMember,
+        Self::Descriptors,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -314,6 +317,7 @@ impl Alarm {
             Self::DnsAnswer => "dns-answer",
             Self::CertnameOfTwoCas => "certname-of-two-cas",
             Self::PassthroughMember => "passthrough-member",
+            Self::Descriptors => "descriptors",
         }
     }
 
@@ -323,6 +327,7 @@ impl Alarm {
         match self {
             Self::PoolUnavailable
             | Self::QueueFull
+            | Self::Descriptors
             | Self::AgentsRefused
             | Self::CrlShrunk
             | Self::MaterialsRefused

@@ -175,6 +175,8 @@ pub enum Limit {
     ConnectionsPerAddress,
     /// `handshakes_max_per_address` wait for clients at one address: the one that has waited longest is closed.
     HandshakesPerAddress,
+    /// The descriptors of the process.
+    Descriptors,
     /// One client holds its share of a pool's connections: its request waits. Or it holds more than its fair part with
     /// responses that it reads slowly, while other requests wait: one of them ends.
     ClientShare,
@@ -853,6 +855,7 @@ words!(Limit {
     Handshakes => "handshakes_max",
     ConnectionsPerAddress => "connections_max_per_address",
     HandshakesPerAddress => "handshakes_max_per_address",
+    Descriptors => "descriptors",
     ClientShare => "client_share",
     AgentMax => "agent_max",
     BodyBuffers => "body_buffers_max",

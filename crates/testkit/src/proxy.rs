@@ -73,6 +73,19 @@ fn run_to_end(command: &mut Command, binary: &Path) -> CommandOutcome {
     outcome
 }
 
+/// A command that runs the program, below these arguments of `ulimit`.
+fn limited(binary: &Path, ulimit: Option<&str>) -> Command {
+    let Some(ulimit) = ulimit else {
+        return Command::new(binary);
+    };
+    let mut command = Command::new("sh");
+    command
+        .arg("-c")
+        .arg(format!("ulimit {ulimit} && exec \"$0\" \"$@\""))
+        .arg(binary);
+    command
+}
+
 /// A proxy that has not started. In all TOML text `{dir}` stands for its directory and `{port}` for its port.
 pub struct ProxyBuilder {
     binary: PathBuf,
@@ -94,10 +107,17 @@ pub struct ProxyBuilder {
     journal: bool,
     arguments: Vec<String>,
     runs_own_copy: bool,
+    ulimit: Option<String>,
     protocol: Protocol,
 }
 
 impl ProxyBuilder {
+    /// Sets a limit of the process, with these arguments of the shell's `ulimit`: `-n 256`.
+    pub fn ulimit(mut self, arguments: &str) -> Self {
+        self.ulimit = Some(arguments.to_owned());
+        self
+    }
+
     /// Runs a copy of the program in its directory, `program`, which the test may replace.
     pub fn own_copy(mut self) -> Self {
         self.runs_own_copy = true;
@@ -255,7 +275,7 @@ impl ProxyBuilder {
             .into_iter()
             .chain(arguments.iter().map(OsStr::new))
             .collect();
-        let mut command = Command::new(&self.binary);
+        let mut command = limited(&self.binary, self.ulimit.as_deref());
         command
             .args(all)
             .env("STATE_DIRECTORY", directory.path().join(STATE));
@@ -340,6 +360,7 @@ impl ProxyBuilder {
             arguments: self.arguments(directory.path()),
             environment,
             journal: self.journal,
+            ulimit: self.ulimit.clone(),
         };
         Started {
             running: start.spawn(None),
@@ -360,11 +381,12 @@ struct StartCommand {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     journal: bool,
+    ulimit: Option<String>,
 }
 
 impl StartCommand {
     fn spawn(&self, more: Option<&str>) -> Running {
-        let mut command = Command::new(&self.binary);
+        let mut command = limited(&self.binary, self.ulimit.as_deref());
         command
             .arg("run")
             .arg("--config")
@@ -608,6 +630,7 @@ impl Proxy {
             journal: false,
             arguments: Vec::new(),
             runs_own_copy: false,
+            ulimit: None,
             protocol: Protocol::default(),
         }
     }

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     cause::cause,
     connector::Connector,
+    host_limit::HostLimit,
     io::{MemberIo, MemberTransport},
     settings::Plaintext,
 };
@@ -111,7 +112,7 @@ impl DialError {
 
     /// Whether no process listens there, or the name does not exist. Only these take a member down at once.
     pub fn refused(&self) -> bool {
-        matches!(self, Self::Resolve { .. })
+        matches!(self, Self::Resolve { .. } if self.host_limit().is_none())
             || matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
     }
 
@@ -130,10 +131,16 @@ impl DialError {
                     | io::ErrorKind::TimedOut
                     | io::ErrorKind::NotFound
             ),
-            Self::Resolve { .. }
-            | Self::Guarded { .. }
-            | Self::Handshake { .. }
-            | Self::Late { .. } => true,
+            Self::Resolve { .. } => self.host_limit().is_none(),
+            Self::Guarded { .. } | Self::Handshake { .. } | Self::Late { .. } => true,
+        }
+    }
+
+    /// The limit of this host at which the dial failed. Such a failure says nothing about the member.
+    pub fn host_limit(&self) -> Option<HostLimit> {
+        match self {
+            Self::Resolve { source, .. } | Self::Connect { source, .. } => HostLimit::of(source),
+            _ => None,
         }
     }
 
@@ -374,6 +381,9 @@ async fn connect(
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
+            // A name may have an address that this host cannot use, such as ::1 without IPv6. The error of its other
+            // addresses shows the state of the member.
+            Ok(Err(source)) if tried > 0 && HostLimit::of(&source).is_some() => {}
             Ok(Err(source)) => {
                 last = DialError::Connect {
                     address: address(),
@@ -394,6 +404,9 @@ fn is_loopback(address: &SocketAddr) -> bool {
 mod tests {
     use super::*;
 
+    /// EMFILE, ENFILE, ENOMEM, ENOBUFS and EADDRNOTAVAIL.
+    const HOST_LIMITS: [i32; 5] = [24, 23, 12, 105, 99];
+
     #[test]
     fn a_limit_of_this_host_is_not_a_members_fault() {
         let connect = |source: io::Error| DialError::Connect {
@@ -402,10 +415,21 @@ mod tests {
         };
         let refused = connect(io::ErrorKind::ConnectionRefused.into());
         assert!(refused.is_members_fault());
-        // EMFILE, ENOBUFS and EADDRNOTAVAIL: too many descriptors, no memory for sockets, no free port.
-        for number in [24, 105, 99] {
+        for number in HOST_LIMITS {
             let limited = connect(io::Error::from_raw_os_error(number));
             assert!(!limited.is_members_fault(), "{limited}");
+            assert!(limited.host_limit().is_some(), "{limited}");
+            let unresolved = DialError::Resolve {
+                address: "c1:8140".into(),
+                source: io::Error::from_raw_os_error(number),
+            };
+            assert!(!unresolved.is_members_fault(), "{unresolved}");
+            assert!(!unresolved.refused(), "{unresolved}");
+        }
+        // EHOSTUNREACH, ENETUNREACH, ETIMEDOUT and EACCES: the probes of a dead or misconfigured member fail with these.
+        for number in [113, 101, 110, 13] {
+            let failed = connect(io::Error::from_raw_os_error(number));
+            assert_eq!(failed.host_limit(), None, "{failed}");
         }
     }
 }

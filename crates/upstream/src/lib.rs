@@ -10,6 +10,7 @@ mod dial;
 mod exchange;
 mod fetch;
 mod head;
+mod host_limit;
 mod http10;
 mod io;
 mod member_check;
@@ -31,6 +32,7 @@ pub use fetch::{FetchError, FetchRequest, FetchedDocument, fetch};
 pub use head::{
     OwnFields, OwnLines, OwnName, Scrubbed, Stamped, framing_fields, hop_by_hop, is_hop_by_hop,
 };
+pub use host_limit::HostLimit;
 pub use http10::NotHttp10;
 pub use io::{MemberIo, MemberStream};
 pub use member_check::MemberCheck;

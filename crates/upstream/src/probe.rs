@@ -16,6 +16,7 @@ use crate::{
     cause::cause,
     connector::Connector,
     dial::{DialError, dial, dial_port, dial_tls},
+    host_limit::HostLimit,
     query::{MemberQuery, QueryError, mark_anonymous, query},
 };
 
@@ -188,6 +189,16 @@ pub enum ProbeError {
         /// The expected response.
         wanted: String,
     },
+}
+
+impl ProbeError {
+    /// The limit of this host at which the probe failed. Such a probe says nothing about the member.
+    pub fn host_limit(&self) -> Option<HostLimit> {
+        match self {
+            Self::Dial(error) => error.host_limit(),
+            _ => None,
+        }
+    }
 }
 
 /// Probes a member once.

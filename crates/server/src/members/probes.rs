@@ -8,7 +8,7 @@ use balancing::{
 };
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
-use upstream::Connector;
+use upstream::{Connector, ProbeError};
 
 use crate::{
     http_date::clock_offset,
@@ -190,7 +190,9 @@ async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: 
     }
     for turn in 0u64.. {
         let probed = upstream::probe(&connector, &check).await;
-        let failure = probed.result.err().map(|error| error.to_string());
+        let error = probed.result.err();
+        let host_limit = error.as_ref().and_then(ProbeError::host_limit);
+        let failure = error.map(|error| error.to_string());
         let (pool, address) = (state.pool(), &connector.address);
         let now = SystemTime::now();
         let differs = shared
@@ -203,9 +205,15 @@ async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: 
         if let Some(cause) = failure.as_ref().filter(|_| differs) {
             tracing::warn!(%pool, member = %address, %cause, "probe failed");
         }
-        let change = match failure {
-            None => state.probe_succeeded(&check),
-            Some(_) => state.probe_failed(&check),
+        let change = match (failure, host_limit) {
+            (None, _) => state.probe_succeeded(&check),
+            // The probe has not reached the member, which may be well.
+            (Some(_), Some(limit)) => {
+                let alarms = &shared.metrics.alarms;
+                shared.descriptors.limit_hit(alarms, limit, shared.now());
+                None
+            }
+            (Some(_), None) => state.probe_failed(&check),
         };
         state.refresh(shared.now());
         if let Some(change) = change {

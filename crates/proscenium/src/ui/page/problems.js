@@ -27,6 +27,7 @@ const FIRST = {
   "certname-of-two-cas": "Two hosts may have one certname. `proscenium who NAME` shows the issuer; `proscenium block --serial N --issuer CA` blocks one of them.",
   "jruby-count": "Check whether the member is a Puppet Server.",
   "dns-answer": "Check the DNS server and the name: `dig NAME`.",
+  "descriptors": "Raise the limit that the message names, then restart the proxy if it is a limit of the process.",
   "passthrough-member": "Remove the address from DNS or from the pool that passes connections through.",
 };
 
