@@ -510,3 +510,32 @@ fn doctor_examines_the_members_that_dns_names() {
         "{found}"
     );
 }
+
+#[test]
+fn check_warns_of_hosts_without_an_address_where_a_server_answers() {
+    let Some(server) = NameServer::start("c1 A 127.0.0.1\n") else {
+        return;
+    };
+    let closed = testkit::HeldPort::take();
+    let ca = Ca::new();
+    let answering = server.address();
+    for (servers, host, warned) in [
+        (answering, "c1", None),
+        (answering, "none", Some("none.example.com")),
+        (closed.address(), "none", None),
+    ] {
+        let tables = format!(
+            "[dns]\nservers = [\"{servers}\"]\ntimeout = \"200ms\"\n\
+             [pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+             [pools.compilers]\nmembers = [\"{host}.example.com:8140\"]\n"
+        );
+        let check = support::proxy(&ca).with(&tables).check();
+        let printed = format!("{}{}", check.stdout, check.stderr);
+        assert_eq!(check.code, Some(0), "{host}: {printed}");
+        let words = "pools.compilers.members: pool compilers has no usable address of";
+        match warned {
+            Some(name) => assert!(printed.contains(&format!("{words} {name}")), "{printed}"),
+            None => assert!(!printed.contains(words), "{host}: {printed}"),
+        }
+    }
+}

@@ -1,13 +1,20 @@
 //! Passthrough never reaches the host of a member that believes identity headers.
 
 use serde_json::Value;
-use testkit::NameServer;
+use testkit::{Ca, NameServer};
 
 use crate::support::{
-    Estate,
+    self, Estate,
     layer4::{Broker, assert_echo, connect, listener_address, read_to_end},
     passthrough::{passing, record, start},
 };
+
+const POOLS: &str = r#"
+[pools.ca]
+members = ["127.0.0.1:1"]
+[pools.compilers]
+members = ["127.0.0.1:1"]
+"#;
 
 // The guards that passthrough bypasses.
 
@@ -166,4 +173,13 @@ fn a_name_of_a_host_with_identity_headers_is_refused_at_the_start() {
         server.address()
     );
     assert_refused_at_start(&tables, "gets identity headers");
+    let ca = Ca::new();
+    for (argument, code) in [("--strict", 78), ("--files-only", 0)] {
+        let check = support::proxy(&ca).with(POOLS).with(&tables);
+        let check = check.argument(argument).check();
+        let printed = format!("{}{}", check.stdout, check.stderr);
+        assert_eq!(check.code, Some(code), "{argument}: {printed}");
+        let is_refused = printed.contains("gets identity headers");
+        assert_eq!(is_refused, code == 78, "{argument}: {printed}");
+    }
 }

@@ -70,7 +70,7 @@ pub enum LookupError {
 
 impl LookupError {
     /// Whether DNS answered that there is no such record.
-    fn is_definite(&self) -> bool {
+    pub fn is_definite(&self) -> bool {
         matches!(self, Self::Dns(error) if lacks_records(error))
     }
 }

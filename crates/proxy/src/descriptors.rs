@@ -165,7 +165,7 @@ mod tests {
         let (descriptors, alarms) = (Descriptors::default(), Alarms::default());
         let seconds = Duration::from_secs;
         descriptors.set_limit(1024, 100);
-        // EMFILE, ENFILE, ENOMEM, ENOBUFS, and EPERM, which is no limit.
+        // EMFILE, ENFILE, ENOMEM, ENOBUFS, and EPERM, which is something else.
         for (number, at) in [(24, 10), (23, 20), (12, 20), (105, 20), (1, 20), (24, 40)] {
             let error = io::Error::from_raw_os_error(number);
             descriptors.accept_failed(&alarms, "agents", &error, seconds(at));

@@ -50,10 +50,15 @@ pub enum CheckOutcome {
 }
 
 /// Does what a start does, without listening and without creating anything. With `files_only`, the checks of the host
-/// (addresses, log files, admin socket, state directory) are skipped.
+/// (addresses of listeners and members, descriptors, log files, admin socket, state directory) are skipped.
 #[must_use]
 pub fn check(options: &Options, files_only: bool) -> CheckResult {
-    let mut prepared = match prepared(options) {
+    // A machine that only checks files may not reach the DNS servers of the proxy.
+    let looked_up = match files_only {
+        true => is_service,
+        false => |_: &DnsQuestion| true,
+    };
+    let mut prepared = match prepared_with(options, looked_up) {
         Ok(prepared) => prepared,
         Err(report) => {
             return CheckResult {
@@ -136,12 +141,19 @@ pub fn effective(options: &Options) -> Result<Config, ConfigReport> {
 /// # Errors
 /// The report that a start would print.
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, ConfigReport> {
+    prepared_with(options, is_service)
+}
+
+fn prepared_with(
+    options: &Options,
+    looked_up: fn(&DnsQuestion) -> bool,
+) -> Result<Prepared, ConfigReport> {
     let read = files::load(options)?;
     let lasting = Lasting::default();
     // A damaged file is not a fault of the configuration. A start logs a warning about it.
     let directory = StateDirectory::unopened(&read.loaded.config.state_directory);
     let _ = stored_state::restore_answers(&lasting, &directory);
-    look_up_services(&read.loaded.config, &lasting);
+    look_up(&read.loaded.config, &lasting, looked_up);
     let mut prepared = prepare(read, 1, &lasting, None)?;
     // DNS may be unreachable where a configuration is checked, so its faults are warnings.
     for active in lasting.metrics.alarms.active() {
@@ -151,14 +163,23 @@ pub(crate) fn prepared(options: &Options) -> Result<Prepared, ConfigReport> {
             prepared.report.warn(&key, &active.message);
         }
     }
+    let unusable = lasting.answers.hosts_without_address(&prepared.config);
+    for (pool, host, why) in unusable {
+        let key = format!("pools.{pool}.members");
+        let message = format!("pool {pool} has no usable address of {host}: {why}");
+        prepared.report.warn(&key, &message);
+    }
     Ok(prepared)
 }
 
-/// Looks up services in DNS, because their pools have no members without an answer. The addresses of hosts are looked up
-/// when they are needed.
-fn look_up_services(config: &Config, lasting: &Lasting) {
-    let services = |question: &DnsQuestion| matches!(question, DnsQuestion::Service(_));
-    if !dns::questions(config).iter().any(services) {
+/// Whether a name is a service. The pools of services have no members without an answer.
+fn is_service(question: &DnsQuestion) -> bool {
+    matches!(question, DnsQuestion::Service(_))
+}
+
+/// Looks up the `wanted` names, as a start does with all names.
+fn look_up(config: &Config, lasting: &Lasting, wanted: fn(&DnsQuestion) -> bool) {
+    if !dns::questions(config).iter().any(wanted) {
         return;
     }
     let look_up = || {
@@ -166,7 +187,7 @@ fn look_up_services(config: &Config, lasting: &Lasting) {
             return;
         };
         let alarms = &lasting.metrics.alarms;
-        runtime.block_on(lasting.answers.look_up_new(config, services, alarms));
+        runtime.block_on(lasting.answers.look_up_new(config, wanted, alarms));
     };
     // It runs on a thread of its own, because the caller may be in a runtime.
     std::thread::scope(|scope| {

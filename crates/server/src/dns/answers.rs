@@ -147,6 +147,28 @@ impl Answers {
         changed
     }
 
+    /// Hosts for which a server has answered and a pool has no valid answer: the pool, the name, and why.
+    pub(crate) fn hosts_without_address(&self, config: &Config) -> Vec<(String, String, String)> {
+        let known = self.known();
+        let mut found = Vec::new();
+        for question in questions(config) {
+            let DnsQuestion::Host(host) = &question else {
+                continue;
+            };
+            let lookup = known.lookups.get(&question);
+            let Some(lookup) = lookup.filter(|lookup| lookup.is_answered) else {
+                continue;
+            };
+            for (pool, rules) in pools_with(config, &question) {
+                if known.valid(pool, &question, &rules).is_none() {
+                    let why = lookup.failure.clone().unwrap_or_default();
+                    found.push((pool.to_owned(), host.clone(), why));
+                }
+            }
+        }
+        found
+    }
+
     /// Forgets names that the configuration no longer looks up. Returns when the first lookup is due.
     pub(crate) fn next_due(&self, config: &Config, alarms: &Alarms) -> Option<Instant> {
         let wanted = questions(config);

@@ -60,6 +60,8 @@ pub(super) struct LastLookup {
     pub(super) ttl: Option<Duration>,
     pub(super) servers: Arc<[SocketAddr]>,
     pub(super) failure: Option<String>,
+    /// Whether a server answered, even if the answer is that there is no such record.
+    pub(super) is_answered: bool,
 }
 
 impl LastLookup {
@@ -92,6 +94,7 @@ impl LastLookup {
             },
             servers,
             failure: failed.or(refused).or(doubt),
+            is_answered: result.as_ref().err().is_none_or(LookupError::is_definite),
         }
     }
 }
