@@ -1,10 +1,16 @@
 //! The command line: exit codes, output on each stream, and the verbs that query a running proxy.
 
-use std::{fs, net::TcpListener, path::Path};
+use std::{
+    fs::{self, Permissions},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::Command,
+};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, CommandOutcome, command_line};
+use testkit::{Ca, CommandOutcome, Tool, command_line};
 
 use crate::support;
 
@@ -419,6 +425,45 @@ fn check_tests_the_rights_of_another_account() {
         "{}",
         unknown.stderr
     );
+}
+
+#[test]
+fn the_commands_that_check_prints_open_the_ssldir_of_debians_agent() {
+    // Only root may grant access to files of other accounts.
+    if !rustix::process::geteuid().is_root() || Tool::Setfacl.command().is_none() {
+        return;
+    }
+    let ca = Ca::new();
+    let place = TempDir::new().unwrap();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    // As Debian's package installs them: /var/lib/puppet and its ssldir, both 0750.
+    let puppet = place.path().join("puppet");
+    let ssldir = puppet.join("ssl");
+    ca.write_ssldir(&ssldir, "puppet");
+    let keys = ssldir.join("private_keys");
+    for directory in [&puppet, &ssldir, &keys] {
+        fs::set_permissions(directory, Permissions::from_mode(0o750)).unwrap();
+    }
+    let check = || {
+        configured(&ca, "127.0.0.1:1")
+            .argument("--files-only")
+            .argument("--user")
+            .argument("daemon")
+            .argument("--ssldir")
+            .argument(ssldir.to_str().unwrap())
+            .check()
+    };
+    let closed = check();
+    assert_eq!(closed.code, Some(78), "{}", closed.stderr);
+    let commands: Vec<_> = closed.stderr.split('`').skip(1).step_by(2).collect();
+    let commands = commands.iter().filter(|text| text.starts_with("setfacl"));
+    for command in commands {
+        assert!(command.contains(puppet.to_str().unwrap()), "{command}");
+        let ran = Command::new("sh").arg("-c").arg(command).status().unwrap();
+        assert!(ran.success(), "{command}");
+    }
+    let open = check();
+    assert_eq!(open.code, Some(0), "{}", open.stderr);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The Puppet agent on this machine: where its certificate, key, CA bundle and CRL are, and how to get them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
     config::CredentialFiles,
@@ -22,6 +22,7 @@ pub(crate) struct Agent {
     candidates: Vec<String>,
     /// The account that must be able to read the key.
     user: String,
+    lacks_setfacl: bool,
 }
 
 impl Agent {
@@ -61,6 +62,7 @@ impl Agent {
             ssldir,
             candidates,
             user: environment.user.clone(),
+            lacks_setfacl: environment.lacks_setfacl,
         }
     }
 
@@ -121,15 +123,42 @@ impl Agent {
         }
     }
 
-    /// Commands that allow the service to read the agent's key. They set an ACL, because the agent resets the owner,
-    /// group and mode of its files on each run. An account other than the service's must not get access to the key.
-    pub(crate) fn open_key(&self, credential: &CredentialFiles) -> String {
+    /// How to allow the service to read a private key. An account other than the service's must not get access to it.
+    pub(crate) fn open_key(&self, key: &Path, closed: Option<&Path>) -> String {
         let user = &self.user;
-        let directory = credential.key.parent().unwrap_or(&credential.key).display();
+        let command = self.open(key, closed.or_else(|| key.parent()), "r");
         format!(
-            "if {user} is the account of the service, run `setfacl -m u:{user}:x {directory} && setfacl -m u:{user}:r {}`; \
-             else look as that account (`sudo -u proscenium`) or as root",
-            credential.key.display()
+            "if {user} is the account of the service, {command}; else look as that account (`sudo -u proscenium`) or as root"
+        )
+    }
+
+    /// How to allow the service to read other materials.
+    pub(crate) fn open_material(&self, path: &Path, closed: Option<&Path>) -> String {
+        self.open(path, closed, "rX")
+    }
+
+    /// One command that opens the directories from `closed` on and the file. It sets ACLs, because the agent resets the
+    /// owner, group and mode of its files on each run. An account cannot see the modes below a directory that is closed
+    /// to it, so all directories below are opened too.
+    fn open(&self, path: &Path, closed: Option<&Path>, rights: &str) -> String {
+        let user = &self.user;
+        let above = path.ancestors().skip(1);
+        let mut directories: Vec<_> = above
+            .filter(|above| closed.is_some_and(|closed| above.starts_with(closed)))
+            .map(|directory| directory.display().to_string())
+            .collect();
+        directories.reverse();
+        let search = match directories.is_empty() {
+            true => String::new(),
+            false => format!("setfacl -m u:{user}:x {} && ", directories.join(" ")),
+        };
+        let install = match self.lacks_setfacl {
+            true => " (first install setfacl: `apt-get install acl`)",
+            false => "",
+        };
+        format!(
+            "run `{search}setfacl -m u:{user}:{rights} {}` as root{install}",
+            path.display()
         )
     }
 

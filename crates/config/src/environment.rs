@@ -22,6 +22,8 @@ pub struct Environment {
     pub cores: usize,
     /// The account of this process, for the commands in reports.
     pub user: String,
+    /// Whether the program `setfacl` is not installed.
+    pub lacks_setfacl: bool,
     /// The state directory that the service manager created.
     pub state_directory: Option<PathBuf>,
     /// The current time, for the age of the agent's CRL.
@@ -42,6 +44,7 @@ impl Default for Environment {
             hostname: None,
             cores: 1,
             user: "proscenium".into(),
+            lacks_setfacl: false,
             state_directory: None,
             now: None,
         }

@@ -71,6 +71,8 @@ pub struct MaterialReadError {
     pub kind: io::ErrorKind,
     /// The error message of the system.
     pub message: String,
+    /// The first directory above the file that this account may not search.
+    pub closed: Option<PathBuf>,
 }
 
 /// All materials of a configuration by path.
@@ -110,6 +112,7 @@ impl From<&io::Error> for MaterialReadError {
         Self {
             kind: error.kind(),
             message: error.to_string(),
+            closed: None,
         }
     }
 }
@@ -126,6 +129,7 @@ impl MaterialReader for NoFiles {
         Err(MaterialReadError {
             kind: io::ErrorKind::Unsupported,
             message: "no files here".into(),
+            closed: None,
         })
     }
 }

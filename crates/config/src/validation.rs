@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    config::{Config, CredentialFiles},
+    config::Config,
     draft::Draft,
     materials::{LoadedMaterial, MaterialKind, MaterialName, MaterialReadError, Materials},
     report::Problem,
@@ -94,16 +94,14 @@ impl Draft {
                     wanted,
                     format!("{user} may not read the private key {path}"),
                 );
-                let credential = CredentialFiles {
-                    chain: wanted.path.clone(),
-                    key: wanted.path.clone(),
-                };
-                Some(problem.help(self.agent.open_key(&credential)))
+                let closed = error.closed.as_deref();
+                Some(problem.help(self.agent.open_key(&wanted.path, closed)))
             }
             (ErrorKind::PermissionDenied, _) => {
                 let user = self.agent.user();
                 let problem = self.problem(wanted, format!("{user} may not read {path}"));
-                Some(problem.help(format!("run `setfacl -m u:{user}:rX {path}`")))
+                let closed = error.closed.as_deref();
+                Some(problem.help(self.agent.open_material(&wanted.path, closed)))
             }
             (kind, _) => {
                 let problem =

@@ -31,6 +31,8 @@ pub enum Tool {
     Puma,
     /// The reader of programs' headers.
     Readelf,
+    /// The program that grants accounts access to files.
+    Setfacl,
     /// The checks of systemd.
     SystemdAnalyze,
     /// Ruby with the server WEBrick.
@@ -49,6 +51,7 @@ impl Tool {
         Self::Promtool,
         Self::Puma,
         Self::Readelf,
+        Self::Setfacl,
         Self::SystemdAnalyze,
         Self::Webrick,
     ];
@@ -65,6 +68,7 @@ impl Tool {
             Self::Promtool => "promtool",
             Self::Puma | Self::Webrick => "ruby",
             Self::Readelf => "readelf",
+            Self::Setfacl => "setfacl",
             Self::SystemdAnalyze => "systemd-analyze",
         }
     }
@@ -80,6 +84,7 @@ impl Tool {
             Self::Prometheus | Self::Promtool => &["prometheus"],
             Self::Puma => &["ruby", "puma"],
             Self::Readelf => &["binutils"],
+            Self::Setfacl => &["acl"],
             Self::SystemdAnalyze => &["systemd"],
             Self::Webrick => &["ruby", "ruby-webrick"],
         }

@@ -52,6 +52,7 @@ impl MaterialReader for Machine {
         let failure = |kind, message: &str| MaterialReadError {
             kind,
             message: message.into(),
+            closed: None,
         };
         if path.contains("missing") {
             return Err(failure(

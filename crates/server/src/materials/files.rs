@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     time::SystemTime,
 };
 
@@ -138,8 +138,22 @@ impl MaterialReader for Disk {
     }
 
     fn read(&self, wanted: &MaterialName) -> Result<LoadedMaterial, MaterialReadError> {
-        read(wanted).map_err(|error| MaterialReadError::from(&error))
+        read(wanted).map_err(|error| MaterialReadError {
+            closed: first_closed(&wanted.path),
+            ..MaterialReadError::from(&error)
+        })
     }
+}
+
+/// The first directory above a path that this account may not search, if there is one.
+fn first_closed(path: &Path) -> Option<PathBuf> {
+    let is_closed = |below: &&Path| {
+        let found = fs::symlink_metadata(below);
+        found.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    // `symlink_metadata` of a path searches the directories above it.
+    let hidden = path.ancestors().filter(is_closed).last()?;
+    hidden.parent().map(Path::to_owned)
 }
 
 /// The configured CRLs as they are on disk now. MaterialReader that cannot be read are skipped.
@@ -225,11 +239,14 @@ fn environment() -> Environment {
         ssldirs: Environment::SSLDIRS
             .iter()
             .map(Into::into)
-            .filter(|path: &std::path::PathBuf| path.is_dir())
+            .filter(|path: &PathBuf| Disk.is_directory(path))
             .collect(),
         hostname: hostname(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         user: user(),
+        lacks_setfacl: !["/usr/bin/setfacl", "/bin/setfacl"]
+            .iter()
+            .any(|program| Path::new(program).exists()),
         state_directory: state_directory(),
         now: Some(SystemTime::now()),
     }
@@ -255,7 +272,7 @@ fn hostname() -> Option<String> {
 }
 
 /// The directory that systemd creates for a unit with `StateDirectory=`, or the first of several.
-fn state_directory() -> Option<std::path::PathBuf> {
+fn state_directory() -> Option<PathBuf> {
     let made = std::env::var("STATE_DIRECTORY").ok()?;
     let first = made.split(':').next().unwrap_or_default();
     first.starts_with('/').then(|| first.into())
