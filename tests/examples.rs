@@ -261,11 +261,16 @@ fn assert_written(proxy: &Proxy, words: &str) {
     assert!(written.is_some(), "{}", proxy.stderr());
 }
 
-/// Requests of clients; the CRLs that the proxy fetches for itself are left out.
+/// Requests of clients; the CRLs and CA certificates that the proxy fetches for itself are left out.
 pub(crate) fn of_clients(member: &StandIn) -> Vec<Recorded> {
-    let is_list = |request: &Recorded| request.path().contains("/certificate_revocation_list/");
+    let of_the_proxy = |request: &Recorded| {
+        let path = request.path();
+        let is_document =
+            path.contains("/certificate_revocation_list/") || path.ends_with("/certificate/ca");
+        is_document && request.headers.get("x-forwarded-for").is_none()
+    };
     let mut requests = member.requests();
-    requests.retain(|request| !is_list(request));
+    requests.retain(|request| !of_the_proxy(request));
     requests
 }
 
