@@ -20,7 +20,7 @@ use crate::settings::TrustSettings;
 pub(crate) struct CrlSorter<'a> {
     pub(crate) anchors: &'a Anchors,
     /// What the previous store has already parsed and verified.
-    known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
+    known: HashMap<(Fingerprint, CrlOrigin), (Fingerprint, Arc<IndexedCrl>), RandomState>,
     found: HashMap<Fingerprint, Vec<Arc<IndexedCrl>>, RandomState>,
     pub(crate) strays: Vec<Arc<IndexedCrl>>,
     pub(crate) warnings: Vec<String>,
@@ -42,8 +42,8 @@ impl<'a> CrlSorter<'a> {
             .into_iter()
             .flat_map(|previous| &previous.crls)
             .flat_map(|(issuer, crls)| {
-                let lists = crls.lists().chain(&crls.further);
-                lists.map(|crl| (crl.fingerprint, (*issuer, Arc::clone(crl))))
+                let lists = crls.all();
+                lists.map(|crl| ((crl.fingerprint, crl.origin), (*issuer, Arc::clone(crl))))
             })
             .collect();
         Self {
@@ -65,9 +65,8 @@ impl<'a> CrlSorter<'a> {
     /// Bytes that are not a CRL. An unusable CRL is a warning, because the other CRLs of the file are still valid.
     pub(crate) fn put(&mut self, block: Block, origin: CrlOrigin) -> Result<(), PkiProblem> {
         let fingerprint = Fingerprint::of([&*block.der]);
-        if let Some((issuer, crl)) = self.known.get(&fingerprint)
+        if let Some((issuer, crl)) = self.known.get(&(fingerprint, origin))
             && crl.place == block.place()
-            && crl.origin == origin
             && self.may_sign_crls(*issuer)
         {
             let (issuer, crl) = (*issuer, Arc::clone(crl));

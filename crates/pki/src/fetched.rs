@@ -175,7 +175,7 @@ impl TrustStore {
     #[must_use]
     pub fn further_crls(&self, issuer: Fingerprint) -> usize {
         let active = self.revocation.crls.get(&issuer);
-        active.map_or(0, |active| active.further.len())
+        active.map_or(0, |active| active.further_count())
     }
 
     /// The rules that set aside the CRLs that are not accepted, the earlier ones, and those of other CAs of the bundle.

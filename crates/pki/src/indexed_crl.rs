@@ -21,6 +21,11 @@ pub(crate) struct IndexedCrl {
 }
 
 impl IndexedCrl {
+    /// Digest of the CRL and of what provides it.
+    pub(crate) fn digest_with_origin(&self) -> Fingerprint {
+        Fingerprint::of([self.fingerprint.as_bytes(), &[self.origin as u8][..]])
+    }
+
     /// Whether this key signed the stray.
     pub(crate) fn is_signed_by(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
         Signed::read(&self.unverified)
@@ -29,7 +34,7 @@ impl IndexedCrl {
 }
 
 /// The source of a CRL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum CrlOrigin {
     /// A file of the configuration; it is there again at the next reload.
     File,

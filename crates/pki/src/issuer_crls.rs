@@ -4,6 +4,7 @@
 //! lost revocations, so a serial that no CRL lists any longer stays revoked until an operator accepts the change.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::crl::SerialSet;
@@ -16,7 +17,7 @@ pub(crate) struct IssuerCrls {
     /// The newest CRL, whose dates apply. It may be one that is no longer provided: files and CAs can be restored from a
     /// backup.
     pub(crate) newest: Arc<IndexedCrl>,
-    /// The CRLs that the files and the CA provide now. Never empty, at most [`CRLS_OF_ISSUER_MAX`].
+    /// The CRLs that the files and the CA provide now. Never empty, at most [`CRLS_OF_ISSUER_MAX`] different ones.
     pub(crate) provided: Vec<Arc<IndexedCrl>>,
     /// Older ones beyond that number.
     pub(crate) further: Vec<Arc<IndexedCrl>>,
@@ -42,25 +43,38 @@ impl IssuerCrls {
     ) -> Option<Self> {
         let is_fallback = !provided.iter().any(|crl| counts(crl));
         provided.retain(|crl| is_fallback || counts(crl));
+        // The same CRL in a file and from the CA are two: only the one in the file stays if the CA answers with another.
         let mut seen = Vec::new();
         provided.retain(|crl| {
-            let is_new = !seen.contains(&crl.fingerprint);
-            seen.push(crl.fingerprint);
+            let is_new = !seen.contains(&(crl.fingerprint, crl.origin));
+            seen.push((crl.fingerprint, crl.origin));
             is_new
         });
+        let is_provided_as = |crl: &IndexedCrl, is_copy| {
+            let mut seen = seen.iter();
+            seen.any(|(seen, origin)| {
+                *seen == crl.fingerprint && (*origin == CrlOrigin::Copy) == is_copy
+            })
+        };
+        provided.retain(|crl| crl.origin != CrlOrigin::Copy || !is_provided_as(crl, false));
         // Of equal CRLs the last one counts: the first of those that are provided.
         let newest = provided.iter().rev().max_by(|a, b| a.crl.age(&b.crl))?;
         let mut newest = Arc::clone(newest);
-        let further = match provided.len() {
+        let further = match distinct(&provided) {
             ..=CRLS_OF_ISSUER_MAX => Vec::new(),
             _ => {
                 provided.sort_by_key(|crl| {
                     let number = crl.crl.number.clone();
                     let number = number.map(|number| (number.len(), number));
                     let is_newest = crl.fingerprint == newest.fingerprint;
-                    Reverse((is_newest, number, crl.crl.this_update.as_secs()))
+                    let made = crl.crl.this_update.as_secs();
+                    Reverse((is_newest, number, made, crl.fingerprint))
                 });
-                provided.split_off(CRLS_OF_ISSUER_MAX)
+                let mut kept = provided.len();
+                while distinct(&provided[..kept]) > CRLS_OF_ISSUER_MAX {
+                    kept -= 1;
+                }
+                provided.split_off(kept)
             }
         };
         let of_further = further.iter().flat_map(|crl| crl.crl.serials.iter());
@@ -76,7 +90,8 @@ impl IssuerCrls {
         };
         let known = only(earlier.dropped.iter().collect());
         let gone = earlier.lists.iter();
-        let gone = gone.filter(|crl| !seen.contains(&crl.fingerprint));
+        let is_seen = |crl: &IndexedCrl| is_provided_as(crl, false) || is_provided_as(crl, true);
+        let gone = gone.filter(|crl| !is_seen(crl));
         let gone = gone.flat_map(|crl| crl.crl.serials.iter());
         let (dropped, forgotten) = united(known, &only(gone.collect()), DROPPED_SERIALS_MAX);
         // A CA that was restored has lower numbers. Its dates apply once it lists every revocation again.
@@ -143,7 +158,14 @@ impl IssuerCrls {
         }
     }
 
-    /// All CRLs in use, the newest first.
+    /// All CRLs in use, the newest first, once for each source.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
+        let others = self.all_provided();
+        let others = others.filter(|crl| !Arc::ptr_eq(crl, &self.newest));
+        std::iter::once(&self.newest).chain(others)
+    }
+
+    /// The CRLs in use that are looked up one by one, the newest first, without those that equal it.
     pub(crate) fn lists(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> + Clone {
         let others = self.provided.iter();
         let others = others.filter(|crl| crl.fingerprint != self.newest.fingerprint);
@@ -152,9 +174,8 @@ impl IssuerCrls {
 
     /// What later CRLs must not lose: all that was revoked, except by CRLs that do not count.
     pub(crate) fn earlier(&self, counts: impl Fn(&IndexedCrl) -> bool) -> EarlierRevocations {
-        let lists = self.lists().chain(&self.further);
         EarlierRevocations {
-            lists: lists.filter(|crl| counts(crl)).cloned().collect(),
+            lists: self.all().filter(|crl| counts(crl)).cloned().collect(),
             dropped: Arc::clone(&self.dropped),
             forgotten: self.forgotten,
         }
@@ -169,6 +190,16 @@ impl IssuerCrls {
     /// The CRLs that the files and the CA provide now, whatever their number.
     pub(crate) fn all_provided(&self) -> impl Iterator<Item = &Arc<IndexedCrl>> {
         self.provided.iter().chain(&self.further)
+    }
+
+    /// How many different CRLs are provided.
+    pub(crate) fn provided_count(&self) -> usize {
+        distinct(self.all_provided())
+    }
+
+    /// How many of these are beyond [`CRLS_OF_ISSUER_MAX`].
+    pub(crate) fn further_count(&self) -> usize {
+        distinct(&self.further)
     }
 
     /// The provided CRLs that the proxy did not fetch.
@@ -203,10 +234,15 @@ impl IssuerCrls {
 
     /// Size of the serials in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = self.lists().chain(&self.further);
-        let lists = lists.map(|crl| crl.crl.serials.bytes());
+        let lists = self.all().map(|crl| crl.crl.serials.bytes());
         lists.sum::<usize>() + self.of_further.bytes() + self.dropped.bytes()
     }
+}
+
+/// How many different CRLs these are. Of the same CRL, there is one of each source.
+fn distinct<'a>(crls: impl IntoIterator<Item = &'a Arc<IndexedCrl>>) -> usize {
+    let crls = crls.into_iter().map(|crl| crl.fingerprint);
+    crls.collect::<BTreeSet<_>>().len()
 }
 
 /// The union of two sets without a common serial, of which the second is cut at a number of serials altogether, and how

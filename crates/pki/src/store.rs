@@ -172,9 +172,9 @@ impl TrustStore {
     /// Updates the digest and the warnings after a change of the CRLs.
     pub(crate) fn settle(&mut self) {
         let lists = self.revocation.crls.values();
-        let lists = lists.flat_map(|crls| crls.lists().chain(&crls.further));
+        let lists = lists.flat_map(|crls| crls.all());
         let lists = lists.chain(&self.revocation.strays);
-        let mut crls: Vec<_> = lists.map(|crl| crl.fingerprint).collect();
+        let mut crls: Vec<_> = lists.map(|crl| crl.digest_with_origin()).collect();
         let dropped = self.revocation.crls.values().map(|crls| &crls.dropped);
         let dropped = dropped.filter(|dropped| dropped.len() > 0);
         crls.extend(dropped.map(|dropped| Fingerprint::of(dropped.iter())));

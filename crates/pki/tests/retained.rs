@@ -65,7 +65,11 @@ impl<'a> Site<'a> {
     /// Loads these CRLs of the agents' CA from files.
     fn reload(&mut self, crls: &[&CrlDer]) {
         let trust = Some(&self.trust);
-        self.trust = built(self.puppet, &self.root, crls, &self.settings, trust);
+        let next = built(self.puppet, &self.root, crls, &self.settings, trust);
+        // A store of the same generation is not used.
+        if next.generation() != self.trust.generation() {
+            self.trust = next;
+        }
         self.store();
     }
 
@@ -134,6 +138,13 @@ impl<'a> Site<'a> {
         let dropped = self.trust.dropped_revocations().into_iter();
         dropped.map(|dropped| dropped.missing).sum()
     }
+}
+
+/// A CRL of the agents' CA that was made on this day.
+fn dated(puppet: &Puppet, day: u8, number: u64, serials: &[u64]) -> CrlDer {
+    let mut crl = crl_params(number, serials, 2040);
+    crl.this_update = rcgen::date_time_ymd(2020, 2, day);
+    crl.signed_by(&puppet.ca.issuer).unwrap().der().clone()
 }
 
 fn built(
@@ -239,11 +250,7 @@ fn a_crl_that_was_set_aside_hides_no_loss_while_it_is_the_only_one() {
 #[test]
 fn accepting_a_fetched_crl_ends_nothing_that_a_file_lists() {
     let puppet = Puppet::new();
-    let dated = |day, number, serials: &[u64]| {
-        let mut crl = crl_params(number, serials, 2040);
-        crl.this_update = rcgen::date_time_ymd(2020, 2, day);
-        crl.signed_by(&puppet.ca.issuer).unwrap().der().clone()
-    };
+    let dated = |day, number, serials: &[u64]| dated(&puppet, day, number, serials);
     let full = dated(1, 50, &[5, 6, 7]);
     for (number, restarts) in [(60, 0), (60, 15), (60, 5), (7, 0), (7, 15), (7, 10)] {
         let case = format!("number {number}, {restarts}");
@@ -453,11 +460,7 @@ fn an_empty_crl_with_number_0_is_reported_if_its_ca_has_issued_many_certificates
 #[test]
 fn a_second_decision_does_not_forget_the_first() {
     let puppet = Puppet::new();
-    let dated = |day, number, serials: &[u64]| {
-        let mut crl = crl_params(number, serials, 2040);
-        crl.this_update = rcgen::date_time_ymd(2020, 2, day);
-        crl.signed_by(&puppet.ca.issuer).unwrap().der().clone()
-    };
+    let dated = |day, number, serials: &[u64]| dated(&puppet, day, number, serials);
     // The CA is restored from a backup, and later drops an entry, several times.
     let first = dated(1, 103, &[5, 7]);
     let restored = dated(2, 50, &[7]);
@@ -489,4 +492,99 @@ fn a_second_decision_does_not_forget_the_first() {
     }
     assert!(!site.rules[0].continues(&site.rules[1].to_string()));
     assert!(!site.rules[0].continues("damaged"));
+}
+
+#[test]
+fn a_file_that_equals_the_fetched_crl_stays_a_file() {
+    let puppet = Puppet::new();
+    let before = dated(&puppet, 1, 100, &[5, 6, 7, 8]);
+    let full = dated(&puppet, 2, 101, &[5, 6, 7]);
+    let infrastructure = dated(&puppet, 3, 3, &[]);
+    // Which comes first, and whether the process restarts before the CA answers with another CRL.
+    for (is_file_first, restarts) in [(true, false), (true, true), (false, false), (false, true)] {
+        let case = format!("file first {is_file_first}, restart {restarts}");
+        let mut site = Site::new(&puppet, &[&before]);
+        site.fetch(&before);
+        match is_file_first {
+            true => site.reload(&[&full]),
+            false => drop(site.fetch(&full)),
+        }
+        match is_file_first {
+            true => drop(site.fetch(&full)),
+            false => site.reload(&[&full]),
+        }
+        site.fetched = Some(full.clone());
+        site.store();
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![5, 6, 7, 8], 1),
+            "{case}"
+        );
+        if restarts {
+            site.restart(&[&full]);
+        }
+        let (fetched, lacking, accepted_again) = site.fetch(&infrastructure);
+        assert_eq!((lacking, accepted_again), (4, 1), "{case}");
+        site.accept(Some(&fetched));
+        for _ in 0..2 {
+            assert_eq!(
+                (site.revoked(), site.missing()),
+                (vec![5, 6, 7], 0),
+                "{case}"
+            );
+            site.reload(&[&full]);
+            assert_eq!(
+                (site.revoked(), site.missing()),
+                (vec![5, 6, 7], 0),
+                "{case}"
+            );
+            site.restart(&[&full]);
+        }
+        assert_eq!(site.trust.warnings(), [""; 0], "{case}");
+    }
+}
+
+#[test]
+fn a_file_that_equals_the_accepted_crl_stays_a_file() {
+    let puppet = Puppet::new();
+    let before = dated(&puppet, 1, 100, &[5, 6, 7, 8]);
+    let full = dated(&puppet, 2, 101, &[5, 6, 7]);
+    let infrastructure = dated(&puppet, 3, 3, &[]);
+    for restarts in [false, true] {
+        let mut site = Site::new(&puppet, &[&before, &full]);
+        site.reload(&[&full]);
+        let (fetched, lacking, accepted_again) = site.fetch(&full);
+        assert_eq!((lacking, accepted_again), (1, 1), "{restarts}");
+        site.accept(Some(&fetched));
+        if restarts {
+            site.restart(&[&full]);
+        }
+        let (fetched, lacking, accepted_again) = site.fetch(&infrastructure);
+        assert_eq!((lacking, accepted_again), (3, 0), "{restarts}");
+        site.accept(Some(&fetched));
+        site.restart(&[&full]);
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![5, 6, 7], 0),
+            "{restarts}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_added_counts_although_the_same_crl_was_fetched() {
+    let puppet = Puppet::new();
+    let full = dated(&puppet, 2, 101, &[5, 6, 7]);
+    let infrastructure = dated(&puppet, 3, 3, &[]);
+    let mut site = Site::new(&puppet, &[]);
+    site.settings = unchecked(&["*"]);
+    site.reload(&[]);
+    site.fetch(&full);
+    let before = site.trust.generation();
+    site.reload(&[&full]);
+    assert_ne!(site.trust.generation(), before);
+    let (fetched, lacking, accepted_again) = site.fetch(&infrastructure);
+    assert_eq!((lacking, accepted_again), (3, 0));
+    site.accept(Some(&fetched));
+    assert_eq!((site.revoked(), site.missing()), (vec![5, 6, 7], 0));
 }

@@ -358,7 +358,7 @@ impl IssuerCrls {
         Some(format!(
             "there are {} CRLs of {}, and certificates on any of them are refused. The proxy uses only the newest \
              {CRLS_OF_ISSUER_MAX} one by one, and crl accept is refused; remove old ones, for example {}",
-            self.all_provided().count(),
+            self.provided_count(),
             Subject(&further.crl.issuer),
             further.place,
         ))
