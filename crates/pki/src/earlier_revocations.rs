@@ -59,10 +59,12 @@ impl EarlierRevocations {
         listed.any(|serial| !self.revoke(serial))
     }
 
-    /// Digests of the CRLs and of the other serials.
-    pub(crate) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
-        let dropped = (self.dropped.len() > 0).then(|| Fingerprint::of(self.dropped.iter()));
-        self.lists.iter().map(|crl| crl.fingerprint).chain(dropped)
+    /// Digest of everything that is revoked, whatever the order of the CRLs.
+    pub(crate) fn digest(&self) -> Fingerprint {
+        let mut parts: Vec<_> = self.lists.iter().map(|crl| crl.fingerprint).collect();
+        parts.sort_unstable();
+        parts.push(Fingerprint::of(self.dropped.iter()));
+        Fingerprint::of(parts.iter().map(|part| &part.as_bytes()[..]))
     }
 
     /// Size of the serials in bytes.

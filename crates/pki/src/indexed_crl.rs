@@ -21,11 +21,6 @@ pub(crate) struct IndexedCrl {
 }
 
 impl IndexedCrl {
-    /// Digest of the CRL and of what provides it.
-    pub(crate) fn digest_with_origin(&self) -> Fingerprint {
-        Fingerprint::of([self.fingerprint.as_bytes(), &[self.origin as u8][..]])
-    }
-
     /// Whether this key signed the stray.
     pub(crate) fn is_signed_by(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
         Signed::read(&self.unverified)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::crl::SerialSet;
 use crate::earlier_revocations::EarlierRevocations;
+use crate::fingerprint::Fingerprint;
 use crate::indexed_crl::{CrlOrigin, IndexedCrl};
 
 /// The CRLs of one issuer.
@@ -230,6 +231,26 @@ impl IssuerCrls {
         };
         let missing = self.dropped.iter().filter(|serial| !is_listed(serial));
         missing.count()
+    }
+
+    /// Digest of everything that a verdict or a later CRL depends on, whatever the order of the files.
+    pub(crate) fn digest(&self) -> Fingerprint {
+        let provided = self.all_provided();
+        let provided = provided.map(|crl| (crl.fingerprint, crl.origin));
+        let provided: BTreeSet<_> = provided.collect();
+        let dropped = Fingerprint::of(self.dropped.iter());
+        let newest = (!self.is_newest_provided()).then_some(self.newest.origin as u8);
+        let mut parts = vec![
+            self.newest.fingerprint.as_bytes().to_vec(),
+            newest.into_iter().collect(),
+            vec![u8::from(self.is_fallback)],
+            dropped.as_bytes().to_vec(),
+        ];
+        for (crl, origin) in provided {
+            parts.push(crl.as_bytes().to_vec());
+            parts.push(vec![origin as u8]);
+        }
+        Fingerprint::of(parts.iter().map(Vec::as_slice))
     }
 
     /// Size of the serials in bytes.

@@ -171,21 +171,25 @@ impl TrustStore {
 
     /// Updates the digest and the warnings after a change of the CRLs.
     pub(crate) fn settle(&mut self) {
-        let lists = self.revocation.crls.values();
-        let lists = lists.flat_map(|crls| crls.all());
-        let lists = lists.chain(&self.revocation.strays);
-        let mut crls: Vec<_> = lists.map(|crl| crl.digest_with_origin()).collect();
-        let dropped = self.revocation.crls.values().map(|crls| &crls.dropped);
-        let dropped = dropped.filter(|dropped| dropped.len() > 0);
-        crls.extend(dropped.map(|dropped| Fingerprint::of(dropped.iter())));
-        let retained = self.revocation.retained.values();
-        crls.extend(retained.flat_map(|earlier| earlier.fingerprints()));
-        crls.sort_unstable();
-        self.whole = Fingerprint::of(
-            std::iter::once(&self.paths)
-                .chain(&crls)
-                .map(|fingerprint| &fingerprint.as_bytes()[..]),
-        );
+        let index = &self.revocation;
+        // What is revoked without a CRL has another effect than the CRL itself.
+        let crls = index.crls.iter();
+        let crls = crls.map(|(issuer, crls)| (*issuer, true, crls.digest()));
+        let retained = index.retained.iter();
+        let retained = retained.map(|(issuer, earlier)| (*issuer, false, earlier.digest()));
+        let strays = index.strays.iter();
+        let strays = strays.map(|stray| (stray.fingerprint, true, stray.fingerprint));
+        let mut parts: Vec<_> = crls.chain(retained).chain(strays).collect();
+        parts.sort_unstable();
+        let parts = parts.iter().map(|(issuer, is_crl, digest)| {
+            Fingerprint::of([
+                issuer.as_bytes(),
+                &[u8::from(*is_crl)][..],
+                digest.as_bytes(),
+            ])
+        });
+        let parts: Vec<_> = std::iter::once(self.paths).chain(parts).collect();
+        self.whole = Fingerprint::of(parts.iter().map(|part| &part.as_bytes()[..]));
         self.warnings.clone_from(&self.material_warnings);
         self.warn_of_policy();
     }

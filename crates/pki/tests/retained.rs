@@ -588,3 +588,62 @@ fn a_file_that_is_added_counts_although_the_same_crl_was_fetched() {
     site.accept(Some(&fetched));
     assert_eq!((site.revoked(), site.missing()), (vec![5, 6, 7], 0));
 }
+
+#[test]
+fn the_generation_changes_whenever_a_verdict_may() {
+    let puppet = Puppet::new();
+    let [backup, full, other] = [(1, 100, &[7][..]), (2, 101, &[7]), (3, 102, &[])]
+        .map(|(day, number, serials)| dated(&puppet, day, number, serials));
+    // Each row is a file after the other. Between any two of them, the newest CRL or what it counts as differs.
+    for steps in [
+        &[&[&full][..], &[], &[&full]][..],
+        &[
+            &[&full, &backup],
+            &[&backup],
+            &[],
+            &[&backup],
+            &[&full, &backup],
+        ],
+        &[
+            &[&full],
+            &[&other],
+            &[],
+            &[&other],
+            &[&other, &full],
+            &[&full],
+        ],
+    ] {
+        for is_accepted in [false, true] {
+            // What an operator has replaced changes nothing beside another CRL.
+            if is_accepted
+                && steps
+                    .iter()
+                    .flat_map(|crls| *crls)
+                    .any(|crl| *crl == &other)
+            {
+                continue;
+            }
+            let mut site = Site::new(&puppet, steps[0]);
+            if is_accepted {
+                site.reload(&[&other]);
+                site.accept(None);
+                site.reload(steps[0]);
+            }
+            for (number, crls) in steps.iter().enumerate().skip(1) {
+                let before = site.trust.generation();
+                site.reload(crls);
+                assert_eq!(
+                    site.trust.generation(),
+                    before + 1,
+                    "{is_accepted} {number}"
+                );
+                site.reload(crls);
+                assert_eq!(
+                    site.trust.generation(),
+                    before + 1,
+                    "{is_accepted} {number}"
+                );
+            }
+        }
+    }
+}
