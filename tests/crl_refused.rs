@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, CommandOutcome, Proxy, Reply, ReplyGate, StandIn};
+use testkit::{Ca, CommandOutcome, Proxy, Reply, ReplyGate, StandIn, TestCredential};
 
 use crate::support::{
     Estate, assert_refused,
@@ -447,6 +447,56 @@ fn t10_accepting_a_crl_drops_no_more_revocations_than_the_operator_saw() {
 }
 
 #[test]
+fn t10_the_command_of_an_alarm_accepts_only_what_the_alarm_was_about() {
+    let ca = Ca::new();
+    let [pruned, stolen, other] = ["a", "b", "c"].map(|_| ca.agent("web01"));
+    let estate = fetching(&ca, ON_REQUEST).start();
+    wait_for_answer(&estate.proxy);
+    let fetch_of = |number, revoked: &[&TestCredential]| {
+        let crl = ca.other_crl_pem(number, revoked);
+        answer_crl_requests(&estate.ca_server, Reply::ok(&crl));
+        estate.proxy.command(&["crl", "fetch"], &[]);
+        done(&estate.proxy, &["crl", "show"], &[])
+    };
+    let issuer = format!("CN={}", ca.name());
+    let accept = |number: &str, missing: &str| {
+        let seen = [&issuer, "--number", number, "--missing", missing];
+        let arguments = [&seen[..], &["--why", "pruned"]].concat();
+        estate.proxy.command(&["crl", "accept"], &arguments)
+    };
+    fetch_of(100, &[&pruned, &other]);
+    let alarm = fetch_of(101, &[&other, &stolen]);
+    let command = |number: u32, missing: u32| {
+        format!(
+            "run proscenium crl accept \"{issuer}\" --number {number} --missing {missing} --why TEXT"
+        )
+    };
+    assert!(alarm.contains(&command(101, 1)), "{alarm}");
+    // Another server of the CA has an older CRL, which lacks as many revocations, but others.
+    for (number, revoked, missing) in [(100, &[&pruned, &other][..], 1), (102, &[&other], 2)] {
+        let alarm = fetch_of(number, revoked);
+        assert!(alarm.contains(&command(number as u32, missing)), "{alarm}");
+        let outcome = accept("101", "1");
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        for words in ["nothing was accepted", &command(number as u32, missing)] {
+            assert!(outcome.stderr.contains(words), "{words}: {outcome:?}");
+        }
+        for agent in [&pruned, &stolen, &other] {
+            assert_refused(&estate.client(agent).get(CATALOG), 403, &["revoked"]);
+        }
+    }
+    let outcome = accept("102", "1");
+    assert!(
+        outcome.stderr.contains("nothing was accepted"),
+        "{outcome:?}"
+    );
+    let outcome = accept("102", "2");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert_eq!(estate.client(&stolen).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&other).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
 fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     let ca = Ca::new();
     let estate = fetching(&ca, ON_REQUEST).start();
@@ -455,6 +505,8 @@ fn accepting_an_unknown_crl_is_refused_with_the_acceptable_ones() {
     for (arguments, code, expected) in [
         (&[issuer.as_str()][..], 64, "--why"),
         (&["--why", "x"], 64, "ISSUER"),
+        (&[&issuer, "--number", "7", "--why", "x"], 64, "--missing"),
+        (&[&issuer, "--missing", "7", "--why", "x"], 64, "--number"),
         (
             &[&issuer, "--why", "x"],
             1,

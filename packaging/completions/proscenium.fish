@@ -211,6 +211,8 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_se
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l watch -d 'Repeat the command at this interval (default 2 seconds) until it is interrupted; for commands that only show' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -l json -d 'Print the result as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from fetch" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l number -d 'Accept only the CRL with this number, as the alarm names it; default: the one that `status` shows now' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l missing -d 'Accept only if this number of revocations is missing, as the alarm names it' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l why -d 'Reason, for the log' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l config -d 'Configuration file' -r -F

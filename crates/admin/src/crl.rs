@@ -84,12 +84,18 @@ pub enum CrlFetchResult {
 pub struct CrlAcceptRequest {
     /// Issuer (RFC 2253) of the CRL that drops revocations.
     pub issuer: String,
+    /// The CRL's `number` in `shrunk`, as the operator saw it. The request fails if it is another one now; none: any.
+    #[serde(default)]
+    pub number: Option<String>,
+    /// Its `missing` in `shrunk`, in the same way.
+    #[serde(default)]
+    pub missing: Option<u64>,
     /// The reason, for the log. Up to 500 bytes.
     pub why: String,
 }
 
 /// The result of accepting that a CRL drops revocations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CrlAccepted {
     /// The CRLs that are active now.
     pub accepted: Vec<ShrunkCrlStatus>,
@@ -113,7 +119,7 @@ pub enum CrlAcceptError {
     },
     /// The CRLs have changed since the missing revocations were reported.
     #[error(
-        "the CRLs have changed since the missing revocations were reported, so nothing was accepted: {0}; to accept it anyway, run the command again"
+        "the CRLs have changed since the missing revocations were reported, so nothing was accepted: {0}"
     )]
     Changed(String),
     /// The process is stopping.
@@ -129,6 +135,14 @@ fn other_issuers(shrunk: &[String]) -> String {
 }
 
 impl ShrunkCrlStatus {
+    /// The command that accepts this CRL, and no other that the CA may have sent meanwhile.
+    pub fn command(&self) -> String {
+        format!(
+            "proscenium crl accept \"{}\" --number {} --missing {} --why TEXT",
+            self.issuer, self.number, self.missing
+        )
+    }
+
     /// What `accept` does, as the end of a sentence.
     pub fn consequence(&self) -> String {
         let again = match self.accepted_again {

@@ -168,6 +168,12 @@ pub(crate) struct AcceptCrl {
     /// Issuer of the CRL, as `crl show` prints it
     #[arg(value_name = "ISSUER")]
     pub(crate) issuer: String,
+    /// Accept only the CRL with this number, as the alarm names it; default: the one that `status` shows now
+    #[arg(long, value_name = "N", requires = "missing")]
+    pub(crate) number: Option<String>,
+    /// Accept only if this number of revocations is missing, as the alarm names it
+    #[arg(long, value_name = "N", requires = "number")]
+    pub(crate) missing: Option<u64>,
     /// Reason, for the log
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,

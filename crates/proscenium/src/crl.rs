@@ -1,6 +1,6 @@
 //! The command `crl`: the active CRLs, their sources, and the CRLs that drop revocations.
 
-use admin::{CrlAcceptRequest, CrlFetchResult};
+use admin::{AdminClient, CrlAcceptRequest, CrlAccepted, CrlFetchResult};
 
 use crate::{
     arguments::{AcceptCrl, Arguments, CrlVerb, Socket},
@@ -49,13 +49,37 @@ fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     }
 }
 
-fn accept_shrunk(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failure> {
-    let client = client(arguments, &accept.socket)?;
-    let request = CrlAcceptRequest {
+/// A request for each CRL to accept: as the arguments say, or as the proxy shows it now.
+fn requests(client: &AdminClient, accept: &AcceptCrl) -> Result<Vec<CrlAcceptRequest>, Failure> {
+    let request = |number, missing| CrlAcceptRequest {
         issuer: accept.issuer.clone(),
+        number,
+        missing,
         why: accept.why.clone(),
     };
-    let outcome = wait(client.accept_crl(&request))?;
+    if accept.number.is_some() {
+        return Ok(vec![request(accept.number.clone(), accept.missing)]);
+    }
+    let fetch = wait(client.status())?.trust.fetch;
+    let shrunk = fetch.into_iter().flat_map(|fetch| fetch.shrunk);
+    let shrunk = shrunk.filter(|shrunk| shrunk.issuer == accept.issuer);
+    let shrunk = shrunk.map(|shrunk| request(Some(shrunk.number), Some(shrunk.missing)));
+    let requests: Vec<_> = shrunk.collect();
+    // The proxy's error names the CRLs that can be accepted.
+    Ok(match requests.is_empty() {
+        true => vec![request(None, None)],
+        false => requests,
+    })
+}
+
+fn accept_shrunk(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failure> {
+    let client = client(arguments, &accept.socket)?;
+    let mut outcome = CrlAccepted::default();
+    for request in requests(&client, accept)? {
+        let one = wait(client.accept_crl(&request))?;
+        outcome.accepted.extend(one.accepted);
+        outcome.not_persisted = one.not_persisted.or(outcome.not_persisted);
+    }
     if arguments.json {
         return output::answer(arguments.json, &outcome, |_| String::new());
     }

@@ -70,5 +70,6 @@ pub(super) async fn accept(
 }
 
 impl Describe for CrlAcceptRequest {
-    const FORM: &str = "the body must be {\"issuer\": DN, \"why\": TEXT}";
+    const FORM: &str =
+        "the body must be {\"issuer\": DN, \"number\": TEXT, \"missing\": NUMBER, \"why\": TEXT}";
 }

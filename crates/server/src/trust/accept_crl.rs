@@ -29,7 +29,7 @@ impl App {
         }
         // No fetch runs meanwhile, so the CRL that is accepted is the one that was reported last.
         let _no_fetch = self.trust.crl_fetch.running.lock().await;
-        let shrunk = self.shrunk_crls_of(&request.issuer)?;
+        let shrunk = self.shrunk_crls_of(&request)?;
         let trust = Arc::clone(&self.generation().trust);
         if shrunk
             .iter()
@@ -75,14 +75,25 @@ impl App {
         })
     }
 
-    fn shrunk_crls_of(&self, issuer: &str) -> Result<Vec<ShrunkCrl>, CrlAcceptError> {
+    /// The CRLs of the issuer, there are several if CAs have the same name, that are as the operator saw them.
+    fn shrunk_crls_of(&self, request: &CrlAcceptRequest) -> Result<Vec<ShrunkCrl>, CrlAcceptError> {
+        let issuer = &request.issuer;
         let shrunk = self.trust.crl_fetch.shrunk(&self.generation().trust);
         let (found, others): (Vec<_>, Vec<_>) = shrunk
             .into_iter()
-            .partition(|shrunk| shrunk.status.issuer == issuer);
-        match found.is_empty() {
-            false => Ok(found),
-            true => Err(CrlAcceptError::NotShrunk {
+            .partition(|shrunk| shrunk.status.issuer == *issuer);
+        let is_seen = |shrunk: &ShrunkCrl| {
+            let ShrunkCrlStatus {
+                number, missing, ..
+            } = &shrunk.status;
+            request.number.as_ref().is_none_or(|seen| seen == number)
+                && request.missing.is_none_or(|seen| seen == *missing)
+        };
+        let (seen, changed): (Vec<_>, Vec<_>) = found.into_iter().partition(is_seen);
+        match (seen.is_empty(), changed.first()) {
+            (false, _) => Ok(seen),
+            (true, Some(changed)) => Err(changed_to(&changed.status)),
+            (true, None) => Err(CrlAcceptError::NotShrunk {
                 issuer: issuer.to_owned(),
                 shrunk: others.into_iter().map(|r| r.status.issuer).collect(),
             }),
@@ -127,6 +138,15 @@ impl App {
     }
 }
 
+/// The error about a CRL that is not as the operator saw it.
+fn changed_to(status: &ShrunkCrlStatus) -> CrlAcceptError {
+    CrlAcceptError::Changed(format!(
+        "{status}. To accept that, run {}: {}",
+        status.command(),
+        status.consequence()
+    ))
+}
+
 impl GenerationWriter<'_> {
     /// Compares the CRLs with the active ones again, which may have changed since the missing revocations were reported.
     async fn compare_again(&self, shrunk: &[ShrunkCrl]) -> Result<(), CrlAcceptError> {
@@ -147,11 +167,11 @@ impl GenerationWriter<'_> {
             match now {
                 Some(now) if now.is_same(reported) => continue,
                 Some(now) => {
-                    let why = now.status.to_string();
+                    let error = changed_to(&now.status);
                     if now.crl.is_some() {
                         record.refused.insert(now.key, now);
                     }
-                    return Err(CrlAcceptError::Changed(why));
+                    return Err(error);
                 }
                 None => {
                     record.refused.remove(&reported.key);

@@ -330,12 +330,12 @@ pub(crate) fn empty_message(empty: &EmptyCrl) -> String {
         highest_serial,
         ..
     } = empty;
+    let command = ShrunkCrl::from(empty.clone()).status.command();
     format!(
         "the CRL of {issuer} ({source}) has number 0 and no entries, although the CA has issued certificates up to serial \
          number {highest_serial}. The CA serves its infrastructure CRL (enable-infra-crl), or has lost its CRL, and revoked \
          agents are accepted; or it has never revoked a certificate. Revoke a test agent: the proxy must answer it with 403. \
-         If it does not, copy the CA's ca_crl.pem and set [trust] crl. If the CRL is right, run proscenium crl accept \
-         \"{issuer}\" --why TEXT"
+         If it does not, copy the CA's ca_crl.pem and set [trust] crl. If the CRL is right, run {command}"
     )
 }
 
@@ -348,8 +348,8 @@ pub(crate) fn dropped_message(status: &ShrunkCrlStatus, forgotten: usize) -> Str
         ),
     };
     format!(
-        "a CRL drops revocations: {status}{forgotten}. If that is intended, run proscenium crl accept \"{}\" --why TEXT: {}",
-        status.issuer,
+        "a CRL drops revocations: {status}{forgotten}. If that is intended, run {}: {}",
+        status.command(),
         status.consequence()
     )
 }
