@@ -128,14 +128,14 @@ impl Crl {
     /// Whether it has a lower number, or none on either side and an earlier date.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         let by_date = || self.this_update.as_secs() < other.this_update.as_secs();
-        self.is_numbered_below(other.number.as_deref())
-            .unwrap_or_else(by_date)
+        let by_number = self.compare_number(other.number.as_deref());
+        by_number.map_or_else(by_date, Ordering::is_lt)
     }
 
-    /// Whether its number is lower. None if one of the two is missing.
-    pub(crate) fn is_numbered_below(&self, number: Option<&[u8]>) -> Option<bool> {
+    /// Compares its number with another. None if one of the two is missing.
+    pub(crate) fn compare_number(&self, number: Option<&[u8]>) -> Option<Ordering> {
         let (own, other) = (self.number.as_deref()?, number?);
-        Some((own.len(), own) < (other.len(), other))
+        Some((own.len(), own).cmp(&(other.len(), other)))
     }
 
     /// The number as decimal if it fits, otherwise hexadecimal; `none` without one.

@@ -1,6 +1,6 @@
 //! Rules by which older CRLs of an issuer no longer count, because an operator accepted another CRL in their place.
 
-use std::{fmt, str::FromStr};
+use std::{cmp::Ordering, fmt, str::FromStr};
 
 use rustls_pki_types::UnixTime;
 
@@ -82,8 +82,13 @@ impl SetAsideRule {
             return false;
         }
         let (made, newest) = (crl.crl.this_update.as_secs(), self.made.as_secs());
-        let below = crl.crl.is_numbered_below(self.number.as_deref());
-        let is_below = below.unwrap_or(made < newest);
+        let by_number = crl.crl.compare_number(self.number.as_deref());
+        // Without a difference, the date decides.
+        let is_below = match by_number.unwrap_or(Ordering::Equal) {
+            Ordering::Less => true,
+            Ordering::Equal => made < newest,
+            Ordering::Greater => false,
+        };
         match self.replaced {
             // The accepted CRL was the newest itself: those before it are older by number and by date.
             None => made <= newest && is_below,

@@ -647,3 +647,54 @@ fn the_generation_changes_whenever_a_verdict_may() {
         }
     }
 }
+
+#[test]
+fn a_crl_that_was_replaced_by_one_of_the_same_number_does_not_count_again() {
+    let puppet = Puppet::new();
+    // The number of the CRL that is replaced, and of the one that is accepted.
+    for (before, after) in [(5, 5), (6, 5), (4, 5)] {
+        let case = format!("{before} {after}");
+        let old = dated(&puppet, 1, before, &[5, 7]);
+        let same = dated(&puppet, 1, after, &[5, 6]);
+        let new = dated(&puppet, 2, after, &[7, 8]);
+        let later = dated(&puppet, 3, after, &[9]);
+        let mut site = Site::new(&puppet, &[&old]);
+        site.reload(&[&new]);
+        assert_eq!(
+            (site.revoked(), site.missing()),
+            (vec![5, 7, 8], 1),
+            "{case}"
+        );
+        site.accept(None);
+        for crls in [&[&old, &new][..], &[&new, &old], &[&new]] {
+            site.reload(crls);
+            assert_eq!((site.revoked(), site.missing()), (vec![7, 8], 0), "{case}");
+            site.restart(crls);
+            assert_eq!((site.revoked(), site.missing()), (vec![7, 8], 0), "{case}");
+        }
+        // Another one of that number from before is as old, and one that the CA issues later counts.
+        site.reload(&[&same, &new]);
+        assert_eq!(
+            site.revoked(),
+            if before > after {
+                vec![5, 6, 7, 8]
+            } else {
+                vec![7, 8]
+            },
+            "{case}"
+        );
+        site.reload(&[&new, &later]);
+        assert!(site.revoked().contains(&9), "{case}");
+
+        let mut site = Site::new(&puppet, &[]);
+        site.settings = unchecked(&["*"]);
+        site.reload(&[]);
+        site.fetch(&old);
+        let (fetched, lacking, accepted_again) = site.fetch(&new);
+        assert_eq!((lacking, accepted_again), (1, 1), "{case}");
+        site.accept(Some(&fetched));
+        assert_eq!(site.revoked(), [7, 8], "{case}");
+        let (_, comparison) = site.examined(&old);
+        assert_eq!(comparison, CrlComparison::Replaced, "{case}");
+    }
+}
