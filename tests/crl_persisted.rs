@@ -4,11 +4,14 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Proxy, wait_until};
+use testkit::{Ca, Proxy, Reply, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_refused,
-    crl_fetch::{FAILING, ON_REQUEST, fetch, fetching, state_table, wait_for_answer, without_ca},
+    crl_fetch::{
+        FAILING, ON_REQUEST, answer_crl_requests, fetch, fetching, state_table, wait_for_answer,
+        without_ca,
+    },
     paths::CATALOG,
 };
 
@@ -217,4 +220,28 @@ fn with_a_bit_flipped(bytes: &[u8]) -> Vec<u8> {
     let last = bytes.len() - 3;
     bytes[last] ^= 1;
     bytes
+}
+
+#[test]
+fn a_stored_crl_above_a_limit_of_responses_that_was_lowered_since_is_used() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let (bad, file) = (ca.agent("web01"), ca.crl_pem());
+    let large = ca.other_crl_pem(100, &[&bad; 100]) + &file;
+    let started = |limit: &str| {
+        let lines = format!("{ON_REQUEST}\n{limit}");
+        let (file, table) = (file.clone(), state_table(state.path()));
+        let builder = fetching(&ca, &lines);
+        let builder =
+            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
+        let estate = builder.start();
+        wait_for_answer(&estate.proxy);
+        answer_crl_requests(&estate.ca_server, Reply::ok(&large));
+        estate
+    };
+    let estate = started("");
+    fetch(&estate.proxy);
+    drop(estate);
+    let estate = started("body_max = \"1KiB\"");
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
 }

@@ -66,7 +66,9 @@ pub(crate) fn restore(
     directory: &StateDirectory,
     fetch: Option<Fetch>,
 ) -> RestoredCrls {
-    let crl_bytes_max = fetch.map_or(RETAINED_BYTES_MAX, |fetch| fetch.body_bytes_max);
+    // The limit of responses may have been lowered since the CRL was stored.
+    let fetched = fetch.map_or(0, |fetch| fetch.body_bytes_max);
+    let crl_bytes_max = RETAINED_BYTES_MAX.max(fetched);
     let mut restored = RestoredCrls::default();
     match read_accepted(directory) {
         Ok((accepted, rules)) if !rules.is_empty() => {
