@@ -490,3 +490,40 @@ fn alarms_about_drops(proxy: &Proxy) -> usize {
     let about = |alarm: &&Value| alarm.to_string().contains("a CRL drops revocations");
     alarms.iter().filter(about).count()
 }
+
+#[test]
+fn cas_of_one_name_have_an_alarm_each() {
+    let ca = Ca::new();
+    let cas = [ca.namesake(), ca];
+    let dropped = [0, 1].map(|n: usize| cas[n].agent("web01"));
+    let lists = |number: u64, is_dropped: bool| {
+        let of = |n: usize| {
+            let named = [&dropped[n]];
+            let crl = cas[n].other_crl_pem(number, if is_dropped { &[] } else { &named });
+            crl + &cas[n].crl_pem()
+        };
+        of(0) + &of(1)
+    };
+    let (bundle, first) = (
+        cas[0].bundle_pem() + &cas[1].bundle_pem(),
+        lists(100, false),
+    );
+    let builder = Estate::builder().ca(&cas[1]);
+    let builder = builder.proxy(move |proxy| {
+        let proxy = proxy
+            .file("both.pem", &bundle, 0o644)
+            .file("crl.pem", &first, 0o644);
+        proxy.with("[trust]\nca = \"{dir}/both.pem\"\ncrl = \"{dir}/crl.pem\"")
+    });
+    let estate = builder.start();
+    estate.proxy.write("crl.pem", &lists(101, true), 0o644);
+    estate.proxy.reload_applied();
+    assert_eq!(alarms_about_drops(&estate.proxy), 2);
+    let issuer = format!("CN={}", cas[0].name());
+    done(
+        &estate.proxy,
+        &["crl", "accept"],
+        &[&issuer, "--why", "pruned"],
+    );
+    assert_eq!(alarms_about_drops(&estate.proxy), 0);
+}

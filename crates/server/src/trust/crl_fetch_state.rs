@@ -147,14 +147,23 @@ impl CrlFetchState {
     /// The alarms that are due: the kind, what the alarm is about, and the message.
     pub(crate) fn alarms(&self, trust: &TrustStore, fetches: bool) -> Vec<(Alarm, String, String)> {
         let dropped = trust.dropped_revocations();
-        let shrunk = self.shrunk(trust).into_iter().map(|shrunk| {
+        let all = self.shrunk(trust);
+        let shrunk = all.iter().map(|shrunk| {
             let of_key = dropped.iter().find(|dropped| dropped.key == shrunk.key);
             let forgotten = of_key.map_or(0, |dropped| dropped.forgotten);
             let message = match &shrunk.empty {
                 Some(empty) => empty_message(empty),
                 None => dropped_message(&shrunk.status, forgotten),
             };
-            (Alarm::CrlShrunk, shrunk.status.issuer, message)
+            // CAs with one name have an alarm each.
+            let mut namesakes = all
+                .iter()
+                .filter(|other| other.status.issuer == shrunk.status.issuer);
+            let about = match namesakes.nth(1).is_some() {
+                false => shrunk.status.issuer.clone(),
+                true => format!("{} ({})", shrunk.status.issuer, shrunk.key),
+            };
+            (Alarm::CrlShrunk, about, message)
         });
         let shrunk: Vec<_> = shrunk.collect();
         let record = self.record();
