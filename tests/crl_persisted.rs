@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Proxy, Reply, wait_until};
+use testkit::{Ca, Proxy, Reply, TestCredential, wait_until};
 
 use crate::support::{
     Estate, LIMIT, assert_refused,
@@ -210,7 +210,7 @@ fn stored_crls(state: &TempDir) -> Vec<PathBuf> {
     files
 }
 
-fn written(proxy: &Proxy, credential: &testkit::TestCredential) -> String {
+fn written(proxy: &Proxy, credential: &TestCredential) -> String {
     proxy.write("agent.pem", &credential.cert_pem, 0o644);
     proxy.directory().join("agent.pem").display().to_string()
 }
@@ -244,4 +244,33 @@ fn a_stored_crl_above_a_limit_of_responses_that_was_lowered_since_is_used() {
     drop(estate);
     let estate = started("body_max = \"1KiB\"");
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn what_a_crl_lists_again_outlasts_a_failure_to_store_that_crl() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let [dropped, other] = ["a", "b"].map(|_| ca.agent("web01"));
+    let root = ca.crl_pem();
+    let (file, table) = (root.clone(), state_table(state.path()));
+    let estate = fetching(&ca, ON_REQUEST)
+        .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table))
+        .start();
+    wait_for_answer(&estate.proxy);
+    let fetch_of = |number, revoked: &[&TestCredential]| {
+        let crl = ca.other_crl_pem(number, revoked) + &root;
+        answer_crl_requests(&estate.ca_server, Reply::ok(&crl));
+        estate.proxy.command(&["crl", "fetch"], &[])
+    };
+    fetch_of(100, &[&dropped]);
+    fetch_of(101, &[&other]);
+    // Nothing can be renamed to the name of a directory.
+    for file in stored_crls(&state) {
+        fs::remove_file(&file).expect("is there");
+        fs::create_dir(&file).expect("is created");
+    }
+    fetch_of(102, &[&dropped, &other]);
+    drop(estate);
+    let front = without_ca(&ca, &root, state.path());
+    assert_refused(&front.client(&dropped).get(CATALOG), 403, &["revoked"]);
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::certificate::Subject;
-use crate::crl::Crl;
+use crate::crl::{Crl, SerialSet};
 use crate::crl_sorting::{CrlSorter, SortedCrl};
 use crate::earlier_revocations::EarlierRevocations;
 use crate::fingerprint::Fingerprint;
@@ -246,6 +246,20 @@ impl TrustStore {
         let is_stored = |crl: &&Arc<IndexedCrl>| Some(crl.fingerprint) == stored;
         let stored: Vec<_> = active.lists.iter().filter(is_stored).cloned().collect();
         Some(RetainedSerials(active.unlisted_in(&stored)))
+    }
+
+    /// These serials of an issuer, and those of `before` that are revoked still.
+    #[must_use]
+    pub fn retained_with(
+        &self,
+        issuer: Fingerprint,
+        retained: &RetainedSerials,
+        before: &RetainedSerials,
+    ) -> RetainedSerials {
+        let active = self.revocation.crls.get(&issuer);
+        let is_revoked = |serial: &&[u8]| active.is_some_and(|active| active.revoke(serial));
+        let before = before.0.iter().filter(is_revoked);
+        RetainedSerials(SerialSet::new(retained.0.iter().chain(before).collect()))
     }
 
     /// The next generation with other set-aside rules. Rules for CRLs that are not loaded have no effect.

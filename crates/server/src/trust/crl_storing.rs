@@ -57,28 +57,33 @@ impl App {
             Ok(written) => written,
             Err(error) => return Some(error.to_string()),
         };
-        let mut record = self.trust.crl_fetch.record();
-        for (key, crl, written) in written {
-            if let Err(why) = written {
-                record.stored.remove(&key);
-                not_persisted.get_or_insert(why);
-                continue;
+        {
+            let mut record = self.trust.crl_fetch.record();
+            for (key, crl, written) in written {
+                if let Err(why) = written {
+                    record.stored.remove(&key);
+                    not_persisted.get_or_insert(why);
+                    continue;
+                }
+                record.stored.insert(key, crl);
+                let latest = record.unstored.get(&key);
+                if latest.is_some_and(|latest| latest.fingerprint() == crl) {
+                    record.unstored.remove(&key);
+                }
             }
-            record.stored.insert(key, crl);
-            let latest = record.unstored.get(&key);
-            if latest.is_some_and(|latest| latest.fingerprint() == crl) {
-                record.unstored.remove(&key);
+            if not_persisted.is_none() && is_fetched {
+                record.unusable_files.clear();
             }
         }
-        if not_persisted.is_none() && is_fetched {
-            record.unusable_files.clear();
+        if not_persisted.is_none() {
+            not_persisted = self.store_retained(&[]).await;
         }
-        drop(record);
         self.update_crl_alarms();
         not_persisted
     }
 
-    /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written.
+    /// Stores the revocations of each CA that its stored CRL will not list once `unstored` is written. Until then, what is
+    /// stored already stays too: the CRL may list it again, and it may not be possible to write that CRL.
     async fn store_retained(&self, unstored: &[FetchedCrl]) -> Option<String> {
         let trust = Arc::clone(&self.generation().trust);
         self.set_damaged_aside(&trust).await;
@@ -89,18 +94,32 @@ impl App {
             }
             (record.stored.clone(), record.retained.clone())
         };
-        stored.extend(unstored.iter().map(|crl| (crl.key(), crl.fingerprint())));
+        let next: BTreeMap<_, _> = unstored
+            .iter()
+            .map(|crl| (crl.key(), crl.fingerprint()))
+            .collect();
+        stored.extend(&next);
         let (directory, generation) = (Arc::clone(&self.state_directory), trust.generation());
         let written = spawn_blocking(move || {
             let mut written = BTreeMap::new();
             let mut failure = None;
+            let mut is_exact = true;
             for (key, _) in trust.issuers() {
                 // What is stored of a CA without a CRL counts with its next one.
-                let Some(retained) = trust.retained(key, stored.get(&key).copied()) else {
+                let Some(mut retained) = trust.retained(key, stored.get(&key).copied()) else {
                     continue;
                 };
-                let digest = retained.fingerprint();
                 let known = known.get(&key);
+                let mut digest = retained.fingerprint();
+                if next.contains_key(&key) && known.is_some_and(|known| *known != digest) {
+                    let before = stored_crls::read_retained(&directory, key);
+                    if let Some(before) = before.ok().flatten() {
+                        let exact = digest;
+                        retained = trust.retained_with(key, &retained, &before);
+                        digest = retained.fingerprint();
+                        is_exact &= digest == exact;
+                    }
+                }
                 let is_stored = known == Some(&digest) || known.is_none() && retained.is_empty();
                 let name = stored_crls::retained_file_of(key);
                 let is_deleted = !retained.is_empty() && directory.is_absent(&name);
@@ -114,15 +133,15 @@ impl App {
                     Err(error) => failure = Some(error.to_string()),
                 }
             }
-            (written, failure)
+            (written, failure, is_exact)
         });
-        let (written, failure) = match written.await {
+        let (written, failure, is_exact) = match written.await {
             Ok(written) => written,
             Err(error) => return Some(error.to_string()),
         };
         let mut record = self.trust.crl_fetch.record();
         record.retained.extend(written);
-        record.retained_from = failure.is_none().then_some(generation);
+        record.retained_from = (failure.is_none() && is_exact).then_some(generation);
         failure
     }
 

@@ -139,7 +139,7 @@ pub(crate) fn write_retained(
     directory.write(&retained_file_of(key), retained.text().as_bytes())
 }
 
-fn read_retained(
+pub(crate) fn read_retained(
     directory: &StateDirectory,
     key: Fingerprint,
 ) -> Result<Option<RetainedSerials>, String> {
