@@ -160,9 +160,13 @@ impl App {
     /// Keeps damaged files from being overwritten, and updates the sentences about them.
     async fn set_damaged_aside(&self, trust: &Arc<TrustStore>) {
         let (directory, trust) = (Arc::clone(&self.state_directory), Arc::clone(trust));
-        let intact = self.trust.crl_fetch.record().retained.clone();
-        let damaged =
-            spawn_blocking(move || stored_crls::set_damaged_aside(&directory, &trust, &intact));
+        let (intact, known) = {
+            let record = self.trust.crl_fetch.record();
+            (record.retained.clone(), record.damaged_files.clone())
+        };
+        let damaged = spawn_blocking(move || {
+            stored_crls::set_damaged_aside(&directory, &trust, &intact, &known)
+        });
         if let Ok(damaged) = damaged.await {
             self.trust.crl_fetch.record().damaged_files = damaged;
         }

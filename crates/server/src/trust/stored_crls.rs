@@ -155,24 +155,31 @@ fn read_serials(directory: &StateDirectory, name: &str) -> Result<Option<Retaine
     retained.map(Some).map_err(|error| error.to_string())
 }
 
-/// Moves damaged files with serials aside, so that none is overwritten, except those of `intact` CAs. Returns sentences about
-/// all that are there, also from earlier starts.
+/// Moves damaged files aside, so that none is overwritten, except those of `intact` CAs. Returns sentences about all that are
+/// there, also from earlier starts; `known` are the sentences so far.
+///
+/// It runs at each fetch, so it reads no file twice.
 pub(crate) fn set_damaged_aside(
     directory: &StateDirectory,
     store: &TrustStore,
     intact: &BTreeMap<Fingerprint, Fingerprint>,
+    known: &[String],
 ) -> Vec<String> {
     let mut damaged = Vec::new();
     for (key, issuer) in store.issuers() {
         let name = retained_file_of(key);
         let aside = format!("{name}{DAMAGED}");
-        let is_intact = intact.contains_key(&key) || read_serials(directory, &name).is_ok();
         // The first one has what was revoked before; a later one has less.
-        if !is_intact && directory.is_absent(&aside) {
+        if directory.is_absent(&aside) {
+            let is_intact = intact.contains_key(&key) || directory.is_absent(&name);
+            if is_intact || read_serials(directory, &name).is_ok() {
+                continue;
+            }
             // The alarm about the directory says why, if this fails.
             let _ = directory.rename(&name, &aside);
         }
-        damaged.extend(damage(directory, key, issuer));
+        let known = known.iter().find(|known| known.contains(&aside)).cloned();
+        damaged.extend(known.or_else(|| damage(directory, key, issuer)));
     }
     damaged
 }
