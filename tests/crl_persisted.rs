@@ -274,3 +274,46 @@ fn what_a_crl_lists_again_outlasts_a_failure_to_store_that_crl() {
     let front = without_ca(&ca, &root, state.path());
     assert_refused(&front.client(&dropped).get(CATALOG), 403, &["revoked"]);
 }
+
+#[test]
+fn a_damaged_record_of_accepted_crls_is_kept_with_an_alarm_until_an_operator_acts() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let (file, table) = (ca.crl_pem(), state_table(state.path()));
+    let started = || {
+        let (file, table) = (file.clone(), table.clone());
+        let builder = fetching(&ca, ON_REQUEST);
+        let builder =
+            builder.proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644).with(&table));
+        let estate = builder.start();
+        wait_for_answer(&estate.proxy);
+        estate
+    };
+    drop(started());
+    let accepted = state.path().join("crl-accepted.json");
+    let aside = state.path().join("crl-accepted.json.damaged");
+    fs::write(&accepted, "no JSON").expect("is written");
+    let alarms = |estate: &Estate| {
+        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+        alarms
+            .matches("cannot read which CRLs operators have accepted")
+            .count()
+    };
+    for _ in 0..2 {
+        let estate = started();
+        estate.proxy.command(&["crl", "fetch"], &[]);
+        assert!(alarms(&estate) > 0);
+        assert_eq!(fs::read_to_string(&aside).expect("is there"), "no JSON");
+        assert_ne!(
+            fs::read_to_string(&accepted).ok().as_deref(),
+            Some("no JSON")
+        );
+    }
+    let estate = started();
+    fs::remove_file(&aside).expect("is there");
+    estate.proxy.reload();
+    estate.proxy.wait_for_status("the alarm ends", |status| {
+        let alarms = status["trust"]["alarms"].to_string();
+        !alarms.contains("cannot read which CRLs")
+    });
+}

@@ -22,7 +22,10 @@ impl App {
                     false => record.unstored.insert(crl.key(), crl),
                 };
             }
+            let is_accepted = |why: &String| why.contains(stored_crls::ACCEPTED_ASIDE);
             !record.unusable_files.is_empty()
+                || record.damaged_files.iter().any(is_accepted)
+                    && self.state_directory.is_absent(stored_crls::ACCEPTED_ASIDE)
         };
         // What operators have accepted comes first: without it, the next start would refuse an accepted CRL.
         let is_acceptance_unstored =

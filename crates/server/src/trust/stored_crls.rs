@@ -16,6 +16,8 @@ use crate::state_directory::{StateDirectory, StateError};
 
 /// Name of the file with what operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
+/// Its name if it was damaged.
+pub(crate) const ACCEPTED_ASIDE: &str = "crl-accepted.json.damaged";
 /// How the names of the files of this module begin.
 pub(crate) const FILE_PREFIX: &str = "crl-";
 /// Maximum size of that file: an entry with its reason for each issuer.
@@ -54,7 +56,7 @@ pub(crate) struct RestoredCrls {
     pub(crate) retained: BTreeMap<Fingerprint, Fingerprint>,
     /// Sentences about stored files that cannot be used.
     pub(crate) unusable: Vec<String>,
-    /// Those of them about serials, which no fetch brings back.
+    /// Those of them about serials and accepted CRLs, which no fetch brings back.
     pub(crate) damaged: Vec<String>,
     /// Sentences about configured CRLs that are not used because of stored ones.
     pub(crate) overruled: Vec<String>,
@@ -75,11 +77,9 @@ pub(crate) fn restore(
             restored.accepted = accepted;
             restored.trust = Some(store.with_set_aside_rules(rules));
         }
-        Ok(_) => {}
-        Err(why) => restored.unusable.push(format!(
-            "cannot read which CRLs operators have accepted: {why}"
-        )),
+        Ok(_) | Err(_) => {}
     }
+    restored.damaged.extend(damage_of_accepted(directory));
     let mut crls = Vec::new();
     for (key, issuer) in store.issuers() {
         let base = restored.trust.as_ref().unwrap_or(store);
@@ -181,7 +181,23 @@ pub(crate) fn set_damaged_aside(
         let known = known.iter().find(|known| known.contains(&aside)).cloned();
         damaged.extend(known.or_else(|| damage(directory, key, issuer)));
     }
+    if !directory.is_absent(ACCEPTED_ASIDE) {
+        let known = known.iter().find(|known| known.contains(ACCEPTED_ASIDE));
+        damaged.extend(known.cloned().or_else(|| damage_of_accepted(directory)));
+    }
     damaged
+}
+
+/// What is lost with the file of accepted CRLs if it is damaged now, or was when the proxy moved it aside.
+fn damage_of_accepted(directory: &StateDirectory) -> Option<String> {
+    let why = match read_accepted(directory) {
+        Err(why) => why,
+        Ok(_) if directory.is_absent(ACCEPTED_ASIDE) => return None,
+        Ok(_) => format!("{ACCEPTED_FILE} was damaged when the proxy read it"),
+    };
+    Some(format!(
+        "cannot read which CRLs operators have accepted, so CRLs that they replaced count again: {why}. Stop the proxy and restore this file from a backup, or accept the CRLs again; then remove {ACCEPTED_ASIDE}, which ends this alarm at the next start or reload"
+    ))
 }
 
 /// What is lost with the stored serials of a CA that are damaged now, or were when the proxy moved them aside.
@@ -221,6 +237,9 @@ pub(crate) fn write_accepted(
 ) -> Result<(), StateError> {
     // Strings alone: serializing them cannot fail.
     let text = serde_json::to_vec_pretty(accepted).unwrap_or_default();
+    if directory.is_absent(ACCEPTED_ASIDE) && read_accepted(directory).is_err() {
+        directory.rename(ACCEPTED_FILE, ACCEPTED_ASIDE)?;
+    }
     directory.write(ACCEPTED_FILE, &text)
 }
 
