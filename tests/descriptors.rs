@@ -108,15 +108,21 @@ fn a_start_raises_the_soft_limit_to_the_hard_one() {
 #[test]
 fn check_and_a_start_warn_if_connections_max_exceeds_the_descriptors() {
     let ca = Ca::new();
-    for (connections_max, warned) in [(1000, true), (100, false)] {
+    for (connections_max, wanted, warned) in [
+        (Some(20_001), 20_001, true),
+        (Some(1000), 1000, true),
+        (None, 1000, true),
+        (Some(100), 100, false),
+    ] {
         let proxy = || {
-            let line = format!("connections_max = {connections_max}");
+            let line = connections_max.map(|max| format!("connections_max = {max}"));
+            let line = line.unwrap_or_default();
             support::proxy(&ca)
                 .listener(&line)
                 .with(POOLS)
                 .ulimit("-n 1024")
         };
-        let words = format!("the listeners allow {connections_max} connections");
+        let words = format!("the listeners are for {wanted} connections");
         let check = proxy().check();
         let printed = format!("{}{}", check.stdout, check.stderr);
         assert_eq!(printed.contains(&words), warned, "{printed}");

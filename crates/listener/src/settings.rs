@@ -121,6 +121,9 @@ pub struct ListenerSettings {
 }
 
 impl ListenerSettings {
+    /// The default of `connections_max`.
+    pub const CONNECTIONS_MAX: u32 = 20_000;
+
     /// A listener with the default of every other setting.
     pub fn new(name: &str, address: ListenAddress) -> Self {
         Self {
@@ -132,7 +135,7 @@ impl ListenerSettings {
             client_cert: ClientCertPolicy::default(),
             on_invalid: InvalidCertPolicy::default(),
             sni_strict: false,
-            connections_max: 20_000,
+            connections_max: Self::CONNECTIONS_MAX,
             handshakes_max: 512,
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),

@@ -1,6 +1,7 @@
 //! The descriptors of the process: how many it may open, and how many clients may use them.
 
 use config::Config;
+use listener::ListenerSettings;
 use proxy::{Generation, Shared};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -8,6 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const OWN: u64 = 192;
 /// Descriptors of a worker: event queue, wake-up and signals of its runtime.
 const OF_WORKER: u64 = 8;
+/// Clients for which a listener needs descriptors if its `connections_max` is the default, which few sites reach.
+const WANTED_BY_DEFAULT: u64 = 1000;
 /// Descriptors of a member beside its requests: probe, agent check, JRuby count, and a connection that ends.
 const OF_MEMBER: u64 = 4;
 
@@ -37,18 +40,21 @@ pub(crate) fn apply(shared: &Shared, config: &Config, generation: &Generation) {
 pub(crate) fn warning(config: &Config, generation: &Generation) -> Option<(String, String)> {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let reserve = reserve(config, generation);
-    let listeners = config.listeners.iter();
-    let wanted: u64 = listeners.map(|l| u64::from(l.connections_max)).sum();
+    let wanted_by = |listener: &ListenerSettings| match listener.connections_max {
+        ListenerSettings::CONNECTIONS_MAX => WANTED_BY_DEFAULT,
+        max => u64::from(max),
+    };
+    let wanted: u64 = config.listeners.iter().map(wanted_by).sum();
     let needed = wanted * 2 + reserve;
     if needed <= limit {
         return None;
     }
-    let largest = config.listeners.iter().max_by_key(|l| l.connections_max)?;
+    let largest = config.listeners.iter().max_by_key(|l| wanted_by(l))?;
     let max = clients_max(limit, reserve);
     Some((
         format!("listeners.{}.connections_max", largest.name),
         format!(
-            "the listeners allow {wanted} connections, which need {needed} descriptors (two for each, and {reserve} for the \
+            "the listeners are for {wanted} connections, which need {needed} descriptors (two for each, and {reserve} for the \
              proxy itself), but the process may open {limit}: from {max} connections on, agents wait; set \
              LimitNOFILE={needed} in the service unit (`ulimit -Hn` without one), or lower connections_max"
         ),
