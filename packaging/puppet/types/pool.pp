@@ -11,6 +11,7 @@ type Proscenium::Pool = Struct[{
   Optional['forward_cert']           => Boolean,
   Optional['forward_cert_max']       => Proscenium::Size,
   Optional['forward_cert_too_large'] => Enum['refuse', 'omit'],
+  Optional['identity_headers']       => Enum['always', 'renewal'],
   Optional['host']                   => Enum['keep', 'member'],
   Optional['proxy_pass_reverse']     => Boolean,
   Optional['remove_headers']         => Array[String[1]],
