@@ -282,6 +282,17 @@ fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) 
             let problem = section.error(Pool::forward_cert, message);
             problems.push(problem.expected("true, or no `client-cert` in `headers`"));
         }
+        let is_plain_ca = name == pool_names::CA && pool.upstream.scheme == Scheme::Http;
+        if is_plain_ca && rules.forward_cert && section.is_set(Pool::forward_cert) {
+            let message = "no certificate is sent to a CA over plain HTTP, which would believe a forged one too, so it \
+                           grants nobody anything by pp_cli_auth";
+            let problem = section.warning(Pool::forward_cert, message);
+            problems.push(problem.help(
+                "for `puppetserver ca`, allow the certname of the CA's host in the CA's auth.conf (\"puppetlabs cert \
+                 status\", \"puppetlabs cert statuses\", \"puppetlabs cert clean\") and in an [[access]] rule for the \
+                 class `ca-administration`, and remove forward_cert",
+            ));
+        }
         let is_puppets = pool_names::ALL.contains(&name.as_str());
         if is_puppets && !rules.form.sends(HeaderSet::Puppet) {
             let message = format!(

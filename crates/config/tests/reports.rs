@@ -1,6 +1,6 @@
 //! Compares reports with files: `reports/NAME.toml` is a configuration, and `NAME.txt` is its expected report.
 //!
-//! To add a case, add a file. `UPDATE=1 cargo test -p config --test reports` writes the expected reports.
+//! To add a case, add a file. `UPDATE=1 cargo test -p config --test config reports` writes the expected reports.
 
 #![allow(
     clippy::disallowed_methods,
