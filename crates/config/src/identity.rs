@@ -285,7 +285,7 @@ fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) 
         let is_plain_ca = name == pool_names::CA && pool.upstream.scheme == Scheme::Http;
         if is_plain_ca && rules.forward_cert && section.is_set(Pool::forward_cert) {
             let message = "no certificate is sent to a CA over plain HTTP, which would believe a forged one too, so it \
-                           grants nobody anything by pp_cli_auth";
+                           permits nothing by pp_cli_auth";
             let problem = section.warning(Pool::forward_cert, message);
             problems.push(problem.help(
                 "for `puppetserver ca`, allow the certname of the CA's host in the CA's auth.conf (\"puppetlabs cert \

@@ -312,7 +312,14 @@ mod tests {
             ..AccountPermissions::new(look_up)
         };
         let _hang = [1, 2, 3].map(|gid| tokio::spawn(of_group(&permissions, 7_000, gid)));
-        tokio::task::yield_now().await;
+        let began = async {
+            while count(7_000) == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(20), began)
+            .await
+            .expect("a look-up");
         assert_eq!(of(&permissions, 1_001).await, Permission::Operate);
         assert_eq!(count(7_000), 1);
     }

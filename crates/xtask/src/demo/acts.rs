@@ -7,7 +7,7 @@ use testkit::{Client, Enrolment, Recorded, StandIn, TestConnection, TestCredenti
 
 use super::{
     Plant,
-    estate::{CRL, DemoEstate, Request},
+    estate::{CA_CERTIFICATE, CRL, DemoEstate, Request},
     story::{Expected, ExpectedIdentity, FarEnd, Story},
 };
 
@@ -52,15 +52,18 @@ fn enrolment(
     let mut connection = estate.connect(None)?;
     let mut send = |story: &mut Story, request: Request<'_>, status| {
         let exchange = estate.send(&mut connection, &request);
-        let far_end = FarEnd::Sees {
-            members: &["ca"],
-            client: ExpectedIdentity::Anonymous,
+        let far_end = match request.target {
+            CA_CERTIFICATE | CRL => FarEnd::CaOrCopy,
+            _ => FarEnd::Sees {
+                members: &["ca"],
+                client: ExpectedIdentity::None,
+            },
         };
         story.exchange(&exchange, &Expected { status, far_end });
         exchange
     };
 
-    let bundle = send(story, Request::get("/puppet-ca/v1/certificate/ca"), 200);
+    let bundle = send(story, Request::get(CA_CERTIFICATE), 200);
     story.expect(
         "the CA bundle arrived byte for byte",
         bundle.text() == estate.ca.bundle_pem(),

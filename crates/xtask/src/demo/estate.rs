@@ -85,10 +85,12 @@ impl DemoEstate {
         }
     }
 
-    /// The requests that arrived at members, without the proxy's own CRL fetches, which have no request id.
+    /// The requests that arrived at members, without the proxy's own fetches of the CA's documents, which have no request
+    /// id.
     fn arrived(&self) -> Vec<Recorded> {
         let own = |request: &Recorded| {
-            request.path() == CRL && request.headers.get("x-request-id").is_none()
+            [CRL, CA_CERTIFICATE].contains(&request.path())
+                && request.headers.get("x-request-id").is_none()
         };
         let arrived = self.members().flat_map(StandIn::requests);
         arrived.filter(|request| !own(request)).collect()
@@ -104,6 +106,9 @@ impl DemoEstate {
             .collect()
     }
 }
+
+/// Path of the CA's certificates.
+pub(crate) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 
 /// Path of the CA's CRL.
 pub(crate) const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";

@@ -31,6 +31,8 @@ pub(crate) struct Expected<'a> {
 pub(crate) enum FarEnd<'a> {
     /// No member sees the request.
     NoRequest,
+    /// The CA server sees the request, without an identity, unless the proxy has a copy of the document.
+    CaOrCopy,
     Sees {
         /// Any one of these members may receive it.
         members: &'a [&'a str],
@@ -41,7 +43,8 @@ pub(crate) enum FarEnd<'a> {
 /// The client identity that the proxy passes to a member.
 #[derive(Clone, Copy)]
 pub(crate) enum ExpectedIdentity<'a> {
-    Anonymous,
+    /// No identity header: a CA server over TLS needs none for an enrolment.
+    None,
     Agent(&'a str),
 }
 
@@ -175,7 +178,12 @@ impl Expected<'_> {
             Err(error) => missing.push(format!("expected {}, seen: {error}", self.status)),
         }
         match (&self.far_end, exchange.arrived.as_slice()) {
-            (FarEnd::NoRequest, []) => {}
+            (FarEnd::NoRequest | FarEnd::CaOrCopy, []) => {}
+            (FarEnd::CaOrCopy, [request]) if request.member == "ca" => {
+                missing.extend(ExpectedIdentity::None.missing(request));
+                missing.extend(changed(exchange, request));
+            }
+            (FarEnd::CaOrCopy, _) => missing.push("expected once at ca, or nowhere".to_owned()),
             (FarEnd::NoRequest, _) => missing.push("expected nothing behind the proxy".to_owned()),
             (FarEnd::Sees { members, client }, [request]) => {
                 if !members.contains(&request.member.as_str()) {
@@ -194,15 +202,19 @@ impl Expected<'_> {
 
 impl ExpectedIdentity<'_> {
     fn missing(&self, request: &Recorded) -> Option<String> {
-        let (verify, dn) = match self {
-            Self::Anonymous => ("NONE", None),
-            Self::Agent(certname) => ("SUCCESS", Some(format!("CN={certname}"))),
+        let dn = match self {
+            Self::None => None,
+            Self::Agent(certname) => Some(format!("CN={certname}")),
         };
-        let matches = request.headers.all("X-Client-Verify") == [verify]
-            && request.headers.all("X-Client-DN")
-                == dn.iter().map(String::as_str).collect::<Vec<_>>();
-        let dn = dn.map(|dn| format!(" {dn}")).unwrap_or_default();
-        (!matches).then(|| format!("expected the client identity {verify}{dn}"))
+        let verify = dn.as_ref().map(|_| "SUCCESS");
+        let is = |name, expected: Option<&str>| {
+            request.headers.all(name) == expected.into_iter().collect::<Vec<_>>()
+        };
+        let matches = is("X-Client-Verify", verify) && is("X-Client-DN", dn.as_deref());
+        (!matches).then(|| match dn {
+            None => "expected no identity header".to_owned(),
+            Some(dn) => format!("expected the client identity SUCCESS {dn}"),
+        })
     }
 }
 
@@ -227,7 +239,10 @@ fn far_end(arrived: &[Recorded]) -> String {
             .iter()
             .flat_map(|name| request.headers.all(name))
             .collect();
-        format!("{} saw {}", request.member, fields.join(" "))
+        match fields.is_empty() {
+            true => format!("{} saw no identity header", request.member),
+            false => format!("{} saw {}", request.member, fields.join(" ")),
+        }
     };
     match arrived {
         [] => "no member saw it".to_owned(),
