@@ -83,7 +83,7 @@ fn the_printed_commands_work() {
     let mut rest = String::new();
     reader.read_to_string(&mut rest).expect("text");
     assert!(
-        rest.contains("/puppet-ca/v1/certificate/web03  NONE"),
+        rest.contains("/puppet-ca/v1/certificate/web03  no identity header"),
         "{rest}"
     );
     assert!(

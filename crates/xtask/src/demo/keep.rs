@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::Result;
 use testkit::{Recorded, StandIn, TestCredential};
 
-use super::estate::DemoEstate;
+use super::{estate::DemoEstate, story::identity};
 
 /// Serves until Ctrl-C.
 pub(crate) fn until_interrupted(estate: &DemoEstate) -> Result<()> {
@@ -93,14 +93,12 @@ fn print_new_requests(estate: &DemoEstate, printed: &mut BTreeMap<String, usize>
 }
 
 fn line(request: &Recorded) -> String {
-    let field = |name: &str| request.headers.all(name).join(", ");
     format!(
-        "{:3} {:4} {}  {} {}",
+        "{:3} {:4} {}  {}",
         request.member,
         request.method,
         request.path(),
-        field("X-Client-Verify"),
-        field("X-Client-DN")
+        identity(request)
     )
 }
 

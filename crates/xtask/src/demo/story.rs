@@ -232,21 +232,22 @@ fn status(exchange: &Exchange) -> String {
     }
 }
 
-/// The identity headers that arrived, as in `c1 saw SUCCESS CN=web01`.
+/// What arrived, as in `c1 saw SUCCESS CN=web01`.
 fn far_end(arrived: &[Recorded]) -> String {
-    let summary = |request: &Recorded| {
-        let fields: Vec<_> = ["X-Client-Verify", "X-Client-DN"]
-            .iter()
-            .flat_map(|name| request.headers.all(name))
-            .collect();
-        match fields.is_empty() {
-            true => format!("{} saw no identity header", request.member),
-            false => format!("{} saw {}", request.member, fields.join(" ")),
-        }
-    };
+    let summary = |request: &Recorded| format!("{} saw {}", request.member, identity(request));
     match arrived {
         [] => "no member saw it".to_owned(),
         requests => requests.iter().map(summary).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The identity headers of a request, as in `SUCCESS CN=web01`.
+pub(crate) fn identity(request: &Recorded) -> String {
+    let names = ["X-Client-Verify", "X-Client-DN"].iter();
+    let values: Vec<_> = names.flat_map(|name| request.headers.all(name)).collect();
+    match values.is_empty() {
+        true => "no identity header".to_owned(),
+        false => values.join(" "),
     }
 }
 
