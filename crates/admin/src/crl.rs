@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -88,10 +88,21 @@ pub struct CrlAcceptRequest {
     #[serde(default)]
     pub number: Option<String>,
     /// Its `missing` in `shrunk`, in the same way.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "count")]
+    #[schema(maximum = 4294967295_u64)]
     pub missing: Option<u64>,
     /// The reason, for the log. Up to 500 bytes.
     pub why: String,
+}
+
+/// A count. In JSON Schema, every number without a fraction is an integer, `2.0` too.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let number = Option::<f64>::deserialize(deserializer)?;
+    let whole = number.map(|number| number as u64);
+    match whole.map(|whole| whole as f64) == number {
+        true => Ok(whole),
+        false => Err(serde::de::Error::custom("not a whole number from 0 on")),
+    }
 }
 
 /// The result of accepting that a CRL drops revocations.
@@ -197,6 +208,29 @@ impl fmt::Display for ShrunkCrlStatus {
             (true, 0) => write!(f, "is older than number {active_number}"),
             (true, _) => write!(f, "is older than number {active_number}, and {lacks}"),
             (false, _) => f.write_str(&lacks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_every_number_without_a_fraction() {
+        for (text, count) in [
+            ("null", Some(None)),
+            ("0", Some(Some(0))),
+            ("2", Some(Some(2))),
+            ("2.0", Some(Some(2))),
+            ("2.5", None),
+            ("-1", None),
+            ("1e300", None),
+            ("\"2\"", None),
+        ] {
+            let body = format!(r#"{{"issuer": "CN=a", "why": "b", "missing": {text}}}"#);
+            let request = serde_json::from_str::<CrlAcceptRequest>(&body);
+            assert_eq!(request.ok().map(|request| request.missing), count, "{text}");
         }
     }
 }
