@@ -63,7 +63,7 @@ pub(crate) fn systemd(options: &SystemdOptions) -> Result<()> {
 }
 
 /// Maximum size of the packaged program, without debug information.
-const BINARY_BYTES_MAX: u64 = 24 << 20;
+const BINARY_BYTES_MAX: u64 = 20 << 20;
 
 /// Builds everything, and checks it.
 pub(crate) fn run(options: &Options) -> Result<()> {
