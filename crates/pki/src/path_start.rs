@@ -1,10 +1,10 @@
 //! Starts of a path for what webpki refuses although RFC 5280 allows it: a CA below an anchor, verified here.
 //!
-//! webpki does not support name constraints on e-mail addresses and directory names, has no exception for CAs that certify another key of
-//! their own (self-issued), compares names byte by byte, and refuses critical extensions about policies (`policies`). By RFC 5280, 6.1.4, a path may continue from its first
-//! certificate as from the anchor: with its name, key, constraints and the number of CAs that may follow. This module
-//! verifies that certificate, and webpki builds and verifies the rest. Dates, CRLs and addresses are checked with the
-//! whole path (`path`).
+//! webpki does not support name constraints on e-mail addresses and directory names, has no exception for CAs that
+//! certify another key of their own (self-issued), compares names byte by byte, and refuses critical extensions about
+//! policies (`policies`). By RFC 5280, 6.1.4, a path may continue from its first certificate as from the anchor: with its
+//! name, key, constraints and the number of CAs that may follow. This module verifies that certificate, and webpki builds
+//! and verifies the rest. Dates, CRLs, addresses and directory names are checked with the whole path (`path`).
 //!
 //! Such a CA must have no other special properties; otherwise webpki's refusal stands.
 

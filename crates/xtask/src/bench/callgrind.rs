@@ -13,8 +13,8 @@ pub(super) struct Sum {
 
 impl Sum {
     /// Adds the costs of one file. In its format, `ob=`, `fl=` and `fn=` name the object, source file and function of the
-    /// cost lines that follow. The line after `calls=` is the cost of a call; it is skipped, because the called function has it too. A
-    /// name is written in full once, as `(7) name`, and as `(7)` afterwards.
+    /// cost lines that follow. The line after `calls=` is the cost of a call; it is skipped, because the called function
+    /// has it too. A name is written in full once, as `(7) name`, and as `(7)` afterwards.
     pub(super) fn read(&mut self, text: &str) {
         let [mut objects, mut sources, mut functions] = [(); 3].map(|()| HashMap::new());
         let (mut object_is_ours, mut source_is_ours, mut function_is_ours) = (true, true, true);
