@@ -317,3 +317,36 @@ fn a_damaged_record_of_accepted_crls_is_kept_with_an_alarm_until_an_operator_act
         !alarms.contains("cannot read which CRLs")
     });
 }
+
+/// During a rotation the agent's file of this machine may lack the CRL of the new CA, which is fetched.
+#[test]
+fn check_and_doctor_count_the_stored_crl_of_a_new_ca() {
+    let state = TempDir::new().expect("a directory");
+    let (ca, new) = (Ca::new(), Ca::other());
+    let both = format!("{}{}", ca.bundle_pem(), new.bundle_pem());
+    let (file, table) = (ca.crl_pem(), state_table(state.path()));
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            let proxy = proxy.fetch(ON_REQUEST).file("ssl/crl.pem", &file, 0o644);
+            proxy.file("ssl/certs/ca.pem", &both, 0o644).with(&table)
+        })
+        .start();
+    wait_for_answer(&estate.proxy);
+    let missing = "no CRL of CA";
+    let printed = || {
+        ["check", "doctor"].map(|verb| {
+            let outcome = estate.proxy.command(&[verb], &[]);
+            outcome.stdout + &outcome.stderr
+        })
+    };
+    for printed in printed() {
+        assert!(printed.contains(missing), "{printed}");
+    }
+    let served = format!("{}{}", ca.crl_pem(), new.crl_pem());
+    answer_crl_requests(&estate.ca_server, Reply::ok(&served));
+    fetch(&estate.proxy);
+    for printed in printed() {
+        assert!(!printed.contains(missing), "{printed}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Restoring what earlier processes stored in the state directory: one function for `run`, `check`, `explain`, `doctor` and
 //! reload.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use balancing::{Instruction, MemberName};
 use pki::PersistenceKey;
@@ -73,7 +73,15 @@ pub(crate) fn restore_crls(prepared: &mut Prepared, directory: &StateDirectory) 
     let mut restored = stored_crls::restore(trust, directory, fetch);
     restored.is_applied = match restored.trust.take() {
         Some(with_crls) => {
-            *trust = Arc::new(with_crls);
+            let without = mem::replace(trust, Arc::new(with_crls));
+            // The report has the warnings of the store without these CRLs.
+            let ended = |message: &String| {
+                without.warnings().contains(message) && !trust.warnings().contains(message)
+            };
+            prepared
+                .report
+                .problems
+                .retain(|problem| !ended(&problem.message));
             true
         }
         None => false,
