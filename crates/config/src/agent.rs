@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use routing::pool_names;
+
 use crate::{
+    CaOptions,
     config::CredentialFiles,
     environment::{Environment, Overrides},
     keys,
     materials::MaterialReader,
     report::Problem,
-    section::Section,
+    section::{Entry, Section},
 };
 
 /// The agent's files that were found.
@@ -20,6 +23,9 @@ pub(crate) struct Agent {
     exists: bool,
     /// Names that have a certificate and a key in `ssldir`.
     candidates: Vec<String>,
+    /// `server` in its puppet.conf.
+    server: Option<String>,
+    ca: CaOptions,
     /// The account that must be able to read the key.
     user: String,
     lacks_setfacl: bool,
@@ -61,6 +67,8 @@ impl Agent {
                 .or_else(only),
             ssldir,
             candidates,
+            server: environment.agents_server.clone(),
+            ca: ca_options(root),
             user: environment.user.clone(),
             lacks_setfacl: environment.lacks_setfacl,
         }
@@ -174,8 +182,21 @@ impl Agent {
         )
     }
 
+    /// The command for another certificate of the Puppet CA.
+    pub(crate) fn bootstrap_other(&self, certname: &str, ssldir: &str) -> String {
+        let ca = &self.ca;
+        format!("puppet ssl bootstrap --certname {certname} --ssldir {ssldir}{ca} --waitforcert 60")
+    }
+
     fn bootstrap(&self) -> String {
         let certname = self.certname.as_deref().unwrap_or("NAME");
+        let mut names = vec!["puppet", certname];
+        // The name that agents connect to.
+        names.extend(
+            self.server
+                .as_deref()
+                .filter(|server| !names.contains(server)),
+        );
         let ssldir = match &self.ssldir {
             Some(ssldir)
                 if !Environment::SSLDIRS
@@ -187,7 +208,21 @@ impl Agent {
             _ => String::new(),
         };
         format!(
-            "puppet ssl bootstrap --certname {certname} --dns_alt_names puppet,{certname}{ssldir} --waitforcert 60"
+            "puppet ssl bootstrap --certname {certname} --dns_alt_names {}{ssldir}{} --waitforcert 60",
+            names.join(","),
+            self.ca
         )
     }
+}
+
+/// The options that name the first member of `[pools.ca]`.
+fn ca_options(root: &Section<'_>) -> CaOptions {
+    let pools = root.named(keys::Root::pools).into_iter();
+    let ca = pools.filter(|(name, _)| name == pool_names::CA);
+    let mut members = ca.flat_map(|(_, pool)| pool.entries(keys::Pool::members));
+    let first = members.next().and_then(|member| match member {
+        Entry::Text { text, .. } => Some(text),
+        Entry::Table(table) => table.text(keys::Member::address),
+    });
+    CaOptions::at(&first.unwrap_or_default())
 }

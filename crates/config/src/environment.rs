@@ -16,6 +16,8 @@ pub struct Overrides {
 pub struct Environment {
     /// The directories of [`Environment::SSLDIRS`] that exist, in that order.
     pub ssldirs: Vec<PathBuf>,
+    /// `server` in the puppet.conf of this machine's agent, which may be this proxy: the name that agents connect to.
+    pub agents_server: Option<String>,
     /// The fully qualified name of the machine.
     pub hostname: Option<String>,
     /// Number of cores that this process may use: the default of `workers`.
@@ -33,6 +35,8 @@ pub struct Environment {
 impl Environment {
     /// Where a Puppet agent stores its certificates: with Puppet's own packages, then with Debian's.
     pub const SSLDIRS: [&str; 2] = ["/etc/puppetlabs/puppet/ssl", "/var/lib/puppet/ssl"];
+    /// Where a Puppet agent has its puppet.conf: with Puppet's own packages, then with Debian's.
+    pub const CONFDIRS: [&str; 2] = ["/etc/puppetlabs/puppet", "/etc/puppet"];
     /// Default directory of the state that survives a restart.
     pub const STATE_DIRECTORY: &str = "/var/lib/proscenium";
 }
@@ -41,6 +45,7 @@ impl Default for Environment {
     fn default() -> Self {
         Self {
             ssldirs: Vec::new(),
+            agents_server: None,
             hostname: None,
             cores: 1,
             user: "proscenium".into(),

@@ -10,6 +10,7 @@ mod access_logs;
 mod agent;
 mod bases;
 mod binding;
+mod ca_options;
 mod changes;
 mod closest;
 mod config;
@@ -28,6 +29,7 @@ mod needs;
 mod passthrough;
 mod policies;
 mod pools;
+mod puppet_conf;
 mod quantity;
 mod reference;
 mod report;
@@ -42,6 +44,7 @@ mod values;
 mod words;
 
 pub use crate::{
+    ca_options::CaOptions,
     changes::{ChangeKind, SettingChange},
     config::{
         AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
@@ -53,6 +56,7 @@ pub use crate::{
         Blob, LoadedConfig, LoadedMaterial, MaterialKind, MaterialName, MaterialReadError,
         MaterialReader, Materials,
     },
+    puppet_conf::PuppetConf,
     quantity::duration,
     reference::{NOTATION, Setting, SettingsTable, defaults, reference, settings},
     report::{Colour, ConfigReport, ConfigSource, Problem, ProblemSeverity, TextPosition},

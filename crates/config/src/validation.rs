@@ -199,7 +199,7 @@ impl Draft {
         self.mentioned(&named.chain, Problem::error("", message))
             .expected("a certificate for the proxy alone, without rights on the members that see it")
             .help("the members could grant the rights of this certificate to every client of this proxy")
-            .help(format!("run `puppet ssl bootstrap --certname {own} --ssldir /etc/proscenium/ssl --waitforcert 60`"))
+            .help(format!("run `{}`", self.agent.bootstrap_other(&own, "/etc/proscenium/ssl")))
             .help(format!(
                 "and set [upstream.tls] chain = \"/etc/proscenium/ssl/certs/{own}.pem\", \
                  key = \"/etc/proscenium/ssl/private_keys/{own}.pem\""

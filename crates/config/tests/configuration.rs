@@ -716,3 +716,54 @@ fn a_plain_ca_over_tls_gets_identity_headers_only_on_request() {
         assert_eq!(load(&config.show(false)).config, config, "{lines}");
     }
 }
+
+#[test]
+fn the_command_for_a_certificate_names_the_ca_server_and_the_name_that_agents_use() {
+    let source = |members: &str| config::ConfigSource {
+        name: "proscenium.toml".into(),
+        text: format!(
+            "[listeners.agents]\naddress = \"127.0.0.1:8140\"\n[pools.ca]\nmembers = [{members}]\n\
+             [pools.compilers]\nmembers = [\"c1:8140\"]"
+        ),
+    };
+    for (server, members, expected) in [
+        (
+            None,
+            "\"ca.example.com:8140\"",
+            "puppet,p.example.com --ca_server ca.example.com",
+        ),
+        (
+            Some("puppet.example.com"),
+            "{ address = \"ca:8141\" }",
+            "puppet,p.example.com,puppet.example.com --ca_server ca --ca_port 8141",
+        ),
+        (
+            Some("p.example.com"),
+            "\"unix:/run/ca.sock\"",
+            "puppet,p.example.com",
+        ),
+    ] {
+        let environment = config::Environment {
+            ssldirs: vec![],
+            agents_server: server.map(str::to_owned),
+            hostname: Some("p.example.com".into()),
+            ..config::Environment::default()
+        };
+        let machine = Machine {
+            certnames: Vec::new(),
+        };
+        let report = config::load(
+            &source(members),
+            &Overrides::default(),
+            &environment,
+            &machine,
+        );
+        let report = report
+            .expect_err("no certificate")
+            .render(config::Colour::Never);
+        let command = format!(
+            "`puppet ssl bootstrap --certname p.example.com --dns_alt_names {expected} --waitforcert 60`"
+        );
+        assert!(report.contains(&command), "{command}: {report}");
+    }
+}

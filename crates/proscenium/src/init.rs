@@ -3,7 +3,6 @@
 mod compiler_ca;
 mod configuration;
 mod machine;
-mod puppet_conf;
 mod steps;
 
 use std::{

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::SystemTime};
 
+use config::CaOptions;
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{ActiveAlarm, Alarm, Alarms};
 
 use crate::{
-    certificates::{self, CaOptions, OwnCertificate},
+    certificates::{self, OwnCertificate},
     trust::crl_fetch_state::CrlFetchState,
 };
 

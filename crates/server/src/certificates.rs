@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use config::Config;
+use config::{CaOptions, Config};
 use pki::{CertificatePurpose, Credential, Fingerprint, TrustStore, TrustedCaStatus};
 use proxy::Generation;
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
@@ -181,7 +181,7 @@ pub(crate) fn alarms(
         let remedy = failures.get(file).cloned();
         let remedy = remedy.unwrap_or_else(|| renewal_by_hand(file, ca));
         let revoked = || uses.iter().find_map(|used| used.revoked(stores, now));
-        let (alarm, what) = certificate.alarm(&remedy, revoked, now)?;
+        let (alarm, what) = certificate.alarm(&remedy, ca, revoked, now)?;
         if alarm == Alarm::CertificateExpiring && certificate.ends_with_active_ca(stores) {
             return None;
         }
@@ -340,6 +340,7 @@ impl OwnCertificate {
     fn alarm(
         &self,
         remedy: &str,
+        ca: &CaOptions,
         revoked: impl FnOnce() -> Option<String>,
         now: UnixTime,
     ) -> Option<(Alarm, String)> {
@@ -359,7 +360,7 @@ impl OwnCertificate {
         if let Some(detail) = revoked() {
             let what = format!(
                 "is revoked, so {refused_by} that check CRLs refuse it. {detail} {}",
-                replacement(&self.file)
+                replacement(&self.file, ca)
             );
             return Some((Alarm::CertificateInvalid, what));
         }
@@ -405,39 +406,13 @@ impl OwnCertificate {
     }
 }
 
-/// The options of Puppet's commands that name the CA server, each after a space. Without them, an agent sends its request to
-/// `server` of its puppet.conf, which may be this proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CaOptions(String);
-
-impl CaOptions {
-    /// Those for the first member of the pool `ca`.
-    pub(crate) fn of(generation: &Generation) -> Self {
-        let pool = generation
-            .ca_pool
-            .and_then(|pool| generation.pools.get(pool));
-        let first = pool.and_then(|pool| pool.members.first());
-        Self::at(first.map_or("", |member| &member.connector.address))
-    }
-
-    /// Those for an address with a port. A Unix socket has none.
-    fn at(address: &str) -> Self {
-        let Some((host, port)) = address.rsplit_once(':').filter(|(host, _)| *host != "unix")
-        else {
-            return Self::default();
-        };
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        Self(match port {
-            "8140" => format!(" --ca_server {host}"),
-            port => format!(" --ca_server {host} --ca_port {port}"),
-        })
-    }
-}
-
-impl fmt::Display for CaOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+/// The options that name the first member of the pool `ca`.
+pub(crate) fn ca_options(generation: &Generation) -> CaOptions {
+    let pool = generation
+        .ca_pool
+        .and_then(|pool| generation.pools.get(pool));
+    let first = pool.and_then(|pool| pool.members.first());
+    CaOptions::at(first.map_or("", |member| &member.connector.address))
 }
 
 /// How an operator renews a certificate. In an ssldir the agent's command does it, with a CA that renews. `puppet ssl
@@ -453,12 +428,12 @@ pub(crate) fn renewal_by_hand(chain: &Path, ca: &CaOptions) -> String {
 }
 
 /// How an operator replaces a revoked certificate. The CA does not renew it.
-fn replacement(chain: &Path) -> String {
+fn replacement(chain: &Path, ca: &CaOptions) -> String {
     match of_ssldir(chain) {
         Some((ssldir, certname)) => {
             let of = format!("--ssldir {} --certname {certname}", ssldir.display());
             format!(
-                "Request a new one with a new key: `puppet ssl clean {of}`, then `puppet ssl bootstrap {of}`, then `proscenium reload`"
+                "Request a new one with a new key: `puppet ssl clean {of}`, then `puppet ssl bootstrap {of}{ca}`, then `proscenium reload`"
             )
         }
         None => "Request a new one with a new key, replace both files, and run `proscenium reload`"
@@ -708,19 +683,6 @@ mod tests {
             let (kind, _, message) = alarm(&certificate, NOW).unwrap();
             assert_eq!(kind, Alarm::CertificateInvalid);
             assert!(message.contains(words), "{message}");
-        }
-    }
-
-    #[test]
-    fn the_ca_options_name_host_and_port() {
-        for (address, expected) in [
-            ("ca.example.com:8140", " --ca_server ca.example.com"),
-            ("127.0.0.1:8141", " --ca_server 127.0.0.1 --ca_port 8141"),
-            ("[2001:db8::1]:8140", " --ca_server 2001:db8::1"),
-            ("unix:/run/ca.sock", ""),
-            ("", ""),
-        ] {
-            assert_eq!(CaOptions::at(address).to_string(), expected);
         }
     }
 

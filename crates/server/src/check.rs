@@ -14,7 +14,7 @@ use tokio::runtime;
 
 use crate::{
     Options,
-    certificates::{self, CaOptions, OwnCertificate},
+    certificates::{self, OwnCertificate, ca_options},
     descriptors, dns,
     facts::facts,
     host_checks::{self, RunningProxy},
@@ -241,7 +241,7 @@ fn warn_of_dates(prepared: &mut Prepared) {
     let of_members = prepared.member_tls.iter().map(|tls| &*tls.trust);
     let stores: Vec<_> = [&**trust].into_iter().chain(of_members).collect();
     let own = prepared.own_certificates();
-    let ca = CaOptions::of(&prepared.generation);
+    let ca = ca_options(&prepared.generation);
     let mut messages: Vec<_> = certificates::alarms(&own, &stores, &BTreeMap::new(), &ca, now)
         .into_iter()
         .map(|(_, _, message)| message)

@@ -27,7 +27,7 @@ use tokio::{
 pub(crate) use failure::RenewalFailure;
 
 use crate::{
-    certificates::CaOptions,
+    certificates::ca_options,
     own_renewal::{
         ca_request::{RenewalAnswer, request_renewal},
         chain_file::ChainFile,
@@ -147,7 +147,7 @@ impl App {
             false => Vec::new(),
         };
         self.own_renewals.retain(&due);
-        let ca = CaOptions::of(&self.generation());
+        let ca = ca_options(&self.generation());
         for due in due {
             if !self.own_renewals.may_begin(&due.files.chain) {
                 continue;

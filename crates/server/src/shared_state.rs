@@ -18,7 +18,7 @@ use crate::{
     Options,
     agent_certificates::expiring_agents,
     alarms,
-    certificates::CaOptions,
+    certificates::ca_options,
     hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
@@ -201,7 +201,7 @@ impl App {
         let failures = self.own_renewals.failures();
         let generation = self.generation();
         let stores = state.foundation.stores(&generation.trust);
-        let ca = CaOptions::of(&generation);
+        let ca = ca_options(&generation);
         let own = &state.foundation.certificates;
         alarms::update_certificates(alarms, own, &stores, &failures, &ca);
     }

@@ -7,8 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::puppet_conf::{AGENT, ANY, PuppetConf};
+use config::PuppetConf;
 
+const AGENT: &[&str] = PuppetConf::AGENT;
+const ANY: &[&str] = PuppetConf::ANY;
 /// Maximum number of bytes that are read of one file of the machine.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The port that agents connect to.
@@ -43,13 +45,13 @@ pub(super) struct Layout {
 /// The packages of Puppet and OpenVox, then those of Debian.
 const LAYOUTS: [Layout; 2] = [
     Layout {
-        confdir: "/etc/puppetlabs/puppet",
+        confdir: config::Environment::CONFDIRS[0],
         vardir: "/opt/puppetlabs/puppet/cache",
         ssldir: config::Environment::SSLDIRS[0],
         server: "/etc/puppetlabs/puppetserver",
     },
     Layout {
-        confdir: "/etc/puppet",
+        confdir: config::Environment::CONFDIRS[1],
         vardir: "/var/lib/puppet",
         ssldir: config::Environment::SSLDIRS[1],
         server: "/etc/puppet/puppetserver",

@@ -10,6 +10,7 @@ use std::{
 use config::{
     Blob, ConfigReport, ConfigSource, Draft, Environment, LoadedConfig, LoadedMaterial,
     MaterialKind, MaterialName, MaterialReadError, MaterialReader, Materials, Overrides,
+    PuppetConf,
 };
 
 use crate::{
@@ -21,6 +22,8 @@ use crate::{
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Maximum size of a material. A CRL with a million entries has 40 MB.
 const MATERIAL_BYTES_MAX: u64 = 512 << 20;
+/// Maximum size of a puppet.conf.
+const PUPPET_CONF_BYTES_MAX: u64 = 1 << 20;
 
 /// A configuration with its materials, as read from disk.
 pub(crate) struct ConfigFiles {
@@ -241,6 +244,7 @@ fn environment() -> Environment {
             .map(Into::into)
             .filter(|path: &PathBuf| Disk.is_directory(path))
             .collect(),
+        agents_server: agents_server(),
         hostname: hostname(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         user: user(),
@@ -250,6 +254,20 @@ fn environment() -> Environment {
         state_directory: state_directory(),
         now: Some(SystemTime::now()),
     }
+}
+
+/// `server` of the first puppet.conf that exists. A value that refers to another setting is not resolved.
+fn agents_server() -> Option<String> {
+    let files = Environment::CONFDIRS.iter();
+    let files = files.map(|directory| Path::new(directory).join("puppet.conf"));
+    let text = files.filter_map(|file| read_limited(&file, PUPPET_CONF_BYTES_MAX).ok());
+    let text = text
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .next()?;
+    let server = PuppetConf::parse(&text)
+        .get(PuppetConf::AGENT, "server")?
+        .to_owned();
+    (!server.contains('$')).then_some(server)
 }
 
 /// The name of the host, with its domain if `/etc/hosts` has it, as `puppet config print certname` prints it.

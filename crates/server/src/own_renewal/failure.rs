@@ -2,10 +2,11 @@
 
 use std::{net::IpAddr, path::Path, sync::Arc};
 
+use config::CaOptions;
 use http::StatusCode;
 
 use crate::{
-    certificates::{CaOptions, of_ssldir, renewal_by_hand},
+    certificates::{of_ssldir, renewal_by_hand},
     own_renewal::chain_file::ChainFileError,
 };
 

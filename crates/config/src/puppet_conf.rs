@@ -2,19 +2,20 @@
 
 /// The text of a `puppet.conf`, by sections.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PuppetConf {
+pub struct PuppetConf {
     /// Section, key and value, in the order of the file.
     settings: Vec<(String, String, String)>,
 }
 
-/// Sections that apply to an agent's run, the one that takes precedence first.
-pub(super) const AGENT: &[&str] = &["agent", "main"];
-/// Sections that may name the files of a machine that has a Puppet Server and no agent.
-pub(super) const ANY: &[&str] = &["agent", "main", "server", "master"];
-
 impl PuppetConf {
+    /// Sections that apply to an agent's run, the one that takes precedence first.
+    pub const AGENT: &[&str] = &["agent", "main"];
+    /// Sections that may name the files of a machine that has a Puppet Server and no agent.
+    pub const ANY: &[&str] = &["agent", "main", "server", "master"];
+
     /// Reads the text. Lines that are neither sections nor settings are skipped, as Puppet skips comments.
-    pub(super) fn parse(text: &str) -> Self {
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
         let mut section = "main".to_owned();
         let mut settings = Vec::new();
         for line in text.lines().map(str::trim) {
@@ -34,7 +35,8 @@ impl PuppetConf {
     }
 
     /// The value of a setting in the first of these sections that has it. Within a section, the last line counts.
-    pub(super) fn get(&self, sections: &[&str], key: &str) -> Option<&str> {
+    #[must_use]
+    pub fn get(&self, sections: &[&str], key: &str) -> Option<&str> {
         sections.iter().find_map(|section| {
             let mut lines = self.settings.iter().rev();
             lines
@@ -65,6 +67,9 @@ fn unquoted(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const AGENT: &[&str] = PuppetConf::AGENT;
+    const ANY: &[&str] = PuppetConf::ANY;
 
     #[test]
     fn settings_are_found_by_section_as_puppet_finds_them() {
