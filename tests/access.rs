@@ -234,6 +234,43 @@ fn the_flushes_of_a_server_are_open_only_to_the_certnames_that_a_rule_names() {
     );
 }
 
+/// As docs/operating/compilers.md describes it: a route by host name for each compiler.
+#[test]
+fn a_deployment_flushes_the_environments_of_each_compiler() {
+    const FLUSH: &str = "/puppet-admin-api/v1/environment-cache";
+    let estate = Estate::builder().compilers(2).start();
+    let pools = estate
+        .compilers
+        .iter()
+        .enumerate()
+        .map(|(index, compiler)| {
+            let address = compiler.address();
+            format!(
+                "[pools.flush-c{index}]\nscheme = \"http\"\nmembers = [{address:?}]\n\
+             [[routes]]\nname = \"flush-c{index}\"\nhost = [\"flush-c{index}.example.com\"]\n\
+             path = {{ exact = \"{FLUSH}\" }}\npool = \"flush-c{index}\"\n"
+            )
+        });
+    let rule = "[[access]]\nname = \"r10k\"\naction = \"allow\"\nclass = [\"server-administration\"]\n\
+                certname = [\"r10k.example.com\"]\n";
+    let more = pools.collect::<String>() + rule;
+    let text = estate.proxy.config_text();
+    estate.proxy.write_config(&format!("{text}\n{more}"));
+    estate.proxy.reload_applied();
+    for (index, compiler) in estate.compilers.iter().enumerate() {
+        let host = format!("flush-c{index}.example.com");
+        for (name, expected) in [("r10k.example.com", 404), ("web01", 403)] {
+            let client = estate.client(&estate.ca.agent(name));
+            let answer = client.request("DELETE", FLUSH, &[("Host", &host)], b"");
+            // The stand-in has no such endpoint.
+            assert_eq!(answer.status, expected, "{name}: {}", answer.text());
+        }
+        let flushes = compiler.requests();
+        let flushes = flushes.iter().filter(|request| request.path() == FLUSH);
+        assert_eq!(flushes.count(), 1, "{host}");
+    }
+}
+
 #[test]
 fn t16_an_agent_gets_only_its_own_documents_except_where_a_rule_names_others() {
     let estate = estate(

@@ -1,6 +1,6 @@
 //! `doctor` on members: reachability, TLS, clocks, status and the role of each pool.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{Ca, Manner, Recorded, Reply, StandIn};
 
 use crate::support::doctor::{Clinic, assert_not_passed, remedies};
@@ -339,4 +339,42 @@ fn a_ca_server_that_refuses_to_serve_its_crls_is_found() {
     let found = &["in pool ca", "certificate_revocation_list/ca answered 403"];
     let proof = clinic.assert_found("crl-fresh", "warning", found);
     assert_not_passed(&proof, "crl-fresh", "in pool ca");
+}
+
+#[test]
+fn environments_that_a_compiler_parses_for_each_request_are_named() {
+    let clinic = Clinic::new();
+    let answer = |reply: Reply| {
+        clinic.compiler.answer(move |request| {
+            (request.path() == "/puppet/v3/environments").then(|| reply.clone())
+        });
+    };
+    let environment = |timeout: Value| json!({ "settings": { "environment_timeout": timeout } });
+    let environments = |production: Value| {
+        Reply::json(&json!({
+            "search_paths": [],
+            "environments": {
+                "development": environment(json!("unlimited")),
+                "production": environment(production),
+            },
+        }))
+    };
+    answer(environments(json!(0)));
+    let found = &["`environment_timeout` is 0 in production:"];
+    let proof = clinic.assert_found("environments", "note", found);
+    let remedy = remedies(&proof, "environments");
+    assert!(remedy.contains("`postrun` of r10k"), "{remedy}");
+    let request = clinic.compiler.requests();
+    let request = request
+        .iter()
+        .find(|request| request.path() == "/puppet/v3/environments");
+    assert_eq!(
+        request.expect("one").headers.get("x-client-dn"),
+        Some("CN=puppet")
+    );
+    answer(environments(json!(300)));
+    let (proof, _) = clinic.examined(&[]);
+    assert_eq!(remedies(&proof, "environments"), "");
+    answer(Reply::ok("<html>"));
+    clinic.assert_found("environments", "warning", &["answered with something else"]);
 }

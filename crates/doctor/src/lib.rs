@@ -13,6 +13,7 @@ mod clock;
 mod compiler_ca;
 mod crls;
 mod direct_access;
+mod environments;
 mod file_permissions;
 mod forged_headers;
 mod member;

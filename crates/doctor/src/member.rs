@@ -21,6 +21,8 @@ use crate::{
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a response that are read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of the list of environments: each takes about 300 bytes.
+const ENVIRONMENTS_BYTES_MAX: usize = 4 << 20;
 /// Time for CRLs, which may be long.
 const CRLS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum bytes of CRLs that are read: a CRL with a million entries has 40 MB.
@@ -178,9 +180,10 @@ impl Member {
     ) -> Result<QueryResponse, QueryError> {
         // Puppet's endpoints answer 400 if no format is named.
         fields.insert(header::ACCEPT, accepted(path));
-        let (timeout, body_bytes_max) = match path == CRLS {
-            true => (CRLS_TIMEOUT, CRLS_BYTES_MAX),
-            false => (QUESTION_TIMEOUT, ANSWER_BYTES_MAX),
+        let (timeout, body_bytes_max) = match path {
+            CRLS => (CRLS_TIMEOUT, CRLS_BYTES_MAX),
+            ENVIRONMENTS => (QUESTION_TIMEOUT, ENVIRONMENTS_BYTES_MAX),
+            _ => (QUESTION_TIMEOUT, ANSWER_BYTES_MAX),
         };
         let question = MemberQuery {
             method: Method::GET,
@@ -265,6 +268,7 @@ fn accepted(path: &str) -> HeaderValue {
 
 const OWN_NODE: &str = "/puppet/v3/node/proscenium-doctor.invalid";
 pub(crate) const STATUS: &str = "/status/v1/simple";
+pub(crate) const ENVIRONMENTS: &str = "/puppet/v3/environments";
 pub(crate) const LEGACY_STATUS: &str = "/production/status/no_key";
 pub(crate) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 pub(crate) const CRLS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";

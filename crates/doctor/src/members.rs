@@ -12,7 +12,7 @@ use upstream::{QueryError, QueryResponse};
 use crate::{
     Check, DoctorOptions, DoctorReport, FindingSeverity, certificates,
     claimed_identity::{self, ProxyIdentity},
-    clock, direct_access, forged_headers,
+    clock, direct_access, environments, forged_headers,
     member::{Member, MemberContext, Role, STATUS, role},
     member_services, passthrough, request_head_size, unreachable_members,
 };
@@ -118,6 +118,7 @@ impl Member {
             Role::Compiler => {
                 member_services::compiler(&self, &mut report).await;
                 member_services::jrubies(&self, &mut report).await;
+                environments::examine(&self, &mut report).await;
                 forged_headers::compiler(&self, &answer, &mut report).await;
                 request_head_size::examine(&self, &answer, &mut report).await;
             }

@@ -105,6 +105,8 @@ checks! {
     Status = "status",
     /// Whether a compiler shows how many JRubies it has.
     Jrubies = "jrubies",
+    /// Whether a compiler keeps parsed environments between requests.
+    Environments = "environments",
     /// Whether a member's clock agrees with this host's.
     Clock = "clock",
     /// Whether a member of the CA's pool is a CA server, and a compiler is not.
