@@ -16,6 +16,7 @@ promises() {
   promise "a compiler stopped with SIGTERM between requests fails no run" stop_fails_no_run
   promise "a CRL swapped during a slow catalog lets the catalog through and refuses the report" crl_swap_in_flight
   promise "a compiler killed during a catalog fails only that run, with 502, and the catalog is not retried" kill_ends_one_run
+  [ "$MEMBERS" != plain ] || promise "\`puppetserver ca\` works through the proxy at a CA over plain HTTP, with the certificate of the CA's host alone" ca_tool_over_plain_http
 }
 
 submits_its_request() {
@@ -128,6 +129,32 @@ kill_ends_one_run() {
   server_start "$victim"
   wait_running "$victim"
 }
+
+# As docs/operating/ca.md describes it: a rule of the CA and one of the proxy name the CA's host. Afterwards the CA has its
+# own rules again, because a CA that members reach over TLS must not trust headers.
+ca_tool_over_plain_http() {
+  local rules=$LAB_DIR/ca/conf.d/auth.conf path=/puppet-ca/v1/certificate_statuses/any
+  cp "$rules" "$rules.own"
+  perl -0pi -e 's/allow: (\{\s*extensions: \{\s*pp_cli_auth: "true"\s*\}\s*\})/allow: [ "ca.'$DOMAIN'", $1 ]/g;
+    s/version: 1\n/version: 1\n    allow-header-cert-info: true\n/' "$rules"
+  stop ca
+  ca_start
+  printf '\n[[access]]\nname = "ca-tool"\naction = "allow"\nclass = ["ca-administration"]\ncertname = ["ca.%s"]\n' "$DOMAIN" \
+    >>"$LAB_DIR/proxy/proscenium.toml"
+  expect 0 verb reload
+  CERTNAME=ca puppet_conf tool puppet
+  sed -i "s|^ssldir.*|ssldir = $LAB_DIR/ca/ssl|" "$LAB_DIR/tool/puppet.conf"
+  wait_for 30 "the pool of the CA to be available" ca_tool_answers
+  expect 0 ca_tool_lists
+  printed "$first.$DOMAIN"
+  expect 0 request "$first" "$path" -w ' status %{http_code}'
+  printed "status 403"
+  mv "$rules.own" "$rules"
+  stop ca
+  ca_start
+}
+ca_tool_answers() { ca_tool_lists >"$OUTPUT" 2>&1; }
+ca_tool_lists() { puppetserver ca list --all --config "$LAB_DIR/tool/puppet.conf"; }
 
 # --- helpers ---------------------------------------------------------------------
 
