@@ -704,7 +704,7 @@ fn wait_for(met: impl Fn() -> bool) {
 }
 
 /// Replaces a file, as a package manager does.
-fn replace(path: &Path, bytes: &[u8]) {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) {
     let new = path.with_extension("new");
     fs::write(&new, bytes).expect("a file");
     let mode = fs::metadata(path).expect("the program").permissions();

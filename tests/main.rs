@@ -87,6 +87,7 @@ mod own_revocation;
 mod packaging;
 mod passthrough;
 mod passthrough_guards;
+mod pending_changes;
 mod persistence;
 mod pool_status;
 mod probes;

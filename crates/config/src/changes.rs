@@ -83,6 +83,16 @@ impl Config {
         }
         changes.into_iter().collect()
     }
+
+    /// The settings whose values in `new` apply after a restart of a process that started with this configuration.
+    #[must_use]
+    pub fn after_restart(&self, new: &Self) -> BTreeSet<String> {
+        let changes = self.changes(new).into_iter();
+        changes
+            .filter(|change| change.kind == ChangeKind::NeedsRestart)
+            .map(|change| change.key)
+            .collect()
+    }
 }
 
 impl fmt::Display for SettingChange {

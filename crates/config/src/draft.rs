@@ -77,6 +77,12 @@ impl Draft {
         &self.wanted
     }
 
+    /// The text that was parsed.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
     /// Reads the materials that the file names and validates them.
     ///
     /// # Errors

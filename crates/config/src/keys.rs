@@ -360,7 +360,9 @@ settings! {
         /// because inotify does not report changes on network file systems or in directories that the proxy may not
         /// list. `poll` only checks every `interval`. `off` reads the files on a reload only.
         watch: word::<ChangeDetection>() => materials.watch;
-        /// Time between two checks of the files. A check does not open them and takes microseconds.
+        /// Time between two checks of the files. A check does not open them and takes microseconds. At the same
+        /// interval, whatever `watch` is, the proxy checks whether the files of a refused reload are still on disk, and
+        /// whether the program was replaced.
         interval: duration(milliseconds(10)..=DAY) => materials.interval;
         /// How long changed files must stay unchanged before the proxy reads them. Writing a file in place takes
         /// less than the default of 1 s.

@@ -14,6 +14,7 @@ use crate::{
     materials::refresh,
     members::{administrative, discovery},
     own_renewal,
+    pending_changes::compare,
     service_manager::ServiceManager,
     shared_state::App,
     signals::{EarlySignals, Signals},
@@ -166,6 +167,7 @@ fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     let mut upkeep = JoinSet::new();
     upkeep.spawn(administrative::end_when_due(Arc::clone(app)));
     upkeep.spawn(alarm_schedule::update_when_due(Arc::clone(app)));
+    upkeep.spawn(compare::compare_at_intervals(Arc::clone(app)));
     upkeep.spawn(own_renewal::renew_when_due(Arc::clone(app)));
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));

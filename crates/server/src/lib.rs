@@ -32,6 +32,7 @@ mod members;
 mod metrics_endpoint;
 mod operators;
 mod own_renewal;
+mod pending_changes;
 mod prepare;
 mod prepared_start;
 mod proc_status;

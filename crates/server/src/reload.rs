@@ -19,6 +19,7 @@ use crate::{
         units::{self, Unit},
         unrequested_changes,
     },
+    pending_changes::{AtStart, FilesOnDisk},
     prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
     shared_state::{App, GenerationWriter},
     stored_state,
@@ -64,7 +65,22 @@ enum Stopped {
     Stopping,
     /// Files have changed while they were read.
     Changing,
-    Refused(String),
+    Refused(Refusal),
+}
+
+/// Why a change is not applied.
+struct Refusal {
+    report: String,
+    at_start: AtStart,
+}
+
+impl Refusal {
+    fn new(report: impl Into<String>, at_start: AtStart) -> Self {
+        Self {
+            report: report.into(),
+            at_start,
+        }
+    }
 }
 
 impl App {
@@ -83,6 +99,8 @@ impl App {
         let Some(writer) = self.writer_while_serving().await else {
             return self.stopping();
         };
+        // Before anything is read, so that a change meanwhile is noticed.
+        let stamps = self.stamps_on_disk().await;
         let (outcome, metric) = match writer.apply(Input::Everything, true).await {
             Ok(applied) => (
                 self.outcome(ReloadResult::Applied, applied.report),
@@ -100,19 +118,24 @@ impl App {
                     CountedReload::Unchanged,
                 )
             }
-            Err(Stopped::Refused(report)) => (
-                self.outcome(ReloadResult::Refused, report),
-                CountedReload::Refused,
-            ),
+            Err(Stopped::Refused(Refusal { report, at_start })) => {
+                tracing::error!(
+                    asked_by,
+                    generation = self.generation().number,
+                    "reload refused, the previous configuration stays active: {}",
+                    one_line(&report)
+                );
+                self.note_refused_reload(Some(stamps), at_start, &one_line(&report));
+                (
+                    self.outcome(ReloadResult::Refused, report),
+                    CountedReload::Refused,
+                )
+            }
         };
         match outcome.result {
-            ReloadResult::Refused => tracing::error!(
-                asked_by,
-                generation = outcome.generation,
-                "reload refused, the previous configuration stays active: {}",
-                one_line(&outcome.report)
-            ),
+            ReloadResult::Refused => {}
             _ => {
+                self.clear_refused_reload();
                 self.clear_refused_materials();
                 // Only an operator's reload ends what an operator has to check, and not a change of materials.
                 self.shared.renewal.permit();
@@ -124,6 +147,7 @@ impl App {
             }
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
+        self.assess_pending_settings().await;
         self.store_crls(Vec::new()).await;
         // Counted last, so that a reader of the metric finds everything else updated.
         self.lasting.metrics.reloaded(metric);
@@ -136,30 +160,17 @@ impl App {
 
     /// What a reload would do. Nothing is committed, and no address is bound.
     pub(crate) async fn dry_run(self: &Arc<Self>) -> ReloadOutcome {
-        let Some(_writer) = self.writer_while_serving().await else {
+        let Some(writer) = self.writer_while_serving().await else {
             return self.stopping();
         };
-        let app = Arc::clone(self);
-        let prepared = tokio::task::spawn_blocking(move || {
-            let (prepared, _) = app.prepare(Input::Everything, true)?;
-            let (generation, foundation, report) = prepared.split();
-            let (active, config) = (app.generation(), app.state().foundation.config.clone());
-            let changes = changes(&config, &foundation.config, &active, &generation);
-            Ok(with_warnings(&changes, &report))
-        });
-        let prepared = prepared.await;
-        // A new member or listener that was prepared is not part of the active generation.
-        self.forget_removed_members(&self.generation());
-        let config = self.state().foundation.config.clone();
-        self.lasting.forget_listeners(&config);
-        match prepared
-            .unwrap_or_else(|_| Err(Stopped::Refused("the preparation failed".to_owned())))
-        {
+        match writer.try_reload().await {
             Ok(report) => self.outcome(ReloadResult::Applied, report),
             Err(Stopped::Unchanged) => {
                 self.outcome(ReloadResult::Unchanged, "nothing has changed".to_owned())
             }
-            Err(Stopped::Refused(report)) => self.outcome(ReloadResult::Refused, report),
+            Err(Stopped::Refused(Refusal { report, .. })) => {
+                self.outcome(ReloadResult::Refused, report)
+            }
             Err(Stopped::Stopping | Stopped::Changing) => self.stopping(),
         }
     }
@@ -210,7 +221,7 @@ impl App {
             Err(Stopped::Unchanged) => self.clear_refused_materials(),
             Err(Stopped::Stopping) => {}
             Err(Stopped::Changing) => return Refreshed::Changing,
-            Err(Stopped::Refused(report)) => return Refreshed::Refused(report),
+            Err(Stopped::Refused(Refusal { report, .. })) => return Refreshed::Refused(report),
         }
         Refreshed::Applied
     }
@@ -224,7 +235,7 @@ impl App {
             None => SystemTime::now(),
         };
         let message = format!(
-            "changed materials are refused, and the previous materials stay active: {}",
+            "changed materials are refused, and the previous materials stay active, but a restart reads those on disk: {}",
             one_line(&report)
         );
         let alarms = &self.lasting.metrics.alarms;
@@ -283,7 +294,9 @@ impl App {
                 if is_changing() {
                     return Err(Stopped::Changing);
                 }
-                let read = read.map_err(|report| Stopped::Refused(rendered(&report)))?;
+                let read = read.map_err(|report| {
+                    Stopped::Refused(Refusal::new(rendered(&report), AtStart::Refused))
+                })?;
                 if fingerprint(&read.loaded) == foundation.fingerprint {
                     self.note_unchanged(read);
                     return Err(Stopped::Unchanged);
@@ -318,11 +331,13 @@ impl App {
         let changed = units::changed(wanted, &foundation.config, active, &found.materials);
         let selection = units::select(&changed, |accepted: &[&Unit]| {
             let materials = units::with(active, &found.materials, accepted);
-            let read = found.with(materials).map_err(|report| rendered(&report))?;
+            let read = found.with(materials);
+            let read = read.map_err(|report| rendered(&report))?;
             match fingerprint(&read.loaded) == foundation.fingerprint {
                 true => Ok(Built::Unchanged(Box::new(read))),
                 false => {
-                    let prepared = self.build(read, Input::Materials, foundation)?;
+                    let prepared = self.build(read, Input::Materials, foundation);
+                    let prepared = prepared.map_err(|refusal| refusal.report)?;
                     Ok(Built::Changed(Box::new(prepared)))
                 }
             }
@@ -343,9 +358,9 @@ impl App {
             (Some(Built::Unchanged(mut read)), refused) => {
                 read.stamps = read.stamps.without(paths);
                 self.note_unchanged(*read);
-                Err(refused.map_or(Stopped::Unchanged, Stopped::Refused))
+                Err(refused.map_or(Stopped::Unchanged, refused_to_run))
             }
-            (None, refused) => Err(Stopped::Refused(refused.unwrap_or_default())),
+            (None, refused) => Err(refused_to_run(refused.unwrap_or_default())),
         }
     }
 
@@ -369,7 +384,7 @@ impl App {
             stamps: foundation.stamps.clone(),
         };
         self.build(read, Input::Materials, &foundation)
-            .map_err(|report| one_line(&report))
+            .map_err(|refusal| one_line(&refusal.report))
     }
 
     /// Notes that the same bytes as before were read again.
@@ -391,16 +406,17 @@ impl App {
         read: ConfigFiles,
         input: Input,
         foundation: &Foundation,
-    ) -> Result<Prepared, String> {
+    ) -> Result<Prepared, Refusal> {
+        let served = |report: String| Refusal::new(report, AtStart::Used);
         let current = self.generation();
         let previous = Some((foundation, &*current));
         let mut prepared = prepare(read, current.number + 1, &self.lasting, previous)
-            .map_err(|report| rendered(&report))?;
+            .map_err(|report| Refusal::new(rendered(&report), AtStart::Refused))?;
         let certificates = prepared.own_certificates();
         let refused =
             refused_replacements(&foundation.certificates, &certificates, UnixTime::now());
         if !refused.is_empty() {
-            return Err(refused.join("; "));
+            return Err(served(refused.join("; ")));
         }
         // A fetched CRL has left the trust store with its CA, and returns with it.
         if prepared.generation.trust.issuers() != current.trust.issuers() {
@@ -422,7 +438,7 @@ impl App {
             lost.retain(|issuer| !is_accepted && prepared.generation.trust.needs_crl(issuer));
         }
         if !lost.is_empty() {
-            return Err(without_crls(&lost, input));
+            return Err(served(without_crls(&lost, input)));
         }
         let fault = match input {
             Input::Everything => None,
@@ -431,7 +447,7 @@ impl App {
             }
         };
         let fault = fault.or_else(|| locks_out(&prepared, &current));
-        fault.map_or(Ok(prepared), Err)
+        fault.map_or(Ok(prepared), |fault| Err(served(fault)))
     }
 }
 
@@ -442,9 +458,40 @@ impl GenerationWriter<'_> {
         let app = Arc::clone(self.app);
         let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
         let (prepared, refused) =
-            prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload failed".to_owned())))?;
+            prepared.unwrap_or_else(|_| Err(refused_to_run("the reload failed".to_owned())))?;
         let report = self.commit_prepared(*prepared, input).await?;
         Ok(Applied { report, refused })
+    }
+
+    /// What a reload would change, or why it would not. Nothing is committed, and no address is bound.
+    async fn try_reload(&self) -> Result<String, Stopped> {
+        let app = Arc::clone(self.app);
+        let prepared = tokio::task::spawn_blocking(move || {
+            let (prepared, _) = app.prepare(Input::Everything, true)?;
+            let (generation, foundation, report) = prepared.split();
+            let (active, config) = (app.generation(), app.state().foundation.config.clone());
+            let changes = changes(&config, &foundation.config, &active, &generation);
+            Ok(with_warnings(&changes, &report))
+        });
+        let prepared = prepared.await;
+        // A new member or listener that was prepared is not part of the active generation.
+        let app = self.app;
+        app.forget_removed_members(&app.generation());
+        let config = app.state().foundation.config.clone();
+        app.lasting.forget_listeners(&config);
+        prepared.unwrap_or_else(|_| Err(refused_to_run("the preparation failed".to_owned())))
+    }
+
+    /// What the files on disk are, after a reload refused them.
+    pub(crate) async fn files_on_disk(&self) -> FilesOnDisk {
+        match self.try_reload().await {
+            Ok(_) => FilesOnDisk::Valid,
+            Err(Stopped::Unchanged) => FilesOnDisk::Active,
+            Err(Stopped::Refused(Refusal { report, at_start })) => {
+                FilesOnDisk::Refused(at_start, one_line(&report))
+            }
+            Err(Stopped::Stopping | Stopped::Changing) => FilesOnDisk::Unknown,
+        }
     }
 
     /// Activates the active materials with other bytes in one file, if the rules for changed materials allow it. `store`
@@ -468,7 +515,7 @@ impl GenerationWriter<'_> {
         let committed = self.commit_prepared(prepared, Input::Materials).await;
         committed.map(drop).map_err(|stopped| {
             E::from(match stopped {
-                Stopped::Refused(report) => one_line(&report),
+                Stopped::Refused(refusal) => one_line(&refusal.report),
                 _ => "the process is stopping".to_owned(),
             })
         })
@@ -506,9 +553,14 @@ impl From<CommitError> for Stopped {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Stopping => Self::Stopping,
-            error => Self::Refused(error.to_string()),
+            error => Self::Refused(Refusal::new(error.to_string(), AtStart::Fails)),
         }
     }
+}
+
+/// A refusal by the running process, of files that a start would use.
+fn refused_to_run(report: String) -> Stopped {
+    Stopped::Refused(Refusal::new(report, AtStart::Used))
 }
 
 /// What the event of an applied reload shows of its report: what has changed. Warnings follow in the report.
@@ -516,7 +568,7 @@ fn first_line(report: &str) -> &str {
     report.lines().next().unwrap_or_default()
 }
 
-/// What the event of a refusal shows of its report: the first error, and the last line, which counts the problems.
+/// What the event of a refusal shows of its report: the first error with its place, and the last line, which counts the problems.
 fn one_line(report: &str) -> String {
     let lines = || {
         report
@@ -526,9 +578,13 @@ fn one_line(report: &str) -> String {
     };
     let error = lines().find(|line| line.starts_with("error"));
     let first = error.or_else(|| lines().next()).unwrap_or_default();
+    let place = lines()
+        .skip_while(|line| *line != first)
+        .find_map(|line| line.strip_prefix("--> "));
+    let place = place.map_or_else(String::new, |place| format!(" at {place}"));
     match lines().next_back() {
         Some(last) if last != first => {
-            format!("{first} ({last}); run `proscenium check` to see every problem")
+            format!("{first}{place} ({last}); run `proscenium check` to see every problem")
         }
         _ => first.to_owned(),
     }

@@ -25,6 +25,7 @@ use crate::{
     metrics_endpoint::MetricsEndpoint,
     operators,
     own_renewal::OwnRenewals,
+    pending_changes::PendingChanges,
     prepare::{Foundation, Lasting},
     state_directory::StateDirectory,
     trust::TrustKeeping,
@@ -42,6 +43,8 @@ pub(crate) struct App {
     /// The path at which the admin socket was bound. A later configuration may name another file.
     pub(crate) admin_socket: PathBuf,
     pub(crate) hand_over: HandOverState,
+    /// What a start and a reload have left to compare with the files on disk.
+    pub(crate) pending: PendingChanges,
     /// When the process started, on the monotonic clock and on the clock of the host at that time.
     pub(crate) started: (Instant, UnixTime),
     /// Changes of the administrative states of members.
@@ -116,6 +119,7 @@ impl App {
             shared,
             workers,
             state_directory,
+            pending: PendingChanges::new(&foundation.config),
             started: (Instant::now(), UnixTime::now()),
             member_states: StateChanges::default(),
             trust,

@@ -35,6 +35,10 @@ pub enum Alarm {
     CaCopy,
     /// Changed materials on disk are not active.
     MaterialsRefused,
+    /// A reload was refused, and the files on disk are not those that run.
+    ReloadRefused,
+    /// Settings or a program on disk apply after a restart.
+    RestartPending,
     /// The kernel does not report changes of materials.
     MaterialsWatch,
     /// The CA renewed another certificate than the agent's.
@@ -264,7 +268,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -274,6 +278,8 @@ impl Alarm {
         Self::CrlUnusable,
         Self::CaCopy,
         Self::MaterialsRefused,
+        Self::ReloadRefused,
+        Self::RestartPending,
         Self::MaterialsWatch,
         Self::RenewalOff,
         Self::RenewalsRefused,
@@ -303,6 +309,8 @@ impl Alarm {
             Self::CrlUnusable => "crl-unusable",
             Self::CaCopy => "ca-copy",
             Self::MaterialsRefused => "materials-refused",
+            Self::ReloadRefused => "reload-refused",
+            Self::RestartPending => "restart-pending",
             Self::MaterialsWatch => "materials-watch",
             Self::RenewalOff => "renewal-off",
             Self::RenewalsRefused => "renewals-refused",
@@ -331,6 +339,7 @@ impl Alarm {
             | Self::AgentsRefused
             | Self::CrlShrunk
             | Self::MaterialsRefused
+            | Self::ReloadRefused
             | Self::RenewalOff
             | Self::CertificateInvalid
             | Self::MemberStates
@@ -344,6 +353,7 @@ impl Alarm {
             | Self::CrlFetch
             | Self::CrlUnusable
             | Self::CaCopy
+            | Self::RestartPending
             | Self::MaterialsWatch
             | Self::StateDirectory
             | Self::DnsAnswer

@@ -8,6 +8,7 @@ use std::{
     os::unix::{fs::MetadataExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 /// The running program: its file as it was at the start.
@@ -15,10 +16,12 @@ use std::{
 pub(crate) struct RunningProgram {
     path: PathBuf,
     file: Option<FileIdentity>,
+    /// The file that was compared last, and whether it is the same build.
+    compared: Mutex<Option<(FileIdentity, bool)>>,
 }
 
 /// Another build at the path of the running program.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ChangedProgram {
     path: PathBuf,
     file: FileIdentity,
@@ -41,14 +44,25 @@ impl RunningProgram {
         Self {
             file: identity(&path).ok(),
             path,
+            compared: Mutex::default(),
         }
     }
 
-    /// Another build that has replaced the file since the start. It reads both files, so it blocks. A file that was replaced
-    /// by the same bytes is the same build.
+    /// Another build that has replaced the file since the start. It reads both files the first time, so it blocks. A file that
+    /// was replaced by the same bytes is the same build.
     pub(crate) fn changed(&self) -> Option<ChangedProgram> {
         let now = identity(&self.path).ok()?;
-        if self.file == Some(now) || is_same(Path::new(RUNNING), &self.path).unwrap_or(true) {
+        if self.file == Some(now) {
+            return None;
+        }
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = compared.filter(|(file, _)| *file == now);
+        let is_same = match known {
+            Some((_, is_same)) => is_same,
+            None => is_same(Path::new(RUNNING), &self.path).ok()?,
+        };
+        *compared = Some((now, is_same));
+        if is_same {
             return None;
         }
         Some(ChangedProgram {
@@ -167,6 +181,7 @@ mod tests {
         let running = RunningProgram {
             file: identity(&path).ok(),
             path: path.clone(),
+            compared: Mutex::default(),
         };
         assert!(running.changed().is_none());
         // A new file with the same bytes.

@@ -11,7 +11,7 @@ use super::{
     ChangedProgram, HAND_OVER_MAX,
     launcher::{Launcher, LauncherReport, LauncherReports},
 };
-use crate::shared_state::App;
+use crate::{pending_changes::AtStart, shared_state::App};
 
 /// Exit code of a process whose configuration or host must be changed.
 const CONFIGURATION: i32 = 78;
@@ -80,6 +80,11 @@ impl App {
         );
         tracing::error!(asked_by, "{report}");
         let outcome = self.outcome(result, report);
+        let at_start = match outcome.result {
+            ReloadResult::Refused => AtStart::Refused,
+            _ => AtStart::OtherProgram,
+        };
+        self.note_refused_reload(None, at_start, &outcome.report);
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         self.lasting.metrics.reloaded(CountedReload::Refused);
         Some(outcome)

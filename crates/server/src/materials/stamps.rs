@@ -39,9 +39,14 @@ impl Stamps {
         }
         Self(stamps)
     }
-}
 
-impl Stamps {
+    /// With the stamp now of one more file.
+    #[must_use]
+    pub(crate) fn with(mut self, path: &Path) -> Self {
+        self.0.push(stamped(path.to_owned()));
+        self
+    }
+
     /// Without the stamps of these paths, whose materials are not active. The result then differs from what is on disk.
     #[must_use]
     pub(crate) fn without<'p>(mut self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {

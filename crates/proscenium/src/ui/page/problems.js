@@ -14,6 +14,8 @@ const FIRST = {
   "crl-unusable": "Run `proscenium crl show` for the reason.",
   "ca-copy": "Check the pool ca below.",
   "materials-refused": "Correct the file that the message names, or restore it. `proscenium check` tests the files.",
+  "reload-refused": "Correct the file that the message names, or restore it; `proscenium check` shows every problem. Then run `proscenium reload`.",
+  "restart-pending": "Run the command that the message names at a quiet time, or restore the former values or program.",
   "materials-watch": "Changes are noticed later. Raise the limits of inotify, or ignore this.",
   "renewal-off": "Check the CA server: the message says what is wrong with its renewals. Then run `proscenium reload`.",
   "renewals-refused": "Let agents renew: add the proxy to `infra_inventory.txt` on the CA server, and set `renewal = true` in `[ca]`.",
@@ -40,22 +42,6 @@ export function problemsOf(status, requests) {
   }));
   if (status.phase !== "serving") {
     found.push({ severity: "error", what: `the proxy is ${status.phase}`, first: "Wait, or see the log of the service." });
-  }
-  if (status.last_reload && status.last_reload.result === "refused") {
-    found.push({
-      severity: "error",
-      what: `the last reload was refused, and generation ${status.last_reload.generation} stays active: ${status.last_reload.report}`,
-      since: status.last_reload.at,
-      first: "Correct the file, then run `proscenium reload`. `proscenium check` shows every problem.",
-    });
-  }
-  if (status.last_reload && status.last_reload.result === "failed") {
-    found.push({
-      severity: "error",
-      what: `the last reload has not started the program on disk: ${status.last_reload.report}`,
-      since: status.last_reload.at,
-      first: "See the log of the service, install another version, then run `proscenium reload`.",
-    });
   }
   for (const pool of status.pools) found.push(...ofPool(pool));
   for (const queue of requests?.queues ?? []) {

@@ -1,0 +1,86 @@
+//! Alarms about files on disk that the process does not use: a reload that was refused, settings that wait for a restart, and
+//! another build of the program. A restart would use these files, so an operator must know before it.
+//!
+//! The files are compared with what runs after each reload and every `[materials] interval`. An edit that no reload has read is
+//! not an alarm, because an operator may be writing it.
+
+pub(crate) mod compare;
+
+use std::sync::{Mutex, PoisonError};
+
+use config::Config;
+
+use crate::materials::stamps::Stamps;
+
+/// What a start would do with files that a reload refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtStart {
+    /// It would refuse them too.
+    Refused,
+    /// It would fail for the same reason as long as that lasts, such as an address that is in use.
+    Fails,
+    /// It would use them: only a running process has something better.
+    Used,
+    /// It would be a start of the program that has not taken over.
+    OtherProgram,
+}
+
+/// What the files on disk are for the running process.
+pub(crate) enum FilesOnDisk {
+    /// Those that are active.
+    Active,
+    /// Others, which a reload would apply.
+    Valid,
+    /// Others, which a reload would refuse, and why.
+    Refused(AtStart, String),
+    /// The process is stopping.
+    Unknown,
+}
+
+/// What a start and a reload have left to compare with the files on disk.
+#[derive(Debug)]
+pub(crate) struct PendingChanges {
+    /// The configuration at the start, whose settings for a process apply until it ends.
+    started: Config,
+    refused: Mutex<Option<RefusedReload>>,
+}
+
+/// A refused reload that no later one has replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RefusedReload {
+    /// The stamps of the files that were refused. `None`: another program has not taken over.
+    stamps: Option<Stamps>,
+}
+
+impl PendingChanges {
+    pub(crate) fn new(started: &Config) -> Self {
+        Self {
+            started: started.clone(),
+            refused: Mutex::default(),
+        }
+    }
+
+    fn refused(&self) -> Option<RefusedReload> {
+        let refused = self.refused.lock();
+        refused.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_refused(&self, refused: Option<RefusedReload>) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+    }
+}
+
+impl AtStart {
+    /// The error, what the next restart would do, and what to do before it.
+    fn message(self, error: &str) -> String {
+        let outlook = match self {
+            Self::Refused => "the next restart would fail with exit code 78",
+            Self::Fails => "the next restart would fail for the same reason",
+            Self::Used => "a restart would use the files on disk",
+            Self::OtherProgram => "a restart would start that program",
+        };
+        format!(
+            "{error}. {outlook}: correct this, test it with `proscenium check`, and run `proscenium reload`"
+        )
+    }
+}

@@ -1,0 +1,169 @@
+//! Compares the files on disk with what runs.
+
+use std::{collections::BTreeSet, fs, sync::Arc, time::SystemTime};
+
+use telemetry::Alarm;
+use tokio::{task::spawn_blocking, time::sleep};
+
+use super::{AtStart, FilesOnDisk, RefusedReload};
+use crate::{
+    hand_over::ChangedProgram,
+    materials::{files, stamps::Stamps},
+    shared_state::App,
+};
+
+/// Which of the alarms about a pending restart.
+const SETTINGS: &str = "settings";
+const PROGRAM: &str = "program";
+
+/// Compares the files on disk with what runs, until this future is dropped.
+pub(crate) async fn compare_at_intervals(app: Arc<App>) {
+    let mut seen = None;
+    loop {
+        let interval = app.state().foundation.config.materials.interval;
+        sleep(interval).await;
+        app.assess_refused_reload().await;
+        app.assess_pending_settings().await;
+        app.assess_program(&mut seen).await;
+    }
+}
+
+impl App {
+    /// The stamps now of the configuration file and of the active materials.
+    pub(crate) async fn stamps_on_disk(self: &Arc<Self>) -> Stamps {
+        let app = Arc::clone(self);
+        let stamps = spawn_blocking(move || {
+            let draft = app.state().foundation.draft.clone();
+            Stamps::of(&draft).with(&app.options.config)
+        });
+        stamps.await.unwrap_or_default()
+    }
+
+    /// Raises the alarm about a refused reload. `stamps`: those of the files, unless another program has not taken over.
+    pub(crate) fn note_refused_reload(
+        &self,
+        stamps: Option<Stamps>,
+        at_start: AtStart,
+        error: &str,
+    ) {
+        // A start may get another configuration through a pipe.
+        if fs::metadata(&self.options.config).is_ok_and(|found| !found.is_file()) {
+            return;
+        }
+        self.pending.set_refused(Some(RefusedReload { stamps }));
+        self.raise_refused_reload(&at_start.message(error));
+    }
+
+    /// Clears the alarm about a refused reload.
+    pub(crate) fn clear_refused_reload(&self) {
+        self.pending.set_refused(None);
+        self.lasting.metrics.alarms.clear(Alarm::ReloadRefused, "");
+    }
+
+    fn raise_refused_reload(&self, state: &str) {
+        let message = format!(
+            "the last reload was refused, so the previous configuration stays active: {state}"
+        );
+        let alarms = &self.lasting.metrics.alarms;
+        alarms.raise(Alarm::ReloadRefused, "", message, SystemTime::now());
+    }
+
+    /// Compares the alarm about a refused reload with the files, if they have changed since.
+    async fn assess_refused_reload(self: &Arc<Self>) {
+        let Some(refused) = self.pending.refused() else {
+            return;
+        };
+        let stamps = self.stamps_on_disk().await;
+        let is_unchanged = match &refused.stamps {
+            Some(known) => *known == stamps,
+            // Only the other program knows what it accepts, and a reload starts it.
+            None => self.changed_program().await.is_some(),
+        };
+        if is_unchanged {
+            return;
+        }
+        let Some(writer) = self.writer_while_serving().await else {
+            return;
+        };
+        // A reload may have ended meanwhile.
+        if self.pending.refused().as_ref() != Some(&refused) {
+            return;
+        }
+        let stamps = Some(stamps);
+        match writer.files_on_disk().await {
+            FilesOnDisk::Active => self.clear_refused_reload(),
+            FilesOnDisk::Refused(at_start, error) => {
+                self.note_refused_reload(stamps, at_start, &error);
+            }
+            FilesOnDisk::Valid => {
+                self.pending.set_refused(Some(RefusedReload { stamps }));
+                self.raise_refused_reload(
+                    "the files on disk have changed since and are valid now; run `proscenium reload` to apply them",
+                );
+            }
+            FilesOnDisk::Unknown => {}
+        }
+    }
+
+    /// Raises or clears the alarm about settings that a reload has accepted and that apply after a restart.
+    pub(crate) async fn assess_pending_settings(self: &Arc<Self>) {
+        let app = Arc::clone(self);
+        let pending = spawn_blocking(move || app.pending_settings()).await;
+        let pending = Vec::from_iter(pending.unwrap_or_default());
+        let alarms = &self.lasting.metrics.alarms;
+        if pending.is_empty() {
+            alarms.clear(Alarm::RestartPending, SETTINGS);
+            return;
+        }
+        let message = format!(
+            "the last reload accepted settings that apply after a restart: {}; run `systemctl restart proscenium`, or restore the values in {}",
+            pending.join(", "),
+            self.options.config.display()
+        );
+        alarms.raise(Alarm::RestartPending, SETTINGS, message, SystemTime::now());
+    }
+
+    /// The settings of the active configuration that a restart would change, without those that the file on disk sets back.
+    fn pending_settings(&self) -> BTreeSet<String> {
+        let foundation = self.state().foundation.clone();
+        let started = &self.pending.started;
+        if foundation.config == *started {
+            return BTreeSet::new();
+        }
+        let pending = started.after_restart(&foundation.config);
+        let is_active = |text: &String| text == foundation.draft.text();
+        if pending.is_empty()
+            || fs::read_to_string(&self.options.config).is_ok_and(|text| is_active(&text))
+        {
+            return pending;
+        }
+        match files::load_again(&self.options) {
+            Ok(read) => {
+                let on_disk = started.after_restart(&read.loaded.config);
+                pending.intersection(&on_disk).cloned().collect()
+            }
+            Err(_) => pending,
+        }
+    }
+
+    /// Raises or clears the alarm about another build on disk. `seen` is the one of the comparison before: a package that is
+    /// being installed hands over a moment later.
+    async fn assess_program(self: &Arc<Self>, seen: &mut Option<ChangedProgram>) {
+        let changed = self.changed_program().await;
+        let alarms = &self.lasting.metrics.alarms;
+        let stays = changed.is_some() && changed == *seen && self.hand_over.preparing().is_none();
+        match &changed {
+            None => alarms.clear(Alarm::RestartPending, PROGRAM),
+            Some(program) if stays => {
+                let message = format!(
+                    "the program {} is another build than the running one, version {}; run `proscenium check` and then `systemctl reload proscenium`, which hands over to it",
+                    program.path().display(),
+                    self.options.build.version
+                );
+                alarms.raise(Alarm::RestartPending, PROGRAM, message, SystemTime::now());
+            }
+            Some(_) => {}
+        }
+        *seen = changed;
+    }
+}
