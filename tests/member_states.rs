@@ -300,6 +300,52 @@ fn of_two_drains_at_once_the_last_available_member_stays() {
     done(proxy, &["maintenance", &addresses[1]], &[]);
 }
 
+/// No probe is due within the hour, except after a failed one.
+const RARE_CHECK: &str =
+    "check = { interval = \"1h\", fast_interval = \"200ms\", rise = 1, fall = 100 }";
+
+#[test]
+fn a_member_that_is_ready_again_is_probed_before_it_counts_for_another_drain() {
+    let estate = Estate::builder().compiler_pool(RARE_CHECK).start();
+    let proxy = &estate.proxy;
+    let (first, second) = (estate.compilers[0].address(), estate.compilers[1].address());
+    proxy.wait_for_health("compilers", &first, "up");
+    proxy.wait_for_health("compilers", &second, "up");
+    let health = |address: &str| member(&proxy.status(), address)["health"].clone();
+    // It runs, so its probe succeeds at once.
+    done(proxy, &["drain", &first, "--wait"], &[]);
+    done(proxy, &["ready", &first], &[]);
+    proxy.wait_for_health("compilers", &first, "up");
+    done(proxy, &["drain", &second], &[]);
+    done(proxy, &["ready", &second], &[]);
+    proxy.wait_for_health("compilers", &second, "up");
+    // It stops while it is drained, and no probe notices.
+    done(proxy, &["drain", &first, "--wait"], &[]);
+    estate.compilers[0].kill();
+    done(proxy, &["ready", &first], &[]);
+    for verb in ["drain", "maintenance"] {
+        let refused = proxy.command(&[verb, &second, "--wait"], &[]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        for words in ["no other member", &first, "no probe has succeeded", FORCE] {
+            assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+        }
+    }
+    assert_eq!(health(&first), "unknown");
+    let shown = done(proxy, &["status"], &[]);
+    assert!(
+        shown.contains(&format!("{first}: unknown (drain-ended)")),
+        "{shown}"
+    );
+    assert_eq!(state(proxy, &second), "ready");
+    // The member that awaits a probe may be drained again.
+    done(proxy, &["drain", &first], &[]);
+    done(proxy, &["ready", &first], &[]);
+    estate.compilers[0].restart();
+    proxy.wait_for_health("compilers", &first, "up");
+    done(proxy, &["drain", &second, "--wait"], &[]);
+    assert_eq!(state(proxy, &second), "drain");
+}
+
 #[test]
 fn an_administrative_state_survives_a_restart_and_the_removal_of_its_member() {
     let state_directory = TempDir::new().expect("a directory");

@@ -46,7 +46,7 @@ fn a_refused_reload_is_an_alarm_until_the_file_is_again_what_runs() {
         .position(|line| line.starts_with("colour"))
         .expect("it is there");
     let place = format!("proscenium.toml:{line}:");
-    // An edit that nobody has asked to load is not an alarm.
+    // An edit that no reload has read is not an alarm.
     estate.proxy.write_config(&bad);
     assert_eq!(alarm(&estate.proxy.status(), REFUSED), None);
     for way in ["SIGHUP", "the command", "the API"] {

@@ -203,14 +203,27 @@ pub enum MemberStateError {
     },
     /// Pools would lose their last available member.
     #[error(
-        "no other member is available in: {}; requests to it would get 503; to do it anyway, use --force (\"force\": true)",
-        .pools.join(", ")
+        "no other member is available in: {}; requests to it would get 503{}; to do it anyway, use --force (\"force\": true)",
+        .pools.join(", "), not_known_to_be_up(.unconfirmed)
     )]
     LastAvailable {
         /// Names of the pools.
         pools: Vec<String>,
+        /// Addresses of the other members that are ready after a drain and not known to be up.
+        unconfirmed: Vec<String>,
     },
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
+}
+
+/// Why members that are ready do not count, if there are any.
+fn not_known_to_be_up(unconfirmed: &[String]) -> String {
+    match unconfirmed {
+        [] => String::new(),
+        _ => format!(
+            ", because no probe has succeeded since the end of the drain of: {} (`proscenium status` shows the last probe)",
+            unconfirmed.join(", ")
+        ),
+    }
 }

@@ -296,7 +296,8 @@ pub struct PoolStatus {
 pub struct MemberStatus {
     /// Its address as in the configuration; the argument of `drain`, `maintenance` and `ready`.
     pub address: String,
-    /// Its health by probes and connects.
+    /// Its health by probes and connects. `unknown` with the cause `drain-ended`: it is ready again after a drain and gets
+    /// requests, but no probe has succeeded since, so that it does not count for another member's drain.
     pub health: MemberHealth,
     /// Since when it has that health; none before the first change.
     pub since: Option<Timestamp>,

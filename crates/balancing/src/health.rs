@@ -64,6 +64,9 @@ pub(crate) struct Evidence {
     streak: u32,
     /// Whether it is down because its maintenance ended.
     after_maintenance: bool,
+    /// The number of the last end of a drain, if no probe has succeeded since.
+    awaited: Option<u64>,
+    drains_ended: u64,
 }
 
 impl Evidence {
@@ -171,6 +174,29 @@ impl Evidence {
         self.good_needed = check.rise.max(1);
         self.after_maintenance = true;
         self.turn(Health::Down, HealthCause::MaintenanceEnded)
+    }
+
+    /// A drain ended. What the last probe showed may no longer be true, because operators drain a member to stop it.
+    pub(crate) fn end_drain(&mut self) {
+        if self.check.is_some() && !self.is_unprobed() {
+            self.drains_ended += 1;
+            self.awaited = Some(self.drains_ended);
+        }
+    }
+
+    /// A drain or maintenance began. The member gets no requests, so no probe is awaited.
+    pub(crate) fn withdraw(&mut self) {
+        self.awaited = None;
+    }
+
+    /// The probe that is awaited since a drain ended.
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        self.awaited.filter(|_| !self.is_unprobed())
+    }
+
+    /// A probe succeeded that began when `awaited` was awaited.
+    pub(crate) fn confirm(&mut self, awaited: u64) {
+        self.awaited.take_if(|now| *now == awaited);
     }
 
     /// The member answered a request. This brings a member up only if no probes are made.

@@ -237,10 +237,17 @@ impl Member {
     fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<HealthChange> {
         self.note(|evidence| {
             // Probes continue under an agent check, so their results are still true when its maintenance ends.
-            let ends = std::ptr::eq(source, &self.administrative)
-                && self.operator_state() == Administrative::Maintenance
+            let source_is_operator = std::ptr::eq(source, &self.administrative);
+            let before = self.operator_state();
+            let ends = source_is_operator
+                && before == Administrative::Maintenance
                 && state != Administrative::Maintenance;
             source.store(state as u8, Ordering::Release);
+            if source_is_operator && state != Administrative::Ready {
+                evidence.withdraw();
+            } else if source_is_operator && before == Administrative::Drain {
+                evidence.end_drain();
+            }
             if ends && evidence.is_unprobed() {
                 // A member with probes would first be seen down. This one may have been restarted.
                 self.start_cold(evidence);
@@ -347,6 +354,17 @@ impl Member {
     /// Records a successful probe made by `check`. It is ignored if the member has another check now.
     pub fn probe_succeeded(&self, check: &CheckSettings) -> Option<HealthChange> {
         self.note(|evidence| evidence.probe_succeeded(check))
+    }
+
+    /// The probe that is awaited since the operator ended a drain; none once one has succeeded. Until then, the member does
+    /// not count for another member's drain ([`Pool::depends_on`](crate::Pool::depends_on)).
+    pub fn awaited_probe(&self) -> Option<u64> {
+        self.evidence().awaited()
+    }
+
+    /// Records a successful probe that began when [`awaited_probe`](Self::awaited_probe) returned `awaited`.
+    pub fn confirmed(&self, awaited: u64) {
+        self.evidence().confirm(awaited);
     }
 
     /// Records a failed probe made by `check`. It is ignored if the member has another check now.

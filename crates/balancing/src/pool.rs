@@ -437,15 +437,18 @@ impl Pool {
         entries.filter(|entry| entry.member.is_available()).count()
     }
 
-    /// Whether members are available now, but none would be without these.
+    /// Whether members are available now, but none would be without these. Others count only if they are known to be up: a
+    /// member that is ready again after a drain may have been stopped meanwhile.
     pub fn depends_on(&self, members: &[usize]) -> bool {
         let (mut asked, mut others) = (0, 0);
         for (index, entry) in self.entries.iter().enumerate() {
-            let count = match members.contains(&index) {
-                true => &mut asked,
-                false => &mut others,
-            };
-            *count += usize::from(entry.member.is_available());
+            let member = &entry.member;
+            match members.contains(&index) {
+                true => asked += usize::from(member.is_available()),
+                false => {
+                    others += usize::from(member.is_available() && member.awaited_probe().is_none())
+                }
+            }
         }
         asked > 0 && others == 0
     }

@@ -389,6 +389,62 @@ mod tests {
         }
     }
 
+    /// Probes continue while a member is drained, but the last one may be older than a stop of its server.
+    #[test]
+    fn a_member_that_is_ready_after_a_drain_awaits_a_probe() {
+        let registry = Registry::default();
+        let check = CheckSettings::default();
+        let member = registry.member(C1.0, C1.1);
+        member.begin_check(&check);
+        member.probe_succeeded(&check);
+        let set = |state| registry.instruct(&[C1], &instruction(state, 1)).unwrap();
+        let release = || registry.release(C1.0, C1.1);
+        release();
+        assert_eq!(member.awaited_probe(), None, "it was ready");
+        set(Administrative::Drain);
+        assert_eq!(member.awaited_probe(), None, "it gets no requests");
+        assert_eq!(release(), None, "requests do not wait for the probe");
+        let first = member.awaited_probe();
+        assert!(first.is_some());
+        assert_eq!(member.health(), Health::Up);
+        // A success of a probe that began before does not count.
+        member.probe_succeeded(&check);
+        assert_eq!(member.awaited_probe(), first);
+        set(Administrative::Drain);
+        assert_eq!(member.awaited_probe(), None);
+        release();
+        let second = member.awaited_probe();
+        assert_ne!(second, first);
+        member.confirmed(first.unwrap());
+        assert_eq!(member.awaited_probe(), second, "of the drain before");
+        member.confirmed(second.unwrap());
+        assert_eq!(member.awaited_probe(), None);
+        // By its time, not by a command.
+        let until = Instruction {
+            until: Some(at(10)),
+            ..instruction(Administrative::Drain, 1)
+        };
+        registry.instruct(&[C1], &until).unwrap();
+        registry.end_due(at(10));
+        assert!(member.awaited_probe().is_some());
+        // After maintenance it is down until probes succeed.
+        set(Administrative::Maintenance);
+        release();
+        assert_eq!(member.health(), Health::Down);
+        // Without probes there is nothing to wait for.
+        let unprobed = registry.member("other", "c1:8140");
+        unprobed.begin_check(&CheckSettings {
+            kind: CheckKind::None,
+            ..CheckSettings::default()
+        });
+        let other = [("other", "c1:8140")];
+        registry
+            .instruct(&other, &instruction(Administrative::Drain, 1))
+            .unwrap();
+        registry.release("other", "c1:8140");
+        assert_eq!(unprobed.awaited_probe(), None);
+    }
+
     #[test]
     fn a_server_with_another_name_keeps_its_state() {
         let registry = Registry::default();

@@ -190,8 +190,11 @@ fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::
 /// Why a member is not up.
 fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     write!(text, "    {}: {}", member.address, member.health)?;
-    if let (Some(since), Some(why)) = (&member.since, &member.why) {
-        write!(text, " since {since} ({why})")?;
+    if let Some(since) = &member.since {
+        write!(text, " since {since}")?;
+    }
+    if let Some(why) = &member.why {
+        write!(text, " ({why})")?;
     }
     match member.last_probe.as_ref() {
         None => writeln!(text, ", not probed yet"),

@@ -168,6 +168,9 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
     status
 }
 
+/// The cause of `unknown` for a member that is ready again and that no probe has shown to be up since.
+const DRAIN_ENDED: &str = "drain-ended";
+
 /// The status of one member of a pool, with the requests of this process alone.
 pub(crate) fn own_member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
     let entry = &runtime.pool.entries()[index];
@@ -176,9 +179,19 @@ pub(crate) fn own_member_status(app: &App, runtime: &PoolRuntime, index: usize) 
     let facts = app.shared.members.of(pool, address);
     let (tunnels, oldest) = app.shared.tunnels.to(pool, address, TUNNELS_NAMED_MAX);
     let instruction = app.lasting.registry.instruction(pool, address);
+    // Scripts wait for `up` before they drain another member.
+    let health = match entry.member.awaited_probe() {
+        Some(_) if entry.member.health() == Health::Up => Health::Unknown,
+        _ => entry.member.health(),
+    };
+    let (since, why) = match facts.changed {
+        Some(_) if health != entry.member.health() => (None, Some(DRAIN_ENDED.to_owned())),
+        Some((at, cause)) => (Some(at.into()), Some(cause.to_string())),
+        None => (None, None),
+    };
     MemberStatus {
-        since: facts.changed.as_ref().map(|(at, _)| (*at).into()),
-        why: facts.changed.map(|(_, cause)| cause.to_string()),
+        since,
+        why,
         clock_offset_seconds: facts
             .clock_offset
             .filter(|_| runtime.pool.check().shows_clock())
@@ -186,7 +199,7 @@ pub(crate) fn own_member_status(app: &App, runtime: &PoolRuntime, index: usize) 
         last_probe: facts.probed.map(probe_status),
         recent_probes: facts.recent_probes.into_iter().map(probe_status).collect(),
         address: address.to_string(),
-        health: match entry.member.health() {
+        health: match health {
             Health::Unknown => admin::MemberHealth::Unknown,
             Health::Up => admin::MemberHealth::Up,
             Health::Down => admin::MemberHealth::Down,

@@ -141,6 +141,7 @@ impl App {
             Some(change) => self.shared.health_changed(pool, member, &change),
             None => self.shared.assess_pool(pool),
         }
+        self.state().probes.probe_now(pool, member);
         let generation = self.generation();
         let mut pools = generation.pools.iter();
         if pools.any(|known| **known.pool.name() == *pool && known.rules.passthrough.is_used) {
@@ -377,8 +378,26 @@ fn refuse_last(selected: &[Selected<'_>]) -> Result<(), MemberStateError> {
         true => Ok(()),
         false => Err(MemberStateError::LastAvailable {
             pools: names(&emptied),
+            unconfirmed: unconfirmed(&emptied, selected),
         }),
     }
+}
+
+/// The other members of these pools that are ready after a drain and not known to be up.
+fn unconfirmed(emptied: &[Selected<'_>], selected: &[Selected<'_>]) -> Vec<String> {
+    let is_selected = |runtime: &Arc<PoolRuntime>, index: usize| {
+        let mut same = selected.iter();
+        same.any(|(of, at)| Arc::ptr_eq(of, runtime) && *at == index)
+    };
+    let others = emptied.iter().flat_map(|(runtime, _)| {
+        let entries = runtime.pool.entries().iter().enumerate();
+        entries
+            .filter(|(index, _)| !is_selected(runtime, *index))
+            .map(|(_, entry)| &entry.member)
+    });
+    let others = others.filter(|member| member.awaited_probe().is_some());
+    let addresses: BTreeSet<_> = others.map(|member| member.address().to_string()).collect();
+    addresses.into_iter().collect()
 }
 
 /// The instruction for the registry. `None` if the change makes members ready.

@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::SystemTime};
 
 use balancing::{
-    Health,
+    Health, Member,
     settings::{AgentCheckSettings, CheckKind, CheckSettings},
 };
 use proxy::{Generation, Shared};
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{sync::Notify, task::JoinSet, time::timeout};
 use upstream::{Connector, ProbeError};
 
 use crate::{
@@ -87,6 +87,9 @@ struct Probing {
     connector: Arc<Connector>,
     check: CheckSettings,
     agent: Option<AgentCheckSettings>,
+    member: Arc<Member>,
+    /// Notified if the next probe must not wait for its interval.
+    due: Arc<Notify>,
     /// Dropping this field ends the tasks.
     _tasks: JoinSet<()>,
 }
@@ -119,6 +122,18 @@ impl Probes {
         // Last, when no earlier task can note anything any more.
         jrubies::forget(generation, shared);
         agent_checks::forget(generation, shared);
+    }
+
+    /// Probes a member at once if it is ready again after a drain.
+    pub(crate) fn probe_now(&self, pool: &str, address: &str) {
+        let probing = self.0.iter().flatten();
+        for probing in
+            probing.filter(|one| **one.member.pool() == *pool && *one.connector.address == *address)
+        {
+            if probing.member.awaited_probe().is_some() {
+                probing.due.notify_one();
+            }
+        }
     }
 
     fn restart(
@@ -161,10 +176,14 @@ impl Probes {
                 tasks.spawn(jrubies::read_at_intervals(probed.clone()));
             }
             let is_answered = answered.contains(&AnsweredProbe { pool, member });
+            let due = Arc::new(Notify::new());
             if check.kind != CheckKind::None {
-                tasks.spawn(probe_at_intervals(probed, member, is_answered));
+                let due = Arc::clone(&due);
+                tasks.spawn(probe_at_intervals(probed, member, is_answered, due));
             }
             Probing {
+                member: Arc::clone(&runtime.pool.entries()[member].member),
+                due,
                 connector: Arc::clone(connector),
                 check: check.clone(),
                 agent: agent.clone(),
@@ -175,8 +194,16 @@ impl Probes {
     }
 }
 
-/// Probes one member at the interval of its check. `index` is its index in the pool.
-async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: bool) {
+/// Probes one member at the interval of its check, and at once when `due` is notified. `index` is its index in the pool.
+async fn probe_at_intervals(
+    probed: ProbedMember,
+    index: usize,
+    probed_already: bool,
+    due: Arc<Notify>,
+) {
+    let wait = async |time| {
+        let _ = timeout(time, due.notified()).await;
+    };
     let ProbedMember {
         member: state,
         connector,
@@ -186,9 +213,10 @@ async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: 
     // Members that were always probed at the same moment would all be slow at the same moment.
     let spread = check.interval / 10 * (index as u32 % 10);
     if probed_already {
-        sleep(check.interval + spread).await;
+        wait(check.interval + spread).await;
     }
     for turn in 0u64.. {
+        let awaited = state.awaited_probe();
         let probed = upstream::probe(&connector, &check).await;
         let error = probed.result.err();
         let host_limit = error.as_ref().and_then(ProbeError::host_limit);
@@ -206,7 +234,12 @@ async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: 
             tracing::warn!(%pool, member = %address, %cause, "probe failed");
         }
         let change = match (failure, host_limit) {
-            (None, _) => state.probe_succeeded(&check),
+            (None, _) => {
+                if let Some(awaited) = awaited {
+                    state.confirmed(awaited);
+                }
+                state.probe_succeeded(&check)
+            }
             // The probe has not reached the member, which may be well.
             (Some(_), Some(limit)) => {
                 let alarms = &shared.metrics.alarms;
@@ -220,7 +253,7 @@ async fn probe_at_intervals(probed: ProbedMember, index: usize, probed_already: 
             shared.health_changed(pool, address, &change);
         }
         let first = turn == 0 && !probed_already;
-        let wait = check.wait(state.is_changing(), state.id(), turn);
-        sleep(if first { wait + spread } else { wait }).await;
+        let interval = check.wait(state.is_changing(), state.id(), turn);
+        wait(if first { interval + spread } else { interval }).await;
     }
 }

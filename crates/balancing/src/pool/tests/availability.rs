@@ -55,6 +55,15 @@ fn a_pool_depends_on_the_last_members_that_are_available() {
     assert!(pool.depends_on(&[0]));
     assert!(pool.depends_on(&[0, 1]));
     assert!(!pool.depends_on(&[1, 2]), "they are out already");
+    // Ready again, but not known to be up.
+    let again = &pool.entries()[1].member;
+    again.administer(Administrative::Ready);
+    assert!(pool.depends_on(&[0]));
+    assert!(!pool.depends_on(&[1]), "the first is up");
+    assert!(pool.is_available(NOW), "it gets requests");
+    again.confirmed(again.awaited_probe().expect("a probe"));
+    assert!(!pool.depends_on(&[0]));
+    again.administer(Administrative::Drain);
     pool.entries()[0].member.administer(Administrative::Drain);
     assert!(!pool.depends_on(&[0, 1, 2]), "none is available anyway");
 }
