@@ -124,6 +124,7 @@ mod unix_listeners;
 mod upgrades;
 mod waiting_handshakes;
 mod who;
+mod wrong_clock;
 
 /// The environment variable that chooses it: `http2`, or nothing for HTTP/1.1. over_http2.tsv lists the modules that are
 /// repeated over HTTP/2.

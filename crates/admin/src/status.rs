@@ -165,6 +165,9 @@ pub struct AlarmStatus {
     pub since: Timestamp,
     /// One sentence.
     pub message: String,
+    /// The kind of the active alarm that explains this one: `clock-offset` if it would not be active with a right clock.
+    #[serde(default)]
+    pub caused_by: Option<String>,
 }
 
 /// How urgent an alarm is.

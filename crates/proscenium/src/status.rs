@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    ActiveCrl, ActiveTrust, AdministrativeState, FormerProcessStatus, HandOverStatus,
+    ActiveCrl, ActiveTrust, AdministrativeState, AlarmStatus, FormerProcessStatus, HandOverStatus,
     ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus, NameStatus, Status,
 };
 use server::CLOCK_OFFSET_MAX;
@@ -63,8 +63,17 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             "former process {pid}: finishes {in_flight} requests on {connections} connections"
         )?;
     }
-    for alarm in &status.alarms {
+    for alarm in status
+        .alarms
+        .iter()
+        .filter(|alarm| alarm.caused_by.is_none())
+    {
         writeln!(text, "ALARM since {}: {}", alarm.since, alarm.message)?;
+        let is_caused = |other: &&AlarmStatus| other.caused_by.as_ref() == Some(&alarm.key);
+        for follows in status.alarms.iter().filter(is_caused) {
+            let AlarmStatus { since, message, .. } = follows;
+            writeln!(text, "  follows from it: ALARM since {since}: {message}")?;
+        }
     }
     writeln!(text, "\nlisteners")?;
     rows(text, status.listeners.iter().map(listener).collect())?;
@@ -430,9 +439,9 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 #[cfg(test)]
 pub(crate) mod tests {
     use admin::{
-        AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus, LastReload,
-        MaterialsWatch, PoolStatus, ProbeStatus, ProcessPhase, RefusedMaterials, ReloadOutcome,
-        ReloadResult, RenewalDisabled, RenewalStatus, StateStatus, Timestamp,
+        AdministrativeStatus, GenerationStatus, JrubyStatus, LastReload, MaterialsWatch,
+        PoolStatus, ProbeStatus, ProcessPhase, RefusedMaterials, ReloadOutcome, ReloadResult,
+        RenewalDisabled, RenewalStatus, StateStatus, Timestamp,
     };
 
     use super::*;
@@ -676,6 +685,7 @@ materials, watch = notify
                 key: "pool-unavailable:compilers".to_owned(),
                 since: Timestamp::from_unix_seconds(300),
                 message: "no member of pool compilers is available".to_owned(),
+                caused_by: None,
             }],
             limits: BTreeMap::new(),
             build: admin::BuildStatus::default(),

@@ -140,7 +140,11 @@ fn title(status: &Status, traffic: &TrafficStatus) -> Line<'static> {
 }
 
 fn alarms(view: &View) -> Text<'static> {
-    let alarms = view.now.0.alarms.iter().map(|alarm| alarm.message.clone());
+    let alarms = view.now.0.alarms.iter();
+    let alarms = alarms.map(|alarm| match &alarm.caused_by {
+        Some(cause) => format!("(follows from {cause}) {}", alarm.message),
+        None => alarm.message.clone(),
+    });
     let lines = view.problem.clone().into_iter().chain(alarms);
     let lines: Vec<_> = lines
         .map(|message| Line::from(message).fg(Color::Red))

@@ -1,9 +1,9 @@
-//! Whether the members' clocks agree with the proxy's. The proxy verifies certificates and CRLs by its own clock, which
-//! may be wrong.
+//! Whether the proxy's clock is wrong: by the members' clocks, and if none is measured, by the dates of certificates and CRLs.
+//! The proxy verifies certificates and CRLs by its own clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -27,6 +27,79 @@ pub struct ClockOffset {
     pub differs: bool,
 }
 
+/// A member's clock, and whether its last probe has shown it. The offset of a member that no longer answers may be from
+/// before a change of the proxy's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemberClock {
+    pub(crate) offset: ClockOffset,
+    pub(crate) is_current: bool,
+}
+
+/// The dates of the proxy's certificates, of CAs and of CRLs, and those of agents' certificates, by the proxy's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DateEvidence {
+    /// What begins in the future, each with the seconds until then. All certificates of agents are one, because one CA with a
+    /// wrong clock may have issued them.
+    pub future: BTreeMap<String, u64>,
+    /// How many have expired.
+    pub expired: usize,
+    /// How many have not.
+    pub unexpired: usize,
+    /// Seconds since the latest of them was issued.
+    pub last_issued_ago: u64,
+}
+
+/// With fewer things in the future, their CA or the operator who replaced one of them is more likely the cause.
+const FUTURE_MIN: usize = 2;
+/// Of a certificate, its CA and its CRL, all have expired.
+const EXPIRED_MIN: usize = 3;
+
+impl DateEvidence {
+    /// How wrong the clock is if it explains these dates: seconds to add, and a sentence.
+    fn explained(&self) -> Option<(i64, String)> {
+        let future = self.future.iter();
+        let future: Vec<_> = future
+            .filter(|(_, seconds)| **seconds > CLOCK_OFFSET_MAX)
+            .collect();
+        let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        if future.len() >= FUTURE_MIN {
+            let named = future.iter().take(NAMED_MAX);
+            let named: Vec<_> = named.map(|(name, _)| name.as_str()).collect();
+            let behind = future.iter().map(|(_, seconds)| **seconds).max();
+            let behind = behind.unwrap_or_default();
+            return Some((
+                seconds(behind),
+                format!(
+                    "the clock of this host is probably at least {behind} s behind, because several certificates or CRLs are not valid yet: {}{}; {CHECK_CLOCK}, then that of the CA server",
+                    named.join(", "),
+                    and_more(future.len())
+                ),
+            ));
+        }
+        (self.unexpired == 0 && self.expired >= EXPIRED_MIN).then(|| {
+            (
+                -seconds(self.last_issued_ago),
+                format!(
+                    "the clock of this host is probably ahead, because all {} certificates of this proxy, CAs and CRLs have expired; {CHECK_CLOCK}. If it is right, renew them",
+                    self.expired
+                ),
+            )
+        })
+    }
+}
+
+/// What to do first about a clock that is in doubt.
+const CHECK_CLOCK: &str =
+    "check the clock of the proxy's host first (`timedatectl`, `chronyc tracking`)";
+
+/// The rest of a list of which [`NAMED_MAX`] are named.
+fn and_more(count: usize) -> String {
+    match count.saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    }
+}
+
 impl ClockOffset {
     pub(crate) fn measured(seconds: i64, before: Option<Self>) -> Self {
         let max = match before.is_some_and(|before| before.differs) {
@@ -40,35 +113,70 @@ impl ClockOffset {
     }
 }
 
-/// Members whose clock differs and that were logged by name. The configured members bound its size.
+/// What is known of clocks.
 #[derive(Debug, Default)]
-pub(crate) struct LoggedClocks(Mutex<BTreeSet<String>>);
+pub(crate) struct Clocks(Mutex<KnownClocks>);
+
+#[derive(Debug, Default)]
+struct KnownClocks {
+    /// Members whose clock differs and that were logged by name. The configured members bound its size.
+    logged: BTreeSet<String>,
+    dates: DateEvidence,
+    /// Seconds to add to the proxy's clock, if it is in doubt.
+    correction: Option<i64>,
+}
 
 /// The result of comparing all members' clocks.
 #[derive(Debug, PartialEq, Eq)]
 enum Comparison {
-    /// More than half of the clocks differ from the proxy's: the message of the alarm.
-    ProxyInDoubt(String),
+    /// The proxy's clock is probably wrong: the message of the alarm, and how many seconds to add to the clock.
+    ProxyInDoubt(String, i64),
     /// The members whose clocks differ, with their offset in seconds; often none.
     MembersInDoubt(BTreeMap<String, i64>),
 }
 
-impl LoggedClocks {
+impl Clocks {
+    /// Notes the dates of certificates and CRLs.
+    pub(crate) fn note_dates(&self, dates: DateEvidence) {
+        self.known().dates = dates;
+    }
+
+    /// Seconds to add to the proxy's clock, if it is in doubt.
+    pub(crate) fn correction(&self) -> Option<i64> {
+        self.known().correction
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownClocks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others.
-    /// Nothing changes until each member has an offset.
+    /// Nothing changes until each member has been probed. Returns whether the correction has changed by more than
+    /// [`CLOCK_OFFSET_MAX`].
     pub(crate) fn assess(
         &self,
         alarms: &Alarms,
-        offsets: impl FnOnce() -> Option<BTreeMap<String, ClockOffset>>,
-    ) {
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        offsets: impl FnOnce() -> Option<BTreeMap<String, MemberClock>>,
+    ) -> bool {
+        let mut known = self.known();
         let Some(offsets) = offsets() else {
-            return;
+            return false;
         };
-        let (message, differing) = match compare(&offsets) {
-            Comparison::ProxyInDoubt(message) => (Some(message), BTreeMap::new()),
-            Comparison::MembersInDoubt(differing) => (None, differing),
+        let (message, correction, differing) = match compare(&offsets, &known.dates) {
+            Comparison::ProxyInDoubt(message, correction) => {
+                (Some(message), Some(correction), BTreeMap::new())
+            }
+            Comparison::MembersInDoubt(differing) => (None, None, differing),
         };
+        let has_changed = match (known.correction, correction) {
+            (None, None) => false,
+            (Some(before), Some(now)) => before.abs_diff(now) > CLOCK_OFFSET_MAX,
+            _ => true,
+        };
+        if has_changed {
+            known.correction = correction;
+        }
+        let logged = &mut known.logged;
         alarms.assess(Alarm::ClockOffset, "", SystemTime::now(), || message);
         for (member, offset_seconds) in &differing {
             if logged.insert(member.clone()) {
@@ -80,24 +188,36 @@ impl LoggedClocks {
             }
         }
         logged.retain(|member| {
-            let agrees = offsets.get(member).is_some_and(|offset| !offset.differs);
+            let agrees = offsets
+                .get(member)
+                .is_some_and(|clock| !clock.offset.differs);
             if agrees {
                 tracing::info!(%member, "the member's clock agrees with the proxy's again");
             }
             differing.contains_key(member)
         });
+        has_changed
     }
 }
 
-fn compare(offsets: &BTreeMap<String, ClockOffset>) -> Comparison {
-    let differing: BTreeMap<_, _> = offsets
+/// Decides by the members' clocks. Where none of them agrees now and too few differ, the dates decide.
+fn compare(clocks: &BTreeMap<String, MemberClock>, dates: &DateEvidence) -> Comparison {
+    let differing: BTreeMap<_, _> = clocks
         .iter()
-        .filter(|(_, offset)| offset.differs)
-        .map(|(member, offset)| (member.clone(), offset.seconds))
+        .filter(|(_, clock)| clock.offset.differs)
+        .map(|(member, clock)| (member.clone(), clock.offset.seconds))
         .collect();
-    if differing.len() * 2 <= offsets.len() {
-        return Comparison::MembersInDoubt(differing);
+    if differing.len() * 2 <= clocks.len() {
+        let mut clocks = clocks.values();
+        let is_confirmed = clocks.any(|clock| clock.is_current && !clock.offset.differs);
+        return match dates.explained().filter(|_| !is_confirmed) {
+            Some((correction, message)) => Comparison::ProxyInDoubt(message, correction),
+            None => Comparison::MembersInDoubt(differing),
+        };
     }
+    let mut seconds: Vec<_> = differing.values().copied().collect();
+    seconds.sort_unstable();
+    let correction = seconds[seconds.len() / 2];
     let named = differing.iter().take(NAMED_MAX);
     let named: Vec<_> = named
         .map(|(member, seconds)| match *seconds > 0 {
@@ -105,28 +225,184 @@ fn compare(offsets: &BTreeMap<String, ClockOffset>) -> Comparison {
             false => format!("{member} is {} s behind", seconds.unsigned_abs()),
         })
         .collect();
-    let more = match differing.len().saturating_sub(NAMED_MAX) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    Comparison::ProxyInDoubt(format!(
-        "the clocks of {} of {} members differ from the proxy's by more than {CLOCK_OFFSET_MAX} s: {}{more}; check the clock of \
-         the proxy's host first (`timedatectl`, `chronyc tracking`), because the proxy verifies certificates and CRLs by it",
+    let message = format!(
+        "the clocks of {} of {} members differ from the proxy's by more than {CLOCK_OFFSET_MAX} s: {}{}; {CHECK_CLOCK}, because \
+         the proxy verifies certificates and CRLs by it",
         differing.len(),
-        offsets.len(),
-        named.join(", ")
-    ))
+        clocks.len(),
+        named.join(", "),
+        and_more(differing.len())
+    );
+    Comparison::ProxyInDoubt(message, correction)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn offsets(members: &[(&str, i64)]) -> BTreeMap<String, ClockOffset> {
+    fn clocks(members: &[(&str, i64)]) -> BTreeMap<String, MemberClock> {
+        let clock = |seconds: i64| MemberClock {
+            offset: ClockOffset::measured(seconds, None),
+            is_current: true,
+        };
         let members = members.iter();
         members
-            .map(|(member, seconds)| (member.to_string(), ClockOffset::measured(*seconds, None)))
+            .map(|(member, seconds)| (member.to_string(), clock(*seconds)))
             .collect()
+    }
+
+    fn future(names: &[(&str, u64)]) -> DateEvidence {
+        let names = names.iter();
+        DateEvidence {
+            future: names.map(|(name, at)| (name.to_string(), *at)).collect(),
+            unexpired: 3,
+            ..DateEvidence::default()
+        }
+    }
+
+    fn expired(expired: usize, unexpired: usize) -> DateEvidence {
+        DateEvidence {
+            expired,
+            unexpired,
+            last_issued_ago: 4 * YEAR,
+            ..DateEvidence::default()
+        }
+    }
+
+    const DAY: u64 = 86_400;
+    const YEAR: u64 = 365 * DAY;
+
+    #[test]
+    fn dates_put_the_proxys_clock_in_doubt_if_no_clock_of_a_member_confirms_it() {
+        let (own, ca, crl) = ("certificate a.pem", "CA CN=x", "the CRL of CN=x");
+        let years = future(&[(own, YEAR), (ca, 2 * YEAR), (crl, 3 * YEAR)]);
+        let agents = "certificates of 5 agents";
+        let none: &[(&str, i64)] = &[];
+        let cases = [
+            (
+                "the clock is years behind",
+                &years,
+                none,
+                Some(3 * YEAR as i64),
+            ),
+            (
+                "a CRL and agents of last week",
+                &future(&[(crl, 9 * DAY), (agents, 301)]),
+                none,
+                Some(9 * DAY as i64),
+            ),
+            (
+                "two certificates of the proxy",
+                &future(&[(own, DAY), ("certificate b.pem", 2 * DAY)]),
+                none,
+                Some(2 * DAY as i64),
+            ),
+            (
+                "one certificate that begins later",
+                &future(&[(own, 30 * DAY)]),
+                none,
+                None,
+            ),
+            (
+                "one CA that begins later",
+                &future(&[(ca, 30 * DAY)]),
+                none,
+                None,
+            ),
+            (
+                "one CRL from a CA that is a day ahead",
+                &future(&[(crl, DAY)]),
+                none,
+                None,
+            ),
+            (
+                "agents of a CA that is a day ahead",
+                &future(&[(agents, DAY)]),
+                none,
+                None,
+            ),
+            (
+                "a CRL from a CA that is two minutes ahead",
+                &future(&[(crl, 120)]),
+                none,
+                None,
+            ),
+            (
+                "all of them, two minutes ahead",
+                &future(&[(crl, 120), (own, 120), (agents, 300)]),
+                none,
+                None,
+            ),
+            (
+                "one beyond the maximum",
+                &future(&[(crl, 300), (own, 301)]),
+                none,
+                None,
+            ),
+            (
+                "the clock is years ahead",
+                &expired(3, 0),
+                none,
+                Some(-4 * YEAR as i64),
+            ),
+            ("all has expired but the CRL", &expired(5, 1), none, None),
+            ("a certificate and its CRL", &expired(2, 0), none, None),
+            ("no dates", &expired(0, 0), none, None),
+            ("members confirm it", &years, &[("a", 0), ("b", 20)], None),
+            ("one confirms it", &years, &[("a", 0), ("b", 900)], None),
+            (
+                "members confirm that all has expired",
+                &expired(4, 0),
+                &[("a", 2)],
+                None,
+            ),
+            (
+                "members know better",
+                &expired(4, 0),
+                &[("a", -7200), ("b", -7300), ("c", 0)],
+                Some(-7200),
+            ),
+        ];
+        for (case, dates, members, expected) in cases {
+            let correction = match compare(&clocks(members), dates) {
+                Comparison::ProxyInDoubt(message, correction) => {
+                    assert!(message.contains("timedatectl"), "{case}: {message}");
+                    Some(correction)
+                }
+                Comparison::MembersInDoubt(_) => None,
+            };
+            assert_eq!(correction, expected, "{case}");
+        }
+        // Offsets from before a jump of the proxy's clock: its certificate makes every probe fail now.
+        let mut stale = clocks(&[("a", 0), ("b", 0)]);
+        stale
+            .values_mut()
+            .for_each(|clock| clock.is_current = false);
+        assert!(matches!(
+            compare(&stale, &years),
+            Comparison::ProxyInDoubt(..)
+        ));
+        assert!(matches!(
+            compare(&stale, &expired(0, 3)),
+            Comparison::MembersInDoubt(_)
+        ));
+    }
+
+    #[test]
+    fn a_correction_is_kept_while_the_clocks_differ_by_about_the_same() {
+        let (known, alarms) = (Clocks::default(), Alarms::default());
+        for (seconds, expected) in [
+            (7200, true),
+            (7201, false),
+            (7600, true),
+            (0, true),
+            (1, false),
+        ] {
+            let changed = known.assess(&alarms, || Some(clocks(&[("a", seconds)])));
+            assert_eq!(changed, expected, "{seconds}");
+        }
+        known.assess(&alarms, || Some(clocks(&[("a", -900)])));
+        assert_eq!(known.correction(), Some(-900));
     }
 
     #[test]
@@ -157,7 +433,9 @@ mod tests {
             ),
         ];
         for (members, count, named) in doubtful {
-            let Comparison::ProxyInDoubt(message) = compare(&offsets(members)) else {
+            let Comparison::ProxyInDoubt(message, _) =
+                compare(&clocks(members), &DateEvidence::default())
+            else {
                 panic!("{members:?}");
             };
             assert!(
@@ -174,7 +452,7 @@ mod tests {
         for (members, expected) in not_doubtful {
             let expected = expected.iter();
             let expected = expected.map(|(member, seconds)| (member.to_string(), *seconds));
-            let comparison = compare(&offsets(members));
+            let comparison = compare(&clocks(members), &DateEvidence::default());
             assert_eq!(
                 comparison,
                 Comparison::MembersInDoubt(expected.collect()),

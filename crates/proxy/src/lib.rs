@@ -84,7 +84,7 @@ mod worker;
 pub use access_rules::RuleRuntime;
 pub use body_fault::BodyFault;
 pub use ca_kind::examine_cas;
-pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset};
+pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset, DateEvidence};
 pub use descriptors::Descriptors;
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::Generation;

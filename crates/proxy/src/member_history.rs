@@ -8,7 +8,10 @@ use std::{
 
 use balancing::{HealthCause, OverloadCause};
 
-use crate::{clock_offsets::ClockOffset, pool_runtime::PoolRuntime};
+use crate::{
+    clock_offsets::{ClockOffset, MemberClock},
+    pool_runtime::PoolRuntime,
+};
 
 /// Maximum number of probes of a member in memory.
 const PROBES_MAX: usize = 20;
@@ -186,7 +189,7 @@ impl MemberHistory {
     pub(crate) fn clock_offsets(
         &self,
         pools: &[Arc<PoolRuntime>],
-    ) -> Option<BTreeMap<String, ClockOffset>> {
+    ) -> Option<BTreeMap<String, MemberClock>> {
         let mut offsets = BTreeMap::new();
         for runtime in pools {
             if !runtime.pool.check().shows_clock() {
@@ -194,10 +197,13 @@ impl MemberHistory {
             }
             for connector in runtime.connectors() {
                 let facts = self.of(runtime.pool.name(), &connector.address);
-                facts.probed.as_ref()?;
+                let (_, failure) = facts.probed.as_ref()?;
+                let clock = facts.clock_offset.map(|offset| MemberClock {
+                    offset,
+                    is_current: failure.is_none(),
+                });
                 // A server in two pools has one clock.
-                let offset = facts.clock_offset;
-                offsets.extend(offset.map(|offset| (connector.address.to_string(), offset)));
+                offsets.extend(clock.map(|clock| (connector.address.to_string(), clock)));
             }
         }
         Some(offsets)

@@ -19,7 +19,7 @@ use upstream::Crew;
 
 use crate::{
     client_shares::Shares,
-    clock_offsets::LoggedClocks,
+    clock_offsets::{Clocks, DateEvidence},
     closing_tunnels::ClosingTunnels,
     descriptors::Descriptors,
     edge::Edge,
@@ -78,7 +78,7 @@ pub struct Shared {
     pub(crate) shares: Shares,
     pub(crate) slow_readers: Arc<SlowReaders>,
     pub(crate) forged: ForgedHeaders,
-    pub(crate) clocks: LoggedClocks,
+    pub(crate) clocks: Clocks,
     pub(crate) old_agents: OldAgents,
     pacer: AtomicU64,
 }
@@ -119,7 +119,7 @@ impl Shared {
             shares: Shares::default(),
             slow_readers: Arc::default(),
             forged: ForgedHeaders::default(),
-            clocks: LoggedClocks::default(),
+            clocks: Clocks::default(),
             old_agents: OldAgents::default(),
             pacer: AtomicU64::new(0),
         }
@@ -215,9 +215,24 @@ impl Shared {
 
     /// Raises or clears the alarm about the proxy's clock, and logs each member whose clock differs from the others.
     pub fn assess_clocks(&self) {
-        self.clocks.assess(&self.metrics.alarms, || {
+        let has_changed = self.clocks.assess(&self.metrics.alarms, || {
             self.members.clock_offsets(&self.current.load().pools)
         });
+        if has_changed {
+            // Which alarms follow from the clock is decided by the task that compares dates.
+            self.signals.send_modify(|_| ());
+        }
+    }
+
+    /// Notes the dates of certificates and CRLs, by which the clock may be wrong.
+    pub fn note_dates(&self, dates: DateEvidence) {
+        self.clocks.note_dates(dates);
+        self.assess_clocks();
+    }
+
+    /// Seconds to add to the proxy's clock while it is in doubt.
+    pub fn clock_correction(&self) -> Option<i64> {
+        self.clocks.correction()
     }
 }
 

@@ -14,6 +14,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 pub(crate) async fn update_when_due(app: Arc<App>) {
     let mut signals = app.shared.signals.subscribe();
     loop {
+        app.assess_dates();
         app.update_trust_alarms();
         app.update_certificate_alarms();
         app.update_agent_alarms();

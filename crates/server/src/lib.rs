@@ -15,6 +15,7 @@ mod certificates;
 mod check;
 mod commit;
 mod control;
+mod date_evidence;
 mod descriptors;
 mod dns;
 mod drain;

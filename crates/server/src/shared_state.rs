@@ -4,7 +4,7 @@ use std::{
     os::unix::{fs::PermissionsExt, net::UnixListener},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use config::{ChangeDetection, Fetch};
@@ -19,6 +19,7 @@ use crate::{
     agent_certificates::expiring_agents,
     alarms,
     certificates::ca_options,
+    date_evidence,
     hand_over::{HandOverState, RunningProgram},
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
@@ -187,7 +188,12 @@ impl App {
 
     /// Compares the alarms about the trust store with its dates now.
     pub(crate) fn update_trust_alarms(&self) {
-        alarms::update_trust(&self.lasting.metrics.alarms, &self.generation().trust);
+        let times = self.times();
+        alarms::update_trust(
+            &self.lasting.metrics.alarms,
+            &self.generation().trust,
+            times,
+        );
     }
 
     /// Compares the alarms about fetched CRLs and about dropped revocations with the state now.
@@ -207,7 +213,26 @@ impl App {
         let stores = state.foundation.stores(&generation.trust);
         let ca = ca_options(&generation);
         let own = &state.foundation.certificates;
-        alarms::update_certificates(alarms, own, &stores, &failures, &ca);
+        alarms::update_certificates(alarms, own, &stores, &failures, &ca, self.times());
+    }
+
+    /// The times at which alarms about dates are compared.
+    fn times(&self) -> alarms::Times {
+        alarms::Times::now(self.shared.clock_correction())
+    }
+
+    /// Compares the clock with the dates of certificates and CRLs.
+    pub(crate) fn assess_dates(&self) {
+        let now = UnixTime::now();
+        let generation = self.generation();
+        let evidence = {
+            let state = self.state();
+            let stores = state.foundation.stores(&generation.trust);
+            date_evidence::of_files(&state.foundation.certificates, &stores, now)
+        };
+        let evidence =
+            date_evidence::with_agents(evidence, &self.shared.refusals, SystemTime::now());
+        self.shared.note_dates(evidence);
     }
 
     /// Compares the alarms about certificates of agents with their dates and their last requests.
@@ -226,6 +251,11 @@ impl App {
                     "the certificates of {count} agents that were seen in the last day expire within 14 days, that of {first} first: `proscenium certificates` lists them. Let agents of Puppet 8 renew them (`[ca] renewal`), or request new ones (operating/ca.md)"
                 );
                 alarms.raise(Alarm::AgentsExpiring, "", message, now);
+                let right = self.times().corrected.map(|right| {
+                    let right = SystemTime::UNIX_EPOCH + Duration::from_secs(right.as_secs());
+                    expiring_agents(&self.shared.agents, &generation.trust, right).0
+                });
+                alarms.note_clock(Alarm::AgentsExpiring, |_| right == Some(0));
             }
         }
     }

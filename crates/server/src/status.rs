@@ -332,6 +332,7 @@ fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
             },
             since: active.since.into(),
             message: active.message,
+            caused_by: active.caused_by.map(|alarm| alarm.as_str().to_owned()),
         })
         .collect()
 }

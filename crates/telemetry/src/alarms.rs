@@ -57,7 +57,7 @@ pub enum Alarm {
     StateDirectory,
     /// The administrative states of members from before the start cannot be read.
     MemberStates,
-    /// The proxy's clock differs from those of most members.
+    /// The proxy's clock is wrong, by the clocks of most members or by the dates of certificates and CRLs.
     ClockOffset,
     /// A member reports a number of JRubies that cannot be.
     JrubyCount,
@@ -88,12 +88,16 @@ pub struct ActiveAlarm {
     pub since: SystemTime,
     /// One sentence for the operator.
     pub message: String,
+    /// The active alarm that explains this one.
+    pub caused_by: Option<Alarm>,
 }
 
 #[derive(Debug)]
 struct Raised {
     since: SystemTime,
     message: String,
+    /// Whether it would not be active with a right clock.
+    follows_from_clock: bool,
     /// The message that was logged last, and when.
     logged: (String, SystemTime),
 }
@@ -132,6 +136,7 @@ impl Alarms {
             Raised {
                 since,
                 message,
+                follows_from_clock: false,
                 logged,
             },
         );
@@ -164,6 +169,7 @@ impl Alarms {
                     Raised {
                         since: now,
                         message,
+                        follows_from_clock: false,
                         logged,
                     },
                 );
@@ -196,19 +202,30 @@ impl Alarms {
         }
     }
 
+    /// Notes which alarms of one kind, by what they are about, would not be active with a right clock. While the alarm about
+    /// the clock is active, they are shown under it.
+    pub fn note_clock(&self, alarm: Alarm, follows: impl Fn(&str) -> bool) {
+        for ((of, about), raised) in self.active_map().iter_mut() {
+            if *of == alarm {
+                raised.follows_from_clock = follows(about);
+            }
+        }
+    }
+
     /// The alarm, if it is active.
     pub fn get(&self, alarm: Alarm, about: &str) -> Option<ActiveAlarm> {
         let active = self.active_map();
         let raised = active.get(&(alarm, about.to_owned()))?;
-        Some(raised.shown(alarm, about))
+        Some(raised.shown(alarm, about, is_clock_wrong(&active)))
     }
 
     /// All active alarms, by kind.
     pub fn active(&self) -> Vec<ActiveAlarm> {
         let active = self.active_map();
+        let is_clock_wrong = is_clock_wrong(&active);
         let shown = active.iter();
         shown
-            .map(|((alarm, about), raised)| raised.shown(*alarm, about))
+            .map(|((alarm, about), raised)| raised.shown(*alarm, about, is_clock_wrong))
             .collect()
     }
 
@@ -246,14 +263,20 @@ impl Raised {
         logged != message && !is_recent
     }
 
-    fn shown(&self, alarm: Alarm, about: &str) -> ActiveAlarm {
+    fn shown(&self, alarm: Alarm, about: &str, is_clock_wrong: bool) -> ActiveAlarm {
+        let follows = self.follows_from_clock && is_clock_wrong;
         ActiveAlarm {
             alarm,
             about: about.to_owned(),
             since: self.since,
             message: self.message.clone(),
+            caused_by: follows.then_some(Alarm::ClockOffset),
         }
     }
+}
+
+fn is_clock_wrong(active: &BTreeMap<(Alarm, String), Raised>) -> bool {
+    active.contains_key(&(Alarm::ClockOffset, String::new()))
 }
 
 impl ActiveAlarm {
@@ -405,6 +428,31 @@ mod tests {
                 (active.key(), since, active.message)
             })
             .collect()
+    }
+
+    #[test]
+    fn alarms_that_a_right_clock_would_end_are_shown_under_the_alarm_about_the_clock() {
+        let alarms = Alarms::default();
+        for about in ["a.pem", "b.pem"] {
+            alarms.raise(Alarm::CertificateInvalid, about, about.into(), at(1));
+        }
+        let caused = || {
+            let active = alarms.active().into_iter();
+            active
+                .map(|active| (active.about, active.caused_by))
+                .collect::<Vec<_>>()
+        };
+        let none = [("a.pem".to_owned(), None), ("b.pem".to_owned(), None)];
+        alarms.note_clock(Alarm::CertificateInvalid, |about| about == "a.pem");
+        assert_eq!(caused(), none, "the clock is not in doubt");
+        alarms.raise(Alarm::ClockOffset, "", "clock".into(), at(2));
+        let a = ("a.pem".to_owned(), Some(Alarm::ClockOffset));
+        assert_eq!(caused(), [a, none[1].clone(), (String::new(), None)]);
+        alarms.note_clock(Alarm::CertificateInvalid, |_| false);
+        assert_eq!(caused()[..2], none);
+        alarms.note_clock(Alarm::CertificateInvalid, |_| true);
+        alarms.clear(Alarm::ClockOffset, "");
+        assert_eq!(caused(), none);
     }
 
     #[test]

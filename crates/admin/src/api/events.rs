@@ -137,7 +137,7 @@ impl Shown {
 }
 
 fn alarm_event(alarm: &AlarmStatus, active: bool) -> serde_json::Value {
-    json!({"key": alarm.key, "severity": alarm.severity, "since": alarm.since, "message": alarm.message, "active": active})
+    json!({"key": alarm.key, "severity": alarm.severity, "since": alarm.since, "message": alarm.message, "caused_by": alarm.caused_by, "active": active})
 }
 
 /// Requests and refusals per second between two counts.

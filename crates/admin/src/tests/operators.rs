@@ -165,6 +165,7 @@ async fn events_show_the_state_and_then_its_changes() {
         key: "pool-unavailable:compilers".to_owned(),
         since: std::time::SystemTime::UNIX_EPOCH.into(),
         message: "no member".to_owned(),
+        caused_by: None,
     };
     admin.control.status.lock().unwrap().alarms = vec![raised];
     read_until(&mut stream, &mut read, r#""health":"down""#).await;

@@ -34,11 +34,12 @@ const FIRST = {
 };
 
 export function problemsOf(status, requests) {
-  const found = status.alarms.map((alarm) => ({
+  const found = status.alarms.filter((alarm) => !alarm.caused_by).map((alarm) => ({
     severity: alarm.severity,
     what: alarm.message,
     since: alarm.since,
     first: FIRST[alarm.key.split(":")[0]] ?? "Run `proscenium status` and see the log.",
+    follows: status.alarms.filter((other) => other.caused_by === alarm.key),
   }));
   if (status.phase !== "serving") {
     found.push({ severity: "error", what: `the proxy is ${status.phase}`, first: "Wait, or see the log of the service." });
@@ -94,7 +95,11 @@ export function showProblems(status, requests) {
     show("problems-body", h("ol", { class: "problems" }, problems.map((problem, index) => h("li", { class: problem.severity },
       h("p", { class: "what" }, state(problem.severity === "error" ? "bad" : "warn", problem.severity), " ", problem.what,
         problem.since ? h("span", { class: "since" }, ` since ${ago(problem.since)}`.replace(" ago", "")) : null),
-      h("p", { class: "first" }, h("strong", {}, index === 0 ? "Do this first: " : "Then: "), prose(problem.first))))));
+      h("p", { class: "first" }, h("strong", {}, index === 0 ? "Do this first: " : "Then: "), prose(problem.first)),
+      problem.follows?.length
+        ? h("details", {}, h("summary", {}, `${plural(problem.follows.length, "alarm")} would end with a right clock`),
+          h("ul", {}, problem.follows.map((alarm) => h("li", {}, alarm.message))))
+        : null))));
   }
   document.title = problems.length === 0 ? "Proscenium" : `(${problems.length}) Proscenium`;
 }
