@@ -3,8 +3,8 @@
 use testkit::{Ca, Reply, Response, StandIn, wait_until};
 
 use crate::support::{
-    self, Estate, LIMIT, QUICK_CHECK, assert_refused, assert_unavailable, certificate_request,
-    connection,
+    self, Estate, LIMIT, NO_WAIT, QUICK_CHECK, assert_refused, assert_unavailable,
+    certificate_request, connection,
     paths::{CATALOG, FILE},
     pools::{CSR, UNPROBED, answered, pending, shares, tls},
 };
@@ -16,7 +16,7 @@ fn writes_to_the_ca_go_to_the_first_ca_server_only() {
     let second = StandIn::builder("ca2").ca(&Ca::new()).start();
     let address = second.address();
     // Two CA servers; the first is that of the estate.
-    let estate = Estate::builder().start();
+    let estate = Estate::builder().ca_pool(NO_WAIT).start();
     let first = estate.ca_server.address();
     estate.proxy.edit_config(
         &format!("members = [\"{first}\"]"),

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{Ca, Client, CommandOutcome, Recorded, Reply, Response, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, crl_fetch::ON_REQUEST};
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, NO_WAIT, assert_refused, crl_fetch::ON_REQUEST,
+};
 
 const CA: &str = "/puppet-ca/v1/certificate/ca";
 const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
@@ -207,7 +209,7 @@ fn a_date_is_accepted_once_no_client_can_have_an_older_copy_of_that_date() {
 
 #[test]
 fn while_the_ca_is_down_a_new_agent_gets_the_copies_with_their_age() {
-    let estate = started(edge(EVERY_SECOND, ""));
+    let estate = started(edge(EVERY_SECOND, "").ca_pool(NO_WAIT));
     estate.ca_server.kill();
     let old = wait_until(LIMIT, || {
         let response = estate.anonymous().get(CRL);

@@ -303,9 +303,19 @@ fn a_master_without_agents_is_upgraded_and_tested() {
     estate.masters[0].kill();
     estate.wait_for("test", 0, "down");
     assert_eq!(estate.homes("web01"), vec!["m2"; 12]);
-    let test = estate.agent("test.example.com");
-    assert_eq!(test.get("/production/catalog/test.example.com").status, 503);
+    // A request to it waits until it has been upgraded.
+    let mut test = estate
+        .agent("test.example.com")
+        .connect()
+        .expect("connects");
+    let catalog = "/production/catalog/test.example.com";
+    test.send("GET", catalog, &[], b"").expect("sends");
+    estate.proxy.wait_for_status("a request to wait", |status| {
+        let mut pools = status["pools"].as_array().into_iter().flatten();
+        pools.any(|pool| pool["name"] == "test" && pool["waiting"] == 1)
+    });
     estate.masters[0].restart();
+    assert_eq!(test.read_response().expect("an answer").status, 200);
     estate.wait_for("test", 0, "up");
     // Test it: only the proxy reaches it, and only the test agent is routed to it.
     assert_eq!(estate.homes("test.example.com"), vec!["m1"; 12]);

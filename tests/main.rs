@@ -120,6 +120,7 @@ mod tracing_headers;
 mod trust_policies;
 mod tunnels;
 mod ui;
+mod unavailable;
 mod unix_listeners;
 mod upgrades;
 mod waiting_handshakes;

@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{Reply, Response, wait_until};
 
-use crate::support::{Estate, agent_check::CheckAgent, done, http1_alone, paths::FILE};
+use crate::support::{Estate, NO_WAIT, agent_check::CheckAgent, done, http1_alone, paths::FILE};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -135,7 +135,8 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
         "check = {{ interval = \"20ms\", rise = 1, fall = 1 }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
         agent.port
     );
-    let estate = Estate::builder().compilers(1).compiler_pool(&lines).start();
+    let estate = Estate::builder().compilers(1).compiler_pool(&lines);
+    let estate = estate.compiler_pool(NO_WAIT).start();
     let address = estate.compilers[0].address();
     agent.say(b"up ready 100%\n");
     let before = compiler(&estate, |member| {

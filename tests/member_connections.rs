@@ -8,7 +8,7 @@ use std::{
 use testkit::{Ca, StandIn, wait_until};
 
 use crate::support::{
-    self, Estate, LIMIT, assert_unavailable, connection,
+    self, Estate, LIMIT, NO_WAIT, assert_unavailable, connection,
     paths::{CATALOG, FILE},
     pools::{UNPROBED, answer_once, answered, odd, one_worker, pending, shares},
 };
@@ -186,7 +186,7 @@ fn a_member_whose_name_does_not_resolve_is_down_and_the_others_serve() {
 
 #[test]
 fn a_pool_in_which_no_name_resolves_has_no_available_member() {
-    let estate = odd(&format!("members = [\"{NOWHERE}\"]\n{UNPROBED}")).start();
+    let estate = odd(&format!("members = [\"{NOWHERE}\"]\n{UNPROBED}\n{NO_WAIT}")).start();
     assert_unavailable(&connection(&estate).get(FILE));
     let record = estate
         .proxy

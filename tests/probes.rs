@@ -12,7 +12,7 @@ use std::{
 use testkit::{Reply, StandIn, wait_until};
 
 use crate::support::{
-    Estate, EstateBuilder, LIMIT, assert_unavailable, connection,
+    Estate, EstateBuilder, LIMIT, NO_WAIT, assert_unavailable, connection,
     paths::FILE,
     pools::{UNPROBED, answer_probes, odd, probed, wait_for},
 };
@@ -64,7 +64,7 @@ fn answered_for(agent: &StandIn, estate: EstateBuilder, check: &str) -> Estate {
     estate
         .compilers(1)
         .compiler_pool(&format!(
-            "check = {{ port = {port}, interval = \"20ms\", rise = 1, fall = 1, {check} }}"
+            "check = {{ port = {port}, interval = \"20ms\", rise = 1, fall = 1, {check} }}\n{NO_WAIT}"
         ))
         .start()
 }
@@ -184,6 +184,7 @@ fn a_legacy_check_requests_the_status_of_old_masters() {
         let estate = members
             .compilers(1)
             .compiler_pool("check = { type = \"legacy\", interval = \"20ms\", rise = 1, fall = 1 }")
+            .compiler_pool(NO_WAIT)
             .start();
         let compiler = &estate.compilers[0];
         for bad in [
@@ -224,6 +225,7 @@ fn without_a_check_a_member_is_up_until_it_refuses_connections_and_up_again_when
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool(UNPROBED)
+        .compiler_pool(NO_WAIT)
         .start();
     estate.compilers[0].kill();
     wait_for(&estate, "up");
@@ -352,6 +354,7 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("check = { interval = \"1500ms\", rise = 9, fall = 9 }")
+        .compiler_pool(NO_WAIT)
         .start();
     estate.compilers[0].kill();
     assert_unavailable(&connection(&estate).get(FILE));

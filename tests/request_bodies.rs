@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::Reply;
 
 use crate::support::{
-    LIMIT, assert_refused, assert_unavailable, certificate_request, connection,
+    LIMIT, NO_WAIT, assert_refused, assert_unavailable, certificate_request, connection,
     exchanges::{one_compiler, raw, streaming},
     http1_alone,
     paths::{CATALOG, FILE, REPORT},
@@ -51,7 +51,7 @@ fn expect_100_continue_without_a_body_keeps_the_connection_open() {
 
 #[test]
 fn a_refusal_sends_no_100_continue() {
-    let estate = one_compiler().start();
+    let estate = one_compiler().compiler_pool(NO_WAIT).start();
     let expect = [("Expect", "100-continue")];
     for (target, status) in [
         ("/puppet/v3/report/other", 403),

@@ -15,6 +15,10 @@ load() {
     forbidden_counts_are_explained
   promise "two compilers restarted by SIGTERM alone fail only requests in flight that must not be repeated" \
     restarts_fail_only_what_must_not_be_repeated
+  if get_agent FAILING_AGENT 7; then
+    promise "the only available compiler restarted by SIGTERM under agents that fail on a 503: no request gets one, and requests wait" \
+      only_compiler_restarts
+  fi
   promise "after the rule from the status is added to its auth.conf, that compiler shows its JRubies" jrubies_are_read
   if get_agent RETRYING_AGENT 8 && get_agent FAILING_AGENT 7; then
     promise "when the queue is full, an agent that retries is refused, another waits, and both runs pass" \
@@ -93,6 +97,33 @@ restarts_fail_only_what_must_not_be_repeated() {
       "reason $(field reason "$record"), member $(field member "$record"), attempts $(field attempts "$record")"
   done <"$LOOPS/failed"
 }
+
+# The other compiler is drained, so the one that restarts is the only one. Requests wait longer than it takes to start. What was
+# sent to it and cut off gets 502, and is counted.
+only_compiler_restarts() {
+  local name=${COMPILERS%% *} round waited
+  expect 0 verb drain compilers "$(member "$CLOSED")"
+  AGENT=$FAILING_AGENT loops_start
+  for round in 1 2; do
+    BEGAN=$SECONDS
+    signal "$name" TERM
+    wait_for 60 "a request to wait for $name" requests_wait
+    ! grep -F running <(curl -s -m 2 -k "https://puppet.$DOMAIN:$TLS_PORT/status/v1/simple") || broken "the status does not show the outage"
+    restart "$name"
+    wait_for 60 "the proxy to use $name again" proxy_uses "$name"
+    say "    restarted in $((SECONDS - BEGAN)) s"
+  done
+  loops_stop
+  failed_records | grep -vF /status/v1/simple >"$LOOPS/failed" || :
+  ! grep -vE "$MUST_NOT_BE_REPEATED" "$LOOPS/failed" >"$OUTPUT" || broken "requests failed that can be repeated"
+  runs_are_explained
+  waited=$(tail -n "+$((BEFORE + 1))" "$LAB_DIR/proxy/log/access.log" | grep -oE '"queue_us":[0-9]{7,}' | sort -t: -k2 -n | tail -n 1) || broken "no request waited"
+  say "    $(wc -l <"$LOOPS/runs") runs, $(grep -cvE ' [02]$' "$LOOPS/runs") failed;" \
+    "$(wc -l <"$LOOPS/failed") catalogs and reports cut off; the longest wait was $((${waited#*:} / 1000000)) s"
+  expect 0 verb ready compilers "$(member "$CLOSED")"
+  wait_for 60 "the proxy to use $CLOSED again" proxy_uses "$CLOSED"
+}
+requests_wait() { verb status | grep -qE "^  [0-9]+ requests wait for a member"; }
 
 # Both compilers are busy, and one request may wait. The request of an agent that retries waits first; then the other agent
 # needs its slot in the queue. Only the other agent (7.23) does not retry: after the release there are more requests at once than

@@ -81,6 +81,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 /// A line of a pool whose members are probed continuously, and are up or down after one probe.
 pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
+/// A line of a pool whose requests get 503 at once while no member is available.
+pub(crate) const NO_WAIT: &str = "unavailable_wait_max = \"0s\"";
+
 /// The built program, whose clients speak the protocol of this run.
 pub(crate) struct BuiltProgram;
 

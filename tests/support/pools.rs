@@ -10,7 +10,7 @@ use std::{
 
 use testkit::{Ca, Reply, StandIn, TestConnection, TestCredential, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, connection, paths::FILE};
+use crate::support::{Estate, EstateBuilder, LIMIT, NO_WAIT, connection, paths::FILE};
 
 pub(crate) const CSR: &str = "/puppet-ca/v1/certificate_request/web02";
 /// Members without probes: only requests change their health.
@@ -62,6 +62,7 @@ pub(crate) fn probed(check: &str) -> Estate {
     Estate::builder()
         .compilers(1)
         .compiler_pool(&format!("check = {{ interval = \"20ms\", {check} }}"))
+        .compiler_pool(NO_WAIT)
         .start()
 }
 

@@ -175,7 +175,7 @@ impl<L> Admission<L> {
         if self.waiting.load(Ordering::SeqCst) == 0 && raise() {
             match picker.pick(&offer) {
                 Ok(lease) => return AdmissionDecision::Run(self.admitted(offer.account, lease)),
-                Err(PickError::Full) => offer.account.lower(1),
+                Err(PickError::Full | PickError::NoneYet) => offer.account.lower(1),
                 Err(error) => {
                     // Another request of this client may have started to wait for this one.
                     self.finished(&offer.account);
@@ -378,17 +378,20 @@ impl<L> Queue<L> {
     /// The outcome for a request that has just joined and did not get a member by that.
     fn settle(&mut self, id: u64, limits: &QueueLimits, picker: &dyn Picker<L>) -> Settled<L> {
         let waiter = &self.waiters[&id];
+        let mut cause = PickError::Full;
         if waiter.outcome.is_none() && waiter.place != QueuePosition::Blocked {
             match picker.pick(&waiter.offer) {
                 Ok(lease) => self.decide(id, Ok(lease)),
-                Err(PickError::Full) => {}
+                Err(error @ (PickError::Full | PickError::NoneYet)) => cause = error,
                 Err(error) => self.decide(id, Err(error.into())),
             }
         }
         if self.waiters[&id].outcome.is_none()
             && let Err(refusal) = self.make_room(id, limits)
         {
-            self.decide(id, Err(refusal));
+            let is_full = refusal == AdmissionRefusal::QueueFull;
+            // The queue is full because no member is available.
+            self.decide(id, Err(if is_full { cause.into() } else { refusal }));
         }
         if self.waiters[&id].outcome.is_none() {
             return Settled::Waits(id);
@@ -447,7 +450,7 @@ impl<L> Queue<L> {
                 Ok(lease) => Some((place, id, Ok(lease))),
                 Err(PickError::AllTried) => Some((place, id, Err(AdmissionRefusal::AllTried))),
                 // A member may become available before the request has waited too long.
-                Err(PickError::Full | PickError::NoneAvailable) => {
+                Err(PickError::Full | PickError::NoneYet | PickError::NoneAvailable) => {
                     without_room.push(offer);
                     None
                 }
@@ -576,10 +579,14 @@ impl<L> ClientSlot<L> {
     ) -> AdmissionDecision<L> {
         match picker.pick(&offer) {
             Ok(lease) => AdmissionDecision::Run(Admitted { lease, hold: self }),
-            Err(PickError::Full) => {
+            Err(error @ (PickError::Full | PickError::NoneYet)) => {
                 let admission = Arc::clone(&self.admission);
                 let account = self.account.take().expect("it is held until it is dropped");
-                let offer = Offer { account, ..offer };
+                let mut offer = Offer { account, ..offer };
+                if error == PickError::NoneYet {
+                    // A member that failed and returns is as good as any other.
+                    offer.tried.clear();
+                }
                 admission.enqueue(offer, None, &limits(), picker, now)
             }
             Err(error) => AdmissionDecision::Refuse(error.into()),
@@ -672,7 +679,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 impl From<PickError> for AdmissionRefusal {
     fn from(error: PickError) -> Self {
         match error {
-            PickError::NoneAvailable => Self::NoneAvailable,
+            PickError::NoneAvailable | PickError::NoneYet => Self::NoneAvailable,
             PickError::AllTried => Self::AllTried,
             PickError::Full => Self::QueueFull,
         }

@@ -20,6 +20,7 @@ pub mod work;
 
 mod administrative;
 mod agent_answer;
+mod availability;
 mod choice;
 mod ejection;
 mod hash;
@@ -47,6 +48,7 @@ pub use crate::admission::{
     QueueState, Ticket,
 };
 pub use crate::agent_answer::{ANSWER_BYTES_MAX, AgentState};
+pub use crate::availability::Availability;
 pub use crate::body_budget::{BodyBudget, BodyCharge};
 pub use crate::hash::{key_hash, share_hash, source_hash};
 pub use crate::health::{Health, HealthCause, HealthChange};

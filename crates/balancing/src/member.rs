@@ -51,6 +51,8 @@ pub struct Member {
     /// Milliseconds since start at which one request may try a member that is down without probes. 0: no request may
     /// try it.
     retry_at_ms: AtomicU64,
+    /// Milliseconds since start at which it was last seen to go down. 0: it was never up, or never went down.
+    down_at_ms: AtomicU64,
     overload: Overload,
     evidence: Mutex<Evidence>,
 }
@@ -103,6 +105,7 @@ impl Member {
             ejection: Ejection::default(),
             warmup: Warmup::default(),
             retry_at_ms: AtomicU64::new(0),
+            down_at_ms: AtomicU64::new(0),
             overload: Overload::default(),
             evidence: Mutex::default(),
         }
@@ -263,6 +266,8 @@ impl Member {
         self.teach(|overload| overload.take_over(&other.overload));
         let known = other.evidence().clone();
         let retry_at = other.retry_at_ms.load(Ordering::Acquire);
+        let down_at = other.down_at_ms.load(Ordering::Relaxed);
+        self.down_at_ms.store(down_at, Ordering::Relaxed);
         self.note(|evidence| {
             // Without probes, nothing else would bring it up again.
             self.retry_at_ms.store(retry_at, Ordering::Release);
@@ -367,9 +372,31 @@ impl Member {
         self.evidence().confirm(awaited);
     }
 
-    /// Records a failed probe made by `check`. It is ignored if the member has another check now.
-    pub fn probe_failed(&self, check: &CheckSettings) -> Option<HealthChange> {
-        self.note(|evidence| evidence.probe_failed(check))
+    /// Records a failed probe made by `check`. It is ignored if the member has another check now. `now` is the time
+    /// since start.
+    pub fn probe_failed(&self, check: &CheckSettings, now: Duration) -> Option<HealthChange> {
+        self.note_failure(now, |evidence| evidence.probe_failed(check))
+    }
+
+    /// When it went down, as time since start, if it is down after it was up.
+    pub(crate) fn down_at(&self) -> Option<Duration> {
+        let at = self.down_at_ms.load(Ordering::Relaxed);
+        (at != 0 && self.health() != Health::Up).then(|| Duration::from_millis(at))
+    }
+
+    /// Makes a change that may take it down.
+    fn note_failure(
+        &self,
+        now: Duration,
+        change: impl FnOnce(&mut Evidence) -> Option<HealthChange>,
+    ) -> Option<HealthChange> {
+        self.note(|evidence| {
+            let change = change(evidence)?;
+            if change.from == Health::Up {
+                self.down_at_ms.store(millis(now), Ordering::Relaxed);
+            }
+            Some(change)
+        })
     }
 
     /// Records a refused connect, or a name that does not resolve: the member is down until its next successful
@@ -378,7 +405,7 @@ impl Member {
     /// If no probes are made, one request may try it again [`REFUSED_RETRY`] after `now` (time since start). A
     /// response brings it up.
     pub fn connect_refused(&self, now: Duration) -> Option<HealthChange> {
-        self.note(|evidence| {
+        self.note_failure(now, |evidence| {
             if evidence.is_unprobed() {
                 self.retry_at_ms.store(retry_after(now), Ordering::Release);
             }

@@ -1,6 +1,6 @@
 //! A request that needs a member, and the reasons why it gets none.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{pick_criteria::PickCriteria, share::Holding};
 
@@ -19,6 +19,8 @@ pub struct Offer {
     pub after_reuse: bool,
     /// Whether the agent retries after a 503. Other agents fail their run (PUP-11853).
     pub comes_back: bool,
+    /// How long after a member went down the request waits for it if no member is available. Zero: it does not wait.
+    pub unavailable_wait_max: Duration,
 }
 
 impl Offer {
@@ -49,6 +51,9 @@ pub enum PickError {
     /// No member is up and ready.
     #[error("no member is available")]
     NoneAvailable,
+    /// The same, but the request may wait for a member that went down a short while ago.
+    #[error("no member is available, and one that was up a short while ago may return")]
+    NoneYet,
     /// All members that are up and ready have been tried.
     #[error("every available member has been tried")]
     AllTried,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::administrative::Administrative;
+use crate::availability::Availability;
 use crate::choice::Candidates;
 use crate::health::{Health, HealthChange};
 use crate::member::{Member, Need};
@@ -124,12 +125,26 @@ impl Pool {
             }
             _ => &request.tried,
         };
-        match pick(tried) {
+        let picked = match pick(tried) {
             // A broken reused connection says little about its member. If no other member can be used now, the same
             // one is tried on a new connection.
             Err(PickError::AllTried | PickError::Full) if request.after_reuse => pick(&[]),
             picked => picked,
+        };
+        match picked {
+            Err(PickError::NoneAvailable) if self.waits_for_return(request, now) => {
+                Err(PickError::NoneYet)
+            }
+            picked => picked,
         }
+    }
+
+    /// Whether a request waits although no member is available.
+    #[cold]
+    fn waits_for_return(&self, request: &Offer, now: Duration) -> bool {
+        let wait_max = request.unavailable_wait_max;
+        let availability = self.availability(request.eligible, wait_max, now);
+        !wait_max.is_zero() && matches!(availability, Availability::Returning { .. })
     }
 
     /// Picks a member that is available and not among `tried` (by [`Member::id`]), and takes a slot on it.

@@ -461,6 +461,16 @@ settings! {
         /// An agent waits 10 min for an answer, and most agents fail their run on a 503, so the default leaves 90 s
         /// for a slow catalog.
         queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max;
+        /// How long requests wait for a member to return when no member of a pool is available, as while the only compiler
+        /// restarts, counted from when the last member went down. Agents up to 8.1 fail their run on a 503, and a Puppet
+        /// server restarts in 20 to 60 s. Such requests wait in the pool's queue, within `queue_max` and
+        /// `queue_wait_max`. After that time, and with `"0s"` at once, they get 503.
+        ///
+        /// Only requests to endpoints of Puppet wait. These get 503 at once: the status endpoints, because load balancers
+        /// need it; `GET certificate/ca`, `GET certificate_revocation_list/ca` and `POST certificate_renewal`, without
+        /// whose response agents continue their run; upgrades; requests to a pool whose members are all drained or in
+        /// maintenance; and those to a pool none of whose members has been up since the proxy started.
+        unavailable_wait_max: duration(seconds(0)..=seconds(480)) => upstream.unavailable_wait_max;
         /// Longest `Retry-After` that the queue answers. When it is full, or a request has waited for `queue_wait_max`,
         /// agents that send their request again (5.3.1 to 6.13, 7.26 and later, and 8.2 and later) get 503 with a
         /// `Retry-After` between a twentieth of this and all of it. It follows from the certname, so that a herd spreads
@@ -636,6 +646,8 @@ settings! {
         queue_max: count(0..=1_000_000) => upstream.queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        unavailable_wait_max: duration(seconds(0)..=seconds(480)) => upstream.unavailable_wait_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         agent_max: count(1..=100_000) => upstream.agent_max, else "that of `[upstream]`";
         /// See `[upstream]`.

@@ -3,8 +3,8 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
-    AdmissionDecision, AdmissionRefusal, Admitted, ClientSlot, Holding, Offer, QueueLimits, Task,
-    Ticket, Work, key_hash, source_hash,
+    AdmissionDecision, AdmissionRefusal, Admitted, Availability, ClientSlot, EligibleMembers,
+    Holding, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -34,11 +34,15 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) jruby: bool,
     /// As [`Offer::comes_back`].
     pub(crate) comes_back: bool,
+    /// As [`Offer::eligible`].
+    pub(crate) eligible: EligibleMembers,
+    /// As [`Offer::unavailable_wait_max`].
+    pub(crate) unavailable_wait_max: Duration,
 }
 
 /// Gets a member for a request, and a slot of the client's share where the request has none yet. The request waits
-/// while all members are at their limits, or while its client runs as many requests as it may: many agents fail their
-/// run on a 503.
+/// while all members are at their limits, while none is available but one may return, or while its client runs as many
+/// requests as it may: many agents fail their run on a 503.
 ///
 /// # Errors
 /// No member is available, the queue is full, or the wait was too long.
@@ -176,7 +180,8 @@ impl AdmissionRequest<'_> {
             readers.end_slowest(pool.name(), unreserved, Instant::now())
         };
         if !ticket.is_behind_its_client() {
-            if pool.free_connections(now) == 0 {
+            // While no member is up, a free connection does not help.
+            if pool.free_connections(now) == 0 && pool.is_available(now) {
                 end_slowest();
             }
             return;
@@ -227,16 +232,23 @@ impl AdmissionRequest<'_> {
         let until = Instant::now() + self.time_left(upload);
         let mut signals = self.context.worker.shared.signals.subscribe();
         let mut cut = pin!(signals.wait_for(|signals| signals.phase == LifecyclePhase::Cutting));
+        let mut awaits_return = false;
         loop {
             self.displace_reader(&ticket);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.refused(self.waited_for(&ticket)));
+                return Err(self.refused(match awaits_return {
+                    true => LogReason::NoMemberAvailable,
+                    false => self.waited_for(&ticket),
+                }));
             }
+            let Some(interval) = self.look_interval(&ticket, &mut awaits_return) else {
+                return Err(self.refused(LogReason::NoMemberAvailable));
+            };
             let decided = select! {
                 biased;
                 _ = &mut cut => return Err(self.refused(LogReason::DrainGrace)),
-                decided = timeout(left.min(LOOK_INTERVAL), &mut ticket) => decided,
+                decided = timeout(left.min(interval), &mut ticket) => decided,
             };
             match decided {
                 Ok(Ok(admitted)) => return Ok(admitted),
@@ -246,18 +258,65 @@ impl AdmissionRequest<'_> {
         }
     }
 
+    /// How long a request waits before it looks for a member without being notified. None: it waits no longer, because
+    /// no member is available and none is expected to return. `awaits_return`: whether the request waits for that, as
+    /// of its last look.
+    fn look_interval(
+        &self,
+        ticket: &Ticket<PoolLease>,
+        awaits_return: &mut bool,
+    ) -> Option<Duration> {
+        let wait_max = self.pool.settings.unavailable_wait_max;
+        if wait_max.is_zero() {
+            return Some(LOOK_INTERVAL);
+        }
+        let now = self.context.worker.shared.now();
+        let newest = self.newest_pool();
+        let pool = newest.as_ref().unwrap_or(self.pool);
+        let availability = pool.pool.availability(self.eligible, wait_max, now);
+        match availability {
+            Availability::Available => *awaits_return = false,
+            // It would be refused at once if it did not wait for its own client.
+            _ if self.unavailable_wait_max.is_zero() && ticket.is_behind_its_client() => {
+                return None;
+            }
+            Availability::Returning { until } => {
+                *awaits_return = true;
+                return Some(LOOK_INTERVAL.min(until - now));
+            }
+            Availability::Unavailable if *awaits_return => return None,
+            // It has waited for a busy member, which was then taken out of service and may be put back.
+            Availability::Unavailable => {}
+        }
+        Some(LOOK_INTERVAL)
+    }
+
+    /// The pool in the current configuration. None: that configuration does not have it, or gives it other rules.
+    fn newest_pool(&self) -> Option<Arc<PoolRuntime>> {
+        let current = self.context.worker.current();
+        let mut pools = current.pools.iter();
+        let newest = pools.find(|known| Arc::ptr_eq(&known.admission, &self.pool.admission));
+        newest.cloned()
+    }
+
     /// Looks for a member without being notified: the time after which a failed member without probes may be tried
     /// again passes silently.
     fn look(&self) {
         let (pool, shared) = (self.pool, &self.context.worker.shared);
-        let current = self.context.worker.current();
-        let mut pools = current.pools.iter();
-        match pools.any(|known| Arc::ptr_eq(&known.admission, &pool.admission)) {
-            true => pool.admission.look(shared.now()),
-            // The current configuration does not have this pool, or gives it other rules. Waiting requests run by the
-            // configuration that they arrived under.
-            false => pool.adopt_queue(shared.started),
+        match self.newest_pool() {
+            Some(_) => pool.admission.look(shared.now()),
+            // Waiting requests run by the configuration that they arrived under.
+            None => pool.adopt_queue(shared.started),
         }
+    }
+
+    /// Whether the request may wait now for a member to return, because none is available.
+    pub(crate) fn waits_for_return(&self, upload: &Upload) -> bool {
+        let (wait_max, now) = (self.unavailable_wait_max, self.context.worker.shared.now());
+        let availability = || self.pool.pool.availability(self.eligible, wait_max, now);
+        !wait_max.is_zero()
+            && self.has_time_left(upload)
+            && matches!(availability(), Availability::Returning { .. })
     }
 
     /// Whether the request may wait again.

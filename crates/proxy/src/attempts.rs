@@ -11,7 +11,7 @@ use balancing::{
 use http::{StatusCode, response};
 use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use upstream::{
     AttemptError, DialError, DialStage, Exchange, OwnFields, SendOptions,
     settings::UpstreamSettings,
@@ -178,6 +178,18 @@ impl Attempts<'_> {
                             }
                             // The other members are busy: the request waits for one of them.
                             Err(PickError::Full) => continue,
+                            // No other member is available.
+                            Err(PickError::NoneYet) => {
+                                tried.clear();
+                                continue;
+                            }
+                            // It is the only one. If it stops, it refuses the next connection, and the request waits.
+                            Err(PickError::AllTried) if self.stops(&response.head, exchange) => {
+                                drop((response, lease, counted));
+                                sleep(STOP_PAUSE).await;
+                                tried.clear();
+                                continue;
+                            }
                             Err(PickError::AllTried | PickError::NoneAvailable) => {}
                         }
                     }
@@ -205,13 +217,21 @@ impl Attempts<'_> {
                 Err(Unanswered::Failed(failure, error)) => {
                     let upload = &exchange.upload;
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
+                    // No member is available: the request waits like those that arrive now, and any member may get it.
+                    let waits = self.admission_request(exchange).waits_for_return(upload);
+                    if waits && failure.unsent {
+                        // The members did nothing, so only this attempt counts.
+                        attempts = 1;
+                    }
                     let progress = Progress {
                         attempts,
                         // What is not a response at all counts as none.
                         response_started: matches!(&error, ProxyError::Broken { begun: true, source, .. } if !source.is_malformed()),
                         safe: self.is_safe(),
                         body_replayable: exchange.upload.replayable(),
-                        single_member: self.plan.endpoint.ca_write && !self.pool.pool.has_backup(),
+                        single_member: self.plan.endpoint.ca_write
+                            && !self.pool.pool.has_backup()
+                            && !waits,
                         late: matches!(
                             error,
                             ProxyError::Late { .. }
@@ -223,11 +243,13 @@ impl Attempts<'_> {
                         return Err(error);
                     }
                     // A member that closes idle connections is not one that fails under its load.
-                    if failure.blames_member() && !self.admit_retry() {
+                    if failure.blames_member() && !waits && !self.admit_retry() {
                         return Err(ProxyError::NotRetried(Box::new(error)));
                     }
                     reused = failure.reused;
-                    if failure.blames_member() {
+                    if waits {
+                        tried.clear();
+                    } else if failure.blames_member() {
                         tried.push(lease.member().id());
                     }
                     last = Some(error);
@@ -244,6 +266,18 @@ impl Attempts<'_> {
             task: self.task(),
             jruby: self.holds_jruby(),
             comes_back: exchange.retry_support() == RetrySupport::Retries,
+            eligible: self.eligible(),
+            unavailable_wait_max: self.unavailable_wait_max(),
+        }
+    }
+
+    /// How long after a member went down the request waits for it while no member is available. Agents continue
+    /// their run without the CA's documents and without a renewed certificate, so these requests do not wait.
+    fn unavailable_wait_max(&self) -> Duration {
+        let continues = self.plan.document().is_some() || self.plan.is_renewal();
+        match self.is_puppets() && !continues && self.request.upgrade.is_none() {
+            true => self.pool.settings.unavailable_wait_max,
+            false => Duration::ZERO,
         }
     }
 
@@ -348,6 +382,16 @@ impl Attempts<'_> {
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
+    /// Whether the web server of a member answered before Puppet's code, and the request may wait for the member to
+    /// return.
+    fn stops(&self, head: &response::Parts, exchange: &ActiveExchange) -> bool {
+        !respond::is_puppets_own(&head.headers)
+            && !self.unavailable_wait_max().is_zero()
+            && self
+                .admission_request(exchange)
+                .has_time_left(&exchange.upload)
+    }
+
     /// Counts a retry. False: the pool may make no more now.
     fn admit_retry(&self) -> bool {
         let now = self.context.worker.shared.now();
@@ -360,14 +404,18 @@ impl Attempts<'_> {
         self.pool.pool.admit_search(now)
     }
 
-    /// What the admission must know. Writes to the CA go to one member, or to a backup while that member is down.
+    /// Which members may get the request. Writes to the CA go to one member, or to a backup while that member is down.
     /// Renewals go to that one member only. All other requests are balanced.
-    fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
-        let eligible = match self.plan.endpoint.ca_write {
+    fn eligible(&self) -> EligibleMembers {
+        match self.plan.endpoint.ca_write {
             _ if self.plan.is_renewal() => EligibleMembers::WriterOnly,
             true => EligibleMembers::WriterOrBackup,
             false => EligibleMembers::Any,
-        };
+        }
+    }
+
+    /// What the admission must know.
+    fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
         let context = self.context;
         let shares = &context.worker.shared.shares;
         let (account, _) = shares.of_pool(
@@ -378,22 +426,25 @@ impl Attempts<'_> {
         );
         Offer {
             account,
-            eligible,
+            eligible: self.eligible(),
             criteria: self.criteria(),
             tried: tried.to_vec(),
             after_reuse,
             comes_back: false,
+            unavailable_wait_max: self.unavailable_wait_max(),
         }
     }
 
     /// Whether a Puppet server needs one of its few JRubies for the request.
     fn holds_jruby(&self) -> bool {
-        let endpoint = &self.plan.endpoint;
-        let compiles = !matches!(
-            endpoint.class,
-            Class::Unknown | Class::Status | Class::Never
-        );
-        compiles && !endpoint.task.without_jruby && !self.plan.route.unguarded
+        self.is_puppets() && !self.plan.endpoint.task.without_jruby
+    }
+
+    /// Whether the request is to an endpoint of a Puppet server other than its status.
+    fn is_puppets(&self) -> bool {
+        let class = self.plan.endpoint.class;
+        let unknown = matches!(class, Class::Unknown | Class::Status | Class::Never);
+        !unknown && !self.plan.route.unguarded
     }
 
     /// Picks a member that has room now.
@@ -721,3 +772,7 @@ impl Drop for CountedAttempt {
         pool.members[*member].metrics.attempt(self.result.get());
     }
 }
+
+/// Pause before a stopping or starting member is tried again. A stopping Puppet Server closes its port 0.2 s after its first
+/// 503, and a starting one has its services 0.4 s after it opens its port (docs/decisions/starting-server-404.md).
+const STOP_PAUSE: Duration = Duration::from_secs(1);

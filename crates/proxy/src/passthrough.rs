@@ -241,7 +241,9 @@ fn pick(
     match pool.pool.pick(tried, criteria, worker.shared.now()) {
         Ok(lease) => Ok(PoolLease::new(pool, lease)),
         Err(PickError::Full) => Err(LogReason::MembersFull),
-        Err(PickError::NoneAvailable | PickError::AllTried) => Err(LogReason::NoMemberAvailable),
+        Err(PickError::NoneAvailable | PickError::NoneYet | PickError::AllTried) => {
+            Err(LogReason::NoMemberAvailable)
+        }
     }
 }
 

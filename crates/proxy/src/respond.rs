@@ -281,7 +281,7 @@ fn describe(error: &ProxyError) -> ErrorResponse {
         } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "The proxy is stopping, and all servers of the pool `{pool}` were busy until now; nothing was sent. Try again \
+                "The proxy is stopping, and no server of the pool `{pool}` was free until now; nothing was sent. Try again \
                  later."
             ),
         ),

@@ -11,10 +11,13 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use balancing::{Health, HealthChange, MoveLimiter};
+use balancing::{Availability, EligibleMembers, Health, HealthChange, MoveLimiter};
 use pki::PersistenceKey;
 use telemetry::{AccessLogHandle, Agents, Alarm, Metrics, RecentRefusals, SlowestRequests};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use upstream::Crew;
 
 use crate::{
@@ -61,6 +64,8 @@ pub struct Shared {
     pub renewal: Renewal,
     /// What was last observed of members, for the status.
     pub members: MemberHistory,
+    /// Notified when a member goes down.
+    pub member_down: Notify,
     pub(crate) full_queues: FullQueues,
     /// The descriptors of the process.
     pub descriptors: Descriptors,
@@ -107,6 +112,7 @@ impl Shared {
             started: Instant::now(),
             edge: Edge::default(),
             members: MemberHistory::default(),
+            member_down: Notify::new(),
             full_queues: FullQueues::default(),
             descriptors: Descriptors::default(),
             tunnels: OpenTunnels::default(),
@@ -164,6 +170,9 @@ impl Shared {
             }
             _ => tracing::warn!(pool, member, ?from, ?to, ?cause, "member health changed"),
         }
+        if to == Health::Down {
+            self.member_down.notify_waiters();
+        }
         self.assess_pool(pool);
     }
 
@@ -187,10 +196,24 @@ impl Shared {
             .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
                 found.filter(|known| known.pool.available() == 0).map(|_| {
                     format!(
-                        "no member of pool {pool} is available, and requests to it get 503; proscenium status shows why"
+                        "no member of pool {pool} is available, and requests to it wait or get 503; proscenium status shows why"
                     )
                 })
             });
+    }
+
+    /// Whether requests may be waiting for a member of this pool to return, because none is available.
+    pub fn awaits_return(&self, pool: &str) -> bool {
+        let generation = self.current.load();
+        let mut pools = generation.pools.iter();
+        pools
+            .find(|known| &**known.pool.name() == pool)
+            .is_some_and(|known| {
+                let wait_max = known.settings.unavailable_wait_max;
+                let any = EligibleMembers::Any;
+                let availability = known.pool.availability(any, wait_max, self.now());
+                matches!(availability, Availability::Returning { .. })
+            })
     }
 
     /// Clears the alarms about queues that are no longer full and about limits of this host that are no longer hit. Must

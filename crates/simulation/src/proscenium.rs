@@ -263,6 +263,8 @@ impl Proscenium {
             tried: request.tried.clone(),
             after_reuse,
             comes_back: ask.comes_back,
+            // No scenario takes down all members.
+            unavailable_wait_max: Duration::ZERO,
         }
     }
 
@@ -463,7 +465,7 @@ impl Balancer for Proscenium {
                         self.request(id).lease = None;
                         return Some(self.attempt(id, false));
                     }
-                    Err(PickError::AllTried | PickError::NoneAvailable) => {}
+                    Err(PickError::AllTried | PickError::NoneAvailable | PickError::NoneYet) => {}
                 }
             }
             _ => {}
@@ -525,7 +527,7 @@ impl Balancer for Proscenium {
         let member = &self.shared.pool.entries()[member].member;
         let change = match good {
             true => member.probe_succeeded(check),
-            false => member.probe_failed(check),
+            false => member.probe_failed(check, self.shared.now()),
         };
         if change.is_some() {
             self.shared.admission.members_changed();

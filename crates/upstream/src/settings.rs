@@ -87,6 +87,9 @@ pub struct UpstreamSettings {
     /// Maximum time that a request may wait for a member. Default 8 min: an agent waits 10 min for its response, and a
     /// slow catalog takes 90 s.
     pub queue_wait_max: Duration,
+    /// How long after a pool's member went down requests wait for it while no member is available. Zero: they do not
+    /// wait. Default 90 s: a Puppet server restarts in 20 to 60 s.
+    pub unavailable_wait_max: Duration,
     /// Maximum JRubies that requests of one client hold. Default 2: an agent sends one request at a time, and may run
     /// twice.
     pub agent_max: u32,
@@ -113,6 +116,7 @@ impl Default for UpstreamSettings {
             response_fields_max: 256,
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
+            unavailable_wait_max: Duration::from_secs(90),
             agent_max: 2,
             agent_queue_max: 4,
             retry_after_max: Duration::from_secs(1800),

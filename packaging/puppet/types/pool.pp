@@ -25,6 +25,7 @@ type Proscenium::Pool = Struct[{
   Optional['response_fields_max']    => Integer[1],
   Optional['queue_max']              => Integer[0],
   Optional['queue_wait_max']         => Proscenium::Duration,
+  Optional['unavailable_wait_max']   => Proscenium::Duration,
   Optional['agent_max']              => Integer[1],
   Optional['agent_queue_max']        => Integer[0],
   Optional['agent_max_except']       => Array[String[1]],

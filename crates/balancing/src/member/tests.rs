@@ -89,7 +89,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
             Some((Health::Down, HealthCause::MaintenanceEnded))
         );
         // Neither a failure nor a refused connection makes it come back sooner.
-        member.probe_failed(&check);
+        member.probe_failed(&check, START);
         member.connect_refused(START);
         for _ in 0..2 {
             assert_eq!(member.probe_succeeded(&check), None);
@@ -157,9 +157,9 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
     let change = member.probe_succeeded(&changed);
     assert_eq!(change.map(|change| change.to), Some(Health::Up));
     // From then on it is a member as any other.
-    member.probe_failed(&changed);
-    member.probe_failed(&changed);
-    member.probe_failed(&changed);
+    member.probe_failed(&changed, START);
+    member.probe_failed(&changed, START);
+    member.probe_failed(&changed, START);
     assert_eq!(member.health(), Health::Down);
     assert!(member.replace_check(&check).is_some());
     assert!(member.probe_succeeded(&check).is_some());

@@ -8,6 +8,7 @@ mod hashing;
 mod jrubies;
 mod moves;
 mod reload;
+mod returning;
 mod simulations;
 mod slow_start;
 mod support;

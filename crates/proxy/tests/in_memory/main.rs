@@ -14,4 +14,5 @@ mod rest;
 mod retries;
 mod support;
 mod timers;
+mod unavailable;
 mod upgrades;

@@ -166,7 +166,10 @@ fn a_report_whose_member_refuses_connections_goes_to_another_with_its_body() {
 #[test]
 fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
     run(async {
-        let estate = InMemoryEstate::new(|setup| setup.compilers = 2);
+        let estate = InMemoryEstate::new(|setup| {
+            setup.compilers = 2;
+            setup.upstream.unavailable_wait_max = Duration::ZERO;
+        });
         estate.compilers.iter().for_each(|member| member.refuse());
         let mut client = estate.connect();
         client.get(FILE).await;

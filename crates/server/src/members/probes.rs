@@ -1,13 +1,21 @@
 //! The probes of members. The tasks of a member end when it leaves its pool or when its check changes.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use balancing::{
     Health, Member,
     settings::{AgentCheckSettings, CheckKind, CheckSettings},
 };
 use proxy::{Generation, Shared};
-use tokio::{sync::Notify, task::JoinSet, time::timeout};
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, sleep_until, timeout_at},
+};
 use upstream::{Connector, ProbeError};
 
 use crate::{
@@ -201,15 +209,18 @@ async fn probe_at_intervals(
     probed_already: bool,
     due: Arc<Notify>,
 ) {
-    let wait = async |time| {
-        let _ = timeout(time, due.notified()).await;
-    };
     let ProbedMember {
         member: state,
         connector,
         check,
         shared,
     } = probed;
+    let wait = async |time| {
+        tokio::select! {
+            () = until_next_probe(&shared, state.pool(), time) => {}
+            () = due.notified() => {}
+        }
+    };
     // Members that were always probed at the same moment would all be slow at the same moment.
     let spread = check.interval / 10 * (index as u32 % 10);
     if probed_already {
@@ -246,7 +257,7 @@ async fn probe_at_intervals(
                 shared.descriptors.limit_hit(alarms, limit, shared.now());
                 None
             }
-            (Some(_), None) => state.probe_failed(&check),
+            (Some(_), None) => state.probe_failed(&check, shared.now()),
         };
         state.refresh(shared.now());
         if let Some(change) = change {
@@ -257,3 +268,22 @@ async fn probe_at_intervals(
         wait(if first { interval + spread } else { interval }).await;
     }
 }
+
+/// Waits until a member's next probe. While requests may be waiting for a member of its pool to return, that is within
+/// [`RETURN_INTERVAL`].
+async fn until_next_probe(shared: &Shared, pool: &str, wait: Duration) {
+    let due = Instant::now() + wait;
+    loop {
+        let mut member_down = pin!(shared.member_down.notified());
+        member_down.as_mut().enable();
+        if shared.awaits_return(pool) {
+            return sleep_until(due.min(Instant::now() + RETURN_INTERVAL)).await;
+        }
+        if timeout_at(due, member_down).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Time between probes of a member while requests wait for a member of its pool to return.
+const RETURN_INTERVAL: Duration = Duration::from_secs(1);

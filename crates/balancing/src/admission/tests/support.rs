@@ -144,6 +144,7 @@ impl Site {
             tried: Vec::new(),
             after_reuse: false,
             comes_back: false,
+            unavailable_wait_max: Duration::ZERO,
         }
     }
 

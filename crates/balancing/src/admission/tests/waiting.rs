@@ -284,3 +284,78 @@ fn requests_of_one_kind_at_the_front_are_tried_once_together() {
     assert!(picks.load(Ordering::Relaxed) - before <= 4);
     drop((waiting, held));
 }
+
+#[test]
+fn requests_that_may_wait_for_a_member_to_return_wait_in_order_and_within_the_limits_of_the_queue()
+{
+    let limits = QueueLimits {
+        queue_max: 3,
+        ..NO_LIMITS
+    };
+    let mut site = Site::new(&[1], 9, limits);
+    let all = site.picker.clone();
+    let picker = PickWith(move |request: &Offer| match all.pick(request) {
+        Err(PickError::NoneAvailable) if !request.unavailable_wait_max.is_zero() => {
+            Err(PickError::NoneYet)
+        }
+        picked => picked,
+    });
+    let picker = Arc::new(picker);
+    site.admission.adopt(Arc::<PickWith<_>>::clone(&picker));
+    let admission = Arc::clone(&site.admission);
+    let offer = |offer| admission.offer(offer, || limits, &*picker, Duration::ZERO);
+    let waits = |site: &Site, client, work| Offer {
+        unavailable_wait_max: Duration::from_secs(90),
+        ..site.request(client, work)
+    };
+    // Its member refused the connection and was noted down.
+    let mut running = site.run(0);
+    site.members.members()[0].up = false;
+    let hold = {
+        drop(running.lease);
+        running.hold
+    };
+    let tried = Offer {
+        tried: vec![0],
+        ..waits(&site, 0, Work::Report)
+    };
+    let AdmissionDecision::Wait(mut again) = hold.again(tried, || limits, &*picker, Duration::ZERO)
+    else {
+        panic!("it waits");
+    };
+    let mut waiting = Vec::new();
+    for (client, work) in [(1, Work::Catalog), (2, Work::File)] {
+        let AdmissionDecision::Wait(ticket) = offer(waits(&site, client, work)) else {
+            panic!("it waits");
+        };
+        waiting.push(ticket);
+    }
+    for (client, wait_max) in [(3, 90), (4, 0)] {
+        let refused = offer(Offer {
+            unavailable_wait_max: Duration::from_secs(wait_max),
+            ..site.request(client, Work::File)
+        });
+        assert!(
+            matches!(
+                refused,
+                AdmissionDecision::Refuse(AdmissionRefusal::NoneAvailable)
+            ),
+            "{refused:?}"
+        );
+    }
+    site.admission.members_changed();
+    assert!(poll(&mut again).is_pending());
+    assert!(waiting.iter_mut().all(|ticket| poll(ticket).is_pending()));
+    site.members.members()[0].up = true;
+    site.admission.members_changed();
+    // One at a time, because the member has one slot: first the one that had a member, then the cheaper kind of work.
+    running = granted(&mut again);
+    assert!(poll(&mut waiting[1]).is_pending());
+    drop(running);
+    let file = granted(&mut waiting[1]);
+    assert!(poll(&mut waiting[0]).is_pending());
+    drop(file);
+    drop(granted(&mut waiting[0]));
+    assert_eq!(site.admission.state(), QueueState::default());
+    assert!(site.accounts.iter().all(|account| account.held() == 0));
+}

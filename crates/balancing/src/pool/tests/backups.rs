@@ -125,7 +125,7 @@ fn a_write_does_not_go_to_a_backup_before_the_first_member_was_probed() {
             .map(|lease| lease.index())
     };
     assert_eq!(pick(), Err(PickError::NoneAvailable));
-    pool.entries()[0].member.probe_failed(pool.check());
+    pool.entries()[0].member.probe_failed(pool.check(), NOW);
     assert_eq!(pick(), Ok(1));
 }
 

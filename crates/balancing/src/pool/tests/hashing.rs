@@ -289,6 +289,7 @@ fn a_persistent_client_returns_to_its_member_after_a_reused_connection_broke() {
         tried: vec![home; tries],
         after_reuse,
         comes_back: false,
+        unavailable_wait_max: Duration::ZERO,
     };
     for (tries, after_reuse, index) in [(1, true, 1), (1, false, 0), (2, false, 0), (2, true, 0)] {
         let lease = pool.pick_for(&offer(tries, after_reuse), NOW);

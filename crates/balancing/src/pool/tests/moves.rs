@@ -34,7 +34,7 @@ fn a_waiting_request_leaves_a_member_that_is_down_or_in_maintenance_and_no_other
         let member = &pool.entries()[0].member;
         member.administer(state);
         if down {
-            member.probe_failed(pool.check());
+            member.probe_failed(pool.check(), NOW);
         }
         let lease = pool.pick_elsewhere(0, &[], any(), NOW);
         assert_eq!(lease.is_some(), moves, "{state}, down: {down}");
@@ -45,7 +45,7 @@ fn a_waiting_request_leaves_a_member_that_is_down_or_in_maintenance_and_no_other
 #[test]
 fn a_move_needs_a_member_that_is_available_and_was_not_tried() {
     let pool = probed();
-    let down = |index: usize| pool.entries()[index].member.probe_failed(pool.check());
+    let down = |index: usize| pool.entries()[index].member.probe_failed(pool.check(), NOW);
     let moved = |tried: &[u64]| {
         let lease = pool.pick_elsewhere(0, tried, any(), NOW);
         lease.map(|lease| lease.index())
@@ -63,7 +63,7 @@ fn a_move_needs_a_member_that_is_available_and_was_not_tried() {
 #[test]
 fn moves_beyond_the_limit_wait_and_hold_nothing() {
     let pool = probed();
-    pool.entries()[0].member.probe_failed(pool.check());
+    pool.entries()[0].member.probe_failed(pool.check(), NOW);
     let moved = |now| {
         (0..100)
             .filter_map(|_| pool.pick_elsewhere(0, &[], any(), now))

@@ -76,7 +76,7 @@ fn simulate(seed: u64) {
         match random.below(20) {
             0 => drop(entry.member.connect_refused(now)),
             1 | 2 => drop(entry.member.probe_succeeded(pool.check())),
-            3 => drop(entry.member.probe_failed(pool.check())),
+            3 => drop(entry.member.probe_failed(pool.check(), now)),
             4 => drop(entry.member.administer(Administrative::Drain)),
             5 | 6 => drop(entry.member.administer(Administrative::Ready)),
             7 if random.below(50) == 0 => {
@@ -219,7 +219,7 @@ fn happen(pool: &Pool, index: usize, random: &mut Random, leases: &mut Vec<Lease
     match random.below(23) {
         0 => drop(member.connect_refused(now)),
         1..=3 => drop((member.probe_succeeded(pool.check()), member.answered())),
-        4 => drop(member.probe_failed(pool.check())),
+        4 => drop(member.probe_failed(pool.check(), now)),
         5 => drop(member.administer([Drain, Maintenance][random.below(2) as usize])),
         6 | 7 => drop(member.administer(Ready)),
         8 => {

@@ -87,6 +87,11 @@ impl TestMember {
         self.manner.store(REFUSES, Ordering::Relaxed);
     }
 
+    /// Accepts connections again from now on.
+    pub fn accept_again(&self) {
+        self.manner.store(ACCEPTS, Ordering::Relaxed);
+    }
+
     /// Leaves each dial waiting from now on.
     pub fn hang(&self) {
         self.manner.store(HANGS, Ordering::Relaxed);
