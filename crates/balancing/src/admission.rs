@@ -258,7 +258,8 @@ impl<L> Admission<L> {
         });
         match decided {
             Settled::Runs(account, lease) => AdmissionDecision::Run(self.admitted(account, lease)),
-            Settled::Waits(id) => AdmissionDecision::Wait(Ticket {
+            Settled::Waits { id, for_return } => AdmissionDecision::Wait(Ticket {
+                for_return,
                 admission: Arc::clone(self),
                 id,
             }),
@@ -306,7 +307,7 @@ impl<L> Admission<L> {
 /// The outcome for a request that joined the queue.
 enum Settled<L> {
     Runs(Arc<Holding>, L),
-    Waits(u64),
+    Waits { id: u64, for_return: bool },
     Refused(AdmissionRefusal),
 }
 
@@ -394,7 +395,8 @@ impl<L> Queue<L> {
             self.decide(id, Err(if is_full { cause.into() } else { refusal }));
         }
         if self.waiters[&id].outcome.is_none() {
-            return Settled::Waits(id);
+            let for_return = cause == PickError::NoneYet;
+            return Settled::Waits { id, for_return };
         }
         let waiter = self.waiters.remove(&id).expect("it was looked at");
         match waiter.outcome.expect("it was looked at") {
@@ -615,6 +617,7 @@ impl<L> Drop for ClientSlot<L> {
 pub struct Ticket<L> {
     admission: Arc<Admission<L>>,
     id: u64,
+    for_return: bool,
 }
 
 impl<L> Ticket<L> {
@@ -625,6 +628,11 @@ impl<L> Ticket<L> {
         waiter.is_some_and(|waiter| {
             waiter.outcome.is_none() && waiter.place == QueuePosition::Blocked
         })
+    }
+
+    /// Whether no member was available when it joined the queue, so that it waits for one to return.
+    pub fn is_for_return(&self) -> bool {
+        self.for_return
     }
 
     /// Changes how many requests of its client may run at once for this one to run.

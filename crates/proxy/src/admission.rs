@@ -232,7 +232,7 @@ impl AdmissionRequest<'_> {
         let until = Instant::now() + self.time_left(upload);
         let mut signals = self.context.worker.shared.signals.subscribe();
         let mut cut = pin!(signals.wait_for(|signals| signals.phase == LifecyclePhase::Cutting));
-        let mut awaits_return = false;
+        let mut awaits_return = ticket.is_for_return();
         loop {
             self.displace_reader(&ticket);
             let left = until.saturating_duration_since(Instant::now());
@@ -259,8 +259,8 @@ impl AdmissionRequest<'_> {
     }
 
     /// How long a request waits before it looks for a member without being notified. None: it waits no longer, because
-    /// no member is available and none is expected to return. `awaits_return`: whether the request waits for that, as
-    /// of its last look.
+    /// no member is available and none is expected to return. `awaits_return`: whether the request waited for that
+    /// until now.
     fn look_interval(
         &self,
         ticket: &Ticket<PoolLease>,

@@ -153,6 +153,9 @@ members = ["{ca}"]
 [pools.compilers]
 members = ["{first}", "{second}"]
 
+# A planted fault takes down both compilers for good.
+[upstream]
+unavailable_wait_max = "1s"
 [access_log]
 path = "{{dir}}/access.json"
 format = "json"

@@ -57,6 +57,7 @@ fn a_client_whose_limit_changes_while_it_waits_runs_by_the_new_one() {
     let _running = site.run(0);
     let mut waiting = [(); 2].map(|()| site.wait(site.request(0, Work::File)));
     assert!(waiting.iter().all(Ticket::is_behind_its_client));
+    assert!(!waiting.iter().any(Ticket::is_for_return));
     waiting[0].set_client_max(2);
     let _second = granted(&mut waiting[0]);
     assert!(poll(&mut waiting[1]).is_pending());
@@ -344,6 +345,7 @@ fn requests_that_may_wait_for_a_member_to_return_wait_in_order_and_within_the_li
         );
     }
     site.admission.members_changed();
+    assert!(again.is_for_return() && waiting.iter().all(Ticket::is_for_return));
     assert!(poll(&mut again).is_pending());
     assert!(waiting.iter_mut().all(|ticket| poll(ticket).is_pending()));
     site.members.members()[0].up = true;
