@@ -34,6 +34,7 @@ mod crl_refused;
 mod crl_restarts;
 mod crl_signature;
 mod dashboard;
+mod dead_members;
 mod descriptors;
 mod discovery;
 mod dns_restarts;

@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     time::{Duration, Instant},
 };
 
@@ -376,22 +376,23 @@ fn open(pcp: SocketAddr, count: usize) -> Vec<TcpStream> {
     clients
 }
 
-/// Asserts that these were closed oldest first, by the proxy's own records, and that it took at least this time.
+/// Asserts that these were closed oldest first for this reason, by the proxy's own records, and that it took at least this
+/// time.
 #[track_caller]
-fn assert_closed_in_turn(proxy: &Proxy, clients: Vec<TcpStream>, least: Duration) {
+fn assert_closed_in_turn(proxy: &Proxy, clients: Vec<TcpStream>, reason: &str, least: Duration) {
     let port = |client: &TcpStream| client.local_addr().expect("an address").port();
     let opened: Vec<_> = clients.iter().map(port).collect();
     for mut client in clients {
         assert_eq!(read_to_end(&mut client), b"");
     }
-    let drained = || -> Vec<Value> {
+    let closed = || -> Vec<Value> {
         let records = proxy.records().into_iter();
         records
-            .filter(|record| record["reason"] == "drained")
+            .filter(|record| record["reason"] == reason)
             .collect()
     };
-    wait_for("a record of each", || drained().len() == opened.len());
-    let records = drained();
+    wait_for("a record of each", || closed().len() == opened.len());
+    let records = closed();
     let closed: Vec<_> = records
         .iter()
         .map(|record| record["port"].clone())
@@ -437,7 +438,12 @@ fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_o
     let mut fresh = connect(pcp);
     assert_echo(&mut fresh, b"hello");
     // Five gaps of a fifth of a second; the first may be late.
-    assert_closed_in_turn(&estate.proxy, clients, Duration::from_millis(300));
+    assert_closed_in_turn(
+        &estate.proxy,
+        clients,
+        "drained",
+        Duration::from_millis(300),
+    );
     assert_echo(&mut fresh, b"hello");
 }
 
@@ -450,7 +456,12 @@ fn a_stop_closes_all_tunnels_oldest_first_before_the_grace_ends() {
     let clients = open(pcp, 10);
     estate.proxy.signal(Signal::TERM);
     // By the rate alone it would take ten seconds.
-    assert_closed_in_turn(&estate.proxy, clients, Duration::from_millis(1000));
+    assert_closed_in_turn(
+        &estate.proxy,
+        clients,
+        "drained",
+        Duration::from_millis(1000),
+    );
     let outcome = estate.proxy.wait_for_end(LIMIT);
     assert!(outcome.stderr.contains("cut=0"), "{}", outcome.stderr);
 }
@@ -476,7 +487,12 @@ fn maintenance_closes_tunnels_one_by_one_and_drain_leaves_them_open() {
         &["maintenance", "brokers", &member],
         &arguments,
     );
-    assert_closed_in_turn(&estate.proxy, clients, Duration::from_millis(200));
+    assert_closed_in_turn(
+        &estate.proxy,
+        clients,
+        "drained",
+        Duration::from_millis(200),
+    );
     set_state(&estate.proxy, "ready", "brokers", &member);
     estate.proxy.wait_for_members(&["brokers"]);
     open(pcp, 1);
@@ -584,4 +600,90 @@ fn every_algorithm_that_needs_no_request_picks_members() {
         }
         drop(clients);
     }
+}
+
+/// The lines of a pool whose check is a port of its own, which `up` opens.
+fn checked_at(up: &TcpListener, lines: &str) -> String {
+    let port = up.local_addr().expect("an address").port();
+    format!(
+        "check = {{ type = \"tcp\", port = {port}, interval = \"100ms\", rise = 1, fall = 1 }}\n{lines}"
+    )
+}
+
+/// Accepts this many probes, so that some time has passed in which the member is up.
+fn accept_probes(up: &TcpListener, count: usize) {
+    for _ in 0..count {
+        up.accept().expect("a probe");
+    }
+}
+
+/// Clients whose tunnel is open.
+fn open_ones(clients: &mut [TcpStream]) -> usize {
+    let mut is_open = |client: &mut TcpStream| {
+        let mut byte = [0];
+        client.set_nonblocking(true).expect("a socket");
+        let closed = matches!(client.read(&mut byte), Ok(0));
+        client.set_nonblocking(false).expect("a socket");
+        !closed
+    };
+    clients
+        .iter_mut()
+        .filter_map(|client| is_open(client).then_some(()))
+        .count()
+}
+
+#[test]
+fn a_member_that_goes_down_keeps_its_tunnels() {
+    let broker = Broker::echo();
+    let up = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (estate, pcp) = start(passing(&[&broker], &checked_at(&up, "")));
+    let mut clients = open(pcp, 2);
+    drop(up);
+    estate
+        .proxy
+        .wait_for_health("brokers", &broker.address(), "down");
+    for client in &mut clients {
+        assert_echo(client, b"still there");
+    }
+    assert_eq!(read_to_end(&mut connect(pcp)), b"", "nothing new");
+}
+
+#[test]
+fn a_member_that_goes_down_loses_its_tunnels_one_by_one_with_on_down_cut() {
+    let broker = Broker::echo();
+    let up = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let lines = checked_at(&up, "on_down = \"cut\"\ntunnel_close_rate = 5");
+    let (estate, pcp) = start(passing(&[&broker], &lines).proxy(|proxy| proxy.top("workers = 1")));
+    let clients = open(pcp, 6);
+    // An operator's drain closes none.
+    set_state(&estate.proxy, "drain", "brokers", &broker.address());
+    set_state(&estate.proxy, "ready", "brokers", &broker.address());
+    drop(up);
+    assert_closed_in_turn(
+        &estate.proxy,
+        clients,
+        "member-down",
+        Duration::from_millis(300),
+    );
+}
+
+#[test]
+fn tunnels_of_a_member_that_is_up_again_stay_open() {
+    let broker = Broker::echo();
+    let up = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = up.local_addr().expect("an address");
+    let lines = checked_at(&up, "on_down = \"cut\"\ntunnel_close_rate = 1");
+    let (estate, pcp) = start(passing(&[&broker], &lines));
+    let mut clients = open(pcp, 10);
+    drop(up);
+    wait_for("the first is closed", || open_ones(&mut clients) < 10);
+    let up = TcpListener::bind(address).expect("the same port");
+    estate
+        .proxy
+        .wait_for_health("brokers", &broker.address(), "up");
+    let left = open_ones(&mut clients);
+    assert!(left > 0, "none is left");
+    // Two seconds, in which two more would be closed.
+    accept_probes(&up, 20);
+    assert_eq!(open_ones(&mut clients), left);
 }

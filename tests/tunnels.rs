@@ -10,7 +10,7 @@ use serde_json::Value;
 use testkit::{Reply, ReplyGate, TestConnection, Tunnel, wait_until};
 
 use crate::support::{
-    Estate, LIMIT, assert_identity, assert_refused,
+    Estate, LIMIT, QUICK_CHECK, assert_identity, assert_refused,
     paths::CATALOG,
     tunnels::{
         CHAT, WEBSOCKET, assert_closed, builder, chatting, connect, end, in_flight, opened,
@@ -548,4 +548,40 @@ fn assert_cut(estate: &Estate, tunnel: &mut TestConnection) {
             .is_some_and(|cause| cause.contains("CN=web01")),
         "{record}"
     );
+}
+
+#[test]
+fn tunnels_of_a_member_that_goes_down_stay_open_or_are_closed_one_by_one() {
+    for (lines, is_cut) in [
+        ("", false),
+        ("on_down = \"cut\"\ntunnel_close_rate = 5", true),
+    ] {
+        let builder = builder("").compiler_pool(QUICK_CHECK).compiler_pool(lines);
+        let estate = start(builder);
+        let member = &estate.compilers[0];
+        let agent = estate.ca.agent("web01");
+        let mut tunnels: Vec<_> = (0..3).map(|_| opened(&estate, &agent)).collect();
+        member.answer(|request| request.is_probe().then(|| Reply::status(503)));
+        estate
+            .proxy
+            .wait_for_health("compilers", &member.address(), "down");
+        if !is_cut {
+            for tunnel in &mut tunnels {
+                tunnel.send_raw(b"hello").expect("sends");
+                assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+            }
+            continue;
+        }
+        for tunnel in &mut tunnels {
+            assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
+        }
+        for record in estate.proxy.wait_for_records(3) {
+            assert_eq!(
+                (&record["ended_by"], &record["reason"]),
+                (&"proxy".into(), &"member-down".into()),
+                "{record}"
+            );
+        }
+        assert_closed(&estate);
+    }
 }

@@ -14,7 +14,7 @@ use pki::{
 };
 use proxy::{
     CaKind,
-    settings::{HostRule, IdentityRule, OverlongCert},
+    settings::{HostRule, IdentityRule, OnDown, OverlongCert},
 };
 use routing::{
     Class,
@@ -438,6 +438,12 @@ settings! {
         /// How long a body may stall, in either direction. Bodies come from a disk or from memory, so a peer that
         /// is silent for a minute has gone.
         idle_timeout: duration(milliseconds(10)..=DAY) => upstream.idle_timeout;
+        /// How long the host of a member may leave TCP keep-alive unanswered before a connection to it ends, in whole
+        /// seconds. The operating system sends the first probe after half of it. A request that waits on that connection
+        /// gets 502 (reason `down-wait`); it is sent again only if it is a safe GET or HEAD. The system of the member's
+        /// host answers for as long as it runs, so this ends no request to a busy or stopped server. Tunnels and
+        /// passed-through connections end in the same way.
+        down_wait: duration(seconds(2)..=seconds(3600)) => upstream.down_wait;
         /// How long a tunnel may stay open without a byte in either direction. A connection becomes a tunnel by an
         /// upgrade. Long-lived WebSockets send a ping every minute or two, so a peer that is silent for 15 minutes
         /// has gone.
@@ -635,6 +641,8 @@ settings! {
         /// See `[upstream]`.
         idle_timeout: duration(milliseconds(10)..=DAY) => upstream.idle_timeout, else "that of `[upstream]`";
         /// See `[upstream]`.
+        down_wait: duration(seconds(2)..=seconds(3600)) => upstream.down_wait, else "that of `[upstream]`";
+        /// See `[upstream]`.
         tunnel_idle_timeout: duration(milliseconds(10)..=DAY) => upstream.tunnel_idle_timeout, else "that of `[upstream]`; `1h` for connections that are passed through, whose clients may be silent for 15 minutes";
         /// See `[upstream]`.
         keepalive: duration(seconds(0)..=DAY) => upstream.keepalive, else "that of `[upstream]`";
@@ -665,10 +673,18 @@ settings! {
         /// client writes what it wants through a connection that is passed through, so no member may be on the host of a
         /// member of another pool, unless this is `true` and the ports differ. `proscenium doctor` tests it.
         trusted_headers_off: switch() => rules.passthrough.trusted_headers_off;
-        /// Maximum number of passed-through connections that the proxy closes in one second, the oldest first, if they are
-        /// to end: a reload removed their member or listener, an operator put their member into maintenance, or the process
-        /// stops. At a stop it closes them faster if `drain_grace` would end before.
-        tunnel_close_rate: count(1..=1_000_000) => rules.passthrough.close_rate;
+        /// What the proxy does with the tunnels of a member that goes down by its health check: passed-through connections,
+        /// and connections that were upgraded (`upgrade` of a route). `keep` leaves them open, because the check may be
+        /// wrong: a busy server that answers no probe in time still serves its tunnels. `cut` closes them at
+        /// `tunnel_close_rate`, so that their clients connect again and reach another member. If the member is up again
+        /// before all are closed, the rest stay open. A drain closes none. With both, a tunnel ends if the member's host
+        /// does not answer TCP keep-alive for `down_wait`.
+        on_down: word::<OnDown>() => rules.tunnels.on_down;
+        /// Maximum number of tunnels that the proxy closes in one second, the oldest first, if they are to end: their member
+        /// is down (`on_down = "cut"`), and for passed-through connections also if a reload removed their member or
+        /// listener, an operator put their member into maintenance, or the process stops. At a stop it closes them faster if
+        /// `drain_grace` would end before.
+        tunnel_close_rate: count(1..=1_000_000) => rules.tunnels.close_rate;
         /// Requests that the proxy may send a further time, as a share of the pool's requests. Retries help if one member
         /// fails; if many do, they multiply the load on the rest. Above the budget the client gets the error of the
         /// first attempt, and the record has the reason `retry-budget`. Two retries a second, and 20 at once, are

@@ -146,11 +146,7 @@ pub(crate) fn check_pools(
             guarded_hosts(pool, section, pools, problems);
             continue;
         }
-        for key in [
-            Pool::send_proxy,
-            Pool::trusted_headers_off,
-            Pool::tunnel_close_rate,
-        ] {
+        for key in [Pool::send_proxy, Pool::trusted_headers_off] {
             if section.is_set(key) {
                 let message = "no effect: no listener passes connections through to this pool";
                 problems.push(section.warning(key, message));

@@ -6,6 +6,7 @@ use balancing::{
     MEMBERS_MAX,
     settings::{AddressExpansion, CheckKind, MemberSettings, Role},
 };
+use proxy::settings::OnDown;
 use routing::pool_names;
 use upstream::settings::{Plaintext, Scheme, SendProxy};
 
@@ -15,7 +16,7 @@ use crate::{
     config::{Config, MemberTls, PoolConfig},
     forms::Address,
     identity,
-    keys::{self, AgentCheck, Check, Ejection, Member, Pool, Root},
+    keys::{self, AgentCheck, Check, Ejection, Member, Pool, Root, Route},
     passthrough,
     report::Problem,
     section::{Entry, Section},
@@ -62,8 +63,48 @@ pub(crate) fn build(
         })
         .collect();
     passthrough::check_pools(&sections, &pools, &mut naming.problems);
+    tunnels(root, &sections, &pools, &mut naming.problems);
     builtin_pools(root, config, &sections, &mut naming.problems);
     pools
+}
+
+/// Reports settings of tunnels in a pool that has none, or closes none.
+fn tunnels(
+    root: &Section<'_>,
+    sections: &[(String, Section<'_>)],
+    pools: &[PoolConfig],
+    problems: &mut Vec<Problem>,
+) {
+    let routes = root.tables(Root::routes);
+    let upgrades = |pool: &PoolConfig| {
+        routes.iter().any(|route| {
+            let is_target = route.text(Route::pool).as_deref() == Some(pool.pool.name.as_str());
+            is_target && route.is_set(Route::upgrade) && !route.is_empty_list(Route::upgrade)
+        })
+    };
+    for (pool, (_, section)) in pools.iter().zip(sections) {
+        if pool.rules.passthrough.is_used {
+            continue;
+        }
+        let has_tunnels = upgrades(pool);
+        let is_kept = pool.rules.tunnels.on_down == OnDown::Keep;
+        for (key, has_effect) in [
+            (Pool::on_down, has_tunnels),
+            (Pool::tunnel_close_rate, has_tunnels && !is_kept),
+        ] {
+            let message = match has_tunnels {
+                true => {
+                    "no effect: with `on_down = \"keep\"`, the proxy closes no upgraded connection"
+                }
+                false => {
+                    "no effect: no listener passes connections through to this pool, and no route to it has `upgrade`"
+                }
+            };
+            if section.is_set(key) && !has_effect {
+                problems.push(section.warning(key, message));
+            }
+        }
+    }
 }
 
 /// The keys of a pool itself.

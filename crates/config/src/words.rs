@@ -6,7 +6,7 @@ use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::settings::{CrlExpired, Revocation};
 use proxy::{
     CaKind,
-    settings::{HostRule, IdentityRule, OverlongCert},
+    settings::{HostRule, IdentityRule, OnDown, OverlongCert},
 };
 use routing::settings::{ClientRule, RuleAction};
 use telemetry::{DaemonSettings, Facility, Format, LogProtocol};
@@ -97,6 +97,10 @@ enum_words! {
     IdentityRule {
         "always" => Self::Always,
         "renewal" => Self::Renewal,
+    }
+    OnDown {
+        "keep" => Self::Keep,
+        "cut" => Self::Cut,
     }
     OverlongCert {
         "refuse" => Self::Refuse,

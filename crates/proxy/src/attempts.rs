@@ -738,7 +738,7 @@ impl Attempts<'_> {
     }
 }
 
-/// Whether a failure is the member's fault: no connection, no TLS, or no valid response. A slow member is not at fault,
+/// Whether a failure is the member's fault: no connection, no TLS, no valid response, or a host that no longer answers. A slow member is not at fault,
 /// nor is one that closes a reused connection. A member that closes before the client has sent the whole body is not at
 /// fault either, because servers do not wait for slow clients.
 fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Upload) -> bool {
@@ -748,6 +748,7 @@ fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Uploa
             ..
         }
         | ProxyError::Unreachable(source) => source.is_members_fault(),
+        ProxyError::Broken { source, .. } if source.is_unanswered() => true,
         ProxyError::Broken { .. } => !failure.reused && upload.finished().is_some(),
         _ => false,
     }

@@ -3,17 +3,59 @@
 
 use std::{
     collections::BTreeMap,
+    future::pending,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use balancing::Health;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
 
+use crate::{
+    pool_runtime::{PoolLease, PoolRuntime},
+    settings::OnDown,
+    worker::Worker,
+};
+
 /// Time in which all tunnels of all threads join before the first one closes, so that the oldest tunnel is the first.
 const GATHERING: Duration = Duration::from_millis(100);
+
+/// Part of the time until the process cuts off what is left, as one in this many, in which no tunnel is closed.
+const SPARE_PART: u32 = 4;
+
+/// The time between two tunnels of a pool that are closed, as the current configuration says. `cut_at`: when the process
+/// cuts off what is left, while it drains.
+pub(crate) fn closing_gap(
+    worker: &Worker,
+    pool: &PoolRuntime,
+    cut_at: Option<Instant>,
+) -> Duration {
+    let current = worker.current();
+    let rules = current
+        .pool(pool.pool.name())
+        .map_or(&pool.rules, |current| &current.rules);
+    let gap = Duration::from_secs(1) / rules.tunnels.close_rate.max(1);
+    let Some(cut_at) = cut_at else {
+        return gap;
+    };
+    // All of them must have had their turn by then, because clients that are cut off reconnect at once.
+    let left = cut_at.saturating_duration_since(Instant::now());
+    let open = u32::try_from(pool.metrics.tunnels_open()).unwrap_or(u32::MAX);
+    gap.min((left - left / SPARE_PART) / open.saturating_add(1))
+}
+
+/// Whether the member of a tunnel is down, and the current configuration closes the tunnels of such a member.
+pub(crate) fn is_cut(worker: &Worker, lease: &PoolLease) -> bool {
+    lease.member().health() == Health::Down
+        && worker
+            .current()
+            .pool(lease.member().pool())
+            .is_some_and(|pool| pool.rules.tunnels.on_down == OnDown::Cut)
+}
 
 /// By pool. Each entry is an open tunnel, so the limits on connections bound its size.
 #[derive(Debug, Default)]
@@ -70,6 +112,29 @@ impl ClosingTunnels {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, PoolTurns>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The turn to close of one tunnel, while there is a reason to close it.
+#[derive(Default)]
+pub(crate) struct PendingTurn<'a>(Option<Pin<Box<dyn Future<Output = ()> + 'a>>>);
+
+impl<'a> PendingTurn<'a> {
+    /// Joins the tunnels that are to be closed, or leaves them because the reason is gone.
+    pub(crate) fn update(&mut self, is_to_close: bool, join: impl FnOnce() -> ClosingTurn<'a>) {
+        if !is_to_close {
+            self.0 = None;
+        } else if self.0.is_none() {
+            self.0 = Some(Box::pin(join().wait()));
+        }
+    }
+
+    /// Waits until the tunnel is to close: for ever while there is no reason.
+    pub(crate) async fn wait(&mut self) {
+        match &mut self.0 {
+            Some(turn) => turn.await,
+            None => pending().await,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::Instant,
 };
+use upstream::is_unanswered;
 
 /// Maximum bytes that are read at once, and so the maximum that wait for one side: two TLS records.
 pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
@@ -35,6 +36,8 @@ pub(crate) enum End {
     Closed(Side),
     /// This side's connection broke.
     Broken(Side),
+    /// The member's host no longer answers TCP keep-alive.
+    Unanswered,
 }
 
 /// How long no bytes have gone through a tunnel.
@@ -114,6 +117,8 @@ where
         let end = match (up, down) {
             (Poll::Ready(Err(Fault::Read)), _) => End::Broken(Side::Client),
             (_, Poll::Ready(Err(Fault::Read))) => End::Broken(Side::Member),
+            (Poll::Ready(Err(Fault::Unanswered)), _) => End::Broken(Side::Client),
+            (_, Poll::Ready(Err(Fault::Unanswered))) => End::Unanswered,
             (Poll::Pending, _) | (_, Poll::Pending) => return Poll::Pending,
             // A side that accepts no more bytes may have closed its own direction before. Then that is how the tunnel
             // ended.
@@ -132,6 +137,8 @@ where
 enum Fault {
     /// The source's connection broke.
     Read,
+    /// The source's host no longer answers TCP keep-alive.
+    Unanswered,
     /// The destination accepts no more bytes.
     Write,
 }
@@ -215,6 +222,9 @@ impl Flow {
                 // Nothing more to send for now. TLS may hold back a record until it is flushed.
                 ready!(to.poll_flush(cx)).map_err(|_| Fault::Write)?;
                 return Poll::Pending;
+            }
+            Poll::Ready(Err(error)) if is_unanswered(&error) => {
+                return Poll::Ready(Err(Fault::Unanswered));
             }
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Fault::Read)),
             Poll::Ready(Ok(())) => {}

@@ -60,7 +60,8 @@ pub(crate) enum ProxyError {
     },
     /// The TLS handshake with a member failed.
     Unreachable(DialError),
-    /// A member closed the connection, or sent something that is not a response. It may have acted on the request.
+    /// A member closed the connection, sent something that is not a response, or its host no longer answers. It may have
+    /// acted on the request.
     Broken {
         member: Arc<str>,
         source: WireError,
@@ -116,6 +117,7 @@ impl ProxyError {
             Self::Unreachable(error) => LogReason::Dial(error.reason()),
             Self::NotRetried(_) => LogReason::RetryBudget,
             Self::Broken { source, .. } if source.is_malformed() => LogReason::MemberMalformed,
+            Self::Broken { source, .. } if source.is_unanswered() => LogReason::DownWait,
             Self::Broken { .. } => LogReason::MemberClosed,
             Self::Late { .. } => LogReason::FirstByteTimeout,
         }

@@ -98,8 +98,8 @@ pub use pool_runtime::{MemberRuntime, PoolAdmission, PoolLease, PoolRuntime};
 pub use reason::refusal_reasons;
 pub use renewal_switch::{Renewal, RenewalSuspension};
 pub use settings::{
-    CaKind, CaSettings, HostRule, IdentityRule, IdentitySent, PassthroughRules, PoolRules,
-    ProxySettings,
+    CaKind, CaSettings, HostRule, IdentityRule, IdentitySent, OnDown, PassthroughRules, PoolRules,
+    ProxySettings, TunnelRules,
 };
 pub use shared::Shared;
 pub use signals::{LifecyclePhase, Signals};

@@ -3,9 +3,9 @@
 //! The proxy knows only the client's address and reads none of the bytes. The checks on requests do not apply here.
 
 use std::{
-    future::{pending, poll_fn},
+    future::poll_fn,
     net::{IpAddr, SocketAddr},
-    pin::{Pin, pin},
+    pin::pin,
     rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -28,6 +28,7 @@ use tokio::{
 use upstream::{DialError, DialStage, MemberAddress, MemberIo};
 
 use crate::{
+    closing_tunnels::{PendingTurn, closing_gap, is_cut},
     copying::{Copying, End, FAREWELL_TIMEOUT, Side, Silence},
     generation::Generation,
     open_tunnels::TunnelClient,
@@ -41,9 +42,6 @@ use crate::{
 
 /// The class in records.
 const CLASS: &str = "passthrough";
-
-/// Part of the time until the process cuts off what is left, as one in this many, in which no tunnel is closed.
-const SPARE_PART: u32 = 4;
 
 /// What is known of a connection from the start, for the member and for the record.
 struct Facts {
@@ -76,7 +74,8 @@ struct Unreached {
 enum PassthroughEnd {
     Sides(End),
     Idle,
-    Drained,
+    /// In its turn, for this reason.
+    InTurn(LogReason),
     Cut,
 }
 
@@ -353,9 +352,6 @@ impl<'a> Tunnel<'a> {
             connect,
         } = reached;
         keep_alive(&client.0);
-        if let Some(socket) = member.tcp() {
-            keep_alive(socket);
-        }
         let pool = lease.pool();
         let counted = (
             pool.metrics.tunnel(),
@@ -388,35 +384,26 @@ impl<'a> Tunnel<'a> {
         let member = self.lease.member();
         let entry = shared.tunnels.open(member.pool(), member.address(), client);
         let mut signals = worker.signals.subscribe();
-        // None while the connection need not close.
-        let mut turn: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
+        let mut turn = PendingTurn::default();
         let mut timer = pin!(sleep_until(self.silence.ends()));
         let mut heard = signals.current();
         let ending = loop {
             if heard.phase == LifecyclePhase::Cutting {
                 break PassthroughEnd::Cut;
             }
-            if !self.is_to_end(&heard) {
-                // The reason to close the connection is gone.
-                turn = None;
-            } else if turn.is_none() {
-                let gap = self.gap(&heard);
-                let leaving = shared
-                    .leaving
-                    .join(self.lease.member().pool(), entry.number(), gap);
-                turn = Some(Box::pin(leaving.wait()));
-            }
-            let its_turn = async {
-                match &mut turn {
-                    Some(turn) => turn.await,
-                    None => pending().await,
-                }
-            };
+            let reason = self.reason_to_close(&heard);
+            turn.update(reason.is_some(), || {
+                let gap = closing_gap(&worker, self.lease.pool(), heard.cut_at);
+                let pool = self.lease.member().pool();
+                shared.leaving.join(pool, entry.number(), gap)
+            });
             tokio::select! {
                 biased;
                 // Signals and timers are checked even while both sides keep this task busy.
                 changed = poll_fn(|cx| signals.poll_changed(cx)) => heard = changed,
-                () = unconstrained(its_turn) => break PassthroughEnd::Drained,
+                () = unconstrained(turn.wait()) => {
+                    break PassthroughEnd::InTurn(reason.unwrap_or(LogReason::Drained));
+                }
                 () = unconstrained(timer.as_mut()) => {
                     let ends = self.silence.ends();
                     if ends <= Instant::now() {
@@ -441,39 +428,27 @@ impl<'a> Tunnel<'a> {
         self.end(ending, metrics).await;
     }
 
-    /// Whether the connection must close: the process drains, the member is in maintenance, or the current
+    /// Why the connection must close: the process drains, the member is in maintenance or down, or the current
     /// configuration would not send the connection there.
-    fn is_to_end(&self, heard: &Signals) -> bool {
-        let state = self.lease.member().operator_state();
-        if heard.phase == LifecyclePhase::Draining || state == Administrative::Maintenance {
-            return true;
+    fn reason_to_close(&self, heard: &Signals) -> Option<LogReason> {
+        let member = self.lease.member();
+        if heard.phase == LifecyclePhase::Draining
+            || member.operator_state() == Administrative::Maintenance
+        {
+            return Some(LogReason::Drained);
         }
         let generation = self.worker.current();
-        let Some(listener) = generation.listeners.get(&self.facts.listener) else {
-            return true;
-        };
-        let settings = &listener.settings;
-        let pool = match &self.facts.server_name {
-            Some(name) => settings.passthrough_of(name),
-            None => settings.passthrough.as_deref(),
-        };
-        let member = self.lease.member();
-        pool != Some(&**member.pool()) || !generation.names_member(member.pool(), member.address())
-    }
-
-    /// The time between two connections of its pool that are closed.
-    fn gap(&self, heard: &Signals) -> Duration {
-        let pool = self.lease.pool();
-        let current = self.worker.current();
-        let rules = &current.pool(pool.pool.name()).unwrap_or(pool).rules;
-        let gap = Duration::from_secs(1) / rules.passthrough.close_rate.max(1);
-        let Some(cut_at) = heard.cut_at else {
-            return gap;
-        };
-        // All of them must have had their turn by then, because clients that are cut off reconnect at once.
-        let left = cut_at.saturating_duration_since(Instant::now());
-        let open = u32::try_from(pool.metrics.tunnels_open()).unwrap_or(u32::MAX);
-        gap.min((left - left / SPARE_PART) / open.saturating_add(1))
+        let listener = generation.listeners.get(&self.facts.listener);
+        let pool = listener.and_then(|listener| match &self.facts.server_name {
+            Some(name) => listener.settings.passthrough_of(name),
+            None => listener.settings.passthrough.as_deref(),
+        });
+        if pool != Some(&**member.pool())
+            || !generation.names_member(member.pool(), member.address())
+        {
+            return Some(LogReason::Drained);
+        }
+        is_cut(self.worker, &self.lease).then_some(LogReason::MemberDown)
     }
 
     async fn end(mut self, ending: PassthroughEnd, metrics: &ListenerMetrics) {
@@ -484,10 +459,10 @@ impl<'a> Tunnel<'a> {
                     let _ = member.set_zero_linger();
                 }
             }
-            PassthroughEnd::Sides(End::Broken(Side::Member)) => {
+            PassthroughEnd::Sides(End::Broken(Side::Member) | End::Unanswered) => {
                 let _ = self.copying.client.set_zero_linger();
             }
-            PassthroughEnd::Idle | PassthroughEnd::Drained => {
+            PassthroughEnd::Idle | PassthroughEnd::InTurn(_) => {
                 let (client, member) = (&mut self.copying.client, &mut self.copying.member);
                 let _ = timeout(FAREWELL_TIMEOUT, async {
                     let _ = tokio::join!(client.shutdown(), member.shutdown());
@@ -507,8 +482,12 @@ impl<'a> Tunnel<'a> {
         (record.ended_by, record.reason) = match ending {
             PassthroughEnd::Sides(End::Closed(side)) => (side.into(), None),
             PassthroughEnd::Sides(End::Broken(side)) => (side.into(), Some(broken(side))),
+            PassthroughEnd::Sides(End::Unanswered) => (
+                telemetry::EndedBy::Member,
+                Some(LogReason::DownWait.as_str()),
+            ),
             PassthroughEnd::Idle => proxy(LogReason::TunnelIdleTimeout),
-            PassthroughEnd::Drained => proxy(LogReason::Drained),
+            PassthroughEnd::InTurn(reason) => proxy(reason),
             PassthroughEnd::Cut => proxy(LogReason::DrainGrace),
         };
         let worker = Rc::clone(self.worker);

@@ -75,6 +75,8 @@ log_reasons! {
     ClientGone = "client-gone",
     /// The client holds its share of the pool's connections.
     ClientShare = "client-share",
+    /// The member's host no longer answers TCP keep-alive on the connection.
+    DownWait = "down-wait",
     /// The tunnel was closed in its turn, because the process drains or the configuration no longer routes it to this
     /// member.
     Drained = "drained",
@@ -94,6 +96,8 @@ log_reasons! {
     MembersFull = "members-full",
     /// The member closed the connection before its answer was complete.
     MemberClosed = "member-closed",
+    /// The tunnel was closed in its turn, because its member is down and the pool has `on_down = "cut"`.
+    MemberDown = "member-down",
     /// The member sent something that is not a valid response.
     MemberMalformed = "member-malformed",
     /// The member is starting or stopping.

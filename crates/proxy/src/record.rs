@@ -47,6 +47,8 @@ pub(crate) enum EndedBy {
     Client,
     /// The member closed the connection too early.
     Member,
+    /// The member's host no longer answers.
+    MemberUnanswered,
     /// The framing of the member's body is malformed.
     Malformed,
     /// The member's body stalled for too long.
@@ -592,6 +594,10 @@ impl ActiveExchange {
             EndedBy::Member => (
                 telemetry::EndedBy::Member,
                 record.reason.or(Some(LogReason::MemberClosed.as_str())),
+            ),
+            EndedBy::MemberUnanswered => (
+                telemetry::EndedBy::Member,
+                record.reason.or(Some(LogReason::DownWait.as_str())),
             ),
             EndedBy::Malformed => (
                 telemetry::EndedBy::Member,

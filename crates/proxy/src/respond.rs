@@ -315,6 +315,11 @@ fn describe(error: &ProxyError) -> ErrorResponse {
                 Some(what) => format!(
                     "The server {member} sent a malformed response: {what}. It may have acted on this request."
                 ),
+                None if source.is_unanswered() => format!(
+                    "The server {member} no longer answers on this connection: its host acknowledged nothing, not even \
+                     TCP keep-alive, for the time of down_wait. It may have acted on this request, so the request was \
+                     not sent to another server."
+                ),
                 None => format!(
                     "The server {member} closed the connection before it answered. It may have acted on this request, \
                      so the request was not sent to another server."

@@ -206,6 +206,9 @@ impl ResponseBody {
                 }
                 self.end(EndedBy::Malformed);
             }
+            Err(ResponseFault::Broken(error)) if error.is_unanswered() => {
+                self.end(EndedBy::MemberUnanswered);
+            }
             Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),
         }
         Poll::Ready(data.transpose())

@@ -62,17 +62,45 @@ pub struct PoolRules {
     pub guards: GuardSettings,
     /// How connections are passed through to its members.
     pub passthrough: PassthroughRules,
+    /// When the proxy closes tunnels to its members.
+    pub tunnels: TunnelRules,
+}
+
+/// What happens to the tunnels of a member that goes down: its passed-through connections, and those that were upgraded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDown {
+    /// They stay open, because the check may be wrong. The default.
+    #[default]
+    Keep,
+    /// The proxy closes them.
+    Cut,
+}
+
+/// The part of `[pools.NAME]` that applies to tunnels: passed-through connections, and those that were upgraded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelRules {
+    /// What happens to the tunnels of a member that goes down. Default they stay open.
+    pub on_down: OnDown,
+    /// Maximum tunnels closed in one second when they must close. Default 100.
+    pub close_rate: u32,
+}
+
+impl Default for TunnelRules {
+    fn default() -> Self {
+        Self {
+            on_down: OnDown::default(),
+            close_rate: 100,
+        }
+    }
 }
 
 /// The part of `[pools.NAME]` that applies to connections that are passed through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassthroughRules {
     /// Whether a listener passes connections through to this pool. It then gets no requests.
     pub is_used: bool,
     /// Whether the servers at its members' ports ignore identity headers. Default no.
     pub trusted_headers_off: bool,
-    /// Maximum connections closed in one second when they must close. Default 100.
-    pub close_rate: u32,
 }
 
 impl PoolRules {
@@ -97,16 +125,6 @@ pub enum IdentitySent {
     None,
 }
 
-impl Default for PassthroughRules {
-    fn default() -> Self {
-        Self {
-            is_used: false,
-            trusted_headers_off: false,
-            close_rate: 100,
-        }
-    }
-}
-
 impl Default for PoolRules {
     fn default() -> Self {
         Self {
@@ -120,6 +138,7 @@ impl Default for PoolRules {
             headers: HeaderRules::default(),
             guards: GuardSettings::default(),
             passthrough: PassthroughRules::default(),
+            tunnels: TunnelRules::default(),
         }
     }
 }

@@ -34,6 +34,7 @@ use crate::{
     open_tunnels::OpenTunnels,
     queue_alarm::FullQueues,
     renewal_switch::Renewal,
+    settings::OnDown,
     signals::{LifecyclePhase, Signals},
     slow_readers::SlowReaders,
     strangers::Strangers,
@@ -174,6 +175,14 @@ impl Shared {
             self.member_down.notify_waiters();
         }
         self.assess_pool(pool);
+        let generation = self.current.load();
+        if generation
+            .pool(pool)
+            .is_some_and(|pool| pool.rules.tunnels.on_down == OnDown::Cut)
+        {
+            // Its tunnels are to close, or no longer.
+            self.signals.send_modify(|_| ());
+        }
     }
 
     /// Raises or clears the alarm about a pool, whose members may have changed.

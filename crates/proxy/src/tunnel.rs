@@ -25,6 +25,7 @@ use tokio::{
 use upstream::MemberIo;
 
 use crate::{
+    closing_tunnels::{PendingTurn, closing_gap, is_cut},
     connection::Conn,
     context::RequestContext,
     copying::{Copying, End, FAREWELL_TIMEOUT, Side, Silence},
@@ -104,6 +105,8 @@ enum TunnelEnd {
     Sides(End),
     Idle,
     Refused,
+    /// In its turn, because the member is down.
+    MemberDown,
     Cut,
 }
 
@@ -126,9 +129,17 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     };
     let mut ending = monitor.apply_signals(&signals.current(), &mut exchange);
     let mut timer = pin!(sleep_until(monitor.next_check()));
+    let mut turn = PendingTurn::default();
     let ending = loop {
         if let Some(ending) = ending {
             break ending;
+        }
+        if let (Some(lease), Some(entry)) = (&exchange.lease, &entry) {
+            turn.update(is_cut(worker, lease), || {
+                let gap = closing_gap(worker, lease.pool(), None);
+                let pool = lease.member().pool();
+                worker.shared.leaving.join(pool, entry.number(), gap)
+            });
         }
         ending = tokio::select! {
             biased;
@@ -143,6 +154,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
                 timer.as_mut().reset(monitor.next_check());
                 ending
             }
+            () = unconstrained(turn.wait()) => Some(TunnelEnd::MemberDown),
             end = poll_fn(|cx| {
                 let end = worker.with_piece(|piece| copying.poll(cx, piece));
                 monitor.silence.note(copying.bytes());
@@ -152,7 +164,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     };
     let (up, down) = copying.bytes();
     exchange.tunnel_ended(up, down);
-    if ending == TunnelEnd::Idle {
+    if matches!(ending, TunnelEnd::Idle | TunnelEnd::MemberDown) {
         let _ = timeout(FAREWELL_TIMEOUT, async {
             let _ = tokio::join!(copying.client.shutdown(), copying.member.shutdown());
         })
@@ -161,7 +173,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     if ending == TunnelEnd::Refused {
         monitor.wait_for_turn(&mut signals).await;
     }
-    drop((copying, open, entry));
+    drop((turn, copying, open, entry));
     monitor.end(ending, exchange);
 }
 
@@ -282,6 +294,7 @@ impl TunnelMonitor<'_> {
             }
             TunnelEnd::Sides(End::Broken(Side::Client)) => EndedBy::Client,
             TunnelEnd::Sides(End::Broken(Side::Member)) => EndedBy::Member,
+            TunnelEnd::Sides(End::Unanswered) => EndedBy::MemberUnanswered,
             TunnelEnd::Idle => {
                 self.conn.metrics.limit(Limit::TunnelIdleTimeout);
                 EndedBy::Us(LogReason::TunnelIdleTimeout)
@@ -293,6 +306,7 @@ impl TunnelMonitor<'_> {
                 }
                 EndedBy::Us(LogReason::RefusedCertificate)
             }
+            TunnelEnd::MemberDown => EndedBy::Us(LogReason::MemberDown),
             TunnelEnd::Cut => EndedBy::Us(LogReason::DrainGrace),
         };
         exchange.end(by, None);

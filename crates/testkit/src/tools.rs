@@ -19,6 +19,8 @@ pub enum Tool {
     Curl,
     /// Version control.
     Git,
+    /// The program that changes addresses, routes and rules.
+    Ip,
     /// The DNS server Knot.
     Knot,
     /// The command line of OpenSSL.
@@ -35,6 +37,8 @@ pub enum Tool {
     Setfacl,
     /// The checks of systemd.
     SystemdAnalyze,
+    /// The program that starts others in namespaces of their own.
+    Unshare,
     /// Ruby with the server WEBrick.
     Webrick,
 }
@@ -45,6 +49,7 @@ impl Tool {
         Self::Apache,
         Self::Curl,
         Self::Git,
+        Self::Ip,
         Self::Knot,
         Self::Openssl,
         Self::Prometheus,
@@ -53,6 +58,7 @@ impl Tool {
         Self::Readelf,
         Self::Setfacl,
         Self::SystemdAnalyze,
+        Self::Unshare,
         Self::Webrick,
     ];
 
@@ -62,6 +68,7 @@ impl Tool {
             Self::Apache => "apache2",
             Self::Curl => "curl",
             Self::Git => "git",
+            Self::Ip => "ip",
             Self::Knot => "knotd",
             Self::Openssl => "openssl",
             Self::Prometheus => "prometheus",
@@ -70,6 +77,7 @@ impl Tool {
             Self::Readelf => "readelf",
             Self::Setfacl => "setfacl",
             Self::SystemdAnalyze => "systemd-analyze",
+            Self::Unshare => "unshare",
         }
     }
 
@@ -79,6 +87,7 @@ impl Tool {
             Self::Apache => &["apache2-bin"],
             Self::Curl => &["curl"],
             Self::Git => &["git"],
+            Self::Ip => &["iproute2"],
             Self::Knot => &["knot"],
             Self::Openssl => &["openssl"],
             Self::Prometheus | Self::Promtool => &["prometheus"],
@@ -86,6 +95,7 @@ impl Tool {
             Self::Readelf => &["binutils"],
             Self::Setfacl => &["acl"],
             Self::SystemdAnalyze => &["systemd"],
+            Self::Unshare => &["util-linux"],
             Self::Webrick => &["ruby", "ruby-webrick"],
         }
     }
@@ -130,20 +140,28 @@ impl Tool {
     }
 
     fn skip(self) {
-        let thread = thread::current();
-        let test = thread.name().unwrap_or_default();
-        let (program, packages) = (self.program(), self.packages().join(" "));
-        let line = format!("skipped {test}: it needs {program} (Debian: {packages})");
-        let required = env::var("PROSCENIUM_TOOLS").is_ok_and(|value| value == "required");
-        assert!(!required, "PROSCENIUM_TOOLS=required, but {line}");
-        // Not `eprint!`, which the test harness captures. One write each: tests of several processes share both files.
-        let _ = stderr().write_all(format!("{line}\n").as_bytes());
-        if let Some(file) = env::var_os("PROSCENIUM_SKIPPED") {
-            let file = OpenOptions::new().append(true).create(true).open(file);
-            let written =
-                file.and_then(|mut file| file.write_all(format!("{packages}\n").as_bytes()));
-            written.expect("the file of PROSCENIUM_SKIPPED can be written");
-        }
+        let packages = self.packages();
+        let (program, names) = (self.program(), packages.join(" "));
+        skip(&format!("it needs {program} (Debian: {names})"), packages);
+    }
+}
+
+/// Prints one line that names the test and the reason, and records the packages that it needs.
+pub(crate) fn skip(why: &str, packages: &[&str]) {
+    let thread = thread::current();
+    let line = format!("skipped {}: {why}", thread.name().unwrap_or_default());
+    let required = env::var("PROSCENIUM_TOOLS").is_ok_and(|value| value == "required");
+    assert!(!required, "PROSCENIUM_TOOLS=required, but {line}");
+    // Not `eprint!`, which the test harness captures. One write each: tests of several processes share both files.
+    let _ = stderr().write_all(format!("{line}\n").as_bytes());
+    if packages.is_empty() {
+        return;
+    }
+    if let Some(file) = env::var_os("PROSCENIUM_SKIPPED") {
+        let file = OpenOptions::new().append(true).create(true).open(file);
+        let packages = format!("{}\n", packages.join(" "));
+        let written = file.and_then(|mut file| file.write_all(packages.as_bytes()));
+        written.expect("the file of PROSCENIUM_SKIPPED can be written");
     }
 }
 

@@ -14,7 +14,7 @@ use http1::{
     begin_chunk, end_chunk, end_chunks, write_head,
 };
 
-use crate::wire::Wire;
+use crate::{keep_alive::is_unanswered, wire::Wire};
 
 /// Errors of a request body.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -67,9 +67,14 @@ impl WireError {
         self.malformed().is_some()
     }
 
-    /// Whether the connection ended.
+    /// Whether the connection ended because the member's host no longer answers (`down_wait`).
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Io(error) if is_unanswered(error))
+    }
+
+    /// Whether the member closed or reset the connection.
     pub fn is_end(&self) -> bool {
-        matches!(self, Self::Closed | Self::Io(_))
+        matches!(self, Self::Closed | Self::Io(_)) && !self.is_unanswered()
     }
 }
 

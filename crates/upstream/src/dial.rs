@@ -22,6 +22,7 @@ use crate::{
     connector::Connector,
     host_limit::HostLimit,
     io::{MemberIo, MemberTransport},
+    keep_alive::KeepAlive,
     settings::Plaintext,
 };
 
@@ -379,6 +380,7 @@ async fn connect(
         match timeout_at(Instant::now() + left, TcpStream::connect(resolved)).await {
             Ok(Ok(stream)) => {
                 let _ = stream.set_nodelay(true);
+                KeepAlive::within(connector.settings.down_wait).enable(&stream);
                 return Ok(stream);
             }
             // A name may have an address that this host cannot use, such as ::1 without IPv6. The error of its other

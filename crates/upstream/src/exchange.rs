@@ -24,6 +24,7 @@ use crate::{
     head::Stamped,
     http10,
     io::MemberIo,
+    keep_alive::unacknowledged_max,
     settings::HttpVersion,
 };
 
@@ -117,7 +118,10 @@ where
 
     /// Takes over the transport after the member switched protocols, with the bytes that followed the 101.
     pub fn into_tunnel(self) -> (MemberIo, Bytes) {
-        self.open.wire.into_parts()
+        let (mut io, bytes) = self.open.wire.into_parts();
+        // The member need not read what the client sends.
+        io.limit_unacknowledged(None);
+        (io, bytes)
     }
 
     /// Ends the exchange. The connection is reused if the request was sent completely, the response ended by its own
@@ -172,11 +176,15 @@ impl Connections {
         let (fields, lines) = (stamped.fields(), stamped.lines());
         let fields_max = settings.response_fields_max as usize;
         let wire = &mut open.wire;
+        let body_bytes = body.size_hint().exact();
         let conversation =
             Conversation::begin(wire, line, fields, lines, has_length, body, fields_max);
         let reused = held.connect.is_none();
         let unsent = |source| AttemptError::Unsent { source, reused };
         let mut conversation = conversation.map_err(unsent)?;
+        let bytes = body_bytes.map(|body| body.saturating_add(open.wire.out.len() as u64));
+        let unacknowledged_max = unacknowledged_max(bytes, settings.down_wait);
+        open.wire.io.limit_unacknowledged(unacknowledged_max);
         let mut spare = self.spare();
         let answered = poll_fn(|cx| {
             let polled = conversation.poll_head(&mut open.wire, &mut spare, cx);

@@ -4,6 +4,7 @@ use std::{
     fmt, io,
     pin::Pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use rustls::pki_types::CertificateDer;
@@ -13,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::slots::OpenSlot;
+use crate::{keep_alive::limit_unacknowledged, slots::OpenSlot};
 
 /// A transport to a member.
 #[derive(Debug)]
@@ -115,11 +116,30 @@ pub struct MemberIo {
     io: MemberTransport,
     /// `None`: a query of the proxy itself, which is not counted.
     _slot: Option<OpenSlot>,
+    /// How long data may stay unacknowledged, as the socket has it.
+    unacknowledged_max: Option<Duration>,
 }
 
 impl MemberIo {
     pub(crate) fn new(io: MemberTransport, slot: Option<OpenSlot>) -> Self {
-        Self { io, _slot: slot }
+        Self {
+            io,
+            _slot: slot,
+            unacknowledged_max: None,
+        }
+    }
+
+    /// Limits how long data that was sent may stay unacknowledged, or removes the limit.
+    pub(crate) fn limit_unacknowledged(&mut self, max: Option<Duration>) {
+        let stream = match &self.io {
+            MemberTransport::Tcp(stream) => stream,
+            MemberTransport::Tls(stream) => stream.get_ref().0,
+            MemberTransport::Unix(_) | MemberTransport::Memory(_) => return,
+        };
+        if self.unacknowledged_max != max {
+            self.unacknowledged_max = max;
+            limit_unacknowledged(stream, max);
+        }
     }
 
     /// The TCP socket. `None` for a Unix socket and for TLS.

@@ -13,6 +13,7 @@ mod head;
 mod host_limit;
 mod http10;
 mod io;
+mod keep_alive;
 mod member_check;
 mod probe;
 mod query;
@@ -35,6 +36,7 @@ pub use head::{
 pub use host_limit::HostLimit;
 pub use http10::NotHttp10;
 pub use io::{MemberIo, MemberStream};
+pub use keep_alive::is_unanswered;
 pub use member_check::MemberCheck;
 pub use probe::{
     HttpCheck, ProbeError, ProbeOutcome, agent_check, printable, probe, reads_jrubies,

@@ -73,6 +73,9 @@ pub struct UpstreamSettings {
     pub first_byte_timeout: Duration,
     /// Maximum time without a byte of a body in either direction. Default 60 s.
     pub idle_timeout: Duration,
+    /// Maximum time that a member's host leaves TCP keep-alive unanswered. Default 60 s, at least 2 s; parts of a second are
+    /// dropped.
+    pub down_wait: Duration,
     /// Maximum time without a byte in either direction of a tunnel. Default 15 min.
     pub tunnel_idle_timeout: Duration,
     /// How long an idle connection stays open. Default 20 s, less than Jetty's 30 s. Zero: each request has a new
@@ -110,6 +113,7 @@ impl Default for UpstreamSettings {
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(570),
             idle_timeout: Duration::from_secs(60),
+            down_wait: Duration::from_secs(60),
             tunnel_idle_timeout: Duration::from_secs(900),
             keepalive: Duration::from_secs(20),
             connections_max: 128,

@@ -27,7 +27,7 @@ const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
 /// A transport and its buffers.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    io: MemberIo,
+    pub(crate) io: MemberIo,
     /// Bytes to be written. Empty once the transport has accepted them all.
     pub(crate) out: Vec<u8>,
     /// How many of them the transport has accepted.

@@ -1,0 +1,87 @@
+//! A network namespace of a test's own, in which it cuts a server off as a host that has lost its power.
+
+use std::{
+    env,
+    net::SocketAddr,
+    process::Stdio,
+};
+
+use crate::tools::{Tool, skip};
+
+/// Set in the process that has the namespace.
+const INNER: &str = "PROSCENIUM_TEST_NETWORK";
+
+/// Whether this process has a network namespace of its own, with loopback alone. A test calls it first and returns if it
+/// is false: the test has then passed in a second process with such a namespace, or this machine cannot make one, and it
+/// is skipped. `test` is its path, such as `dead_members::a_post_ends`.
+///
+/// # Panics
+/// The test fails in the second process.
+pub fn has_own_network(test: &str) -> bool {
+    if env::var_os(INNER).is_some() {
+        return true;
+    }
+    let (Some(_), Some(mut unshare)) = (Tool::Ip.command(), Tool::Unshare.command()) else {
+        return false;
+    };
+    // An ordinary account may make the namespace in a user namespace only.
+    let arguments: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["--net"],
+        false => &["--user", "--map-root-user", "--net"],
+    };
+    let probe = Tool::Unshare.command().is_some_and(|mut unshare| {
+        unshare.args(arguments).arg("true").stderr(Stdio::null());
+        unshare.status().is_ok_and(|status| status.success())
+    });
+    if !probe {
+        skip("this machine permits no network namespaces", &[]);
+        return false;
+    }
+    let program = env::current_exe().expect("this program");
+    let output = unshare
+        .args(arguments)
+        .args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""])
+        .arg(program)
+        .args([test, "--exact", "--nocapture"])
+        .env(INNER, "1")
+        .output()
+        .expect("unshare starts");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let passed = output.status.success() && printed.contains("1 passed");
+    assert!(passed, "in its own network:\n{printed}\n{errors}");
+    false
+}
+
+/// Drops every packet to and from this port of loopback from now on, without any answer. Only in a network namespace of
+/// the test's own.
+///
+/// # Panics
+/// This process has no such namespace.
+pub fn cut_off(server: SocketAddr) {
+    assert!(env::var_os(INNER).is_some(), "only in a network of its own");
+    let port = server.port().to_string();
+    // Rules that come before the routes to loopback. Without the table of local addresses at the first place, where the
+    // kernel has it, the rules decide.
+    ip(&["rule", "add", "pref", "10", "lookup", "local"]);
+    ip(&["rule", "del", "pref", "0"]);
+    for (pref, side) in [("1", "dport"), ("2", "sport")] {
+        ip(&[
+            "rule",
+            "add",
+            "pref",
+            pref,
+            "ipproto",
+            "tcp",
+            side,
+            &port,
+            "blackhole",
+        ]);
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let mut ip = Tool::Ip.command().expect("it has made this network");
+    let output = ip.args(arguments).output().expect("ip starts");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+}

@@ -1,0 +1,220 @@
+//! Connections to a member whose host is gone without a word: TCP keep-alive ends them. A server that is merely busy, or
+//! is stopped, keeps its requests.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+};
+
+use serde_json::Value;
+use testkit::{Reply, cut_off, has_own_network};
+
+use crate::support::{
+    Estate, LIMIT,
+    layer4::{Broker, assert_echo, connect},
+    passthrough::{passing, record, start},
+    paths::CATALOG,
+    tunnels,
+};
+
+/// Without probes, so that only the connection itself shows anything.
+const UNPROBED: &str = "check = { type = \"none\" }";
+
+/// A pool of one member that never accepts a connection, so that its kernel alone answers, and a route to it.
+fn alive(member: &TcpListener) -> String {
+    let address = member.local_addr().expect("an address");
+    format!(
+        "[[routes]]\nname = \"alive\"\npath = {{ prefix = \"/alive\" }}\npool = \"alive\"\n\
+         [pools.alive]\nmembers = [\"{address}\"]\nscheme = \"http\"\n{UNPROBED}\ndown_wait = \"2s\"\n"
+    )
+}
+
+/// Reads a request with a body of this length, and answers it.
+fn answer(stream: &mut TcpStream, body: usize) {
+    stream.set_read_timeout(Some(LIMIT)).expect("a socket");
+    let mut read = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    let is_complete = |read: &[u8]| {
+        let head = read.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        head.is_some_and(|head| read.len() >= head + 4 + body)
+    };
+    while !is_complete(&read) {
+        let length = stream.read(&mut piece).expect("the rest of the request");
+        assert!(length > 0, "the proxy closed after {} bytes", read.len());
+        read.extend_from_slice(&piece[..length]);
+    }
+    let reply = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    stream.write_all(reply).expect("it is written");
+}
+
+#[test]
+fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read() {
+    if !has_own_network(
+        "dead_members::a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read",
+    ) {
+        return;
+    }
+    let stopped = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let route = alive(&stopped);
+    let estate = Estate::builder()
+        .compilers(2)
+        .compiler_pool("algorithm = \"first\"")
+        .compiler_pool(UNPROBED)
+        // Longer than that of the server that does not read, which its requests therefore outlive.
+        .compiler_pool("down_wait = \"4s\"")
+        .proxy(move |proxy| proxy.with(&route))
+        .start();
+    let [gone, other] = &estate.compilers[..] else {
+        unreachable!("two compilers")
+    };
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    // One fits into the window of its connection, one does not, so that its window is zero.
+    let bodies = [vec![b'x'; 100], vec![b'x'; 400 << 10]];
+    let mut waiting = Vec::new();
+    for body in &bodies {
+        let mut connection = client.connect().expect("connects");
+        connection
+            .send("POST", "/alive", &[], body)
+            .expect("it sends");
+        waiting.push(connection);
+    }
+    gone.hold();
+    let mut catalog = client.connect().expect("connects");
+    catalog
+        .send("POST", CATALOG, &[], b"facts")
+        .expect("it sends");
+    gone.wait_for_request(1, LIMIT);
+    cut_off(gone.socket_address());
+    let response = catalog.read_response().expect("a response");
+    assert_eq!(response.status, 502, "{response:?}");
+    let text = response.text();
+    for expected in [
+        &*gone.address(),
+        "no longer answers on this connection",
+        "TCP keep-alive",
+        "down_wait",
+        "may have acted",
+        "not sent to another server",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert!(other.requests().is_empty(), "it was not repeated");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 502);
+    assert_eq!(
+        (&record["reason"], &record["attempts"], &record["member"]),
+        (&"down-wait".into(), &1.into(), &gone.address().into()),
+        "{record}"
+    );
+    for body in &bodies {
+        let (mut stream, _) = stopped.accept().expect("a connection that waited");
+        answer(&mut stream, body.len());
+    }
+    for connection in &mut waiting {
+        let response = connection.read_response().expect("a response");
+        assert_eq!(response.status, 200, "{response:?}");
+    }
+    gone.release();
+}
+
+#[test]
+fn a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement() {
+    if !has_own_network(
+        "dead_members::a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement",
+    ) {
+        return;
+    }
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(UNPROBED)
+        .compiler_pool("down_wait = \"5s\"")
+        .start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    let mut post = || {
+        connection
+            .send("POST", CATALOG, &[], b"facts")
+            .expect("it sends");
+        connection.read_response().expect("a response")
+    };
+    assert_eq!(post().status, 200);
+    cut_off(estate.compilers[0].socket_address());
+    assert_eq!(post().status, 502);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 502);
+    assert_eq!(record["reason"], "down-wait", "{record}");
+    assert_eq!(estate.compilers[0].requests().len(), 1);
+}
+
+#[test]
+fn a_get_whose_members_host_is_gone_is_sent_to_another_member() {
+    if !has_own_network("dead_members::a_get_whose_members_host_is_gone_is_sent_to_another_member")
+    {
+        return;
+    }
+    let estate = Estate::builder()
+        .compilers(2)
+        .compiler_pool("algorithm = \"first\"")
+        .compiler_pool(UNPROBED)
+        .compiler_pool("down_wait = \"2s\"")
+        .start();
+    let [gone, other] = &estate.compilers[..] else {
+        unreachable!("two compilers")
+    };
+    let agent = estate.ca.agent("web01");
+    gone.hold();
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    let target = "/puppet/v3/file_metadata/modules/a/b?environment=production";
+    connection.send("GET", target, &[], b"").expect("it sends");
+    gone.wait_for_request(1, LIMIT);
+    cut_off(gone.socket_address());
+    assert_eq!(connection.read_response().expect("a response").status, 200);
+    assert_eq!(other.requests().len(), 1);
+    gone.release();
+}
+
+fn assert_unanswered(record: &Value) {
+    assert_eq!(
+        (&record["ended_by"], &record["reason"]),
+        (&"member".into(), &"down-wait".into()),
+        "{record}"
+    );
+}
+
+#[test]
+fn a_passed_through_connection_to_a_dead_host_ends() {
+    if !has_own_network("dead_members::a_passed_through_connection_to_a_dead_host_ends") {
+        return;
+    }
+    let broker = Broker::echo();
+    let lines = format!("{UNPROBED}\ndown_wait = \"2s\"");
+    let (estate, pcp) = start(passing(&[&broker], &lines));
+    let mut client = connect(pcp);
+    assert_echo(&mut client, b"hello");
+    cut_off(broker.address().parse().expect("an address"));
+    // Not an end in order: bytes may be missing.
+    let error = client.read(&mut [0]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_unanswered(&record(&estate.proxy));
+}
+
+#[test]
+fn an_upgraded_tunnel_to_a_dead_host_ends() {
+    if !has_own_network("dead_members::an_upgraded_tunnel_to_a_dead_host_ends") {
+        return;
+    }
+    let builder = tunnels::builder("")
+        .compiler_pool(UNPROBED)
+        .compiler_pool("down_wait = \"2s\"");
+    let estate = tunnels::start(builder);
+    estate.compilers[0].answer(|_| Some(Reply::switching("websocket")));
+    let mut tunnel = tunnels::opened(&estate, &estate.ca.agent("web01"));
+    tunnel.send_raw(b"hello").expect("sends");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+    cut_off(estate.compilers[0].socket_address());
+    assert!(tunnel.read_bytes(1).unwrap_or_default().is_empty());
+    assert_unanswered(&estate.proxy.wait_for_records(1).remove(0));
+}
