@@ -371,8 +371,21 @@ fn logs_are_reopened_without_reading_the_configuration() {
         "{}",
         outcome.stderr
     );
+    let status = proxy.status();
+    let alarm = &status["alarms"][0];
+    assert_eq!(alarm["key"], "access-log", "{status}");
+    let message = alarm["message"].as_str().unwrap_or_default();
+    for expected in [
+        &*format!("access log {}: ", log.display()),
+        "proscenium reopen-logs",
+    ] {
+        assert!(message.contains(expected), "{expected}: {message}");
+    }
     fs::remove_dir(&log).expect("goes");
     fs::rename(proxy.directory().join("access.json.3"), &log).expect("comes back");
+    let outcome = proxy.command(&["reopen-logs"], &["--socket", socket]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(proxy.status()["alarms"], Value::Array(Vec::new()));
 }
 
 #[test]
@@ -484,7 +497,7 @@ fn a_log_that_blocks_delays_no_request_and_its_drops_are_counted() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_counted_and_reported_once() {
+fn a_log_that_cannot_be_written_is_one_alarm_and_its_lost_records_are_counted() {
     let estate = Estate::builder()
         .compilers(1)
         .proxy(|proxy| with_log(proxy, "path = \"/dev/full\""))
@@ -508,6 +521,13 @@ fn a_log_that_cannot_be_written_is_counted_and_reported_once() {
         stderr.contains("access log /dev/full: No space left"),
         "{stderr}"
     );
+    let alarms = estate.proxy.status()["alarms"].clone();
+    assert_eq!(alarms[0]["key"], "access-log:/dev/full", "{alarms}");
+    let metrics = estate.proxy.metrics();
+    let dropped = metrics.sum("proscenium_access_records_dropped_total", &[]);
+    assert_eq!(dropped, 3.0);
+    let alarm = [("alarm", "access-log")];
+    assert_eq!(metrics.sum("proscenium_alarms", &alarm), 1.0);
     estate.proxy.terminate();
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
 }

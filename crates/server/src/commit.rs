@@ -9,7 +9,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 use config::Config;
 use listener::BindError;
 use proxy::Generation;
-use telemetry::{AccessLogs, Daemon, Metrics};
+use telemetry::{AccessLogs, Alarm, Daemon, Metrics};
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
@@ -267,10 +267,11 @@ impl GenerationWriter<'_> {
                 // Connections that wait at a limit check the new one.
                 open.listener.connections.limit_changed();
             }
-            if let (Some(logs), Some(opened)) = (&state.access_logs, opened.access_logs)
-                && let Err(error) = opened.reopen(logs)
-            {
-                tracing::error!(%error, "cannot start a thread for an access log");
+            if let (Some(logs), Some(opened)) = (&state.access_logs, opened.access_logs) {
+                if let Err(error) = opened.reopen(logs) {
+                    tracing::error!(%error, "cannot start a thread for an access log");
+                }
+                app.shared.metrics.alarms.clear(Alarm::AccessLog, "");
             }
             if let Some(events) = opened.events {
                 app.events.redirect(events, &app.lasting.metrics);

@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    io::Write,
     os::unix::{fs::OpenOptionsExt, net::UnixDatagram},
     path::Path,
     process,
@@ -85,37 +84,20 @@ fn parts(logs: Vec<OpenedAccessLog>) -> (Vec<AccessLogSettings>, Vec<SinkOutput>
 /// # Errors
 /// The path and the error of the operating system.
 fn open(output: &AccessLogOutput) -> io::Result<SinkOutput> {
-    let lines = |writer: Box<dyn Write + Send>| SinkOutput::Lines(writer);
     match output {
-        AccessLogOutput::Stdout => Ok(lines(Box::new(io::stdout()))),
+        AccessLogOutput::Stdout => {
+            let name = "standard output".to_owned();
+            Ok(SinkOutput::Lines(name, Box::new(io::stdout())))
+        }
         AccessLogOutput::File(path) => {
-            let name = format!("access log {}", path.display());
-            let file = open_file(path).map_err(|error| named(&name, &error))?;
-            Ok(lines(Box::new(LogFile { name, file })))
+            let name = path.display().to_string();
+            let file = open_file(path).map_err(|error| {
+                io::Error::new(error.kind(), format!("access log {name}: {error}"))
+            })?;
+            Ok(SinkOutput::Lines(name, Box::new(file)))
         }
         AccessLogOutput::Daemon(settings) => daemon(settings).map(SinkOutput::Daemon),
     }
-}
-
-/// A file whose errors name it, because one of several logs may fail.
-struct LogFile {
-    name: String,
-    file: fs::File,
-}
-
-impl Write for LogFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes);
-        written.map_err(|error| named(&self.name, &error))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-fn named(name: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{name}: {error}"))
 }
 
 /// Opens a log file without waiting: a named pipe without a reader would block the whole control plane.
@@ -163,7 +145,12 @@ fn daemon(settings: &DaemonSettings) -> io::Result<Daemon> {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "tests read files")]
 
-    use std::{io::Read, sync::mpsc, thread, time::Duration};
+    use std::{
+        io::{Read, Write as _},
+        sync::mpsc,
+        thread,
+        time::Duration,
+    };
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -194,7 +181,7 @@ mod tests {
             let mut pipe = fs::File::open(path).expect("is there");
             pipe.read_to_string(&mut text).map(|_| text)
         });
-        let SinkOutput::Lines(mut writer) = opened_by(open) else {
+        let SinkOutput::Lines(_, mut writer) = opened_by(open) else {
             panic!("a file takes lines");
         };
         // This is more than a pipe holds, so the writer has to wait for the reader.

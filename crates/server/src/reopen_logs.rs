@@ -1,9 +1,10 @@
 //! Opening the log files again after a rotation has renamed them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use admin::{LogsReopened, ReopenLogsError};
 use config::AccessLogOutput;
+use telemetry::Alarm;
 
 use crate::{
     log_outputs::OpenedAccessLogs,
@@ -43,10 +44,15 @@ impl GenerationWriter<'_> {
             return Ok(Vec::new());
         };
         let reopened = OpenedAccessLogs::open(config).and_then(|opened| opened.reopen(logs));
+        let alarms = &self.app.shared.metrics.alarms;
         reopened.map_err(|error| {
-            tracing::error!(%error, "cannot reopen the access log; the proxy continues to write to the old file");
+            let message = format!(
+                "cannot reopen the access logs: {error}; records go to the files that were open, which a rotation may have removed: make it possible to create the file, and run proscenium reopen-logs"
+            );
+            alarms.raise(Alarm::AccessLog, "", message, SystemTime::now());
             ReopenLogsError(error.to_string())
         })?;
+        alarms.clear(Alarm::AccessLog, "");
         Ok(paths)
     }
 }

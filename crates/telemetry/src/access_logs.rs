@@ -190,7 +190,7 @@ mod tests {
 
     impl Lines {
         fn output(&self) -> SinkOutput {
-            SinkOutput::Lines(Box::new(self.clone()))
+            SinkOutput::Lines("page".to_owned(), Box::new(self.clone()))
         }
 
         fn text(&self) -> String {

@@ -69,6 +69,8 @@ pub enum Alarm {
     PassthroughMember,
     /// Descriptors, memory for sockets or local ports are used up, or so many clients are connected that others wait.
     Descriptors,
+    /// Access records cannot be written, or an access log cannot be opened again.
+    AccessLog,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -291,7 +293,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -318,6 +320,7 @@ impl Alarm {
         Self::CertnameOfTwoCas,
         Self::PassthroughMember,
         Self::Descriptors,
+        Self::AccessLog,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -349,6 +352,7 @@ impl Alarm {
             Self::CertnameOfTwoCas => "certname-of-two-cas",
             Self::PassthroughMember => "passthrough-member",
             Self::Descriptors => "descriptors",
+            Self::AccessLog => "access-log",
         }
     }
 
@@ -379,6 +383,7 @@ impl Alarm {
             | Self::RestartPending
             | Self::MaterialsWatch
             | Self::StateDirectory
+            | Self::AccessLog
             | Self::DnsAnswer
             | Self::PassthroughMember
             | Self::JrubyCount => Severity::Warning,

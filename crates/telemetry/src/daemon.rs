@@ -5,6 +5,7 @@
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::line::Framing;
@@ -121,6 +122,11 @@ impl Daemon {
         let sent = self.send(datagram);
         self.socket.set_nonblocking(true)?;
         sent
+    }
+
+    /// The path of the socket.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.settings.socket
     }
 
     /// An error with the path of the socket.

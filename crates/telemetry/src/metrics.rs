@@ -429,7 +429,7 @@ impl Metrics {
             "Number of the active generation of the configuration",
             self.generation.clone(),
         );
-        let help = "Access records dropped because they could not be written fast enough";
+        let help = "Access records dropped because they could not be written, or not fast enough";
         registry.register(
             "access_records_dropped",
             help,

@@ -6,15 +6,16 @@
 //! Lines of one thread keep their order; lines of different threads may be interleaved by that moment.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use prometheus_client::metrics::counter::Counter;
 
+use crate::alarms::{Alarm, Alarms};
 use crate::daemon::{Daemon, Unsent};
 use crate::line::{Form, Framing, LineWriter};
 use crate::metrics::Metrics;
@@ -37,8 +38,8 @@ pub struct SinkHandle {
 
 /// The destination of records.
 pub enum SinkOutput {
-    /// Each record as a line, many in one write.
-    Lines(Box<dyn Write + Send>),
+    /// Each record as a line, many in one write. The name, such as the path of a file, is for messages.
+    Lines(String, Box<dyn Write + Send>),
     /// Each record as a datagram. A datagram that a daemon does not accept within moments is dropped and counted.
     Daemon(Daemon),
 }
@@ -96,6 +97,7 @@ struct Shared {
     thread: OnceLock<Thread>,
     dropped: Counter,
     errors: Counter,
+    alarms: Arc<Alarms>,
 }
 
 impl Sink {
@@ -126,13 +128,15 @@ impl Sink {
             thread: OnceLock::new(),
             dropped: metrics.access_records_dropped.clone(),
             errors: metrics.access_log_errors.clone(),
+            alarms: Arc::clone(&metrics.alarms),
         });
         let mut scribe = Scribe {
             shared: Arc::clone(&shared),
             output,
             batch: Vec::new(),
             turn: 0,
-            failing: None,
+            is_torn: false,
+            failed: None,
         };
         let thread = thread::Builder::new()
             .name("access-log".to_owned())
@@ -321,8 +325,10 @@ struct Scribe {
     batch: Vec<u8>,
     /// The number of the current output.
     turn: u64,
-    /// Since when writes fail, so that a full disk is logged once and not for each batch.
-    failing: Option<Instant>,
+    /// The output ends within a line, because a disk became full.
+    is_torn: bool,
+    /// When a write failed last, while the alarm is raised.
+    failed: Option<Instant>,
 }
 
 impl Scribe {
@@ -336,6 +342,7 @@ impl Scribe {
             self.replace_output();
             let closing = self.shared.closing.load(Ordering::SeqCst);
             if self.empty_sheets(closing) && closing {
+                self.clear_alarm();
                 return;
             }
         }
@@ -392,9 +399,10 @@ impl Scribe {
             self.batch.append(&mut replacement.before);
             self.taken(replacement.records);
             self.write_batch();
+            self.clear_alarm();
             self.output = replacement.output;
             self.turn += 1;
-            self.failing = None;
+            self.is_torn = false;
         }
     }
 
@@ -408,40 +416,104 @@ impl Scribe {
             return;
         }
         let written = match &mut self.output {
-            SinkOutput::Lines(writer) => {
-                writer.write_all(&self.batch).and_then(|()| writer.flush())
-            }
-            SinkOutput::Daemon(daemon) => daemon.send_batch(&self.batch).map_err(|unsent| {
-                let Unsent { records, error } = unsent;
-                self.shared.dropped.inc_by(records);
-                error
-            }),
+            SinkOutput::Lines(_, writer) => write_lines(writer, &self.batch, &mut self.is_torn),
+            SinkOutput::Daemon(daemon) => daemon.send_batch(&self.batch),
         };
         self.batch.clear();
         self.batch.shrink_to(KEPT_BYTES_MAX);
         match written {
-            Ok(()) => {
-                self.failing
-                    .take_if(|since| since.elapsed() >= TELL_INTERVAL);
-            }
-            Err(error) => {
+            // A disk that is nearly full accepts a write now and then.
+            Ok(()) if self.failed.is_some_and(|at| at.elapsed() < CLEAR_AFTER) => {}
+            Ok(()) => self.clear_alarm(),
+            Err(Unsent { records, error }) => {
+                self.shared.dropped.inc_by(records);
                 self.shared.errors.inc();
-                if self.failing.is_none() {
-                    self.failing = Some(Instant::now());
-                    tracing::error!(%error, "access records could not be written");
-                }
+                self.raise_alarm(&error);
             }
         }
     }
+
+    fn raise_alarm(&mut self, error: &io::Error) {
+        self.failed = Some(Instant::now());
+        let name = self.output.name();
+        let (log, help) = match (&self.output, error.kind()) {
+            (SinkOutput::Daemon(_), _) => (
+                String::new(),
+                "see whether the log daemon runs and reads its socket",
+            ),
+            (SinkOutput::Lines(..), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => (
+                format!("access log {name}: "),
+                "free space on its file system (df -h, df -i)",
+            ),
+            (SinkOutput::Lines(..), _) => (
+                format!("access log {name}: "),
+                "make it writable, and run proscenium reopen-logs",
+            ),
+        };
+        let message = format!(
+            "access records could not be written: {log}{error}; they are lost, and proscenium_access_records_dropped_total counts them: {help}"
+        );
+        self.shared
+            .alarms
+            .raise(Alarm::AccessLog, &name, message, SystemTime::now());
+    }
+
+    fn clear_alarm(&mut self) {
+        if self.failed.take().is_some() {
+            let name = self.output.name();
+            self.shared.alarms.clear(Alarm::AccessLog, &name);
+        }
+    }
+}
+
+/// Writes lines. After a write that ended within a line, the next one begins a line of its own.
+///
+/// # Errors
+/// The error, and the number of lines that were not written completely.
+fn write_lines(writer: &mut impl Write, lines: &[u8], is_torn: &mut bool) -> Result<(), Unsent> {
+    let mut left = lines;
+    let written = loop {
+        let next: &[u8] = match *is_torn {
+            true => b"\n",
+            false => left,
+        };
+        if next.is_empty() {
+            break writer.flush();
+        }
+        match writer.write(next) {
+            Ok(0) => break Err(ErrorKind::WriteZero.into()),
+            Ok(_) if *is_torn => *is_torn = false,
+            Ok(length) => left = &left[length..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => break Err(error),
+        }
+    };
+    written.map_err(|error| {
+        let done = lines.len() - left.len();
+        *is_torn |= done > 0 && lines[done - 1] != b'\n';
+        let lost = left.iter().filter(|byte| **byte == b'\n').count();
+        Unsent {
+            records: lost as u64,
+            error,
+        }
+    })
 }
 
 impl SinkOutput {
     fn form(&self, format: Format) -> Form {
         let framing = match self {
-            Self::Lines(_) => Framing::Line,
+            Self::Lines(..) => Framing::Line,
             Self::Daemon(daemon) => daemon.framing(),
         };
         Form { format, framing }
+    }
+
+    /// The name of the output, for messages.
+    fn name(&self) -> String {
+        match self {
+            Self::Lines(name, _) => name.clone(),
+            Self::Daemon(daemon) => daemon.socket().display().to_string(),
+        }
     }
 }
 
@@ -471,8 +543,8 @@ const BATCH_BYTES: usize = 64 << 10;
 /// Maximum bytes on one sheet; further records are dropped like those over the limit.
 const SHEET_BYTES_MAX: usize = 16 << 20;
 
-/// Minimum time between two log lines about failures; the counters have all of them.
-const TELL_INTERVAL: Duration = Duration::from_secs(60);
+/// Time without a failed write after which a successful one clears the alarm.
+const CLEAR_AFTER: Duration = Duration::from_secs(5);
 
 /// Maximum capacity that is retained between batches.
 const KEPT_BYTES_MAX: usize = 1 << 20;

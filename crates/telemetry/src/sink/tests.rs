@@ -17,8 +17,12 @@ impl Page {
         lock(&self.0).iter().filter(|byte| **byte == b'\n').count()
     }
 
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&lock(&self.0)).into_owned()
+    }
+
     fn contains(&self, text: &str) -> bool {
-        String::from_utf8_lossy(&lock(&self.0)).contains(text)
+        self.text().contains(text)
     }
 }
 
@@ -58,7 +62,7 @@ struct Full;
 
 impl Write for Full {
     fn write(&mut self, _: &[u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::StorageFull.into())
+        Err(ErrorKind::StorageFull.into())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -76,7 +80,12 @@ fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metric
         queue_max,
         ..AccessLogSettings::default()
     };
-    Sink::start(&settings, SinkOutput::Lines(Box::new(writer)), metrics).expect("a thread")
+    Sink::start(
+        &settings,
+        SinkOutput::Lines("page".to_owned(), Box::new(writer)),
+        metrics,
+    )
+    .expect("a thread")
 }
 
 /// A sink whose thread is writing its first record, of "first", on `page`; every write waits for permission.
@@ -159,7 +168,10 @@ fn a_reopened_sink_uses_the_new_writer_and_form() {
     let (metrics, old, new) = (Metrics::default(), Page::default(), Page::default());
     let sink = start(100, old.clone(), &metrics);
     sink.handle().send(&record("before"));
-    sink.reopen(SinkOutput::Lines(Box::new(new.clone())), Format::Json);
+    sink.reopen(
+        SinkOutput::Lines("page".to_owned(), Box::new(new.clone())),
+        Format::Json,
+    );
     sink.handle().send(&record("after"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert!(old.contains("listener=before"));
@@ -176,7 +188,10 @@ fn records_after_a_reopening_go_to_the_new_writer_although_the_old_one_is_blocke
     let (sink, handle, open) = blocked(1_000, &pages[0], &metrics);
     for (index, page) in pages.iter().enumerate().skip(1) {
         handle.send(&record(&format!("before-{index}")));
-        sink.reopen(SinkOutput::Lines(Box::new(page.clone())), Format::Combined);
+        sink.reopen(
+            SinkOutput::Lines("page".to_owned(), Box::new(page.clone())),
+            Format::Combined,
+        );
     }
     handle.send(&record("last"));
     let_go(&open);
@@ -206,7 +221,10 @@ fn lines_for_a_skipped_output_never_go_to_one_of_another_form() {
         let (sink, handle, open) = blocked(1_000, &first, &metrics);
         let begin = |format: Format| {
             let page = page();
-            sink.reopen(SinkOutput::Lines(Box::new(page.clone())), format.clone());
+            sink.reopen(
+                SinkOutput::Lines("page".to_owned(), Box::new(page.clone())),
+                format.clone(),
+            );
             (page, format)
         };
         let mut pages = vec![(first.clone(), Combined)];
@@ -236,15 +254,25 @@ fn lines_for_a_skipped_output_never_go_to_one_of_another_form() {
 }
 
 #[test]
-fn a_failing_writer_is_counted_and_a_new_one_recovers() {
+fn a_failing_writer_is_counted_and_an_alarm_until_a_new_one_replaces_it() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let sink = start(100, Full, &metrics);
     sink.handle().send(&record("agents"));
-    wait_for(|| metrics.access_log_errors.get() == 1);
-    sink.reopen(SinkOutput::Lines(Box::new(page.clone())), Format::Combined);
+    let alarm = || metrics.alarms.get(Alarm::AccessLog, "page");
+    wait_for(|| alarm().is_some());
+    let counts = [&metrics.access_log_errors, &metrics.access_records_dropped];
+    assert_eq!(counts.map(Counter::get), [1, 1]);
+    let message = alarm().expect("it stays").message;
+    for expected in ["access log page: ", "df -h", "dropped_total"] {
+        assert!(message.contains(expected), "{message}");
+    }
+    sink.reopen(
+        SinkOutput::Lines("page".to_owned(), Box::new(page.clone())),
+        Format::Combined,
+    );
     sink.handle().send(&record("agents"));
     assert_eq!(sink.close(LONG), Ok(()));
-    assert_eq!(page.lines(), 1);
+    assert_eq!((page.lines(), metrics.alarms.active()), (1, Vec::new()));
 }
 
 #[test]
@@ -319,5 +347,59 @@ fn wait_for(condition: impl Fn() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "waited too long");
         thread::yield_now();
+    }
+}
+
+/// A disk with room for this many bytes, until more room is made.
+#[derive(Clone)]
+struct Disk {
+    page: Page,
+    room: Arc<AtomicUsize>,
+}
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let length = bytes.len().min(self.room.load(Ordering::SeqCst));
+        if length == 0 {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.room.fetch_sub(length, Ordering::SeqCst);
+        self.page.write(&bytes[..length])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_line_cut_by_a_full_disk_spoils_no_later_line_and_lost_lines_are_counted() {
+    let lines = b"first\nsecond\nthird\n";
+    // The room, what is written of the three lines, the lines that are lost, and the text with a later line.
+    for (room, lost, expected) in [
+        (0, 3, "later\n"),
+        (3, 3, "fir\nlater\n"),
+        (6, 2, "first\nlater\n"),
+        (9, 2, "first\nsec\nlater\n"),
+        (18, 1, "first\nsecond\nthird\nlater\n"),
+        (19, 0, "first\nsecond\nthird\nlater\n"),
+    ] {
+        let mut disk = Disk {
+            page: Page::default(),
+            room: Arc::new(AtomicUsize::new(room)),
+        };
+        let mut is_torn = false;
+        let mut write = |disk: &mut Disk, lines: &[u8]| {
+            let written = write_lines(disk, lines, &mut is_torn);
+            written.map_or_else(|unsent| unsent.records, |()| 0)
+        };
+        assert_eq!(write(&mut disk, lines), lost, "room for {room}");
+        // Still full: the cut line is not cut again.
+        if lost > 0 {
+            assert_eq!(write(&mut disk, b"lost\n"), 1, "room for {room}");
+        }
+        disk.room.store(100, Ordering::SeqCst);
+        assert_eq!(write(&mut disk, b"later\n"), 0, "room for {room}");
+        assert_eq!(disk.page.text(), expected, "room for {room}");
     }
 }

@@ -113,7 +113,7 @@ impl InMemoryEstate {
             format: Format::Json,
             ..AccessLogSettings::default()
         };
-        let output = SinkOutput::Lines(Box::new(lines.clone()));
+        let output = SinkOutput::Lines("page".to_owned(), Box::new(lines.clone()));
         let sink = AccessLogs::start(&log, output, &metrics).expect("a thread");
         let current = Arc::new(ArcSwap::from_pointee(generation));
         let shared = Arc::new(Shared::new(current, metrics, sink.handle()));
