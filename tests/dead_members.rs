@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Reply, cut_off, has_own_network};
+use testkit::{Reply, cut_off, has_own_namespaces};
 
 use crate::support::{
     Estate, LIMIT,
@@ -49,7 +49,7 @@ fn answer(stream: &mut TcpStream, body: usize) {
 
 #[test]
 fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read() {
-    if !has_own_network(
+    if !has_own_namespaces(
         "dead_members::a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read",
     ) {
         return;
@@ -121,7 +121,7 @@ fn a_post_ends_when_its_members_host_is_gone_and_not_when_a_server_does_not_read
 
 #[test]
 fn a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement() {
-    if !has_own_network(
+    if !has_own_namespaces(
         "dead_members::a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement",
     ) {
         return;
@@ -151,8 +151,9 @@ fn a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement()
 
 #[test]
 fn a_get_whose_members_host_is_gone_is_sent_to_another_member() {
-    if !has_own_network("dead_members::a_get_whose_members_host_is_gone_is_sent_to_another_member")
-    {
+    if !has_own_namespaces(
+        "dead_members::a_get_whose_members_host_is_gone_is_sent_to_another_member",
+    ) {
         return;
     }
     let estate = Estate::builder()
@@ -186,7 +187,7 @@ fn assert_unanswered(record: &Value) {
 
 #[test]
 fn a_passed_through_connection_to_a_dead_host_ends() {
-    if !has_own_network("dead_members::a_passed_through_connection_to_a_dead_host_ends") {
+    if !has_own_namespaces("dead_members::a_passed_through_connection_to_a_dead_host_ends") {
         return;
     }
     let broker = Broker::echo();
@@ -203,7 +204,7 @@ fn a_passed_through_connection_to_a_dead_host_ends() {
 
 #[test]
 fn an_upgraded_tunnel_to_a_dead_host_ends() {
-    if !has_own_network("dead_members::an_upgraded_tunnel_to_a_dead_host_ends") {
+    if !has_own_namespaces("dead_members::an_upgraded_tunnel_to_a_dead_host_ends") {
         return;
     }
     let builder = tunnels::builder("")

@@ -51,6 +51,7 @@ mod explain;
 mod failed_members;
 mod filebucket;
 mod forged_headers;
+mod full_disks;
 mod generated_subjects;
 mod hand_over;
 mod haproxy_migration;

@@ -619,7 +619,7 @@ fn accept_probes(up: &TcpListener, count: usize) {
 
 /// Clients whose tunnel is open.
 fn open_ones(clients: &mut [TcpStream]) -> usize {
-    let mut is_open = |client: &mut TcpStream| {
+    let is_open = |client: &mut TcpStream| {
         let mut byte = [0];
         client.set_nonblocking(true).expect("a socket");
         let closed = matches!(client.read(&mut byte), Ok(0));

@@ -95,6 +95,25 @@ pub(crate) enum StateError {
     },
 }
 
+impl StateError {
+    /// What the operator does.
+    fn help(&self) -> &'static str {
+        match self {
+            Self::System { source, .. }
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
+                "free space or inodes on its file system (df -h, df -i); the proxy tries again by itself"
+            }
+            _ => {
+                "make it writable for the account of the service, or set another in [state] directory; the proxy tries again by itself"
+            }
+        }
+    }
+}
+
 /// A locked file. It is unlocked explicitly: a child process that is being started has a copy of the descriptor until it runs
 /// its program, and the lock would last as long as the copy.
 #[derive(Debug)]
@@ -171,7 +190,7 @@ impl StateDirectory {
     /// as soon as the lock is free.
     pub(crate) fn lost(&self) {
         self.set_ownership(Ownership::Lost);
-        self.note(PROBE, &self.writable().map(drop));
+        self.note(PROBE, &self.writable().map(drop), LOST);
     }
 
     fn set_ownership(&self, ownership: Ownership) {
@@ -334,14 +353,14 @@ impl StateDirectory {
         )
     }
 
-    /// Writes the file `name` completely, or leaves it as it is.
+    /// Writes the file `name` completely, or leaves it as it is. `lost`: what a restart loses without it, as a sentence.
     ///
     /// # Errors
-    /// It could not be written. The alarm is raised, and is cleared by the next successful write of this name. After
+    /// It could not be written. The alarm about this name is raised, and is cleared by its next successful write. After
     /// [`unlock`](Self::unlock) nothing is written, because the other process has the state.
-    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+    pub(crate) fn write(&self, name: &str, bytes: &[u8], lost: &str) -> Result<(), StateError> {
         let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
-        self.note(name, &outcome);
+        self.note(name, &outcome, lost);
         outcome
     }
 
@@ -398,7 +417,7 @@ impl StateDirectory {
     /// Tests the directory by writing a file, which shows more than permissions do: a full disk or a read-only mount.
     fn test(&self) {
         let outcome = self.prepare().and_then(|()| self.probe());
-        self.note(PROBE, &outcome);
+        self.note(PROBE, &outcome, LOST);
     }
 
     fn probe(&self) -> Result<(), StateError> {
@@ -444,27 +463,39 @@ impl StateDirectory {
         })
     }
 
-    /// Raises or clears the alarm.
-    fn note(&self, name: &str, outcome: &Result<(), StateError>) {
+    /// Raises or clears the alarm about a file, or about the directory.
+    fn note(&self, name: &str, outcome: &Result<(), StateError>, lost: &str) {
+        let about = |name| match name {
+            PROBE => "",
+            name => name,
+        };
         let mut trouble = self.troubled();
         match outcome {
             Ok(()) => {
-                trouble.remove(name);
-                trouble.remove(PROBE);
+                for name in [name, PROBE] {
+                    trouble.remove(name);
+                    self.alarms.clear(Alarm::StateDirectory, about(name));
+                }
             }
             Err(error) => {
                 trouble.insert(name.to_owned(), error.to_string());
-            }
-        }
-        match trouble.values().next() {
-            Some(why) => {
-                let message = format!(
-                    "the state directory is unusable, and changes made now are lost at the next restart: {why}; make it writable for the account of the service, or set another in [state] directory"
+                let message = match name {
+                    PROBE => format!(
+                        "the state directory is unusable: {error}; {lost}; {}",
+                        error.help()
+                    ),
+                    name => format!(
+                        "cannot write {name} to the state directory: {error}; {lost}; {}",
+                        error.help()
+                    ),
+                };
+                self.alarms.raise(
+                    Alarm::StateDirectory,
+                    about(name),
+                    message,
+                    SystemTime::now(),
                 );
-                self.alarms
-                    .raise(Alarm::StateDirectory, "", message, SystemTime::now());
             }
-            None => self.alarms.clear(Alarm::StateDirectory, ""),
         }
     }
 
@@ -508,6 +539,8 @@ const ROOT: u32 = 0;
 const LOCK: &str = "lock";
 /// The file that tests whether the directory is writable.
 const PROBE: &str = "probe";
+/// What a restart loses if nothing can be written.
+const LOST: &str = "changes made now are lost at the next restart";
 
 /// Where a test may end the process.
 #[cfg(not(test))]
@@ -535,8 +568,8 @@ mod tests {
         let state = StateDirectory::open(&place.path().join("state"), &Arc::default());
         assert_eq!(state.trouble(), None);
         assert_eq!(state.read("list", 10).unwrap(), None);
-        state.write("list", b"first").unwrap();
-        state.write("list", b"second").unwrap();
+        state.write("list", b"first", LOST).unwrap();
+        state.write("list", b"second", LOST).unwrap();
         assert_eq!(state.read("list", 10).unwrap().unwrap(), b"second");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(state.path()), 0o700);
@@ -571,7 +604,7 @@ mod tests {
         };
         let state = StateDirectory::for_reading(Path::new(&path));
         state.lock().unwrap();
-        state.write("list", &NEW).unwrap();
+        state.write("list", &NEW, LOST).unwrap();
     }
 
     const OLD: [u8; 5000] = [b'o'; 5000];
@@ -582,7 +615,7 @@ mod tests {
         for step in 1..=STEPS + 1 {
             let place = tempfile::tempdir().unwrap();
             let state = StateDirectory::open(place.path(), &Arc::default());
-            state.write("list", &OLD).unwrap();
+            state.write("list", &OLD, LOST).unwrap();
             let ended = Command::new(env::current_exe().unwrap())
                 .args(["--exact", "state_directory::tests::writes_until_killed"])
                 .env(KILL_AFTER, step.to_string())
@@ -599,7 +632,7 @@ mod tests {
                 true => assert_eq!(found, NEW, "step {step}"),
                 false => assert_eq!(found, OLD, "step {step}"),
             }
-            state.write("list", b"next").unwrap();
+            state.write("list", b"next", LOST).unwrap();
             assert_eq!(state.read("list", 10).unwrap().unwrap(), b"next");
             assert_eq!(state.trouble(), None);
         }
@@ -619,25 +652,25 @@ mod tests {
             refused.contains(&format!("another process ({us}) uses")),
             "{refused}"
         );
-        first.write("list", b"first").unwrap();
+        first.write("list", b"first", LOST).unwrap();
         // A child process that is being started.
         let copy = first.locked().as_ref().unwrap().0.try_clone().unwrap();
         first.unlock();
-        first.write("list", b"second").unwrap();
+        first.write("list", b"second", LOST).unwrap();
         assert_eq!(first.read("list", 10).unwrap().unwrap(), b"first");
         second.lock().unwrap();
         drop(copy);
         first.lock().unwrap_err();
         // A hand-over that has failed: nothing is reported as stored until the lock is free again.
         first.lost();
-        first.write("list", b"third").unwrap_err();
+        first.write("list", b"third", LOST).unwrap_err();
         assert!(first.trouble().is_some());
         first.try_again();
-        first.write("list", b"third").unwrap_err();
+        first.write("list", b"third", LOST).unwrap_err();
         drop(second);
         first.try_again();
         assert!(first.lacks("list"), "it is written again by the next round");
-        first.write("list", b"third").unwrap();
+        first.write("list", b"third", LOST).unwrap();
         assert_eq!(first.trouble(), None);
     }
 
@@ -645,7 +678,7 @@ mod tests {
     fn a_file_that_is_too_large_or_that_another_account_could_write_is_not_read() {
         let place = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(place.path(), &Arc::default());
-        state.write("list", b"0123456789").unwrap();
+        state.write("list", b"0123456789", LOST).unwrap();
         assert_eq!(state.read("list", 10).unwrap().unwrap().len(), 10);
         let refused = state.read("list", 9).unwrap_err().to_string();
         assert!(refused.contains("larger than 9 bytes"), "{refused}");
@@ -674,15 +707,15 @@ mod tests {
         fs::write(&path, "a file").unwrap();
         let state = StateDirectory::open(&path, &Arc::default());
         assert!(state.trouble().unwrap().contains("it is not a directory"));
-        assert!(state.write("list", b"").is_err());
+        assert!(state.write("list", b"", LOST).is_err());
         fs::remove_file(&path).unwrap();
-        state.write("other", b"").unwrap();
+        state.write("other", b"", LOST).unwrap();
         assert!(state.lacks("list") && !state.lacks("other"));
         assert!(state.trouble().unwrap().contains("it is not a directory"));
-        state.write("list", b"").unwrap();
+        state.write("list", b"", LOST).unwrap();
         assert_eq!(state.trouble(), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(state.write("list", b"").is_err());
+        assert!(state.write("list", b"", LOST).is_err());
         assert!(state.trouble().unwrap().contains("has mode 0777"));
         assert!(state.read("list", 10).is_err());
         let nowhere = StateDirectory::open(&place.path().join("a/b"), &Arc::default());
@@ -703,7 +736,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let service = Some(rustix::fs::Uid::from_raw(54_321));
         StateDirectory::open(place.path(), &Arc::default())
-            .write("list", b"whole")
+            .write("list", b"whole", LOST)
             .unwrap();
         for path in [place.path().to_owned(), place.path().join("list")] {
             rustix::fs::chown(&path, service, None).unwrap();
@@ -726,7 +759,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("list.new"), "ha").unwrap();
         let state = StateDirectory::open(place.path(), &Arc::default());
-        state.write("list", b"whole").unwrap();
+        state.write("list", b"whole", LOST).unwrap();
         assert_eq!(state.read("list", 10).unwrap().unwrap(), b"whole");
     }
 }

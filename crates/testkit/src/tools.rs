@@ -23,6 +23,8 @@ pub enum Tool {
     Ip,
     /// The DNS server Knot.
     Knot,
+    /// The program that mounts file systems.
+    Mount,
     /// The command line of OpenSSL.
     Openssl,
     /// The server that collects metrics.
@@ -51,6 +53,7 @@ impl Tool {
         Self::Git,
         Self::Ip,
         Self::Knot,
+        Self::Mount,
         Self::Openssl,
         Self::Prometheus,
         Self::Promtool,
@@ -70,6 +73,7 @@ impl Tool {
             Self::Git => "git",
             Self::Ip => "ip",
             Self::Knot => "knotd",
+            Self::Mount => "mount",
             Self::Openssl => "openssl",
             Self::Prometheus => "prometheus",
             Self::Promtool => "promtool",
@@ -89,6 +93,7 @@ impl Tool {
             Self::Git => &["git"],
             Self::Ip => &["iproute2"],
             Self::Knot => &["knot"],
+            Self::Mount => &["mount"],
             Self::Openssl => &["openssl"],
             Self::Prometheus | Self::Promtool => &["prometheus"],
             Self::Puma => &["ruby", "puma"],

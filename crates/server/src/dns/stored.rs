@@ -14,6 +14,9 @@ use crate::state_directory::StateDirectory;
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "dns.json";
+/// What a restart loses if it cannot be written.
+const LOST: &str =
+    "after a restart without DNS, members of SRV records and names are those of an older answer";
 /// Maximum size of the file: thousands of targets with some addresses each. Larger answers are not stored.
 const FILE_BYTES_MAX: usize = 16 << 20;
 
@@ -133,7 +136,7 @@ impl Answers {
         };
         match text.len() {
             ..=FILE_BYTES_MAX => {
-                let _ = directory.write(FILE, &text);
+                let _ = directory.write(FILE, &text, LOST);
             }
             bytes => tracing::warn!(bytes, "too many answers of DNS to store them for a restart"),
         }

@@ -6,6 +6,8 @@ use crate::state_directory::StateDirectory;
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "persistence-key";
+/// What a restart loses if it cannot be written.
+const LOST: &str = "after a restart, clients with a persistence cookie may go to another member";
 
 /// Reads the stored key. `None` if there is no file.
 ///
@@ -26,5 +28,5 @@ pub(crate) fn read(directory: &StateDirectory) -> Result<Option<PersistenceKey>,
 
 /// Stores the key. It blocks. A failure is an alarm of the state directory.
 pub(crate) fn write(directory: &StateDirectory, key: &PersistenceKey) {
-    let _ = directory.write(FILE, key.bytes());
+    let _ = directory.write(FILE, key.bytes(), LOST);
 }

@@ -8,6 +8,8 @@ use crate::{state_directory::StateDirectory, times::system_time};
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "members.json";
+/// What a restart loses if it cannot be written.
+const LOST: &str = "after a restart, members have the administrative states that were stored last, so a drained member may get requests";
 /// Maximum size of the file: 10,000 members with the longest reasons.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
@@ -65,7 +67,7 @@ pub(crate) fn write(
         members: instructions.into_iter().map(StoredMember::new).collect(),
     };
     let text = serde_json::to_vec_pretty(&stored).map_err(|error| error.to_string())?;
-    let written = directory.write(FILE, &text);
+    let written = directory.write(FILE, &text, LOST);
     written.map_err(|error| error.to_string())
 }
 
@@ -141,7 +143,7 @@ mod tests {
     fn stored_states_are_read_back_and_a_damaged_file_is_an_error() {
         let place = tempfile::tempdir().unwrap();
         let directory = StateDirectory::open(place.path(), &Arc::new(Alarms::default()));
-        let write_text = |text: &str| directory.write(FILE, text.as_bytes()).unwrap();
+        let write_text = |text: &str| directory.write(FILE, text.as_bytes(), LOST).unwrap();
         assert!(
             read(&directory).unwrap().is_empty(),
             "a missing file is not a fault"

@@ -11,6 +11,8 @@ use crate::{shared_state::App, state_directory::StateDirectory};
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
 /// Name of the file in the state directory.
 const FILE: &str = "cas-seen";
+/// What a restart loses if it cannot be written.
+const LOST: &str = "after a restart, the proxy does not refuse a bundle that lacks a CA of agents that connected before";
 /// Maximum size of the file; it has about 90 bytes for each CA of the bundle.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -32,7 +34,7 @@ pub(crate) fn store(app: &App) {
         .ok()
         .flatten();
     if !text.is_empty() && stored.as_deref() != Some(text.as_bytes()) {
-        let _ = app.state_directory.write(FILE, text.as_bytes());
+        let _ = app.state_directory.write(FILE, text.as_bytes(), LOST);
     }
 }
 

@@ -16,6 +16,9 @@ use crate::{
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "blocks.json";
+/// What a restart loses if it cannot be written.
+const LOST: &str =
+    "after a restart, clients that were blocked since the last successful write are accepted";
 /// Maximum size of the file, with room above the longest deny list.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
@@ -85,7 +88,7 @@ pub(crate) fn write(directory: &StateDirectory, deny_list: &DenyList) -> Result<
         blocks: deny_list.blocks().iter().map(status_of).collect(),
     };
     let text = serde_json::to_vec_pretty(&stored).map_err(|error| error.to_string())?;
-    let written = directory.write(FILE, &text);
+    let written = directory.write(FILE, &text, LOST);
     written.map_err(|error| error.to_string())
 }
 

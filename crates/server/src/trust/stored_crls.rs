@@ -16,6 +16,12 @@ use crate::state_directory::{StateDirectory, StateError};
 
 /// Name of the file with what operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
+/// What a restart loses if a file of this module cannot be written.
+const ACCEPTED_LOST: &str =
+    "after a restart, CRLs that an operator has accepted do not count as accepted";
+const CRL_LOST: &str = "after a restart, revocations that only this CRL has do not apply until the proxy has fetched a CRL";
+const RETAINED_LOST: &str =
+    "after a restart, certificates whose revocation a CRL dropped are accepted";
 /// Its name if it was damaged.
 pub(crate) const ACCEPTED_ASIDE: &str = "crl-accepted.json.damaged";
 /// How the names of the files of this module begin.
@@ -122,7 +128,7 @@ pub(crate) fn restore(
 
 /// Stores a CRL.
 pub(crate) fn write(directory: &StateDirectory, crl: &FetchedCrl) -> Result<(), StateError> {
-    directory.write(&file_of(crl.key()), &crl.der())
+    directory.write(&file_of(crl.key()), &crl.der(), CRL_LOST)
 }
 
 /// Whether a CRL of this issuer is stored.
@@ -136,7 +142,8 @@ pub(crate) fn write_retained(
     key: Fingerprint,
     retained: &RetainedSerials,
 ) -> Result<(), StateError> {
-    directory.write(&retained_file_of(key), retained.text().as_bytes())
+    let text = retained.text();
+    directory.write(&retained_file_of(key), text.as_bytes(), RETAINED_LOST)
 }
 
 pub(crate) fn read_retained(
@@ -240,7 +247,7 @@ pub(crate) fn write_accepted(
     if directory.is_absent(ACCEPTED_ASIDE) && read_accepted(directory).is_err() {
         directory.rename(ACCEPTED_FILE, ACCEPTED_ASIDE)?;
     }
-    directory.write(ACCEPTED_FILE, &text)
+    directory.write(ACCEPTED_FILE, &text, ACCEPTED_LOST)
 }
 
 fn read_accepted(

@@ -1,40 +1,37 @@
-//! A network namespace of a test's own, in which it cuts a server off as a host that has lost its power.
+//! Namespaces of a test's own: a network in which it cuts a server off as a host that has lost its power, and mounts, with a
+//! disk that it fills.
 
-use std::{
-    env,
-    net::SocketAddr,
-    process::Stdio,
-};
+use std::{env, net::SocketAddr, path::Path, process::Stdio};
 
 use crate::tools::{Tool, skip};
 
 /// Set in the process that has the namespace.
-const INNER: &str = "PROSCENIUM_TEST_NETWORK";
+const INNER: &str = "PROSCENIUM_TEST_NAMESPACES";
 
-/// Whether this process has a network namespace of its own, with loopback alone. A test calls it first and returns if it
-/// is false: the test has then passed in a second process with such a namespace, or this machine cannot make one, and it
-/// is skipped. `test` is its path, such as `dead_members::a_post_ends`.
+/// Whether this process has namespaces of its own: a network with loopback alone, and mounts. A test calls it first and
+/// returns if it is false: the test has then passed in a second process with such namespaces, or this machine cannot make
+/// them, and it is skipped. `test` is its path, such as `dead_members::a_post_ends`.
 ///
 /// # Panics
 /// The test fails in the second process.
-pub fn has_own_network(test: &str) -> bool {
+pub fn has_own_namespaces(test: &str) -> bool {
     if env::var_os(INNER).is_some() {
         return true;
     }
     let (Some(_), Some(mut unshare)) = (Tool::Ip.command(), Tool::Unshare.command()) else {
         return false;
     };
-    // An ordinary account may make the namespace in a user namespace only.
+    // An ordinary account may make namespaces in a user namespace only.
     let arguments: &[&str] = match rustix::process::geteuid().is_root() {
-        true => &["--net"],
-        false => &["--user", "--map-root-user", "--net"],
+        true => &["--mount", "--net"],
+        false => &["--user", "--map-root-user", "--mount", "--net"],
     };
     let probe = Tool::Unshare.command().is_some_and(|mut unshare| {
         unshare.args(arguments).arg("true").stderr(Stdio::null());
         unshare.status().is_ok_and(|status| status.success())
     });
     if !probe {
-        skip("this machine permits no network namespaces", &[]);
+        skip("this machine permits no namespaces", &[]);
         return false;
     }
     let program = env::current_exe().expect("this program");
@@ -49,17 +46,20 @@ pub fn has_own_network(test: &str) -> bool {
     let printed = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     let passed = output.status.success() && printed.contains("1 passed");
-    assert!(passed, "in its own network:\n{printed}\n{errors}");
+    assert!(passed, "in its own namespaces:\n{printed}\n{errors}");
     false
 }
 
-/// Drops every packet to and from this port of loopback from now on, without any answer. Only in a network namespace of
-/// the test's own.
+/// Drops every packet to and from this port of loopback from now on, without any answer. Only in namespaces of the
+/// test's own.
 ///
 /// # Panics
-/// This process has no such namespace.
+/// This process has no such namespaces.
 pub fn cut_off(server: SocketAddr) {
-    assert!(env::var_os(INNER).is_some(), "only in a network of its own");
+    assert!(
+        env::var_os(INNER).is_some(),
+        "only in namespaces of its own"
+    );
     let port = server.port().to_string();
     // Rules that come before the routes to loopback. Without the table of local addresses at the first place, where the
     // kernel has it, the rules decide.
@@ -80,8 +80,23 @@ pub fn cut_off(server: SocketAddr) {
     }
 }
 
+/// Mounts an empty disk of 512 KiB at this directory, for the rest of this process.
+///
+/// # Panics
+/// This process has no namespaces of its own.
+pub fn small_disk(directory: &Path) {
+    assert!(
+        env::var_os(INNER).is_some(),
+        "only in namespaces of its own"
+    );
+    let mut mount = Tool::Mount.command().expect("it comes with unshare");
+    mount.args(["-t", "tmpfs", "-o", "size=512k,mode=0700", "tmpfs"]);
+    let output = mount.arg(directory).output().expect("mount starts");
+    assert!(output.status.success(), "{output:?}");
+}
+
 fn ip(arguments: &[&str]) {
-    let mut ip = Tool::Ip.command().expect("it has made this network");
+    let mut ip = Tool::Ip.command().expect("it has made these namespaces");
     let output = ip.args(arguments).output().expect("ip starts");
     assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
