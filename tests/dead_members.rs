@@ -126,27 +126,32 @@ fn a_post_on_a_kept_connection_to_a_dead_host_ends_without_any_acknowledgement()
     ) {
         return;
     }
-    let estate = Estate::builder()
-        .compilers(1)
-        .compiler_pool(UNPROBED)
-        .compiler_pool("down_wait = \"5s\"")
-        .start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = estate.client(&agent).connect().expect("connects");
-    let mut post = || {
-        connection
-            .send("POST", CATALOG, &[], b"facts")
-            .expect("it sends");
-        connection.read_response().expect("a response")
-    };
-    assert_eq!(post().status, 200);
-    cut_off(estate.compilers[0].socket_address());
-    assert_eq!(post().status, 502);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["status"] == 502);
-    assert_eq!(record["reason"], "down-wait", "{record}");
-    assert_eq!(estate.compilers[0].requests().len(), 1);
+    for is_tls in [false, true] {
+        let builder = Estate::builder()
+            .compilers(1)
+            .compiler_pool(UNPROBED)
+            .compiler_pool("down_wait = \"3s\"");
+        let estate = match is_tls {
+            true => builder.tls_members().start(),
+            false => builder.start(),
+        };
+        let agent = estate.ca.agent("web01");
+        let mut connection = estate.client(&agent).connect().expect("connects");
+        let mut post = || {
+            connection
+                .send("POST", CATALOG, &[], b"facts")
+                .expect("it sends");
+            connection.read_response().expect("a response")
+        };
+        assert_eq!(post().status, 200);
+        cut_off(estate.compilers[0].socket_address());
+        assert_eq!(post().status, 502);
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["status"] == 502);
+        assert_eq!(record["reason"], "down-wait", "TLS {is_tls}: {record}");
+        assert_eq!(estate.compilers[0].requests().len(), 1);
+    }
 }
 
 #[test]

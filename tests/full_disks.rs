@@ -60,7 +60,7 @@ fn a_full_disk_is_an_alarm_about_each_file_until_it_has_room() {
 
     let filler = disk.join("filler");
     fill(&filler);
-    // The file of blocks is written anew, so that it needs room.
+    // The file of blocks is written as a new file, which needs room.
     let outcome = proxy.command(&["block"], &["web02", "--why", "stolen"]);
     let key = "state-directory:blocks.json";
     let raised = wait_until(LIMIT, || alarm(proxy, key));

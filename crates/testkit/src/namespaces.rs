@@ -61,22 +61,15 @@ pub fn cut_off(server: SocketAddr) {
         "only in namespaces of its own"
     );
     let port = server.port().to_string();
-    // Rules that come before the routes to loopback. Without the table of local addresses at the first place, where the
-    // kernel has it, the rules decide.
-    ip(&["rule", "add", "pref", "10", "lookup", "local"]);
-    ip(&["rule", "del", "pref", "0"]);
-    for (pref, side) in [("1", "dport"), ("2", "sport")] {
-        ip(&[
-            "rule",
-            "add",
-            "pref",
-            pref,
-            "ipproto",
-            "tcp",
-            side,
-            &port,
-            "blackhole",
-        ]);
+    // The rules come before the table of local addresses, which the kernel has at the first place.
+    if !ip("rule show").contains("10:\tfrom all lookup local") {
+        ip("rule add pref 10 lookup local");
+        ip("rule del pref 0");
+    }
+    for side in ["dport", "sport"] {
+        ip(&format!(
+            "rule add pref 5 ipproto tcp {side} {port} blackhole"
+        ));
     }
 }
 
@@ -95,8 +88,9 @@ pub fn small_disk(directory: &Path) {
     assert!(output.status.success(), "{output:?}");
 }
 
-fn ip(arguments: &[&str]) {
+fn ip(arguments: &str) -> String {
     let mut ip = Tool::Ip.command().expect("it has made these namespaces");
-    let output = ip.args(arguments).output().expect("ip starts");
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    let output = ip.args(arguments.split(' ')).output().expect("ip starts");
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -114,6 +114,22 @@ mod tests {
     }
 
     #[test]
+    fn a_reset_is_not_a_host_that_is_gone() {
+        // ETIMEDOUT, EHOSTUNREACH and ENETUNREACH; ECONNRESET, EPIPE and ECONNABORTED.
+        for (number, expected) in [
+            (110, true),
+            (113, true),
+            (101, true),
+            (104, false),
+            (32, false),
+            (103, false),
+        ] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(is_unanswered(&error), expected, "{error}");
+        }
+    }
+
+    #[test]
     fn only_a_request_that_fits_into_a_window_limits_unacknowledged_data() {
         let limit = |bytes| unacknowledged_max(bytes, Duration::from_millis(2500));
         let two = Some(Duration::from_secs(2));
