@@ -55,17 +55,26 @@ fn a_pool_depends_on_the_last_members_that_are_available() {
     assert!(pool.depends_on(&[0]));
     assert!(pool.depends_on(&[0, 1]));
     assert!(!pool.depends_on(&[1, 2]), "they are out already");
-    // Ready again, but not known to be up.
+    pool.entries()[0].member.administer(Administrative::Drain);
+    assert!(!pool.depends_on(&[0, 1, 2]), "none is available anyway");
+}
+
+#[test]
+fn a_member_that_is_ready_again_counts_for_another_drain_after_a_probe() {
+    let mut settings = settings(Algorithm::RoundRobin, &[(1, None), (1, None)]);
+    settings.check = CheckSettings {
+        assume_up: true,
+        ..CheckSettings::default()
+    };
+    let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
     let again = &pool.entries()[1].member;
+    again.administer(Administrative::Drain);
     again.administer(Administrative::Ready);
     assert!(pool.depends_on(&[0]));
     assert!(!pool.depends_on(&[1]), "the first is up");
-    assert!(pool.is_available(NOW), "it gets requests");
+    assert_eq!(pool.available(), 2, "both get requests");
     again.confirmed(again.awaited_probe().expect("a probe"));
     assert!(!pool.depends_on(&[0]));
-    again.administer(Administrative::Drain);
-    pool.entries()[0].member.administer(Administrative::Drain);
-    assert!(!pool.depends_on(&[0, 1, 2]), "none is available anyway");
 }
 
 #[test]
