@@ -17,6 +17,7 @@ mod build_script;
 mod ca_by_dns;
 mod ca_expiry;
 mod ca_protection;
+mod ca_rotation;
 mod certificate_forms;
 mod certificates;
 mod chain_cache;
