@@ -3,7 +3,7 @@
 use testkit::Reply;
 
 use crate::support::{
-    assert_refused, assert_unavailable, connection,
+    NO_WAIT, assert_refused, assert_unavailable, connection,
     exchanges::one_compiler,
     http1_alone,
     paths::{CATALOG, FILE},
@@ -170,7 +170,7 @@ fn with_fields(count: usize) -> String {
 
 #[test]
 fn a_members_503_gets_a_retry_after() {
-    let estate = one_compiler().start();
+    let estate = one_compiler().compiler_pool(NO_WAIT).start();
     let mut connection = connection(&estate);
     estate.compilers[0].answer(|_| Some(Reply::status(503)));
     let mut drawn: Vec<_> = (0..30)

@@ -766,6 +766,8 @@ settings! {
         expect_body: text(&forms::ANY_TEXT) => expect_body, else "`running` and nothing else at `/status/v1/simple` and below it if `expect_status` is not set; otherwise any body";
         /// Time between two probes of a member. Together with `fall` it limits how long a member that hangs still
         /// gets requests: 15 s by default. The proxy adds up to 10 %, different for each member and probe.
+        /// While no member is available and requests may wait for one to return (`unavailable_wait_max`), the time is 1 s
+        /// at most.
         interval: duration(milliseconds(10)..=DAY) => interval;
         /// Time between two probes while their results disagree with the member's health, until `rise` or `fall` is
         /// reached. A shorter time finds a failed or a returned member sooner, but a busy server has less time to

@@ -34,10 +34,6 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) jruby: bool,
     /// As [`Offer::comes_back`].
     pub(crate) comes_back: bool,
-    /// As [`Offer::eligible`].
-    pub(crate) eligible: EligibleMembers,
-    /// As [`Offer::unavailable_wait_max`].
-    pub(crate) unavailable_wait_max: Duration,
 }
 
 /// Gets a member for a request, and a slot of the client's share where the request has none yet. The request waits
@@ -56,6 +52,10 @@ pub(crate) async fn admit(
     let pool = request.pool;
     let limits = || request.limits(now);
     let picker = PickNow { pool, now };
+    let return_wait = ReturnWait {
+        eligible: offer.eligible,
+        max: offer.unavailable_wait_max,
+    };
     let decision = match hold {
         None => pool.admission.offer(offer, limits, &picker, now),
         Some(hold) => hold.again(offer, limits, &picker, now),
@@ -67,7 +67,7 @@ pub(crate) async fn admit(
             // Boxed, so that requests that do not wait need no room for it.
             WaitPolicy::Waits(upload) => {
                 let _waiting = Waiting::begin(request.context, upload);
-                Box::pin(request.wait(ticket, upload)).await
+                Box::pin(request.wait(ticket, return_wait, upload)).await
             }
             WaitPolicy::None => {
                 let reason = match ticket.is_behind_its_client() {
@@ -78,6 +78,15 @@ pub(crate) async fn admit(
             }
         },
     }
+}
+
+/// A request's wait for a member to return while none is available.
+#[derive(Clone, Copy)]
+struct ReturnWait {
+    /// As [`Offer::eligible`].
+    eligible: EligibleMembers,
+    /// As [`Offer::unavailable_wait_max`].
+    max: Duration,
 }
 
 /// Whether a request may wait.
@@ -220,6 +229,7 @@ impl AdmissionRequest<'_> {
     async fn wait(
         &self,
         mut ticket: Ticket<PoolLease>,
+        return_wait: ReturnWait,
         upload: &Upload,
     ) -> Result<Admitted<PoolLease>, ProxyError> {
         if ticket.is_behind_its_client() {
@@ -242,7 +252,8 @@ impl AdmissionRequest<'_> {
                     false => self.waited_for(&ticket),
                 }));
             }
-            let Some(interval) = self.look_interval(&ticket, &mut awaits_return) else {
+            let Some(interval) = self.look_interval(&ticket, return_wait, &mut awaits_return)
+            else {
                 return Err(self.refused(LogReason::NoMemberAvailable));
             };
             let decided = select! {
@@ -264,6 +275,7 @@ impl AdmissionRequest<'_> {
     fn look_interval(
         &self,
         ticket: &Ticket<PoolLease>,
+        return_wait: ReturnWait,
         awaits_return: &mut bool,
     ) -> Option<Duration> {
         let wait_max = self.pool.settings.unavailable_wait_max;
@@ -273,11 +285,11 @@ impl AdmissionRequest<'_> {
         let now = self.context.worker.shared.now();
         let newest = self.newest_pool();
         let pool = newest.as_ref().unwrap_or(self.pool);
-        let availability = pool.pool.availability(self.eligible, wait_max, now);
+        let availability = pool.pool.availability(return_wait.eligible, wait_max, now);
         match availability {
             Availability::Available => *awaits_return = false,
             // It would be refused at once if it did not wait for its own client.
-            _ if self.unavailable_wait_max.is_zero() && ticket.is_behind_its_client() => {
+            _ if return_wait.max.is_zero() && ticket.is_behind_its_client() => {
                 return None;
             }
             Availability::Returning { until } => {
@@ -308,15 +320,6 @@ impl AdmissionRequest<'_> {
             // Waiting requests run by the configuration that they arrived under.
             None => pool.adopt_queue(shared.started),
         }
-    }
-
-    /// Whether the request may wait now for a member to return, because none is available.
-    pub(crate) fn waits_for_return(&self, upload: &Upload) -> bool {
-        let (wait_max, now) = (self.unavailable_wait_max, self.context.worker.shared.now());
-        let availability = || self.pool.pool.availability(self.eligible, wait_max, now);
-        !wait_max.is_zero()
-            && self.has_time_left(upload)
-            && matches!(availability(), Availability::Returning { .. })
     }
 
     /// Whether the request may wait again.

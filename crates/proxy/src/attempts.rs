@@ -4,9 +4,9 @@
 use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
-    AttemptFailure, AttemptStage, ClientKey, EligibleMembers, Member, MemberPersistence, Offer,
-    PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict, Task, key_hash,
-    settings::Algorithm, source_hash,
+    AttemptFailure, AttemptStage, Availability, ClientKey, EligibleMembers, Member,
+    MemberPersistence, Offer, PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
+    Task, key_hash, settings::Algorithm, source_hash,
 };
 use http::{StatusCode, response};
 use routing::{Class, ForwardPlan, RetryClass};
@@ -218,7 +218,7 @@ impl Attempts<'_> {
                     let upload = &exchange.upload;
                     self.note_failure(&lease, &failure, &error, (&counted, upload));
                     // No member is available: the request waits like those that arrive now, and any member may get it.
-                    let waits = self.admission_request(exchange).waits_for_return(upload);
+                    let waits = self.waits_for_return(exchange);
                     if waits && failure.unsent {
                         // The members did nothing, so only this attempt counts.
                         attempts = 1;
@@ -266,9 +266,22 @@ impl Attempts<'_> {
             task: self.task(),
             jruby: self.holds_jruby(),
             comes_back: exchange.retry_support() == RetrySupport::Retries,
-            eligible: self.eligible(),
-            unavailable_wait_max: self.unavailable_wait_max(),
         }
+    }
+
+    /// Whether the request may wait now for a member to return, because none is available.
+    fn waits_for_return(&self, exchange: &ActiveExchange) -> bool {
+        let (wait_max, now) = (
+            self.unavailable_wait_max(),
+            self.context.worker.shared.now(),
+        );
+        let pool = &self.pool.pool;
+        let availability = || pool.availability(self.eligible(), wait_max, now);
+        !wait_max.is_zero()
+            && self
+                .admission_request(exchange)
+                .has_time_left(&exchange.upload)
+            && matches!(availability(), Availability::Returning { .. })
     }
 
     /// How long after a member went down the request waits for it while no member is available. Agents continue
