@@ -107,6 +107,13 @@ fn the_alarm_about_a_refused_reload_follows_the_file() {
     wait_for(&estate.proxy, REFUSED, |alarm| {
         alarm.is_some_and(|message| message.contains("shape") && message.contains("would fail"))
     });
+    // No file at all.
+    fs::remove_file(estate.proxy.config_path()).expect("it is there");
+    wait_for(&estate.proxy, REFUSED, |alarm| {
+        alarm.is_some_and(|message| {
+            message.contains("cannot read") && message.contains("would fail")
+        })
+    });
     // Valid, but not what runs.
     estate
         .proxy

@@ -90,6 +90,14 @@ pub(crate) fn load_again(options: &Options) -> Result<ConfigFiles, ConfigReport>
     }
 }
 
+/// Whether the configuration file has this text. A file of another size is not read.
+pub(crate) fn has_text(options: &Options, text: &str) -> bool {
+    let found = fs::metadata(&options.config);
+    found.is_ok_and(|found| found.is_file() && found.len() == text.len() as u64)
+        && read_limited(&options.config, CONFIG_BYTES_MAX)
+            .is_ok_and(|bytes| bytes == text.as_bytes())
+}
+
 /// Reads the materials that a configuration names, without validating them. The configuration file is not read, because it
 /// may have changed on disk.
 pub(crate) fn found_materials(draft: &Draft) -> FoundMaterials {

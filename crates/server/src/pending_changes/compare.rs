@@ -131,10 +131,7 @@ impl App {
             return BTreeSet::new();
         }
         let pending = started.after_restart(&foundation.config);
-        let is_active = |text: &String| text == foundation.draft.text();
-        if pending.is_empty()
-            || fs::read_to_string(&self.options.config).is_ok_and(|text| is_active(&text))
-        {
+        if pending.is_empty() || files::has_text(&self.options, foundation.draft.text()) {
             return pending;
         }
         match files::load_again(&self.options) {
