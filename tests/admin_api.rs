@@ -145,13 +145,26 @@ fn a_change_with_a_stale_entity_tag_is_refused_and_every_change_is_logged() {
 }
 
 #[test]
-fn an_audit_log_that_cannot_be_written_leaves_the_change_in_the_events() {
+fn an_audit_log_that_cannot_be_written_is_an_alarm_and_leaves_the_change_in_the_events() {
     let estate = Estate::builder()
-        .proxy(|proxy| proxy.admin("audit_log = \"/proc/no-file\""))
+        .proxy(|proxy| proxy.admin("audit_log = \"{dir}/audit/audit.log\""))
         .start();
     let block = json!({"blocked": {"certname": "web01"}, "why": "lost"});
     assert_eq!(post(&estate.proxy, "/v1/blocks", &[], &block).status, 200);
     estate.proxy.wait_for_event("cannot write to the audit log");
+    let status = estate.proxy.status();
+    let alarm = &status["alarms"][0];
+    assert_eq!(alarm["key"], "audit-log", "{status}");
+    let directory = estate.proxy.directory().join("audit");
+    let message = alarm["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains(&directory.display().to_string()),
+        "{message}"
+    );
+    // The next change clears it.
+    fs::create_dir(&directory).expect("a directory");
+    assert_eq!(post(&estate.proxy, "/v1/blocks", &[], &block).status, 200);
+    assert_eq!(estate.proxy.status()["alarms"], json!([]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use testkit::{Proxy, has_own_namespaces, small_disk, wait_until};
 
-use crate::support::{Estate, LIMIT, paths::CATALOG};
+use crate::support::{Estate, LIMIT, done, paths::CATALOG};
 
 /// Writes until there is no room for a further byte.
 fn fill(path: &Path) {
@@ -93,15 +93,24 @@ fn a_full_disk_is_an_alarm_about_each_file_until_it_has_room() {
     let files = metrics.sum("proscenium_alarms", &[("alarm", "state-directory")]);
     assert!(files >= 1.0);
 
+    // The change itself has no line either.
+    let message = alarm(proxy, "audit-log").expect("an alarm");
+    let audit = disk.join("state/audit.log");
+    assert_says(&message, &[&audit.display().to_string(), "No space left"]);
+
     fs::remove_file(&filler).expect("room");
+    done(proxy, &["block"], &["web03", "--why", "stolen"]);
     let cleared = wait_until(LIMIT, || {
         assert_eq!(client.get(CATALOG).status, 200);
         let active = proxy.status()["alarms"].clone();
         (active == Value::Array(Vec::new())).then_some(())
     });
     assert!(cleared.is_some(), "{}", proxy.status()["alarms"]);
-    let stored = fs::read_to_string(&path).expect("stored by itself");
-    assert!(stored.contains("web02"), "{stored}");
+    let stored = fs::read_to_string(&path).expect("it is stored");
+    assert!(
+        stored.contains("web02") && stored.contains("web03"),
+        "{stored}"
+    );
     // No line is two halves: each has one time.
     for line in read().lines() {
         assert!(line.matches("time=").count() <= 1, "{line}");

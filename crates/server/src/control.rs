@@ -11,7 +11,7 @@ use admin::{
     NamedValue, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestsStatus, Status,
     TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
-use telemetry::Exposition;
+use telemetry::{Alarm, Exposition};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
@@ -119,8 +119,17 @@ impl Control for Operator {
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         let settings = self.app.state().foundation.config.admin.clone();
         let path = operators::audit_log(&settings, self.app.state_directory.path());
+        let alarms = Arc::clone(&self.app.shared.metrics.alarms);
         let written = tokio::task::spawn_blocking(move || {
-            if let Err(error) = operators::append(&path, &entry) {
+            let appended = operators::append(&path, &entry);
+            alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
+                let error = appended.as_ref().err()?;
+                Some(format!(
+                    "cannot write to the audit log {}: {error}; changes of operators are in the events only: free space on its file system, make it writable for the account of the service, or set [admin] audit_log to another path",
+                    path.display()
+                ))
+            });
+            if let Err(error) = appended {
                 let AuditEntry {
                     action,
                     subject,

@@ -71,6 +71,8 @@ pub enum Alarm {
     Descriptors,
     /// Access records cannot be written, or an access log cannot be opened again.
     AccessLog,
+    /// A change of an operator cannot be written to the audit log.
+    AuditLog,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -293,7 +295,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -321,6 +323,7 @@ impl Alarm {
         Self::PassthroughMember,
         Self::Descriptors,
         Self::AccessLog,
+        Self::AuditLog,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -353,6 +356,7 @@ impl Alarm {
             Self::PassthroughMember => "passthrough-member",
             Self::Descriptors => "descriptors",
             Self::AccessLog => "access-log",
+            Self::AuditLog => "audit-log",
         }
     }
 
@@ -384,6 +388,7 @@ impl Alarm {
             | Self::MaterialsWatch
             | Self::StateDirectory
             | Self::AccessLog
+            | Self::AuditLog
             | Self::DnsAnswer
             | Self::PassthroughMember
             | Self::JrubyCount => Severity::Warning,
