@@ -2,6 +2,7 @@
 type Proscenium::Upstream = Struct[{
   Optional['connect_timeout']      => Proscenium::Duration,
   Optional['first_byte_timeout']   => Proscenium::Duration,
+  Optional['down_wait']            => Proscenium::Duration,
   Optional['idle_timeout']         => Proscenium::Duration,
   Optional['tunnel_idle_timeout']  => Proscenium::Duration,
   Optional['keepalive']            => Proscenium::Duration,
