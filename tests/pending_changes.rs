@@ -114,6 +114,12 @@ fn the_alarm_about_a_refused_reload_follows_the_file() {
             message.contains("cannot read") && message.contains("would fail")
         })
     });
+    // A directory, which a container runtime creates in place of a file that it is to mount and does not find.
+    fs::create_dir(estate.proxy.config_path()).expect("a directory");
+    wait_for(&estate.proxy, REFUSED, |alarm| {
+        alarm.is_some_and(|message| message.contains("it is not a regular file"))
+    });
+    fs::remove_dir(estate.proxy.config_path()).expect("it is there");
     // Valid, but not what runs.
     estate
         .proxy

@@ -46,8 +46,9 @@ impl App {
         at_start: AtStart,
         error: &str,
     ) {
-        // A start may get another configuration through a pipe.
-        if fs::metadata(&self.options.config).is_ok_and(|found| !found.is_file()) {
+        // A start may get another configuration through a pipe, but none from a directory.
+        let is_stream = |found: fs::Metadata| !found.is_file() && !found.is_dir();
+        if fs::metadata(&self.options.config).is_ok_and(is_stream) {
             return;
         }
         self.pending.set_refused(Some(RefusedReload { stamps }));
