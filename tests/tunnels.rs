@@ -11,7 +11,7 @@ use testkit::{Reply, ReplyGate, TestConnection, Tunnel, wait_until};
 
 use crate::support::{
     Estate, LIMIT, QUICK_CHECK, assert_identity, assert_refused,
-    paths::CATALOG,
+    paths::{CATALOG, FILE},
     tunnels::{
         CHAT, WEBSOCKET, assert_closed, builder, chatting, connect, end, in_flight, opened,
         opened_by, start,
@@ -584,4 +584,24 @@ fn tunnels_of_a_member_that_goes_down_stay_open_or_are_closed_one_by_one() {
         }
         assert_closed(&estate);
     }
+}
+
+#[test]
+fn a_member_without_probes_keeps_its_tunnels_after_a_refused_connection() {
+    let lines = "check = { type = \"none\" }\non_down = \"cut\"\ntunnel_close_rate = 1000";
+    let estate = start(builder("").compiler_pool(lines));
+    let member = &estate.compilers[0];
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    member.stop();
+    let mut request = estate.client(&agent).connect().expect("connects");
+    request.send("GET", FILE, &[], b"").expect("sends");
+    estate
+        .proxy
+        .wait_for_health("compilers", &member.address(), "down");
+    member.restart();
+    // The member is tried again after a second, and each turn to close would have come before.
+    assert_eq!(request.read_response().expect("an answer").status, 200);
+    tunnel.send_raw(b"hello").expect("sends");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
 }

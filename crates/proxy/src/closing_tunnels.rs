@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use balancing::Health;
+use balancing::{Health, settings::CheckKind};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -48,13 +48,18 @@ pub(crate) fn closing_gap(
     gap.min((left - left / SPARE_PART) / open.saturating_add(1))
 }
 
-/// Whether the member of a tunnel is down, and the current configuration closes the tunnels of such a member.
+/// Whether the member of a tunnel is down by its check, and the current configuration closes the tunnels of such a member.
 pub(crate) fn is_cut(worker: &Worker, lease: &PoolLease) -> bool {
+    let is_cut = |pool: &Arc<PoolRuntime>| {
+        // Without probes, one refused connection takes a member down until a client happens to try it again.
+        let is_probed = pool.pool.check().kind != CheckKind::None;
+        is_probed && pool.rules.tunnels.on_down == OnDown::Cut
+    };
     lease.member().health() == Health::Down
         && worker
             .current()
             .pool(lease.member().pool())
-            .is_some_and(|pool| pool.rules.tunnels.on_down == OnDown::Cut)
+            .is_some_and(is_cut)
 }
 
 /// By pool. Each entry is an open tunnel, so the limits on connections bound its size.
