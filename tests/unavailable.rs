@@ -103,6 +103,47 @@ fn requests_wait_while_the_only_compiler_restarts_and_the_status_is_503_at_once(
 }
 
 #[test]
+fn what_the_only_compiler_cuts_off_as_it_dies_is_sent_again_if_it_is_safe() {
+    for (method, target, waits) in [("GET", FILE, true), ("POST", CATALOG, false)] {
+        let estate = estate().start();
+        let compiler = &estate.compilers[0];
+        compiler.hold();
+        let mut first = connection(&estate, "web01");
+        first.send(method, target, &[], b"").expect("sends");
+        compiler.wait_for_request(1, LIMIT);
+        // Nothing has noticed yet that it is down, and the connection was new.
+        compiler.kill();
+        if waits {
+            wait_for_waiting(&estate, 1);
+            compiler.restart();
+            assert_answered(&mut first);
+            continue;
+        }
+        let answer = first.read_response().expect("an answer");
+        assert_eq!(answer.status, 502, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_request_waits_no_longer_for_a_member_that_a_reload_has_removed() {
+    let estate = estate().start();
+    let mut first = waiting(&estate);
+    let other = StandIn::start("c9");
+    let (before, after) = (estate.compilers[0].address(), other.address());
+    estate.proxy.edit_config(&before, &after);
+    // With other rules, the pool has another queue.
+    let table = "[pools.compilers]\n";
+    let with_rule = format!("{table}forward_cert = false\n");
+    estate.proxy.edit_config(table, &with_rule);
+    estate.proxy.reload_applied();
+    let began = Instant::now();
+    let answer = first.read_response().expect("an answer");
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    assert_eq!(connection(&estate, "web01").get(FILE).status, 200);
+}
+
+#[test]
 fn the_wait_ends_after_unavailable_wait_max_with_503() {
     let estate = estate()
         .compiler_pool("unavailable_wait_max = \"700ms\"")

@@ -230,9 +230,16 @@ impl Member {
         self.set_state(&self.administrative, state)
     }
 
-    /// Sets the state from its agent check. Requests in flight may finish.
-    pub fn set_agent_state(&self, state: AgentState) {
-        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    /// Sets the state from its agent check. Requests in flight may finish. `now` is the time since start.
+    pub fn set_agent_state(&self, state: AgentState, now: Duration) {
+        let before = {
+            let mut agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *agent, state)
+        };
+        // `down` says what a probe would say soon.
+        if state.is_down && !before.is_down && self.health() == Health::Up {
+            self.down_at_ms.store(millis(now), Ordering::Relaxed);
+        }
         self.set_weight_percent(WeightSource::AgentCheck, state.weight_percent);
         self.set_state(&self.agent_administrative, state.effect());
     }
@@ -381,7 +388,8 @@ impl Member {
     /// When it went down, as time since start, if it is down after it was up.
     pub(crate) fn down_at(&self) -> Option<Duration> {
         let at = self.down_at_ms.load(Ordering::Relaxed);
-        (at != 0 && self.health() != Health::Up).then(|| Duration::from_millis(at))
+        let is_down = self.health() != Health::Up || self.agent_state().is_down;
+        (at != 0 && is_down).then(|| Duration::from_millis(at))
     }
 
     /// Makes a change that may take it down.

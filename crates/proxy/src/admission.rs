@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
     AdmissionDecision, AdmissionRefusal, Admitted, Availability, ClientSlot, EligibleMembers,
-    Holding, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
+    Holding, Member, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -284,6 +284,9 @@ impl AdmissionRequest<'_> {
         }
         let now = self.context.worker.shared.now();
         let newest = self.newest_pool();
+        if *awaits_return && newest.is_none() && !self.has_configured_member() {
+            return None;
+        }
         let pool = newest.as_ref().unwrap_or(self.pool);
         let availability = pool.pool.availability(return_wait.eligible, wait_max, now);
         match availability {
@@ -309,6 +312,18 @@ impl AdmissionRequest<'_> {
         let mut pools = current.pools.iter();
         let newest = pools.find(|known| Arc::ptr_eq(&known.admission, &self.pool.admission));
         newest.cloned()
+    }
+
+    /// Whether the current configuration has a member of this pool, which is probed then and may return.
+    fn has_configured_member(&self) -> bool {
+        let current = self.context.worker.current();
+        let known = current.pool(self.pool.pool.name());
+        let of = |pool: &Arc<PoolRuntime>, member: &Arc<Member>| {
+            let mut entries = pool.pool.entries().iter();
+            entries.any(|entry| Arc::ptr_eq(&entry.member, member))
+        };
+        let mut own = self.pool.pool.entries().iter();
+        known.is_some_and(|known| own.any(|entry| of(known, &entry.member)))
     }
 
     /// Looks for a member without being notified: the time after which a failed member without probes may be tried

@@ -13,7 +13,7 @@ use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::{Instant, sleep};
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, OwnFields, SendOptions,
+    AttemptError, DialError, DialStage, Exchange, MemberIo, OwnFields, SendOptions,
     settings::UpstreamSettings,
 };
 
@@ -251,6 +251,14 @@ impl Attempts<'_> {
                         tried.clear();
                     } else if failure.blames_member() {
                         tried.push(lease.member().id());
+                        // The only member may have died, which nothing but its port shows yet.
+                        if failure.broken_off
+                            && self.pool.pool.available() <= 1
+                            && self.may_wait_for_return(exchange)
+                            && self.is_gone(&lease).await
+                        {
+                            tried.clear();
+                        }
                     }
                     last = Some(error);
                 }
@@ -395,11 +403,26 @@ impl Attempts<'_> {
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
+    /// Whether nothing listens at the member's port any more. It is down then.
+    async fn is_gone(&self, lease: &PoolLease) -> bool {
+        sleep(STOP_PAUSE).await;
+        let dialled = MemberIo::open_raw(lease.connector(), None, |_| false).await;
+        let is_gone = dialled.is_err_and(|error| error.refused());
+        if is_gone {
+            self.note_refused(lease);
+        }
+        is_gone
+    }
+
     /// Whether the web server of a member answered before Puppet's code, and the request may wait for the member to
     /// return.
     fn stops(&self, head: &response::Parts, exchange: &ActiveExchange) -> bool {
-        !respond::is_puppets_own(&head.headers)
-            && !self.unavailable_wait_max().is_zero()
+        !respond::is_puppets_own(&head.headers) && self.may_wait_for_return(exchange)
+    }
+
+    /// Whether the request would wait for a member to return if none were available.
+    fn may_wait_for_return(&self, exchange: &ActiveExchange) -> bool {
+        !self.unavailable_wait_max().is_zero()
             && self
                 .admission_request(exchange)
                 .has_time_left(&exchange.upload)
@@ -741,12 +764,16 @@ impl Attempts<'_> {
             self.note_members_fault(lease, failure);
         }
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
-        if refused && let Some(change) = member.connect_refused(self.context.worker.shared.now()) {
-            self.context.worker.shared.health_changed(
-                self.pool.pool.name(),
-                member.address(),
-                &change,
-            );
+        if refused {
+            self.note_refused(lease);
+        }
+    }
+
+    /// Takes a member down whose port refuses connections.
+    fn note_refused(&self, lease: &PoolLease) {
+        let (shared, member) = (&self.context.worker.shared, lease.member());
+        if let Some(change) = member.connect_refused(shared.now()) {
+            shared.health_changed(self.pool.pool.name(), member.address(), &change);
         }
     }
 }

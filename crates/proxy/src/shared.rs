@@ -203,10 +203,12 @@ impl Shared {
         self.metrics
             .alarms
             .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
-                found.filter(|known| known.pool.available() == 0).map(|_| {
-                    format!(
-                        "no member of pool {pool} is available, and requests to it wait or get 503; proscenium status shows why"
-                    )
+                found.filter(|known| known.pool.available() == 0).map(|known| {
+                    let effect = match known.rules.passthrough.is_used {
+                        true => "connections to it are closed",
+                        false => "requests to it wait or get 503",
+                    };
+                    format!("no member of pool {pool} is available, and {effect}; proscenium status shows why")
                 })
             });
     }

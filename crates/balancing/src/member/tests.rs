@@ -225,10 +225,11 @@ fn the_stricter_of_operator_and_agent_check_applies() {
         (Maintenance, Drain, Maintenance),
     ] {
         member.administer(operator);
-        member.set_agent_state(AgentState {
+        let state = AgentState {
             administrative: agent,
             ..AgentState::default()
-        });
+        };
+        member.set_agent_state(state, Duration::ZERO);
         assert_eq!(member.administrative(), expected, "{operator}, {agent}");
         assert_eq!(member.operator_state(), operator);
     }

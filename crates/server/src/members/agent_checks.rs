@@ -36,7 +36,7 @@ pub(crate) async fn query_at_intervals(probed: ProbedMember, settings: AgentChec
                     .members
                     .agent_answered(pool, address, Ok(shown.clone()), now);
                 if after != before {
-                    state.set_agent_state(after);
+                    state.set_agent_state(after, shared.now());
                     tracing::warn!(%pool, member = %address, answer = shown, "agent check changed the member");
                     shared.assess_pool(pool);
                 }
@@ -64,7 +64,7 @@ pub(crate) fn forget(generation: &Generation, shared: &Shared) {
             if entry.member.agent_state() != balancing::AgentState::default() {
                 entry
                     .member
-                    .set_agent_state(balancing::AgentState::default());
+                    .set_agent_state(balancing::AgentState::default(), shared.now());
                 shared.assess_pool(runtime.pool.name());
             }
         }

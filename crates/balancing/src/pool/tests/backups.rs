@@ -144,7 +144,7 @@ fn neither_an_agent_check_nor_an_ejection_moves_the_writes_of_a_ca() {
         let state = AgentState::default()
             .after(answer.as_bytes())
             .expect("readable");
-        pool.entries()[0].member.set_agent_state(state);
+        pool.entries()[0].member.set_agent_state(state, NOW);
         assert_eq!(write().err(), Some(PickError::NoneAvailable), "{answer}");
     }
     pool.entries()[0].member.administer(Administrative::Drain);

@@ -103,7 +103,9 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
             for entry in taken_out {
                 entry.member.administer(state);
                 let agent = AgentState::default().after(answer.as_bytes());
-                entry.member.set_agent_state(agent.expect("readable"));
+                entry
+                    .member
+                    .set_agent_state(agent.expect("readable"), DOWN_AT);
             }
             // Those without a state of their own do not count, up or down.
             fail(&pool, 0, DOWN_AT);
@@ -119,6 +121,14 @@ fn a_member_that_was_taken_out_of_service_is_not_awaited() {
             );
         }
     }
+    // An agent check says `down` before a probe does.
+    let pool = two(Role::Ordinary, &Registry::default());
+    up(&pool);
+    for entry in pool.entries() {
+        let agent = AgentState::default().after(b"down").expect("readable");
+        entry.member.set_agent_state(agent, DOWN_AT);
+    }
+    assert_eq!(at(&pool, DOWN_AT), Returning { until: UNTIL });
     // All are drained while they are up.
     let pool = two(Role::Ordinary, &Registry::default());
     up(&pool);

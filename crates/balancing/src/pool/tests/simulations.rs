@@ -224,9 +224,9 @@ fn happen(pool: &Pool, index: usize, random: &mut Random, leases: &mut Vec<Lease
         6 | 7 => drop(member.administer(Ready)),
         8 => {
             let answer: &[u8] = [&b"drain"[..], b"50%", b"0%", b"maint"][random.below(4) as usize];
-            member.set_agent_state(AgentState::default().after(answer).expect("readable"));
+            member.set_agent_state(AgentState::default().after(answer).expect("readable"), now);
         }
-        9 | 10 => member.set_agent_state(AgentState::default()),
+        9 | 10 => member.set_agent_state(AgentState::default(), now),
         11 => drop(member.overloaded(now)),
         12 => member.has_room(),
         13 => drop(eject(pool, index, now)),
