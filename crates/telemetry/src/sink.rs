@@ -98,6 +98,10 @@ struct Shared {
     dropped: Counter,
     errors: Counter,
     alarms: Arc<Alarms>,
+    /// When a record was last dropped for want of room, while the alarm about it is raised.
+    overflowed: Mutex<Option<Instant>>,
+    /// The name of the current output.
+    name: Mutex<String>,
 }
 
 impl Sink {
@@ -129,6 +133,8 @@ impl Sink {
             dropped: metrics.access_records_dropped.clone(),
             errors: metrics.access_log_errors.clone(),
             alarms: Arc::clone(&metrics.alarms),
+            overflowed: Mutex::default(),
+            name: Mutex::new(output.name()),
         });
         let mut scribe = Scribe {
             shared: Arc::clone(&shared),
@@ -213,6 +219,7 @@ impl SinkHandle {
         let Some(Some(full)) = place else {
             shared.waiting.fetch_sub(1, Ordering::SeqCst);
             shared.dropped.inc();
+            shared.overflow();
             return;
         };
         let first =
@@ -296,6 +303,35 @@ impl Shared {
         } else {
             self.waiting.fetch_sub(records, Ordering::SeqCst);
             self.dropped.inc_by(records as u64);
+        }
+    }
+
+    /// Raises the alarm that records are dropped. The writer cannot, because it may hang in a write.
+    fn overflow(&self) {
+        if self.closing.load(Ordering::SeqCst) {
+            return;
+        }
+        let first = lock(&self.overflowed).replace(Instant::now()).is_none();
+        if first {
+            let name = lock(&self.name).clone();
+            let message = format!(
+                "access records are dropped, because {name} does not take them as fast as they come; \
+                 proscenium_access_records_dropped_total counts them: see whether the reader of the pipe, the log daemon or \
+                 the file system hangs"
+            );
+            let about = overflow_of(&name);
+            self.alarms
+                .raise(Alarm::AccessLog, &about, message, SystemTime::now());
+        }
+    }
+
+    /// Clears that alarm if no record was dropped for a while.
+    fn end_overflow(&self) {
+        let mut overflowed = lock(&self.overflowed);
+        if overflowed.is_some_and(|at| at.elapsed() >= CLEAR_AFTER) {
+            *overflowed = None;
+            let about = overflow_of(&lock(&self.name));
+            self.alarms.clear(Alarm::AccessLog, &about);
         }
     }
 
@@ -400,6 +436,7 @@ impl Scribe {
             self.taken(replacement.records);
             self.write_batch();
             self.clear_alarm();
+            self.rename_overflow(replacement.output.name());
             self.output = replacement.output;
             self.turn += 1;
             self.is_torn = false;
@@ -421,6 +458,9 @@ impl Scribe {
         };
         self.batch.clear();
         self.batch.shrink_to(KEPT_BYTES_MAX);
+        if written.is_ok() {
+            self.shared.end_overflow();
+        }
         match written {
             // A disk that is nearly full accepts a write now and then.
             Ok(()) if self.failed.is_some_and(|at| at.elapsed() < CLEAR_AFTER) => {}
@@ -458,12 +498,25 @@ impl Scribe {
             .raise(Alarm::AccessLog, &name, message, SystemTime::now());
     }
 
+    /// The alarm about dropped records ends with its output.
+    fn rename_overflow(&self, name: String) {
+        let before = std::mem::replace(&mut *lock(&self.shared.name), name);
+        *lock(&self.shared.overflowed) = None;
+        let about = overflow_of(&before);
+        self.shared.alarms.clear(Alarm::AccessLog, &about);
+    }
+
     fn clear_alarm(&mut self) {
         if self.failed.take().is_some() {
             let name = self.output.name();
             self.shared.alarms.clear(Alarm::AccessLog, &name);
         }
     }
+}
+
+/// What the alarm about dropped records is about: another one than that about failed writes.
+fn overflow_of(name: &str) -> String {
+    format!("{name}, full")
 }
 
 /// Writes lines. After a write that ended within a line, the next one begins a line of its own.

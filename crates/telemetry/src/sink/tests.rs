@@ -144,7 +144,16 @@ fn a_blocked_writer_costs_counted_records_and_no_time() {
         12,
         "8 wait, 12 of 20 are dropped"
     );
+    let alarm = metrics.alarms.get(Alarm::AccessLog, "page, full");
+    let message = alarm.expect("an alarm").message;
+    assert!(message.contains("page does not take them"), "{message}");
     let_go(&open);
+    // Another output ends it.
+    sink.reopen(
+        SinkOutput::Lines("next".to_owned(), Box::new(page.clone())),
+        Format::Json,
+    );
+    wait_for(|| metrics.alarms.active().is_empty());
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!(page.lines(), 9);
 }
