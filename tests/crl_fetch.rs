@@ -122,7 +122,7 @@ fn without_configured_crls_one_is_fetched_at_the_start_and_each_interval() {
     assert!(refused.is_some());
     // The proxy starts with the agent's copy, which is not old enough for an alarm.
     let copy = estate.proxy.ssldir().join("crl.pem").display().to_string();
-    // A CRL that the CA signs again in the same second is no newer one.
+    // A CRL that the CA signs again in the same second does not replace it.
     let replaced = |status: &Value| !status["trust"]["crls"].to_string().contains(&copy);
     estate
         .proxy
