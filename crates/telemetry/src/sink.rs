@@ -98,10 +98,16 @@ struct Shared {
     dropped: Counter,
     errors: Counter,
     alarms: Arc<Alarms>,
-    /// When a record was last dropped for want of room, while the alarm about it is raised.
-    overflowed: Mutex<Option<Instant>>,
+    overflow: Mutex<Overflow>,
+}
+
+/// Records that are dropped for want of room. The alarm about them is raised and cleared under the lock of this, so that it
+/// is active exactly while `last` is set.
+struct Overflow {
     /// The name of the current output.
-    name: Mutex<String>,
+    output: String,
+    /// When a record was last dropped, while the alarm is active.
+    last: Option<Instant>,
 }
 
 impl Sink {
@@ -133,8 +139,10 @@ impl Sink {
             dropped: metrics.access_records_dropped.clone(),
             errors: metrics.access_log_errors.clone(),
             alarms: Arc::clone(&metrics.alarms),
-            overflowed: Mutex::default(),
-            name: Mutex::new(output.name()),
+            overflow: Mutex::new(Overflow {
+                output: output.name(),
+                last: None,
+            }),
         });
         let mut scribe = Scribe {
             shared: Arc::clone(&shared),
@@ -311,28 +319,39 @@ impl Shared {
         if self.closing.load(Ordering::SeqCst) {
             return;
         }
-        let first = lock(&self.overflowed).replace(Instant::now()).is_none();
-        if first {
-            let name = lock(&self.name).clone();
+        let mut overflow = lock(&self.overflow);
+        if overflow.last.replace(Instant::now()).is_none() {
             let message = format!(
-                "access records are dropped, because {name} does not take them as fast as they come; \
+                "access records are dropped, because {} does not take them as fast as they come; \
                  proscenium_access_records_dropped_total counts them: see whether the reader of the pipe, the log daemon or \
-                 the file system hangs"
+                 the file system hangs",
+                overflow.output
             );
-            let about = overflow_of(&name);
-            self.alarms
-                .raise(Alarm::AccessLog, &about, message, SystemTime::now());
+            self.alarms.raise(
+                Alarm::AccessLog,
+                &overflow.about(),
+                message,
+                SystemTime::now(),
+            );
         }
     }
 
     /// Clears that alarm if no record was dropped for a while.
     fn end_overflow(&self) {
-        let mut overflowed = lock(&self.overflowed);
-        if overflowed.is_some_and(|at| at.elapsed() >= CLEAR_AFTER) {
-            *overflowed = None;
-            let about = overflow_of(&lock(&self.name));
-            self.alarms.clear(Alarm::AccessLog, &about);
+        let mut overflow = lock(&self.overflow);
+        if overflow.last.is_some_and(|at| at.elapsed() >= CLEAR_AFTER) {
+            overflow.last = None;
+            self.alarms.clear(Alarm::AccessLog, &overflow.about());
         }
+    }
+
+    /// The alarm about dropped records ends with its output.
+    fn rename_overflow(&self, output: String) {
+        let mut overflow = lock(&self.overflow);
+        if overflow.last.take().is_some() {
+            self.alarms.clear(Alarm::AccessLog, &overflow.about());
+        }
+        overflow.output = output;
     }
 
     fn wake(&self) {
@@ -436,7 +455,7 @@ impl Scribe {
             self.taken(replacement.records);
             self.write_batch();
             self.clear_alarm();
-            self.rename_overflow(replacement.output.name());
+            self.shared.rename_overflow(replacement.output.name());
             self.output = replacement.output;
             self.turn += 1;
             self.is_torn = false;
@@ -498,14 +517,6 @@ impl Scribe {
             .raise(Alarm::AccessLog, &name, message, SystemTime::now());
     }
 
-    /// The alarm about dropped records ends with its output.
-    fn rename_overflow(&self, name: String) {
-        let before = std::mem::replace(&mut *lock(&self.shared.name), name);
-        *lock(&self.shared.overflowed) = None;
-        let about = overflow_of(&before);
-        self.shared.alarms.clear(Alarm::AccessLog, &about);
-    }
-
     fn clear_alarm(&mut self) {
         if self.failed.take().is_some() {
             let name = self.output.name();
@@ -514,9 +525,11 @@ impl Scribe {
     }
 }
 
-/// What the alarm about dropped records is about: another one than that about failed writes.
-fn overflow_of(name: &str) -> String {
-    format!("{name}, full")
+impl Overflow {
+    /// What the alarm is about: another one than that about failed writes.
+    fn about(&self) -> String {
+        format!("{}, full", self.output)
+    }
 }
 
 /// Writes lines. After a write that ended within a line, the next one begins a line of its own.

@@ -159,6 +159,25 @@ fn a_blocked_writer_costs_counted_records_and_no_time() {
 }
 
 #[test]
+fn the_alarm_about_dropped_records_ends_with_a_write_when_none_was_dropped_for_a_while() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let (sink, handle, open) = blocked(1, &page, &metrics);
+    (0..2).for_each(|_| handle.send(&record("agents")));
+    let is_active = || {
+        let alarm = metrics.alarms.get(Alarm::AccessLog, "page, full");
+        alarm.is_some()
+    };
+    assert!(is_active());
+    let_go(&open);
+    wait_for(|| page.lines() == 2);
+    assert!(is_active(), "a record was dropped a moment ago");
+    lock(&sink.handle.shared.overflow).last = Instant::now().checked_sub(CLEAR_AFTER);
+    handle.send(&record("agents"));
+    wait_for(|| !is_active());
+    assert_eq!(sink.close(LONG), Ok(()));
+}
+
+#[test]
 fn closing_does_not_wait_for_a_blocked_writer_longer_than_asked() {
     let metrics = Metrics::default();
     let (sink, _handle, _open) = blocked(8, &Page::default(), &metrics);
