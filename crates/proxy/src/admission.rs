@@ -4,7 +4,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use balancing::{
     AdmissionDecision, AdmissionRefusal, Admitted, Availability, ClientSlot, EligibleMembers,
-    Holding, Member, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
+    Holding, Offer, QueueLimits, Task, Ticket, Work, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::{
@@ -317,13 +317,11 @@ impl AdmissionRequest<'_> {
     /// Whether the current configuration has a member of this pool, which is probed then and may return.
     fn has_configured_member(&self) -> bool {
         let current = self.context.worker.current();
-        let known = current.pool(self.pool.pool.name());
-        let of = |pool: &Arc<PoolRuntime>, member: &Arc<Member>| {
-            let mut entries = pool.pool.entries().iter();
-            entries.any(|entry| Arc::ptr_eq(&entry.member, member))
-        };
-        let mut own = self.pool.pool.entries().iter();
-        known.is_some_and(|known| own.any(|entry| of(known, &entry.member)))
+        let own = self.pool.pool.entries();
+        current.pool(self.pool.pool.name()).is_some_and(|known| {
+            let mut configured = known.pool.entries().iter().map(|entry| &entry.member);
+            configured.any(|member| own.iter().any(|entry| Arc::ptr_eq(&entry.member, member)))
+        })
     }
 
     /// Looks for a member without being notified: the time after which a failed member without probes may be tried

@@ -216,15 +216,12 @@ impl Shared {
     /// Whether requests may be waiting for a member of this pool to return, because none is available.
     pub fn awaits_return(&self, pool: &str) -> bool {
         let generation = self.current.load();
-        let mut pools = generation.pools.iter();
-        pools
-            .find(|known| &**known.pool.name() == pool)
-            .is_some_and(|known| {
-                let wait_max = known.settings.unavailable_wait_max;
-                let any = EligibleMembers::Any;
-                let availability = known.pool.availability(any, wait_max, self.now());
-                matches!(availability, Availability::Returning { .. })
-            })
+        generation.pool(pool).is_some_and(|known| {
+            let wait_max = known.settings.unavailable_wait_max;
+            let any = EligibleMembers::Any;
+            let availability = known.pool.availability(any, wait_max, self.now());
+            matches!(availability, Availability::Returning { .. })
+        })
     }
 
     /// Clears the alarms about queues that are no longer full and about limits of this host that are no longer hit. Must
