@@ -4,16 +4,16 @@
 use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
-    AttemptFailure, AttemptStage, Availability, ClientKey, EligibleMembers, Member,
-    MemberPersistence, Offer, PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
-    Task, key_hash, settings::Algorithm, source_hash,
+    AttemptFailure, AttemptStage, ClientKey, EligibleMembers, Member, MemberPersistence, Offer,
+    PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict, Task, key_hash,
+    settings::Algorithm, source_hash,
 };
 use http::{StatusCode, response};
 use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::{Instant, sleep};
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, MemberIo, OwnFields, SendOptions,
+    AttemptError, DialError, DialStage, Exchange, OwnFields, SendOptions,
     settings::UpstreamSettings,
 };
 
@@ -25,6 +25,7 @@ use crate::{
     first_byte::{Limits, NoResponse, WaitHooks, first_byte},
     forwarding::{names, set_host_fields},
     long_requests::{LongRequest, REQUEST_CHARS_MAX},
+    member_return::STOP_PAUSE,
     pool_runtime::{PickNow, PoolLease, PoolRuntime},
     reason::LogReason,
     record::ActiveExchange,
@@ -251,13 +252,14 @@ impl Attempts<'_> {
                         tried.clear();
                     } else if failure.blames_member() {
                         tried.push(lease.member().id());
+                        let pool = &self.pool.pool;
+                        let may_be_gone = failure.broken_off && pool.available() <= 1;
                         // The only member may have died, which nothing but its port shows yet.
-                        if failure.broken_off
-                            && self.pool.pool.available() <= 1
-                            && self.may_wait_for_return(exchange)
-                            && self.is_gone(&lease).await
-                        {
-                            tried.clear();
+                        if may_be_gone && self.may_wait_for_return(exchange) {
+                            drop(counted);
+                            if self.is_gone(lease).await {
+                                tried.clear();
+                            }
                         }
                     }
                     last = Some(error);
@@ -267,38 +269,13 @@ impl Attempts<'_> {
     }
 
     /// The request to the pool's admission.
-    fn admission_request(&self, exchange: &ActiveExchange) -> AdmissionRequest<'_> {
+    pub(crate) fn admission_request(&self, exchange: &ActiveExchange) -> AdmissionRequest<'_> {
         AdmissionRequest {
             context: self.context,
             pool: self.pool,
             task: self.task(),
             jruby: self.holds_jruby(),
             comes_back: exchange.retry_support() == RetrySupport::Retries,
-        }
-    }
-
-    /// Whether the request may wait now for a member to return, because none is available.
-    fn waits_for_return(&self, exchange: &ActiveExchange) -> bool {
-        let (wait_max, now) = (
-            self.unavailable_wait_max(),
-            self.context.worker.shared.now(),
-        );
-        let pool = &self.pool.pool;
-        let availability = || pool.availability(self.eligible(), wait_max, now);
-        !wait_max.is_zero()
-            && self
-                .admission_request(exchange)
-                .has_time_left(&exchange.upload)
-            && matches!(availability(), Availability::Returning { .. })
-    }
-
-    /// How long after a member went down the request waits for it while no member is available. Agents continue
-    /// their run without the CA's documents and without a renewed certificate, so these requests do not wait.
-    fn unavailable_wait_max(&self) -> Duration {
-        let continues = self.plan.document().is_some() || self.plan.is_renewal();
-        match self.is_puppets() && !continues && self.request.upgrade.is_none() {
-            true => self.pool.settings.unavailable_wait_max,
-            false => Duration::ZERO,
         }
     }
 
@@ -403,31 +380,6 @@ impl Attempts<'_> {
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
-    /// Whether nothing listens at the member's port any more. It is down then.
-    async fn is_gone(&self, lease: &PoolLease) -> bool {
-        sleep(STOP_PAUSE).await;
-        let dialled = MemberIo::open_raw(lease.connector(), None, |_| false).await;
-        let is_gone = dialled.is_err_and(|error| error.refused());
-        if is_gone {
-            self.note_refused(lease);
-        }
-        is_gone
-    }
-
-    /// Whether the web server of a member answered before Puppet's code, and the request may wait for the member to
-    /// return.
-    fn stops(&self, head: &response::Parts, exchange: &ActiveExchange) -> bool {
-        !respond::is_puppets_own(&head.headers) && self.may_wait_for_return(exchange)
-    }
-
-    /// Whether the request would wait for a member to return if none were available.
-    fn may_wait_for_return(&self, exchange: &ActiveExchange) -> bool {
-        !self.unavailable_wait_max().is_zero()
-            && self
-                .admission_request(exchange)
-                .has_time_left(&exchange.upload)
-    }
-
     /// Counts a retry. False: the pool may make no more now.
     fn admit_retry(&self) -> bool {
         let now = self.context.worker.shared.now();
@@ -442,7 +394,7 @@ impl Attempts<'_> {
 
     /// Which members may get the request. Writes to the CA go to one member, or to a backup while that member is down.
     /// Renewals go to that one member only. All other requests are balanced.
-    fn eligible(&self) -> EligibleMembers {
+    pub(crate) fn eligible(&self) -> EligibleMembers {
         match self.plan.endpoint.ca_write {
             _ if self.plan.is_renewal() => EligibleMembers::WriterOnly,
             true => EligibleMembers::WriterOrBackup,
@@ -477,7 +429,7 @@ impl Attempts<'_> {
     }
 
     /// Whether the request is to an endpoint of a Puppet server other than its status.
-    fn is_puppets(&self) -> bool {
+    pub(crate) fn is_puppets(&self) -> bool {
         let class = self.plan.endpoint.class;
         let unknown = matches!(class, Class::Unknown | Class::Status | Class::Never);
         !unknown && !self.plan.route.unguarded
@@ -765,22 +717,22 @@ impl Attempts<'_> {
         }
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
         if refused {
-            self.note_refused(lease);
+            self.note_refused(lease.member());
         }
     }
 
     /// Takes a member down whose port refuses connections.
-    fn note_refused(&self, lease: &PoolLease) {
-        let (shared, member) = (&self.context.worker.shared, lease.member());
+    pub(crate) fn note_refused(&self, member: &Member) {
+        let shared = &self.context.worker.shared;
         if let Some(change) = member.connect_refused(shared.now()) {
             shared.health_changed(self.pool.pool.name(), member.address(), &change);
         }
     }
 }
 
-/// Whether a failure is the member's fault: no connection, no TLS, no valid response, or a host that no longer answers. A slow member is not at fault,
-/// nor is one that closes a reused connection. A member that closes before the client has sent the whole body is not at
-/// fault either, because servers do not wait for slow clients.
+/// Whether a failure is the member's fault: no connection, no TLS, no valid response, or a host that no longer answers.
+/// A slow member is not at fault, nor is one that closes a reused connection. A member that closes before the client
+/// has sent the whole body is not at fault either, because servers do not wait for slow clients.
 fn is_members_fault(failure: &AttemptFailure, error: &ProxyError, upload: &Upload) -> bool {
     match error {
         ProxyError::Unavailable {
@@ -813,7 +765,3 @@ impl Drop for CountedAttempt {
         pool.members[*member].metrics.attempt(self.result.get());
     }
 }
-
-/// Pause before a stopping or starting member is tried again. A stopping Puppet Server closes its port 0.2 s after its first
-/// 503, and a starting one has its services 0.4 s after it opens its port (docs/decisions/starting-server-404.md).
-const STOP_PAUSE: Duration = Duration::from_secs(1);

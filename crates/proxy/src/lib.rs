@@ -44,6 +44,7 @@ mod long_requests;
 mod member_head;
 mod member_history;
 mod member_names;
+mod member_return;
 mod old_agents;
 mod open_stream;
 mod open_tunnels;

@@ -338,6 +338,32 @@ fn a_safe_request_that_a_stop_cut_off_waits_for_the_restart() {
 }
 
 #[test]
+fn a_request_that_was_cut_off_holds_no_slot_of_its_member_while_it_pauses() {
+    run(async {
+        let mut estate = InMemoryEstate::new(|setup| setup.upstream.connections_max = 1);
+        let (mut client, member) = estate.ask_first().await;
+        let began = Instant::now();
+        drop(member);
+        settle().await;
+        let (mut other, _) = estate.connect_as(Some(&trusted().web02));
+        other.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        assert!(member.request().await.contains("cn=web02"));
+        assert!(began.elapsed() < Duration::from_secs(1), "it waited");
+        member.send(DONE).await;
+        assert_eq!(other.response().await.status, 200);
+        estate.compilers[0].refuse();
+        pass(2).await;
+        assert_eq!(waiting(&estate), 1);
+        estate.compilers[0].accept_again();
+        let mut member = estate.compilers[0].accept().await;
+        assert!(member.request().await.contains("cn=web01"));
+        member.send(DONE).await;
+        assert_eq!(client.response().await.status, 200);
+    });
+}
+
+#[test]
 fn a_safe_request_that_a_stopping_member_did_not_serve_waits_for_the_restart() {
     const STOPPING: &str =
         "HTTP/1.1 503 X\r\nConnection: close\r\nContent-Length: 8\r\n\r\nstopping";

@@ -1,0 +1,63 @@
+//! Whether a request waits for a member to return, because none is available or the only one stops.
+
+use std::{sync::Arc, time::Duration};
+
+use balancing::Availability;
+use http::response;
+use tokio::time::sleep;
+use upstream::MemberIo;
+
+use crate::{attempts::Attempts, pool_runtime::PoolLease, record::ActiveExchange, respond};
+
+/// Pause before a stopping or starting member is tried again. A stopping Puppet Server closes its port 0.2 s after its first
+/// 503, and a starting one has its services 0.4 s after it opens its port (docs/decisions/starting-server-404.md).
+pub(crate) const STOP_PAUSE: Duration = Duration::from_secs(1);
+
+impl Attempts<'_> {
+    /// How long after a member went down the request waits for it while no member is available. Agents continue
+    /// their run without the CA's documents and without a renewed certificate, so these requests do not wait.
+    pub(crate) fn unavailable_wait_max(&self) -> Duration {
+        let continues = self.plan.document().is_some() || self.plan.is_renewal();
+        match self.is_puppets() && !continues && self.request.upgrade.is_none() {
+            true => self.pool.settings.unavailable_wait_max,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// Whether the request would wait for a member to return if none were available.
+    pub(crate) fn may_wait_for_return(&self, exchange: &ActiveExchange) -> bool {
+        let admission = self.admission_request(exchange);
+        !self.unavailable_wait_max().is_zero() && admission.has_time_left(&exchange.upload)
+    }
+
+    /// Whether the request may wait now for a member to return, because none is available.
+    pub(crate) fn waits_for_return(&self, exchange: &ActiveExchange) -> bool {
+        let (wait_max, now) = (
+            self.unavailable_wait_max(),
+            self.context.worker.shared.now(),
+        );
+        let availability = || self.pool.pool.availability(self.eligible(), wait_max, now);
+        self.may_wait_for_return(exchange)
+            && matches!(availability(), Availability::Returning { .. })
+    }
+
+    /// Whether the web server of a member answered before Puppet's code, and the request may wait for the member to
+    /// return.
+    pub(crate) fn stops(&self, head: &response::Parts, exchange: &ActiveExchange) -> bool {
+        !respond::is_puppets_own(&head.headers) && self.may_wait_for_return(exchange)
+    }
+
+    /// Whether nothing listens at the member's port after a pause. The member is down then. The pause does not hold
+    /// the member's slot, which another request may use.
+    pub(crate) async fn is_gone(&self, lease: PoolLease) -> bool {
+        let (connector, member) = (Arc::clone(lease.connector()), Arc::clone(lease.member()));
+        drop(lease);
+        sleep(STOP_PAUSE).await;
+        let dialled = MemberIo::open_raw(&connector, None, |_| false).await;
+        let is_gone = dialled.is_err_and(|error| error.refused());
+        if is_gone {
+            self.note_refused(&member);
+        }
+        is_gone
+    }
+}
