@@ -471,9 +471,8 @@ settings! {
         /// restarts, counted from when the last member went down. Agents up to 8.1 fail their run on a 503, and a Puppet
         /// server restarts in 20 to 60 s. Such requests wait in the pool's queue, within `queue_max` and
         /// `queue_wait_max`. After that time, and with `"0s"` at once, they get 503.
-        ///
         /// Only requests to endpoints of Puppet wait. These get 503 at once: the status endpoints, because load balancers
-        /// need it; `GET certificate/ca`, `GET certificate_revocation_list/ca` and `POST certificate_renewal`, without
+        /// need them; `GET certificate/ca`, `GET certificate_revocation_list/ca` and `POST certificate_renewal`, without
         /// whose response agents continue their run; upgrades; requests to a pool whose members are all drained or in
         /// maintenance; and those to a pool none of whose members has been up since the proxy started.
         unavailable_wait_max: duration(seconds(0)..=seconds(480)) => upstream.unavailable_wait_max;
