@@ -55,10 +55,7 @@ impl RequestFailure {
             Self::Busy => first_of(&[MemberFault::Busy]),
             Self::Cut => first_of(&[MemberFault::ResetInBody, MemberFault::BadChunk])
                 .or_else(|| met.was_killed.then_some(KILLED)),
-            Self::BadGateway => {
-                // The proxy has received a byte of an answer, so it does not retry the request.
-                first_of(&[MemberFault::BadHead]).or_else(|| met.unanswered())
-            }
+            Self::BadGateway => met.unanswered(),
             // Only a request without another member to try gets this answer.
             Self::Unavailable => met.was_unavailable.then(|| met.unanswered()).flatten(),
         }
@@ -69,7 +66,12 @@ impl Circumstances {
     /// Why an attempt got no answer. One such attempt fails a request that must not be retried. Any other request goes
     /// to another member, so it fails only if that member also fails.
     fn unanswered(&self) -> Option<&'static str> {
-        let silent = [MemberFault::HangUp, MemberFault::ResetInBody];
+        // A malformed head is no answer: the proxy sends a safe request again after it.
+        let silent = [
+            MemberFault::HangUp,
+            MemberFault::ResetInBody,
+            MemberFault::BadHead,
+        ];
         let faults = self.faults.iter().filter(|fault| silent.contains(fault));
         let mut causes: Vec<_> = faults.map(|fault| fault.as_str()).collect();
         causes.extend(self.was_killed.then_some(KILLED));
@@ -149,15 +151,19 @@ mod tests {
 
     #[test]
     fn a_request_that_may_be_sent_again_survives_one_unanswered_attempt() {
-        let once = safe(&[MemberFault::HangUp]);
-        let twice = safe(&[MemberFault::HangUp, MemberFault::HangUp]);
-        let alone = Circumstances {
-            was_unavailable: true,
-            ..once.clone()
-        };
-        assert_eq!(RequestFailure::BadGateway.explained_by(&once), None);
-        assert!(RequestFailure::BadGateway.explained_by(&twice).is_some());
-        assert!(RequestFailure::BadGateway.explained_by(&alone).is_some());
+        for fault in [MemberFault::HangUp, MemberFault::BadHead] {
+            let once = safe(&[fault]);
+            let twice = safe(&[fault, fault]);
+            let alone = Circumstances {
+                was_unavailable: true,
+                ..once.clone()
+            };
+            assert_eq!(RequestFailure::BadGateway.explained_by(&once), None);
+            assert!(RequestFailure::BadGateway.explained_by(&twice).is_some());
+            for failure in [RequestFailure::BadGateway, RequestFailure::Unavailable] {
+                assert!(failure.explained_by(&alone).is_some(), "{fault:?}");
+            }
+        }
     }
 
     #[test]
