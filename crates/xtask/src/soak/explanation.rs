@@ -66,7 +66,7 @@ impl Circumstances {
     /// Why an attempt got no answer. One such attempt fails a request that must not be retried. Any other request goes
     /// to another member, so it fails only if that member also fails.
     fn unanswered(&self) -> Option<&'static str> {
-        // A malformed head is no answer: the proxy sends a safe request again after it.
+        // The proxy sends a safe request again after a malformed head.
         let silent = [
             MemberFault::HangUp,
             MemberFault::ResetInBody,
