@@ -17,6 +17,7 @@ mod words;
 
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
 const LAYERS: &[&[&str]] = &[
+    &["fleet"],
     &["identity", "balancing", "proxy_protocol", "http1"],
     &["routing"],
     &["pki", "telemetry", "discovery"],

@@ -6,7 +6,7 @@ use crate::{
     binding::Base,
     config::{
         AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
-        MaterialWatching, MemberTls, OwnRenewal, PoolConfig, Trust,
+        Fleet, MaterialWatching, MemberTls, OwnRenewal, PoolConfig, Trust,
     },
     environment::Environment,
 };
@@ -58,6 +58,33 @@ impl Base for Config {
             admin: admin::settings::AdminSettings::default(),
             metrics: admin::settings::MetricsSettings::default(),
             state_directory: Environment::STATE_DIRECTORY.into(),
+            fleet: None,
+        }
+    }
+}
+
+impl Base for Fleet {
+    fn base() -> Self {
+        let none = CredentialFiles {
+            chain: PathBuf::new(),
+            key: PathBuf::new(),
+        };
+        Self {
+            etcd: Vec::new(),
+            site: String::new(),
+            key_file: PathBuf::new(),
+            tls: MemberTls {
+                credential: none,
+                ca: Vec::new(),
+                crl: Vec::new(),
+                name_from_cn: false,
+            },
+            prefix: "/proscenium".to_owned(),
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_millis(1500),
+            keepalive: Duration::from_secs(5),
+            lease: Duration::from_secs(15),
+            ready_after: Duration::from_secs(5),
         }
     }
 }

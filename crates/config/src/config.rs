@@ -62,6 +62,8 @@ pub struct Config {
     pub metrics: admin::settings::MetricsSettings,
     /// Directory of the state that survives a restart.
     pub state_directory: PathBuf,
+    /// The store through which several proxies share drains and blocks; `None` if they do not.
+    pub fleet: Option<Fleet>,
 }
 
 impl Config {
@@ -90,6 +92,12 @@ impl Config {
             .keeping(rules.flat_map(|rules| &rules.keep))
     }
 
+    /// The name of this proxy in the records of operators' acts: `certname`, or the name of the host.
+    #[must_use]
+    pub fn proxy_name(&self) -> String {
+        self.certname.clone().unwrap_or_else(|| "proxy".to_owned())
+    }
+
     /// The agent's own copy of the CRL, if clients are verified against it.
     #[must_use]
     pub fn agents_copy(&self) -> Option<PathBuf> {
@@ -105,6 +113,71 @@ pub struct CredentialFiles {
     pub chain: PathBuf,
     /// PEM file: the private key.
     pub key: PathBuf,
+}
+
+/// `[fleet]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    /// The members of the etcd cluster, as host and port.
+    pub etcd: Vec<EtcdEndpoint>,
+    /// The name of this fleet in the cluster.
+    pub site: String,
+    /// File with the keys that seal records.
+    pub key_file: PathBuf,
+    /// The certificate that the proxy presents to etcd, and what etcd's certificates are verified against.
+    pub tls: MemberTls,
+    /// The beginning of all keys.
+    pub prefix: String,
+    /// Maximum time to connect to a member of the cluster.
+    pub connect_timeout: Duration,
+    /// Maximum time of one call.
+    pub request_timeout: Duration,
+    /// Time between two pings on an idle connection.
+    pub keepalive: Duration,
+    /// How long after its last sign of life a proxy counts as part of the fleet.
+    pub lease: Duration,
+    /// How long after the start `/ready` waits for the first list of records.
+    pub ready_after: Duration,
+}
+
+impl Fleet {
+    /// The prefix of all keys of this site, with a slash at its end.
+    #[must_use]
+    pub fn site_prefix(&self) -> String {
+        format!("{}/{}/", self.prefix.trim_end_matches('/'), self.site)
+    }
+}
+
+/// A member of an etcd cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EtcdEndpoint(String);
+
+impl EtcdEndpoint {
+    /// Host and port.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for EtcdEndpoint {
+    type Err = ();
+
+    /// `https://HOST:PORT`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let address = text.strip_prefix("https://").ok_or(())?;
+        let address = address.strip_suffix('/').unwrap_or(address);
+        match balancing::MemberAddress::parse(address) {
+            Ok(balancing::MemberAddress::Tcp { .. }) => Ok(Self(address.to_owned())),
+            _ => Err(()),
+        }
+    }
+}
+
+impl std::fmt::Display for EtcdEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "https://{}", self.0)
+    }
 }
 
 /// `[tls] renew` and `renew_before`.

@@ -10,7 +10,7 @@ use crate::{
     enrolment,
     environment::{Environment, Overrides},
     examination::{Examination, parse},
-    forms, identity,
+    fleet, forms, identity,
     keys::{self, Root},
     listeners,
     materials::{LoadedConfig, MaterialName, MaterialReader, Materials},
@@ -165,6 +165,7 @@ impl Draft {
             crl: config.trust.crl.clone(),
             name_from_cn: false,
         });
+        config.fleet = fleet::fleet(root, towards_clients.as_ref(), &mut naming);
         pools::upstream(root, &config, &mut naming.problems);
         config.pools = pools::build(root, &config, towards_clients.as_ref(), &mut naming);
         identity::complete_rules(root, &mut config);

@@ -117,6 +117,36 @@ pub(crate) static DNS_SERVER: Form = Form {
         ))),
     },
 };
+pub(crate) static ETCD: Form = Form {
+    what: "`https://`, a host and a port, such as \"https://etcd1.example.com:2379\"",
+    check: |text| match text.parse::<crate::EtcdEndpoint>() {
+        Ok(_) => Ok(()),
+        Err(()) => Err(Fault::new(format!(
+            "\"{text}\" is not the address of a member of an etcd cluster"
+        ))),
+    },
+};
+pub(crate) static SITE: Form = Form {
+    what: "letters, digits, `.`, `_` and `-`, at most 64",
+    check: |text| match is_key_part(text) {
+        true => Ok(()),
+        false => Err(Fault::new(format!(
+            "\"{text}\" cannot be the name of a fleet"
+        ))),
+    },
+};
+pub(crate) static ETCD_PREFIX: Form = Form {
+    what: "a path such as \"/proscenium\", of letters, digits, `.`, `_` and `-`",
+    check: |text| match text
+        .strip_prefix('/')
+        .is_some_and(|rest| rest.split('/').all(is_key_part))
+    {
+        true => Ok(()),
+        false => Err(Fault::new(format!(
+            "\"{text}\" cannot be the beginning of a key"
+        ))),
+    },
+};
 pub(crate) static METRICS_ADDRESS: Form = Form {
     what: "an IP address and a port, such as \"127.0.0.1:9140\" or \"[::1]:9140\"",
     check: |text| match text.parse::<SocketAddr>() {
@@ -686,6 +716,12 @@ fn is_name(text: &str) -> bool {
         (1..=63).contains(&label.len()) && label.bytes().all(plain)
     };
     text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
+}
+
+/// Whether it can be one part of a key in etcd.
+fn is_key_part(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=64).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
 #[cfg(test)]

@@ -108,6 +108,40 @@ settings! {
         /// The listener for metrics.
         metrics: table(Metrics::TABLE), else "none";
         state: table(State::TABLE), else "the defaults below";
+        /// The store through which several proxies share drains and blocks.
+        fleet: table(Fleet::TABLE), else "none; this proxy is not part of a fleet";
+    }
+
+    /// Several proxies share the states of members and blocks through etcd, version 3.4 or later: what an operator does on
+    /// one of them applies to all. etcd may be down: each proxy keeps its own copy and starts without it. Traffic never
+    /// depends on it.
+    Fleet at "fleet" for config::Fleet {
+        /// The members of the etcd cluster, `https://HOST:PORT`. A name in their certificates must be HOST.
+        etcd: conditions(&forms::ETCD) => etcd, required;
+        /// The name of this fleet. Proxies with equal `site` and `prefix` share their records.
+        site: text(&forms::SITE) => site, required;
+        /// File with the keys that seal records, the same on all proxies: 32 bytes in base64, one key a line. The first
+        /// seals, and all are accepted. Only the proxy's account may read it. `proscenium fleet key` prints a key.
+        key_file: text(&forms::PATH) => key_file, required;
+        /// PEM file with the certificate that the proxy presents to etcd. Set it together with `key`.
+        certificate: text(&forms::PATH), else "that of the first of `[tls] certificates`, which is the agent's if not set";
+        /// PEM file with the key of that certificate.
+        key: text(&forms::PATH), else "the key of that certificate";
+        /// PEM files or directories with the CA certificates that etcd's certificates are verified against.
+        ca: text_or_texts(&forms::PATH), else "`[trust] ca`, with `[trust] crl`";
+        /// The beginning of all keys in etcd. Keys of this fleet are below `PREFIX/SITE/`.
+        prefix: text(&forms::ETCD_PREFIX) => prefix;
+        /// How long the proxy waits for a connection to a member of the cluster before it tries the next one.
+        connect_timeout: duration(milliseconds(100)..=seconds(60)) => connect_timeout;
+        /// How long one call to etcd may take.
+        request_timeout: duration(milliseconds(100)..=seconds(60)) => request_timeout;
+        /// Time between two pings on an idle connection, by which a member that is frozen is noticed. etcd refuses less than
+        /// 5 s.
+        keepalive: duration(seconds(5)..=DAY) => keepalive;
+        /// How long after its last sign of life a proxy counts as part of the fleet.
+        lease: duration(seconds(5)..=seconds(3600)) => lease;
+        /// How long after the start `/ready` answers 503 while the proxy has no list of the records yet.
+        ready_after: duration(seconds(0)..=seconds(600)) => ready_after;
     }
 
     /// An address where the proxy accepts agents. NAME appears in access records and metrics.

@@ -19,6 +19,7 @@ mod draft;
 mod enrolment;
 mod environment;
 mod examination;
+mod fleet;
 mod forms;
 mod identity;
 mod keys;
@@ -47,8 +48,8 @@ pub use crate::{
     ca_options::CaOptions,
     changes::{ChangeKind, SettingChange},
     config::{
-        AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EventOutput, Fetch,
-        MaterialWatching, MemberTls, OwnRenewal, PoolConfig, Trust,
+        AccessLog, AccessLogOutput, ChangeDetection, Config, CredentialFiles, EtcdEndpoint,
+        EventOutput, Fetch, Fleet, MaterialWatching, MemberTls, OwnRenewal, PoolConfig, Trust,
     },
     draft::{Draft, trust_key},
     environment::{Environment, Overrides},

@@ -21,6 +21,8 @@ pub enum MaterialKind {
     Ca,
     /// PEM CRLs: a file, or a directory of which every file is read.
     Crl,
+    /// The keys that seal the records of a fleet. Other accounts must not be able to read it.
+    FleetKeys,
 }
 
 /// The name of a material, and the setting that names it.

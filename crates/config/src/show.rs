@@ -11,12 +11,12 @@ use telemetry::{DaemonSettings, Facility, LogProtocol};
 use crate::{
     binding::{Base, Bound},
     config::{
-        AccessLog, AccessLogOutput, Config, CredentialFiles, EventOutput, Fetch, MemberTls,
+        AccessLog, AccessLogOutput, Config, CredentialFiles, EventOutput, Fetch, Fleet, MemberTls,
         PoolConfig,
     },
     keys,
     schema::{Absent, Key, join},
-    values::{Reads as _, quoted, switch, text_or_texts, texts, word},
+    values::{Reads as _, quoted, switch, text, text_or_texts, texts, word},
 };
 
 /// A key with its value as TOML; `None` if a file expresses the value by leaving the key out.
@@ -123,6 +123,21 @@ impl Config {
         printer.table::<keys::Admin>("[admin]", "admin", (self, &base), []);
         printer.table::<keys::Metrics>("[metrics]", "metrics", (self, &base), []);
         printer.table::<keys::State>("[state]", "state", (self, &base), []);
+        if let Some(fleet) = &self.fleet {
+            let paths = text(&crate::forms::PATH);
+            let named = [
+                (
+                    keys::Fleet::certificate,
+                    paths.show(&fleet.tls.credential.chain),
+                ),
+                (keys::Fleet::key, paths.show(&fleet.tls.credential.key)),
+                (
+                    keys::Fleet::ca,
+                    text_or_texts(&crate::forms::PATH).show(&fleet.tls.ca),
+                ),
+            ];
+            printer.table::<keys::Fleet>("[fleet]", "fleet", (fleet, &Fleet::base()), named);
+        }
         printer.settings
     }
 
@@ -159,6 +174,7 @@ impl Config {
             metrics: _,
             state_directory: _,
             dns: _,
+            fleet: _,
         } = self;
     }
 

@@ -73,9 +73,9 @@ impl Naming<'_> {
                 .push(problem.expected("at least one certificate"));
         }
         let sections = table.tables(key);
-        let credentials = sections
-            .iter()
-            .filter_map(|section| self.written_credential(section));
+        let credentials = sections.iter().filter_map(|section| {
+            self.written_credential(section, keys::Credential::chain, keys::Credential::key)
+        });
         Some(credentials.collect())
     }
 
@@ -119,10 +119,32 @@ impl Naming<'_> {
 
     /// Reads `[upstream.tls]` or `[pools.NAME.tls]`. Settings that the table leaves out come from `above`.
     pub(crate) fn member_tls(&mut self, section: &Section<'_>, above: &MemberTls) -> MemberTls {
-        let (chain, key) = (keys::MemberTls::chain, keys::MemberTls::key);
-        let credential = match (section.is_set(chain), section.is_set(key)) {
-            (false, false) => None,
-            (true, true) => self.written_credential(section),
+        let mut tls = above.clone();
+        keys::MemberTls::read(section, &mut tls);
+        let names = [
+            keys::MemberTls::chain,
+            keys::MemberTls::key,
+            keys::MemberTls::ca,
+        ];
+        self.tls(section, names, Some(keys::MemberTls::crl), &mut tls);
+        tls
+    }
+
+    /// Reads the files of a table about TLS: the keys for a certificate, its key, the CAs and the CRLs.
+    pub(crate) fn tls(
+        &mut self,
+        section: &Section<'_>,
+        [chain, key, ca]: [&'static Key; 3],
+        crl: Option<&'static Key>,
+        tls: &mut MemberTls,
+    ) {
+        match (section.is_set(chain), section.is_set(key)) {
+            (false, false) => {}
+            (true, true) => {
+                if let Some(credential) = self.written_credential(section, chain, key) {
+                    tls.credential = credential;
+                }
+            }
             (has_chain, _) => {
                 let (there, lacking) = match has_chain {
                     true => (chain, key),
@@ -130,23 +152,31 @@ impl Naming<'_> {
                 };
                 let message = format!("`{}` is missing", lacking.name);
                 let problem = section.error(there, message);
-                self.problems
-                    .push(problem.expected("`chain` and `key` together"));
-                None
+                let both = format!("`{}` and `{}` together", chain.name, key.name);
+                self.problems.push(problem.expected(both));
             }
+        }
+        if let Some(bundle) = self.bundle(section, ca, MaterialKind::Ca, false) {
+            tls.ca = bundle;
+        }
+        if let Some(lists) = crl.and_then(|crl| self.bundle(section, crl, MaterialKind::Crl, false))
+        {
+            tls.crl = lists;
+        }
+    }
+
+    /// The key file of `[fleet]`.
+    pub(crate) fn fleet_keys(&mut self, section: &Section<'_>) {
+        let key = keys::Fleet::key_file;
+        let Some(path) = section.path(key) else {
+            return;
         };
-        let mut tls = above.clone();
-        keys::MemberTls::read(section, &mut tls);
-        if let Some(credential) = credential {
-            tls.credential = credential;
-        }
-        if let Some(ca) = self.bundle(section, keys::MemberTls::ca, MaterialKind::Ca, false) {
-            tls.ca = ca;
-        }
-        if let Some(crl) = self.bundle(section, keys::MemberTls::crl, MaterialKind::Crl, false) {
-            tls.crl = crl;
-        }
-        tls
+        let mention = Mention {
+            key_path: section.key_path(key),
+            span: section.span(key),
+            from_agent: false,
+        };
+        self.want(path, MaterialKind::FleetKeys, false, mention);
     }
 
     /// Notes that a pool presents a credential to its members.
@@ -250,21 +280,22 @@ impl Naming<'_> {
         Some(credential)
     }
 
-    fn written_credential(&mut self, section: &Section<'_>) -> Option<CredentialFiles> {
+    fn written_credential(
+        &mut self,
+        section: &Section<'_>,
+        chain: &Key,
+        key: &Key,
+    ) -> Option<CredentialFiles> {
         let credential = CredentialFiles {
-            chain: section.path(keys::Credential::chain)?,
-            key: section.path(keys::Credential::key)?,
+            chain: section.path(chain)?,
+            key: section.path(key)?,
         };
         let mention = |key: &Key| Mention {
             key_path: section.key_path(key),
             span: section.span(key),
             from_agent: false,
         };
-        self.want_credential(
-            credential.clone(),
-            mention(keys::Credential::chain),
-            mention(keys::Credential::key),
-        );
+        self.want_credential(credential.clone(), mention(chain), mention(key));
         Some(credential)
     }
 

@@ -18,6 +18,8 @@ use crate::{
 const SWAPPED: &str =
     "`chain` and `key` may be swapped: `chain` names the certificate, `key` its private key";
 
+/// Permission bits of the group.
+const GROUP: u32 = 0o070;
 /// Permission bits of accounts other than owner and group.
 const OTHERS: u32 = 0o007;
 
@@ -55,6 +57,9 @@ impl Draft {
         if material.blobs.is_empty() {
             return Some(self.problem(wanted, format!("{path} is an empty directory")));
         }
+        if wanted.kind == MaterialKind::FleetKeys {
+            return self.check_fleet_keys(wanted, material);
+        }
         if wanted.kind != MaterialKind::Key || material.mode & OTHERS == 0 {
             return None;
         }
@@ -70,6 +75,30 @@ impl Draft {
                 .expected("a private key that only its owner and group can read")
                 .help(format!("run `chmod o= {path}`")),
         )
+    }
+
+    /// Who reads the keys of a fleet can drain and block everywhere.
+    fn check_fleet_keys(
+        &self,
+        wanted: &MaterialName,
+        material: &LoadedMaterial,
+    ) -> Option<Problem> {
+        let path = wanted.path.display();
+        if material.mode & (OTHERS | GROUP) != 0 {
+            let message = format!(
+                "{path} is open to other accounts (mode {:04o})",
+                material.mode
+            );
+            let problem = self.problem(wanted, message);
+            return Some(
+                problem
+                    .expected("a file that only its owner can read")
+                    .help(format!("run `chmod 0600 {path}`")),
+            );
+        }
+        let text = String::from_utf8_lossy(&material.blobs.first()?.bytes).into_owned();
+        let fault = pki::FleetKeys::parse(&text).err()?;
+        Some(self.problem(wanted, format!("{path}: {fault}")))
     }
 
     /// Reports once that an agent has no certificate, not once for each of its files.

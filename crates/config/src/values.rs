@@ -333,6 +333,7 @@ texts!(
     listener::ListenAddress,
     listener::SocketMode,
     discovery::settings::DnsServer,
+    crate::EtcdEndpoint,
     routing::Class,
     balancing::settings::StatusRange
 );

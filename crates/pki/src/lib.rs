@@ -23,6 +23,7 @@ mod earlier_revocations;
 mod email_constraint;
 mod fetched;
 mod fingerprint;
+mod fleet_keys;
 mod indexed_crl;
 mod issuer_crls;
 mod key;
@@ -67,6 +68,7 @@ pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, BlockTarget, BlockTargetError, DenyList, SerialNumber};
 pub use fetched::{CrlComparison, ExaminedCrls, FetchedCrl, StoredRevocations};
 pub use fingerprint::{Fingerprint, fingerprint_of};
+pub use fleet_keys::{FleetKeys, FleetKeysError};
 pub use listener_credentials::ListenerCredentials;
 pub use lookup::{
     CertificateFacts, CrlEntry, CrlListing, crl_entry_in_der, crl_entry_in_pem, facts_of,
@@ -89,7 +91,7 @@ pub use store::{
     ActiveCrlStatus, DroppedRevocations, EmptyCrl, Lockout, TrustAlarm, TrustMaterial, TrustStore,
     TrustStoreStatus, TrustedCaStatus, about_ca,
 };
-pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
+pub use tls::{MemberTlsConfig, Protocols, client_config, grpc_client_config, server_config};
 pub use verdict::{ChainVerification, RecalledVerdict};
 
 /// A Name, the whole DER element, in RFC 2253.

@@ -75,6 +75,30 @@ pub fn client_config(
     credential: Option<&Credential>,
     names: MemberNames,
 ) -> Result<Arc<ClientConfig>, PkiProblem> {
+    client_config_for(b"http/1.1", trust, credential, names)
+}
+
+/// The same for gRPC, which needs HTTP/2.
+///
+/// # Errors
+/// A credential that rustls refuses.
+pub fn grpc_client_config(
+    trust: &Arc<TrustStore>,
+    credential: &Credential,
+) -> Result<Arc<ClientConfig>, PkiProblem> {
+    let names = MemberNames {
+        indicated: true,
+        from_cn: false,
+    };
+    client_config_for(b"h2", trust, Some(credential), names)
+}
+
+fn client_config_for(
+    protocol: &[u8],
+    trust: &Arc<TrustStore>,
+    credential: Option<&Credential>,
+    names: MemberNames,
+) -> Result<Arc<ClientConfig>, PkiProblem> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(problem)?
@@ -89,7 +113,7 @@ pub fn client_config(
         ))),
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = Resumption::in_memory_sessions(MEMBER_SESSIONS_MAX);
     config.enable_early_data = false;
     config.enable_sni = names.indicated;

@@ -31,6 +31,7 @@ mod log_outputs;
 mod materials;
 mod members;
 mod metrics_endpoint;
+mod operator_records;
 mod operators;
 mod own_renewal;
 mod pending_changes;

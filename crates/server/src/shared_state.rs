@@ -24,6 +24,7 @@ use crate::{
     listening::Listeners,
     members::{StateChanges, passthrough, probes::Probes},
     metrics_endpoint::MetricsEndpoint,
+    operator_records::OperatorRecords,
     operators,
     own_renewal::OwnRenewals,
     pending_changes::PendingChanges,
@@ -52,6 +53,8 @@ pub(crate) struct App {
     pub(crate) member_states: StateChanges,
     /// Blocks, CRLs and copies of the CA's documents.
     pub(crate) trust: TrustKeeping,
+    /// The records of operators' acts.
+    pub(crate) records: OperatorRecords,
     /// Renewals of the proxy's own certificates.
     pub(crate) own_renewals: OwnRenewals,
     /// Notified after each reload, because the configuration may name other materials.
@@ -91,6 +94,7 @@ pub(crate) struct AppParts {
     pub(crate) workers: WorkerThreads,
     pub(crate) state_directory: Arc<StateDirectory>,
     pub(crate) trust: TrustKeeping,
+    pub(crate) records: OperatorRecords,
     pub(crate) access_logs: AccessLogs,
     pub(crate) foundation: Foundation,
     pub(crate) program: RunningProgram,
@@ -107,6 +111,7 @@ impl App {
             workers,
             state_directory,
             trust,
+            records,
             access_logs,
             foundation,
             program,
@@ -124,6 +129,7 @@ impl App {
             started: (Instant::now(), UnixTime::now()),
             member_states: StateChanges::default(),
             trust,
+            records,
             own_renewals: OwnRenewals::default(),
             reloaded: Notify::new(),
             state: Mutex::new(ActiveState {

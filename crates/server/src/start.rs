@@ -27,6 +27,7 @@ use crate::{
     known_labels, log_outputs,
     materials::files::{self, ConfigFiles},
     members::{administrative, persistence_key},
+    operator_records::OperatorRecords,
     prepare::{Lasting, prepare},
     shared_state::{App, AppParts},
     signals::{EarlySignals, Signals},
@@ -186,10 +187,11 @@ impl Start<'_> {
         }
         refuse(&mut faults, &mut prepared.report)?;
         let (generation, foundation, report) = prepared.split();
+        let blocks = generation.trust.deny_list().blocks().len();
         let config = &foundation.config;
         events.redirect(log_outputs::open_events(&config.events)?, &lasting.metrics);
         log_report(&report, &facts, &generation.trust);
-        log_restored(&restored, answers);
+        log_restored(&restored, blocks, answers);
         administrative::restore(
             restored.member_states,
             &state_directory,
@@ -225,6 +227,10 @@ impl Start<'_> {
             workers,
             state_directory: Arc::new(state_directory),
             trust: TrustKeeping::new(&restored.crls),
+            records: OperatorRecords::new(
+                foundation.config.proxy_name(),
+                restored.blocks.unwrap_or_default(),
+            ),
             access_logs,
             foundation: foundation.clone(),
             program,
@@ -298,14 +304,14 @@ fn log_report(report: &ConfigReport, facts: &[String], trust: &TrustStore) {
 }
 
 /// Logs what was restored from the state directory, and what could not be read.
-fn log_restored(restored: &RestoredState, answers: Result<(), String>) {
+fn log_restored(restored: &RestoredState, blocks: usize, answers: Result<(), String>) {
     if let Err(why) = &restored.cas_seen {
         tracing::warn!("cannot read which CAs agents used in the last day: {why}");
     }
     if let Err(why) = answers {
         tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
     }
-    if let Ok(blocks @ 1..) = restored.blocks {
+    if blocks > 0 {
         tracing::info!(blocks, "restored blocks from the state directory");
     }
     if restored.crls.is_applied {

@@ -4,12 +4,14 @@
 use std::{mem, sync::Arc};
 
 use balancing::{Instruction, MemberName};
-use pki::PersistenceKey;
+use fleet::Records;
+use pki::{DenyList, PersistenceKey};
 use rustls_pki_types::UnixTime;
 
 use crate::{
     dns::StoredAnswers,
     members::{persistence_key, stored_states},
+    operator_records::blocks_in_effect,
     prepare::{Lasting, Prepared},
     state_directory::StateDirectory,
     trust::{
@@ -21,8 +23,8 @@ use crate::{
 
 /// What was restored to a prepared generation, and what could not be read.
 pub(crate) struct RestoredState {
-    /// The number of restored blocks. An error is a reason not to start, because blocked clients would be accepted.
-    pub(crate) blocks: Result<usize, StoredBlocksError>,
+    /// The records of blocks. An error is a reason not to start, because blocked clients would be accepted.
+    pub(crate) blocks: Result<Records, StoredBlocksError>,
     pub(crate) crls: RestoredCrls,
     /// Why it is not known which CAs agents used before the restart.
     pub(crate) cas_seen: Result<(), String>,
@@ -44,13 +46,13 @@ pub(crate) fn restore_answers(lasting: &Lasting, directory: &StateDirectory) -> 
 
 /// Restores everything else to the first generation of a process, before it is used.
 pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredState {
-    let blocks = stored_blocks::read(directory).map(|deny_list| {
-        let count = deny_list.blocks().len();
-        if count > 0 {
+    let blocks = stored_blocks::read(directory, &prepared.config.proxy_name()).inspect(|records| {
+        // Expired blocks too, because the clock of a machine that starts may be ahead.
+        let blocks = blocks_in_effect(records, |_| true);
+        if !blocks.is_empty() {
             let trust = &mut prepared.generation.trust;
-            *trust = Arc::new(trust.with_deny_list(deny_list));
+            *trust = Arc::new(trust.with_deny_list(DenyList::new(blocks)));
         }
-        count
     });
     let cas_seen = cas_seen::read(directory).map(|text| {
         let trust = &prepared.generation.trust;

@@ -204,6 +204,16 @@ pub(crate) async fn dial_tls(
     dial_with(connector, port, connector.tls.as_ref(), header).await
 }
 
+impl Connector {
+    /// Opens a connection for a protocol other than HTTP/1. It is not counted as one of the member's connections.
+    ///
+    /// # Errors
+    /// The peer cannot be reached, or its certificate is refused.
+    pub async fn open(&self) -> Result<MemberIo, DialError> {
+        Ok(MemberIo::new(dial(self).await?, None))
+    }
+}
+
 impl MemberIo {
     /// Opens a connection that carries a client's bytes, and sends `header` first. Any TLS on it is the client's.
     ///

@@ -76,10 +76,10 @@ impl MaterialReader for Machine {
             } else {
                 vec![blob]
             },
-            mode: if path.contains("world-readable") {
-                0o644
-            } else {
-                0o640
+            mode: match wanted.kind {
+                _ if path.contains("world-readable") => 0o644,
+                MaterialKind::FleetKeys => 0o600,
+                _ => 0o640,
             },
             uid: 0,
             gid: 0,
@@ -110,6 +110,7 @@ fn contents(path: &str, kind: MaterialKind) -> String {
         MaterialKind::Chain => pair.chain.clone(),
         MaterialKind::Ca => pair.ca.clone(),
         MaterialKind::Crl => pair.crl.clone(),
+        MaterialKind::FleetKeys => pki::FleetKeys::generate().expect("random numbers"),
     }
 }
 

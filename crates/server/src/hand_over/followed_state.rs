@@ -3,6 +3,7 @@
 
 use std::{os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
+use rustls_pki_types::UnixTime;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
@@ -41,7 +42,7 @@ impl App {
             let trust = &app.generation().trust;
             let (fetch, directory) = (app.fetch_settings(), &app.state_directory);
             let restored = stored_crls::restore(trust, directory, fetch).trust;
-            (stored_blocks::read(&app.state_directory), restored)
+            (app.stored_blocks(), restored)
         });
         let Ok((blocks, restored)) = read.await else {
             return false;
@@ -51,10 +52,11 @@ impl App {
             tracing::info!("applied stored CRLs");
         }
         match blocks {
-            Ok(blocks) if blocks.blocks() != self.generation().trust.deny_list().blocks() => {
-                let count = blocks.blocks().len();
-                writer.replace_trust(self.generation().trust.with_deny_list(blocks));
-                tracing::info!(blocks = count, "applied stored blocks");
+            Ok(records) if records != self.records.all() => {
+                self.records.replace(records);
+                writer.apply_blocks(UnixTime::now());
+                let blocks = self.generation().trust.deny_list().blocks().len();
+                tracing::info!(blocks, "applied stored blocks");
             }
             Ok(_) => {}
             // The known blocks stay active.

@@ -6,6 +6,7 @@ use admin::{
     BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
     BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
+use fleet::Records;
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::{
     shared_state::{App, GenerationWriter},
-    trust::stored_blocks::{self, blocked_of, parse_time, status_of},
+    trust::stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of},
 };
 
 /// Maximum length of a reason, in bytes.
@@ -48,10 +49,10 @@ impl App {
             let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
             self.check_issuer(&block.blocked)?;
-            let blocks = self.blocks_with(std::slice::from_ref(&block), now)?;
+            self.record_blocks(std::slice::from_ref(&block), now)?;
             // Looked up before the block is active, because the block closes the agent's connections.
             let agent = self.agent_of(&block.blocked);
-            writer.replace_blocks(blocks);
+            writer.apply_blocks(now);
             agent
         };
         let not_persisted = self.store_blocks().await;
@@ -106,7 +107,8 @@ impl App {
         {
             let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
-            writer.replace_blocks(self.blocks_with(&new, now)?);
+            self.record_blocks(&new, now)?;
+            writer.apply_blocks(now);
         }
         let not_persisted = self.store_blocks().await;
         for block in &new {
@@ -118,20 +120,22 @@ impl App {
         })
     }
 
-    /// The active blocks after these were added. They replace blocks of the same clients.
-    fn blocks_with(&self, new: &[Block], now: UnixTime) -> Result<Vec<Block>, BlockError> {
-        let added: HashSet<_> = new.iter().map(|block| block.blocked.to_string()).collect();
-        let mut blocks = self.blocks_by_expiry(now).active;
-        blocks.retain(|known| !added.contains(&known.blocked.to_string()));
-        if blocks.len() + new.len() > DenyList::BLOCKS_MAX {
-            return Err(BlockError::Senseless(format!(
-                "there are already {} blocks, and the maximum is {}",
-                blocks.len(),
+    /// Records blocks, which replace blocks of the same clients.
+    fn record_blocks(&self, new: &[Block], now: UnixTime) -> Result<(), BlockError> {
+        let added: HashSet<_> = new.iter().map(|block| &block.blocked).collect();
+        let is_other =
+            |block: &Block| !added.contains(&block.blocked) && self.is_in_effect(block, now);
+        let others = self.records.blocks_in_effect(is_other).len();
+        let too_many = || {
+            BlockError::Senseless(format!(
+                "there are already {others} blocks, and the maximum is {}",
                 DenyList::BLOCKS_MAX
-            )));
+            ))
+        };
+        if others + new.len() > DenyList::BLOCKS_MAX {
+            return Err(too_many());
         }
-        blocks.extend_from_slice(new);
-        Ok(blocks)
+        self.records.block(new).map_err(|_| too_many())
     }
 
     /// Refuses a name that no certificate can have: the block would match no client, and no operator would notice.
@@ -168,11 +172,13 @@ impl App {
         let removed = {
             let writer = self.writer_of_owner().await;
             let writer = writer.ok_or(BlockError::Stopping)?;
-            let mut blocks = self.blocks_by_expiry(UnixTime::now()).active;
-            let index = blocks.iter().position(|block| block.blocked == wanted);
-            let index = index.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
-            let removed = blocks.remove(index);
-            writer.replace_blocks(blocks);
+            let now = UnixTime::now();
+            let is_meant = |block: &Block| block.blocked == wanted && self.is_in_effect(block, now);
+            let removed = self.records.blocks_in_effect(is_meant).pop();
+            let removed = removed.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
+            // It has a place already.
+            let _ = self.records.lift(&wanted, &by.to_string(), now);
+            writer.apply_blocks(now);
             removed
         };
         let not_persisted = self.store_blocks().await;
@@ -217,27 +223,29 @@ impl App {
         )))
     }
 
-    fn blocks_by_expiry(&self, now: UnixTime) -> BlocksByExpiry {
+    /// Whether a block has not ended. One that had ended before the start counts as active for a while.
+    fn is_in_effect(&self, block: &Block, now: UnixTime) -> bool {
         let (started_at, clock) = self.started;
-        let is_doubted = |block: &Block| {
-            started_at.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock)
-        };
-        let generation = self.generation();
-        let blocks = generation.trust.deny_list().blocks().iter().cloned();
-        let (active, expired) = blocks.partition(|block| block.is_active(now) || is_doubted(block));
-        BlocksByExpiry { active, expired }
+        let is_doubted =
+            started_at.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock);
+        block.is_active(now) || is_doubted
     }
 
-    /// Stores the active blocks. Returns why they are not stored, if so. It waits for the disk without the writer's lock, so
+    /// The records of blocks in the state directory.
+    pub(crate) fn stored_blocks(&self) -> Result<Records, StoredBlocksError> {
+        let name = self.state().foundation.config.proxy_name();
+        stored_blocks::read(&self.state_directory, &name)
+    }
+
+    /// Stores the records of blocks. Returns why they are not stored, if so. It waits for the disk without the writer's lock, so
     /// that a slow disk delays no reload.
     pub(crate) async fn store_blocks(&self) -> Option<String> {
         let _one_at_a_time = self.trust.storing_blocks.lock().await;
         // Read under this lock: of two concurrent changes, the second write contains both.
-        let generation = self.generation();
+        let records = self.records.all();
         let directory = Arc::clone(&self.state_directory);
-        let written = tokio::task::spawn_blocking(move || {
-            stored_blocks::write(&directory, generation.trust.deny_list())
-        });
+        let written =
+            tokio::task::spawn_blocking(move || stored_blocks::write(&directory, &records));
         written
             .await
             .unwrap_or_else(|error| Err(error.to_string()))
@@ -245,35 +253,45 @@ impl App {
     }
 
     async fn expire_blocks(self: &Arc<Self>) {
-        {
-            let Some(writer) = self.writer_of_owner().await else {
-                return;
-            };
-            let BlocksByExpiry { active, expired } = self.blocks_by_expiry(UnixTime::now());
-            if expired.is_empty() {
-                return;
-            }
-            for block in &expired {
-                tracing::warn!(blocked = %block.blocked, why = block.why, "a block has expired");
-            }
-            writer.replace_blocks(active);
+        let Some(writer) = self.writer_of_owner().await else {
+            return;
+        };
+        let now = UnixTime::now();
+        self.forget_blocks(now).await;
+        let generation = self.generation();
+        let active = generation.trust.deny_list().blocks().iter();
+        let mut expired = active
+            .filter(|block| !self.is_in_effect(block, now))
+            .peekable();
+        if expired.peek().is_none() {
+            return;
         }
-        self.store_blocks().await;
+        for block in expired {
+            tracing::warn!(blocked = %block.blocked, why = block.why, "a block has expired");
+        }
+        writer.apply_blocks(now);
+    }
+
+    /// Forgets the blocks that ended long ago. A clock that is ahead at the start may have been set by the time that this is
+    /// done.
+    async fn forget_blocks(&self, now: UnixTime) {
+        if self.started.0.elapsed() >= CLOCK_DOUBT && self.records.forget_ended(now) {
+            self.store_blocks().await;
+        }
     }
 }
 
 impl GenerationWriter<'_> {
-    fn replace_blocks(&self, blocks: Vec<Block>) {
-        let deny_list = DenyList::new(blocks);
-        self.replace_trust(self.app.generation().trust.with_deny_list(deny_list));
-        self.app.trust.blocks_changed.notify_one();
+    /// Enforces the blocks that the records have.
+    pub(crate) fn apply_blocks(&self, now: UnixTime) {
+        let app = self.app;
+        let deny_list = DenyList::new(
+            app.records
+                .blocks_in_effect(|block| app.is_in_effect(block, now)),
+        );
+        self.replace_trust(app.generation().trust.with_deny_list(deny_list));
+        app.trust.blocks_changed.notify_one();
     }
-}
-
-/// The blocks of the active trust store.
-struct BlocksByExpiry {
-    active: Vec<Block>,
-    expired: Vec<Block>,
 }
 
 /// Expires blocks when they are due, until this future is dropped.

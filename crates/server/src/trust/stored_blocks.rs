@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use admin::{BlockError, BlockStatus, BlockSubject, Timestamp};
+use fleet::{Record, RecordKey, Records};
 use identity::Certname;
 use pki::{Block, DenyList, SerialNumber};
 use rustls_pki_types::UnixTime;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     materials::files,
+    operator_records::OperatorRecords,
     state_directory::{StateDirectory, StateError},
     times::{timestamp, unix_time},
 };
@@ -22,12 +24,21 @@ const LOST: &str =
 /// Maximum size of the file, with room above the longest deny list.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The file.
+/// The version of the file that is written.
+const VERSION: u32 = 2;
+
+/// The file in every version.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StoredBlocks {
+struct StoredBlocks<B> {
     version: u32,
-    blocks: Vec<BlockStatus>,
+    blocks: Vec<B>,
+}
+
+/// The part of the file that says its version.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
 }
 
 /// Why the stored blocks cannot be used. A start without them would accept the blocked clients.
@@ -41,11 +52,12 @@ pub(crate) struct StoredBlocksError {
     why: String,
 }
 
-/// Reads the stored deny list, which is empty if there is no file.
+/// Reads the records of blocks. There are none if there is no file. `proxy`: the name of this proxy, for blocks of version 1,
+/// which had no records.
 ///
 /// # Errors
 /// The file exists, but it cannot be read or is invalid.
-pub(crate) fn read(directory: &StateDirectory) -> Result<DenyList, StoredBlocksError> {
+pub(crate) fn read(directory: &StateDirectory, proxy: &str) -> Result<Records, StoredBlocksError> {
     let path = directory.path().join(FILE);
     let invalid = |why: String| StoredBlocksError {
         path: path.clone(),
@@ -61,31 +73,64 @@ pub(crate) fn read(directory: &StateDirectory) -> Result<DenyList, StoredBlocksE
     };
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(DenyList::default()),
+        Ok(None) => return Ok(Records::default()),
         // The fault is one of the directory, which has an alarm of its own.
-        Err(_) if directory.is_absent(FILE) => return Ok(DenyList::default()),
+        Err(_) if directory.is_absent(FILE) => return Ok(Records::default()),
         Err(error @ StateError::System { .. }) => return Err(unreadable(&error)),
         Err(error) => return Err(invalid(error.to_string())),
     };
-    let stored: StoredBlocks =
-        serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
-    if stored.version != 1 || stored.blocks.len() > DenyList::BLOCKS_MAX {
-        return Err(invalid("its format is that of another version".to_owned()));
-    }
-    let blocks: Result<Vec<_>, _> = stored.blocks.iter().map(block_of).collect();
-    let blocks = blocks.map_err(|error| invalid(error.to_string()))?;
-    // Expired blocks are loaded too, because the clock of a machine that starts may be ahead.
-    Ok(DenyList::new(blocks))
+    records_of(&bytes, proxy).map_err(invalid)
 }
 
-/// Writes the deny list. It blocks.
+fn records_of(bytes: &[u8], proxy: &str) -> Result<Records, String> {
+    let text = |error: serde_json::Error| error.to_string();
+    let version: Version = serde_json::from_slice(bytes).map_err(text)?;
+    match version.version {
+        1 => {
+            let stored: StoredBlocks<BlockStatus> = serde_json::from_slice(bytes).map_err(text)?;
+            if stored.blocks.len() > DenyList::BLOCKS_MAX {
+                return Err(format!("it has more than {} blocks", DenyList::BLOCKS_MAX));
+            }
+            // Expired blocks are loaded too, because the clock of a machine that starts may be ahead.
+            let blocks: Result<Vec<_>, _> = stored.blocks.iter().map(block_of).collect();
+            let blocks = blocks.map_err(|error| error.to_string())?;
+            let records = OperatorRecords::new(proxy.to_owned(), Records::default());
+            records.block(&blocks).map_err(|error| error.to_string())?;
+            Ok(records.all())
+        }
+        VERSION => {
+            let stored: StoredBlocks<serde_json::Value> =
+                serde_json::from_slice(bytes).map_err(text)?;
+            let mut records = Records::default();
+            for block in stored.blocks {
+                let id = block["id"].as_str().unwrap_or_default().to_owned();
+                let bytes = serde_json::to_vec(&block).map_err(text)?;
+                let record = Record::parse(&RecordKey::Block(id), &bytes);
+                // The time 0 keeps all: nothing has ended.
+                let merged = records.merge(record.map_err(|error| error.to_string())?, 0);
+                merged.map_err(|error| error.to_string())?;
+            }
+            Ok(records)
+        }
+        newer => Err(format!(
+            "its format is version {newer}, of a newer proscenium, and this one reads up to {VERSION}"
+        )),
+    }
+}
+
+/// Writes the records of blocks. It blocks.
 ///
 /// # Errors
-/// Why the list is not stored.
-pub(crate) fn write(directory: &StateDirectory, deny_list: &DenyList) -> Result<(), String> {
+/// Why they are not stored.
+pub(crate) fn write(directory: &StateDirectory, records: &Records) -> Result<(), String> {
+    let blocks = records
+        .iter()
+        .filter(|(key, _)| matches!(key, RecordKey::Block(_)));
+    let blocks = blocks.map(|(_, record)| serde_json::from_slice(record.bytes()));
+    let blocks: Result<Vec<serde_json::Value>, _> = blocks.collect();
     let stored = StoredBlocks {
-        version: 1,
-        blocks: deny_list.blocks().iter().map(status_of).collect(),
+        version: VERSION,
+        blocks: blocks.map_err(|error| error.to_string())?,
     };
     let text = serde_json::to_vec_pretty(&stored).map_err(|error| error.to_string())?;
     let written = directory.write(FILE, &text, LOST);

@@ -1,0 +1,20 @@
+//! Records that several proxies share through a store: the states of members, and blocks of certificates. Pure: time is an
+//! argument.
+//!
+//! Each proxy owns its state, and the store only carries records. Two versions of a record are ordered, and the higher one
+//! replaces the lower one wherever they meet ([`Records::merge`]), so that a wiped store, an old backup and a proxy that was
+//! cut off are one case. Nothing is learned from a record that is absent. docs/decisions/fleet.md says why.
+
+mod block;
+mod key;
+mod member;
+mod record;
+mod records;
+mod stamp;
+
+pub use block::{BlockId, BlockRecord, Lift};
+pub use key::RecordKey;
+pub use member::{MemberRecord, MemberState};
+pub use record::{RECORD_BYTES_MAX, Record, RecordContent, RecordFault};
+pub use records::{Merged, RECORDS_MAX, Records, TooManyRecords};
+pub use stamp::Stamp;

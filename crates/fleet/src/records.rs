@@ -1,0 +1,139 @@
+//! The copy of all records that a proxy owns.
+
+use std::{cmp::Ordering, collections::BTreeMap};
+
+use crate::{Record, RecordContent, RecordKey, Stamp};
+
+/// Maximum number of records, lifted blocks included.
+pub const RECORDS_MAX: usize = 25_000;
+
+/// How long a block that has ended is put back into a store that lacks it: 30 days, in milliseconds.
+const PUT_BACK_FOR: u64 = 30 * DAY;
+/// How long a block that has ended is kept, in milliseconds. A day longer than it is put back, so that proxies whose clocks
+/// differ do not put back what others delete.
+const KEPT_FOR: u64 = 31 * DAY;
+const DAY: u64 = 86_400_000;
+
+/// All records that this proxy has seen or made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    records: BTreeMap<RecordKey, Record>,
+    highest_stamp: u64,
+}
+
+/// What a record of the store changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merged {
+    /// It is new here, or replaces a lower one: it must be applied and stored.
+    Newer,
+    /// It is known.
+    Same,
+    /// This proxy has a higher one, which must be put back.
+    Older,
+    /// It ended so long ago that it is no longer kept.
+    Over,
+}
+
+/// There are [`RECORDS_MAX`] records already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are {RECORDS_MAX} records, which is the maximum")]
+pub struct TooManyRecords;
+
+impl Records {
+    /// Takes over a record of another proxy, of the store, or of this proxy itself if it is the higher one. `now`:
+    /// milliseconds since the epoch.
+    ///
+    /// # Errors
+    /// It has a key of its own, and there is no room for it.
+    pub fn merge(&mut self, record: Record, now: u64) -> Result<Merged, TooManyRecords> {
+        if let RecordContent::Member(member) = record.content() {
+            self.highest_stamp = self.highest_stamp.max(member.stamp.ms);
+        }
+        let key = record.key();
+        let merged = match self.records.get(&key).map(|own| record.order(own)) {
+            Some(Ordering::Less) => return Ok(Merged::Older),
+            Some(Ordering::Equal) => return Ok(Merged::Same),
+            Some(Ordering::Greater) => Merged::Newer,
+            None if ended_for(&record, now) > Some(KEPT_FOR) => return Ok(Merged::Over),
+            None if self.records.len() >= RECORDS_MAX && !self.make_room(now) => {
+                return Err(TooManyRecords);
+            }
+            None => Merged::Newer,
+        };
+        self.records.insert(key, record);
+        Ok(merged)
+    }
+
+    /// Removes the block that ended first. Blocks that have ended must not keep out active ones.
+    fn make_room(&mut self, now: u64) -> bool {
+        let ended = self
+            .records
+            .iter()
+            .filter_map(|(key, record)| Some((ended_for(record, now)?, key)));
+        let first = ended.max().map(|(_, key)| key.clone());
+        first.is_some_and(|key| self.records.remove(&key).is_some())
+    }
+
+    /// The stamp of a change that the proxy `by` makes at `now`, in milliseconds since the epoch.
+    #[must_use]
+    pub fn next_stamp(&self, now: u64, by: &str) -> Stamp {
+        Stamp::after(self.highest_stamp, now, by)
+    }
+
+    /// Whether a store that has `stored` at the key of this record, or nothing, must get it. `now`: milliseconds since the
+    /// epoch.
+    #[must_use]
+    pub fn is_missed(own: &Record, stored: Option<&Record>, now: u64) -> bool {
+        match stored {
+            Some(stored) => own.order(stored).is_gt(),
+            None => ended_for(own, now) <= Some(PUT_BACK_FOR),
+        }
+    }
+
+    /// Removes the blocks that ended 31 days before `now` (milliseconds since the epoch), and returns their keys, which the
+    /// store may lose too.
+    pub fn forget_ended(&mut self, now: u64) -> Vec<RecordKey> {
+        let is_over = |record: &Record| ended_for(record, now) > Some(KEPT_FOR);
+        let over = self.records.extract_if(.., |_, record| is_over(record));
+        over.map(|(key, _)| key).collect()
+    }
+
+    /// Removes a record, for a member that this proxy no longer configures.
+    pub fn forget(&mut self, key: &RecordKey) -> bool {
+        self.records.remove(key).is_some()
+    }
+
+    /// The record at a key.
+    #[must_use]
+    pub fn get(&self, key: &RecordKey) -> Option<&Record> {
+        self.records.get(key)
+    }
+
+    /// All records, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&RecordKey, &Record)> {
+        self.records.iter()
+    }
+
+    /// How many records there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+/// For how long a block has been over, in milliseconds. `None` if it is active, or no block.
+fn ended_for(record: &Record, now: u64) -> Option<u64> {
+    match record.content() {
+        RecordContent::Member(_) => None,
+        RecordContent::Block(block) => block.end().and_then(|end| now.checked_sub(end)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

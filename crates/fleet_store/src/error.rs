@@ -1,0 +1,51 @@
+//! Why a call to a store failed, in words for an operator.
+
+use std::time::Duration;
+
+use upstream::DialError;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The endpoint was not reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// It did not answer in time.
+    #[error("{endpoint} did not answer within {limit:?} (request_timeout)")]
+    Late {
+        /// The endpoint.
+        endpoint: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// It refused this proxy's certificate, or a right is missing.
+    #[error("{endpoint} refuses this proxy: {text}")]
+    Denied {
+        /// The endpoint.
+        endpoint: String,
+        /// What it said.
+        text: String,
+    },
+    /// Its database is full: it deletes, but it accepts no other change.
+    #[error(
+        "the database of {endpoint} is full (NOSPACE): compact and defragment it, or raise --quota-backend-bytes, then run `etcdctl alarm disarm`"
+    )]
+    NoSpace {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// It has more keys below the prefix than are read.
+    #[error("there are more than {max} keys below {prefix}", max = crate::KEYS_MAX)]
+    TooManyKeys {
+        /// The prefix.
+        prefix: String,
+    },
+    /// Anything else: no leader, a watch that ended, a connection that broke.
+    #[error("{endpoint}: {text}")]
+    Failed {
+        /// The endpoint.
+        endpoint: String,
+        /// What happened.
+        text: String,
+    },
+}

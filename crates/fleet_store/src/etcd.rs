@@ -1,0 +1,491 @@
+//! etcd, versions 3.4 and later, over gRPC. The JSON gateway is not used, because etcd refuses certificates with a CN there.
+
+// Generated from rpc.proto, which has the part of etcd's API that is used (docs/decisions/fleet.md says how).
+#[allow(missing_docs, unused_qualifications, clippy::all, clippy::pedantic, clippy::nursery, unreachable_pub)]
+#[rustfmt::skip]
+mod rpc;
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::timeout,
+};
+use tonic::{
+    Code, Request, Status, Streaming,
+    metadata::MetadataValue,
+    transport::{Channel, Endpoint},
+};
+use upstream::{Connector, MemberIo, cause};
+
+use crate::{
+    Call, Change, EndpointStatus, KEYS_MAX, LeaseId, Listing, Put, Revision, Session, Store,
+    StoreError, Stored, Watch,
+};
+use rpc::{
+    kv_client::KvClient, lease_client::LeaseClient, maintenance_client::MaintenanceClient,
+    watch_client::WatchClient,
+};
+
+/// Keys of one page of a list. A page of the longest records is shorter than 4 MiB, gRPC's limit of a message.
+const PAGE_KEYS: i64 = 200;
+/// Waiting for the answer to a ping of HTTP/2.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How an etcd cluster is reached.
+#[derive(Clone, Debug)]
+pub struct EtcdSettings {
+    /// Before all keys, with a slash at its end.
+    pub prefix: String,
+    /// Maximum time of a call, the connection not included.
+    pub request_timeout: Duration,
+    /// Time between two pings of HTTP/2. etcd refuses less than 5 s.
+    pub keepalive: Duration,
+}
+
+/// An etcd cluster.
+#[derive(Debug)]
+pub struct Etcd {
+    settings: EtcdSettings,
+    connectors: Vec<Arc<Connector>>,
+    names: Vec<String>,
+}
+
+impl Etcd {
+    /// The cluster with these members.
+    #[must_use]
+    pub fn new(settings: EtcdSettings, connectors: Vec<Arc<Connector>>) -> Self {
+        let names = connectors
+            .iter()
+            .map(|connector| connector.address.to_string())
+            .collect();
+        Self {
+            settings,
+            connectors,
+            names,
+        }
+    }
+}
+
+impl Store for Etcd {
+    fn endpoints(&self) -> &[String] {
+        &self.names
+    }
+
+    fn connect(&self, endpoint: usize) -> Call<'_, Box<dyn Session>> {
+        Box::pin(async move {
+            let connector = &self.connectors[endpoint];
+            let io = connector.open().await?;
+            let broken = Broken::default();
+            let io = Watched {
+                io,
+                broken: Arc::clone(&broken),
+            };
+            let failed = |text: String| StoreError::Failed {
+                endpoint: connector.address.to_string(),
+                text,
+            };
+            // The address is not used: the connection exists already, and is used once.
+            let channel = Endpoint::from_static("http://etcd")
+                .http2_keep_alive_interval(self.settings.keepalive)
+                .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+                .keep_alive_while_idle(true);
+            let mut once = Some(TokioIo::new(io));
+            let connected = channel.connect_with_connector(tower::service_fn(move |_| {
+                let io = once.take().ok_or(io::ErrorKind::NotConnected.into());
+                async move { io as io::Result<_> }
+            }));
+            let connected = timeout(self.settings.request_timeout, connected).await;
+            let channel = match connected {
+                Ok(Ok(channel)) => channel,
+                Ok(Err(error)) => return Err(failed(cause(&error))),
+                Err(_) => {
+                    return Err(StoreError::Late {
+                        endpoint: connector.address.to_string(),
+                        limit: self.settings.request_timeout,
+                    });
+                }
+            };
+            Ok(Box::new(EtcdSession {
+                channel,
+                broken,
+                endpoint: connector.address.to_string(),
+                settings: self.settings.clone(),
+            }) as Box<dyn Session>)
+        })
+    }
+}
+
+/// A connection to one member of the cluster.
+#[derive(Debug)]
+struct EtcdSession {
+    channel: Channel,
+    broken: Broken,
+    endpoint: String,
+    settings: EtcdSettings,
+}
+
+impl EtcdSession {
+    /// Waits for an answer, and turns an error into words.
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>> + Send,
+    ) -> Result<T, StoreError> {
+        match timeout(self.settings.request_timeout, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.fault(&status)),
+            Err(_) => Err(StoreError::Late {
+                endpoint: self.endpoint.clone(),
+                limit: self.settings.request_timeout,
+            }),
+        }
+    }
+
+    fn fault(&self, status: &Status) -> StoreError {
+        let endpoint = self.endpoint.clone();
+        // After a handshake of TLS 1.3, the server's refusal of a certificate arrives as an error of the connection.
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = broken.clone() {
+            return match text.contains("alert") {
+                true => StoreError::Denied { endpoint, text },
+                false => StoreError::Failed { endpoint, text },
+            };
+        }
+        let text = status.message().to_owned();
+        match status.code() {
+            Code::PermissionDenied | Code::Unauthenticated => StoreError::Denied { endpoint, text },
+            // etcd answers a certificate whose CN is no user in this way.
+            Code::InvalidArgument if text.contains("user name is empty") => {
+                StoreError::Denied { endpoint, text }
+            }
+            Code::ResourceExhausted if text.contains("space exceeded") => {
+                StoreError::NoSpace { endpoint }
+            }
+            _ if text.is_empty() => StoreError::Failed {
+                endpoint,
+                text: status.code().description().to_owned(),
+            },
+            _ => StoreError::Failed { endpoint, text },
+        }
+    }
+
+    fn failed(&self, text: &str) -> StoreError {
+        StoreError::Failed {
+            endpoint: self.endpoint.clone(),
+            text: text.to_owned(),
+        }
+    }
+
+    fn whole(&self, key: &str) -> Vec<u8> {
+        format!("{}{key}", self.settings.prefix).into_bytes()
+    }
+
+    fn prefix_end(&self) -> Vec<u8> {
+        let mut end = self.settings.prefix.clone().into_bytes();
+        // The prefix ends with a slash, which is not the highest byte.
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        end
+    }
+}
+
+/// A key below a prefix. `None` if its name is not text, which no version writes.
+fn stored(prefix: &str, found: rpc::KeyValue) -> Option<Stored> {
+    let key = String::from_utf8(found.key).ok()?;
+    Some(Stored {
+        key: key.strip_prefix(prefix)?.to_owned(),
+        value: found.value,
+        revision: found.mod_revision,
+    })
+}
+
+impl Session for EtcdSession {
+    fn list(&self) -> Call<'_, Listing> {
+        Box::pin(async move {
+            let mut client = KvClient::new(self.channel.clone());
+            let mut listing = Listing::default();
+            let mut from = self.whole("");
+            loop {
+                let page = client.range(rpc::RangeRequest {
+                    key: from.clone(),
+                    range_end: self.prefix_end(),
+                    limit: PAGE_KEYS,
+                    // All pages are of the revision of the first.
+                    revision: listing.revision,
+                    keys_only: false,
+                });
+                let page = self.answer(page).await?;
+                if listing.revision == 0 {
+                    listing.revision = page.header.map_or(0, |header| header.revision);
+                }
+                if let Some(last) = page.kvs.last() {
+                    from = last.key.clone();
+                    from.push(0);
+                }
+                let keys = page.kvs.into_iter();
+                listing
+                    .keys
+                    .extend(keys.filter_map(|key| stored(&self.settings.prefix, key)));
+                if listing.keys.len() > KEYS_MAX {
+                    return Err(StoreError::TooManyKeys {
+                        prefix: self.settings.prefix.clone(),
+                    });
+                }
+                if !page.more {
+                    return Ok(listing);
+                }
+            }
+        })
+    }
+
+    fn watch(&self, after: Revision) -> Call<'_, Box<dyn Watch>> {
+        Box::pin(async move {
+            let create = rpc::WatchCreateRequest {
+                key: self.whole(""),
+                range_end: self.prefix_end(),
+                start_revision: after + 1,
+                progress_notify: false,
+                fragment: true,
+            };
+            let create = rpc::WatchRequest {
+                request_union: Some(rpc::watch_request::RequestUnion::CreateRequest(create)),
+            };
+            // The stream of requests stays open: its end would end the watch.
+            let (requests, sent) = tokio::sync::mpsc::channel(1);
+            let mut request = Request::new(tokio_stream::wrappers::ReceiverStream::new(sent));
+            // Without this, a member that is cut off from the others stays silent.
+            request
+                .metadata_mut()
+                .insert("hasleader", MetadataValue::from_static("true"));
+            let _ = requests.try_send(create);
+            let mut client = WatchClient::new(self.channel.clone());
+            let mut answers = self.answer(client.watch(request)).await?;
+            let created = timeout(self.settings.request_timeout, answers.message()).await;
+            match created {
+                Ok(Ok(Some(created))) if created.created && !created.canceled => {}
+                Ok(Ok(Some(created))) => return Err(self.refused(&created)),
+                Ok(Ok(None)) => return Err(self.failed("the watch has ended")),
+                Ok(Err(status)) => return Err(self.fault(&status)),
+                Err(_) => {
+                    return Err(StoreError::Late {
+                        endpoint: self.endpoint.clone(),
+                        limit: self.settings.request_timeout,
+                    });
+                }
+            }
+            Ok(Box::new(EtcdWatch {
+                answers,
+                _requests: requests,
+                session: Self {
+                    channel: self.channel.clone(),
+                    broken: Arc::clone(&self.broken),
+                    endpoint: self.endpoint.clone(),
+                    settings: self.settings.clone(),
+                },
+            }) as Box<dyn Watch>)
+        })
+    }
+
+    fn put_if<'a>(
+        &'a self,
+        key: &'a str,
+        expected: Revision,
+        put: Put<'a>,
+    ) -> Call<'a, Option<Revision>> {
+        Box::pin(async move {
+            use rpc::{compare, request_op::Request as Op};
+            let whole = self.whole(key);
+            let unchanged = rpc::Compare {
+                result: compare::CompareResult::Equal.into(),
+                target: compare::CompareTarget::Mod.into(),
+                key: whole.clone(),
+                target_union: Some(compare::TargetUnion::ModRevision(expected)),
+            };
+            let value = |value: &[u8], lease| {
+                Op::RequestPut(rpc::PutRequest {
+                    key: whole.clone(),
+                    value: value.to_vec(),
+                    lease,
+                })
+            };
+            let op = match put {
+                Put::Value(bytes) => value(bytes, 0),
+                Put::Leased(bytes, lease) => value(bytes, lease),
+                Put::Delete => Op::RequestDeleteRange(rpc::DeleteRangeRequest {
+                    key: whole.clone(),
+                    range_end: Vec::new(),
+                }),
+            };
+            let mut client = KvClient::new(self.channel.clone());
+            let transaction = client.txn(rpc::TxnRequest {
+                compare: vec![unchanged],
+                success: vec![rpc::RequestOp { request: Some(op) }],
+                failure: Vec::new(),
+            });
+            let answer = self.answer(transaction).await?;
+            let revision = answer.header.map_or(0, |header| header.revision);
+            Ok(answer.succeeded.then_some(revision))
+        })
+    }
+
+    fn grant(&self, length: Duration) -> Call<'_, LeaseId> {
+        Box::pin(async move {
+            let ttl = i64::try_from(length.as_secs()).unwrap_or(i64::MAX).max(1);
+            let mut client = LeaseClient::new(self.channel.clone());
+            let granted = client.lease_grant(rpc::LeaseGrantRequest { ttl, id: 0 });
+            Ok(self.answer(granted).await?.id)
+        })
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Call<'_, bool> {
+        Box::pin(async move {
+            let requests = tokio_stream::once(rpc::LeaseKeepAliveRequest { id: lease });
+            let mut client = LeaseClient::new(self.channel.clone());
+            let mut answers = self.answer(client.lease_keep_alive(requests)).await?;
+            match timeout(self.settings.request_timeout, answers.message()).await {
+                Ok(Ok(answer)) => Ok(answer.is_some_and(|answer| answer.ttl > 0)),
+                Ok(Err(status)) => Err(self.fault(&status)),
+                Err(_) => Err(StoreError::Late {
+                    endpoint: self.endpoint.clone(),
+                    limit: self.settings.request_timeout,
+                }),
+            }
+        })
+    }
+
+    fn revoke(&self, lease: LeaseId) -> Call<'_, ()> {
+        Box::pin(async move {
+            let mut client = LeaseClient::new(self.channel.clone());
+            let revoked = client.lease_revoke(rpc::LeaseRevokeRequest { id: lease });
+            self.answer(revoked).await.map(|_| ())
+        })
+    }
+
+    fn status(&self) -> Call<'_, EndpointStatus> {
+        Box::pin(async move {
+            let mut client = MaintenanceClient::new(self.channel.clone());
+            let status = self.answer(client.status(rpc::StatusRequest {})).await?;
+            let bytes = |bytes: i64| u64::try_from(bytes).unwrap_or_default();
+            Ok(EndpointStatus {
+                version: status.version,
+                database_bytes: bytes(status.db_size),
+                used_bytes: bytes(status.db_size_in_use),
+                has_leader: status.leader != 0,
+                errors: status.errors,
+            })
+        })
+    }
+}
+
+impl EtcdSession {
+    fn refused(&self, answer: &rpc::WatchResponse) -> StoreError {
+        let text = match answer.compact_revision {
+            0 => format!("the watch was canceled: {}", answer.cancel_reason),
+            revision => format!("the revision to watch from was compacted (up to {revision})"),
+        };
+        match answer.cancel_reason.contains("permission denied") {
+            true => StoreError::Denied {
+                endpoint: self.endpoint.clone(),
+                text,
+            },
+            false => self.failed(&text),
+        }
+    }
+}
+
+struct EtcdWatch {
+    answers: Streaming<rpc::WatchResponse>,
+    _requests: tokio::sync::mpsc::Sender<rpc::WatchRequest>,
+    session: EtcdSession,
+}
+
+impl Watch for EtcdWatch {
+    fn next(&mut self) -> Call<'_, Vec<Change>> {
+        Box::pin(async move {
+            let session = &self.session;
+            let answer = match self.answers.message().await {
+                Ok(Some(answer)) => answer,
+                Ok(None) => return Err(session.failed("the watch has ended")),
+                Err(status) => return Err(session.fault(&status)),
+            };
+            if answer.canceled {
+                return Err(session.refused(&answer));
+            }
+            let prefix = &session.settings.prefix;
+            let changes = answer.events.into_iter().filter_map(|event| {
+                let is_deletion = event.r#type() == rpc::event::EventType::Delete;
+                let found = stored(prefix, event.kv?)?;
+                Some(match is_deletion {
+                    true => Change::Deleted {
+                        key: found.key,
+                        revision: found.revision,
+                    },
+                    false => Change::Put(found),
+                })
+            });
+            Ok(changes.collect())
+        })
+    }
+}
+
+/// The error with which a connection broke.
+type Broken = Arc<Mutex<Option<String>>>;
+
+/// A connection that notes its error: the layers above say only that a call was canceled.
+struct Watched {
+    io: MemberIo,
+    broken: Broken,
+}
+
+impl Watched {
+    fn note<T>(&self, result: &io::Result<T>) {
+        if let Err(error) = result {
+            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+            broken.get_or_insert_with(|| cause(error));
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.io).poll_read(cx, buffer);
+        if let Poll::Ready(result) = &read {
+            self.note(result);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        if let Poll::Ready(result) = &written {
+            self.note(result);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,132 @@
+//! The store through which several proxies share records: what is needed of one, etcd, and a store in memory for tests.
+//!
+//! The caller opens a [`Session`] on an endpoint, lists all keys, and watches from the revision of that list. A session
+//! that fails is thrown away; nothing here reconnects by itself.
+
+mod error;
+pub mod etcd;
+pub mod memory;
+
+use std::{pin::Pin, time::Duration};
+
+pub use error::StoreError;
+
+/// The result of a call to a store.
+pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A number that the store raises with each change of any key.
+pub type Revision = i64;
+
+/// A lease: the keys that were put with it are deleted when it ends.
+pub type LeaseId = i64;
+
+/// A store with one or more endpoints.
+pub trait Store: Send + Sync {
+    /// Its endpoints, for messages.
+    fn endpoints(&self) -> &[String];
+
+    /// Opens a connection to one of them.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    fn connect(&self, endpoint: usize) -> Call<'_, Box<dyn Session>>;
+}
+
+/// A connection to one endpoint. All keys are below the prefix of the store.
+pub trait Session: Send + Sync {
+    /// All keys at one revision.
+    fn list(&self) -> Call<'_, Listing>;
+
+    /// The changes after a revision. It ends with an error if the endpoint loses its leader.
+    fn watch(&self, after: Revision) -> Call<'_, Box<dyn Watch>>;
+
+    /// Changes a key, if its last change was at `expected` (0: it does not exist). Returns the revision of the change, or
+    /// none if the key has changed meanwhile.
+    fn put_if<'a>(
+        &'a self,
+        key: &'a str,
+        expected: Revision,
+        put: Put<'a>,
+    ) -> Call<'a, Option<Revision>>;
+
+    /// Makes a lease of this length, in whole seconds.
+    fn grant(&self, length: Duration) -> Call<'_, LeaseId>;
+
+    /// Extends a lease. Returns whether it still exists.
+    fn keep_alive(&self, lease: LeaseId) -> Call<'_, bool>;
+
+    /// Ends a lease.
+    fn revoke(&self, lease: LeaseId) -> Call<'_, ()>;
+
+    /// The state of the endpoint.
+    fn status(&self) -> Call<'_, EndpointStatus>;
+}
+
+/// The changes of a store, in order.
+pub trait Watch: Send {
+    /// The next changes, which have one revision or follow each other.
+    fn next(&mut self) -> Call<'_, Vec<Change>>;
+}
+
+/// What is written to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put<'a> {
+    /// This value, until it is changed.
+    Value(&'a [u8]),
+    /// This value, until it is changed or the lease ends.
+    Leased(&'a [u8], LeaseId),
+    /// The key is deleted.
+    Delete,
+}
+
+/// All keys at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The revision.
+    pub revision: Revision,
+    /// The keys, in order.
+    pub keys: Vec<Stored>,
+}
+
+/// A key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The key, without the prefix.
+    pub key: String,
+    /// The value.
+    pub value: Vec<u8>,
+    /// The revision of its last change.
+    pub revision: Revision,
+}
+
+/// A change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It has another value.
+    Put(Stored),
+    /// It was deleted, or its lease has ended.
+    Deleted {
+        /// The key, without the prefix.
+        key: String,
+        /// The revision of the deletion.
+        revision: Revision,
+    },
+}
+
+/// The state of an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointStatus {
+    /// Its version.
+    pub version: String,
+    /// Bytes of its database on disk.
+    pub database_bytes: u64,
+    /// Bytes of them in use.
+    pub used_bytes: u64,
+    /// Whether it knows a leader.
+    pub has_leader: bool,
+    /// Its own alarms, such as `NOSPACE`.
+    pub errors: Vec<String>,
+}
+
+/// Maximum number of keys that are listed. More are refused: a fleet has far fewer, and memory must have a limit.
+pub const KEYS_MAX: usize = 25_000;

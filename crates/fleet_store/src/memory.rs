@@ -1,0 +1,252 @@
+//! A store in memory, for tests: it can be unreachable, and be emptied or replaced by an older copy.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::watch;
+
+use crate::{
+    Call, Change, EndpointStatus, LeaseId, Listing, Put, Revision, Session, Store, StoreError,
+    Stored, Watch,
+};
+
+/// A store in memory. Its clones are the same store.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+    endpoints: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Woken by each change.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    revision: Revision,
+    keys: BTreeMap<String, (Revision, Vec<u8>, LeaseId)>,
+    /// All changes since the start.
+    changes: Vec<Change>,
+    leases: Vec<LeaseId>,
+    next_lease: LeaseId,
+    is_cut: bool,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                changed: watch::Sender::new(()),
+            }),
+            endpoints: vec!["memory".to_owned()],
+        }
+    }
+}
+
+impl Memory {
+    /// Cuts all connections off, or lets them be opened again.
+    pub fn cut(&self, is_cut: bool) {
+        self.lock().is_cut = is_cut;
+        self.shared.changed.send_replace(());
+    }
+
+    /// All keys with their values.
+    #[must_use]
+    pub fn keys(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.lock();
+        let keys = state.keys.iter();
+        keys.map(|(key, (_, value, _))| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Replaces all keys, as a restore from a backup does, without an event: sessions must be cut as well.
+    pub fn restore(&self, keys: BTreeMap<String, Vec<u8>>) {
+        let mut state = self.lock();
+        let keys = keys.into_iter().zip(1..);
+        state.keys = keys
+            .map(|((key, value), revision)| (key, (revision, value, 0)))
+            .collect();
+        state.changes.clear();
+        state.revision = state.keys.len() as Revision;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reached(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.lock();
+        match state.is_cut {
+            true => Err(StoreError::Failed {
+                endpoint: "memory".to_owned(),
+                text: "cut off".to_owned(),
+            }),
+            false => Ok(state),
+        }
+    }
+}
+
+impl State {
+    fn delete(&mut self, key: &str) {
+        self.revision += 1;
+        self.keys.remove(key);
+        self.changes.push(Change::Deleted {
+            key: key.to_owned(),
+            revision: self.revision,
+        });
+    }
+}
+
+impl Store for Memory {
+    fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    fn connect(&self, _endpoint: usize) -> Call<'_, Box<dyn Session>> {
+        Box::pin(async {
+            drop(self.reached()?);
+            Ok(Box::new(self.clone()) as Box<dyn Session>)
+        })
+    }
+}
+
+impl Session for Memory {
+    fn list(&self) -> Call<'_, Listing> {
+        Box::pin(async {
+            let state = self.reached()?;
+            let keys = state.keys.iter().map(|(key, (revision, value, _))| Stored {
+                key: key.clone(),
+                value: value.clone(),
+                revision: *revision,
+            });
+            Ok(Listing {
+                revision: state.revision,
+                keys: keys.collect(),
+            })
+        })
+    }
+
+    fn watch(&self, after: Revision) -> Call<'_, Box<dyn Watch>> {
+        Box::pin(async move {
+            drop(self.reached()?);
+            Ok(Box::new(MemoryWatch {
+                store: self.clone(),
+                seen: after,
+                changed: self.shared.changed.subscribe(),
+            }) as Box<dyn Watch>)
+        })
+    }
+
+    fn put_if<'a>(
+        &'a self,
+        key: &'a str,
+        expected: Revision,
+        put: Put<'a>,
+    ) -> Call<'a, Option<Revision>> {
+        Box::pin(async move {
+            let mut state = self.reached()?;
+            let at = state.keys.get(key).map_or(0, |(revision, ..)| *revision);
+            if at != expected {
+                return Ok(None);
+            }
+            match put {
+                Put::Delete => state.delete(key),
+                Put::Value(value) | Put::Leased(value, _) => {
+                    let lease = match put {
+                        Put::Leased(_, lease) => lease,
+                        _ => 0,
+                    };
+                    state.revision += 1;
+                    let revision = state.revision;
+                    state
+                        .keys
+                        .insert(key.to_owned(), (revision, value.to_vec(), lease));
+                    state.changes.push(Change::Put(Stored {
+                        key: key.to_owned(),
+                        value: value.to_vec(),
+                        revision,
+                    }));
+                }
+            }
+            self.shared.changed.send_replace(());
+            Ok(Some(state.revision))
+        })
+    }
+
+    fn grant(&self, _length: Duration) -> Call<'_, LeaseId> {
+        Box::pin(async {
+            let mut state = self.reached()?;
+            state.next_lease += 1;
+            let lease = state.next_lease;
+            state.leases.push(lease);
+            Ok(lease)
+        })
+    }
+
+    fn keep_alive(&self, lease: LeaseId) -> Call<'_, bool> {
+        Box::pin(async move { Ok(self.reached()?.leases.contains(&lease)) })
+    }
+
+    fn revoke(&self, lease: LeaseId) -> Call<'_, ()> {
+        Box::pin(async move {
+            let mut state = self.reached()?;
+            state.leases.retain(|known| *known != lease);
+            let held = state.keys.iter().filter(|(_, (.., of))| *of == lease);
+            let held: Vec<_> = held.map(|(key, _)| key.clone()).collect();
+            held.iter().for_each(|key| state.delete(key));
+            self.shared.changed.send_replace(());
+            Ok(())
+        })
+    }
+
+    fn status(&self) -> Call<'_, EndpointStatus> {
+        Box::pin(async {
+            drop(self.reached()?);
+            Ok(EndpointStatus {
+                has_leader: true,
+                ..EndpointStatus::default()
+            })
+        })
+    }
+}
+
+struct MemoryWatch {
+    store: Memory,
+    seen: Revision,
+    changed: watch::Receiver<()>,
+}
+
+impl Watch for MemoryWatch {
+    fn next(&mut self) -> Call<'_, Vec<Change>> {
+        Box::pin(async move {
+            loop {
+                self.changed.borrow_and_update();
+                let (changes, revision) = {
+                    let state = self.store.reached()?;
+                    let later = state.changes.iter().filter(|change| {
+                        let (Change::Put(Stored { revision, .. })
+                        | Change::Deleted { revision, .. }) = change;
+                        *revision > self.seen
+                    });
+                    (later.cloned().collect::<Vec<_>>(), state.revision)
+                };
+                if !changes.is_empty() {
+                    self.seen = revision;
+                    return Ok(changes);
+                }
+                // The sender lives as long as the store, which this watch holds.
+                let _ = self.changed.changed().await;
+            }
+        })
+    }
+}

@@ -1,0 +1,259 @@
+//! The records of operators' acts: blocks, with those that were lifted. What the proxy enforces is derived from them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fleet::{BlockRecord, Lift, Record, RecordContent, RecordKey, Records, TooManyRecords};
+use pki::{Block, BlockTarget};
+use rustls_pki_types::UnixTime;
+
+use crate::trust::stored_blocks::{blocked_of, status_of};
+
+/// The records of this process.
+#[derive(Debug)]
+pub(crate) struct OperatorRecords {
+    /// The name of this proxy in its records.
+    proxy: String,
+    records: Mutex<Records>,
+}
+
+impl OperatorRecords {
+    /// With the records that were stored.
+    pub(crate) fn new(proxy: String, records: Records) -> Self {
+        Self {
+            proxy,
+            records: Mutex::new(records),
+        }
+    }
+
+    /// Records new blocks, all or none. Blocks with the same targets are lifted, so that a shorter time can replace a longer
+    /// one.
+    ///
+    /// # Errors
+    /// There is no room for them.
+    pub(crate) fn block(&self, blocks: &[Block]) -> Result<(), TooManyRecords> {
+        let mut records = self.lock();
+        let mut next = records.clone();
+        for block in blocks {
+            let now = milliseconds(block.since);
+            self.lift_all(&mut next, &block.blocked, &block.by, now)?;
+            let mut number = now;
+            let id = |number: u64| format!("{}-{number:x}", self.proxy);
+            while next.get(&RecordKey::Block(id(number))).is_some() {
+                number += 1;
+            }
+            next.merge(Record::of_block(self.record(block, id(number))), now)?;
+        }
+        *records = next;
+        Ok(())
+    }
+
+    /// Lifts all blocks with this target that this proxy knows. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Never, because the records of known blocks have their places.
+    pub(crate) fn lift(
+        &self,
+        target: &BlockTarget,
+        by: &str,
+        now: UnixTime,
+    ) -> Result<bool, TooManyRecords> {
+        self.lift_all(&mut self.lock(), target, by, milliseconds(now))
+    }
+
+    fn lift_all(
+        &self,
+        records: &mut Records,
+        target: &BlockTarget,
+        by: &str,
+        now: u64,
+    ) -> Result<bool, TooManyRecords> {
+        let lift = Lift {
+            by: by.to_owned(),
+            proxy: self.proxy.clone(),
+            at: now,
+        };
+        let same = blocks(records).filter(|(_, block)| block.blocked == *target);
+        let lifted: Vec<_> = same
+            .filter_map(|(record, _)| record.lifted(&lift))
+            .collect();
+        let is_any = !lifted.is_empty();
+        for record in lifted {
+            records.merge(record, now)?;
+        }
+        Ok(is_any)
+    }
+
+    /// Forgets the blocks that ended a month ago. Returns whether there was one.
+    pub(crate) fn forget_ended(&self, now: UnixTime) -> bool {
+        !self.lock().forget_ended(milliseconds(now)).is_empty()
+    }
+
+    /// A copy of all records.
+    pub(crate) fn all(&self) -> Records {
+        self.lock().clone()
+    }
+
+    /// Replaces all records by those that another process of this proxy has stored.
+    pub(crate) fn replace(&self, records: Records) {
+        *self.lock() = records;
+    }
+
+    /// The blocks in effect, one for each target, the oldest first.
+    pub(crate) fn blocks_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
+        blocks_in_effect(&self.lock(), is_kept)
+    }
+
+    fn record(&self, block: &Block, id: String) -> BlockRecord {
+        BlockRecord {
+            id,
+            blocked: serde_json::json!(status_of(block).blocked),
+            by: block.by.clone(),
+            proxy: self.proxy.clone(),
+            why: block.why.clone(),
+            since: milliseconds(block.since),
+            // It is active to the end of its last second.
+            until: block.until.map(|until| milliseconds(until) + 999),
+            lifted: None,
+        }
+    }
+
+    /// A panic leaves the records whole: each change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.
+pub(crate) fn blocks_in_effect(records: &Records, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
+    let mut of_targets = BTreeMap::<BlockTarget, Block>::new();
+    for (_, block) in blocks(records).filter(|(_, block)| is_kept(block)) {
+        // A block without an end is the last to end.
+        let rank = |block: &Block| (block.until.is_none(), block.until, block.since);
+        let known = of_targets.get(&block.blocked);
+        if known.is_none_or(|known| rank(known) < rank(&block)) {
+            of_targets.insert(block.blocked.clone(), block);
+        }
+    }
+    let mut blocks: Vec<_> = of_targets.into_values().collect();
+    blocks.sort_by_key(|block| block.since);
+    blocks
+}
+
+/// The blocks that are not lifted.
+fn blocks(records: &Records) -> impl Iterator<Item = (&Record, Block)> {
+    records
+        .iter()
+        .filter_map(|(_, record)| match record.content() {
+            RecordContent::Block(block) if block.lifted.is_none() => {
+                Some((record, of_record(block)?))
+            }
+            _ => None,
+        })
+}
+
+/// A block as the trust store has it. `None` if its target is of a kind that this version does not know.
+pub(crate) fn of_record(record: &BlockRecord) -> Option<Block> {
+    let blocked = serde_json::from_value(record.blocked.clone()).ok()?;
+    let at = |ms: u64| UnixTime::since_unix_epoch(Duration::from_millis(ms));
+    Some(Block {
+        blocked: blocked_of(&blocked).ok()?,
+        why: record.why.clone(),
+        by: record.by.clone(),
+        since: at(record.since),
+        until: record.until.map(at),
+    })
+}
+
+/// Milliseconds since the epoch.
+pub(crate) fn milliseconds(time: UnixTime) -> u64 {
+    time.as_secs().saturating_mul(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use admin::BlockSubject;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    fn block(name: &str, since: u64, until: Option<u64>) -> Block {
+        let subject = BlockSubject {
+            certname: Some(name.to_owned()),
+            ..BlockSubject::default()
+        };
+        Block {
+            blocked: blocked_of(&subject).expect("a certname"),
+            why: "stolen".to_owned(),
+            by: "uid 0".to_owned(),
+            since: at(since),
+            until: until.map(at),
+        }
+    }
+
+    fn records() -> OperatorRecords {
+        OperatorRecords::new("p1".to_owned(), Records::default())
+    }
+
+    #[test]
+    fn blocks_are_recorded_and_derived_again() {
+        let records = records();
+        let blocks = [
+            block("web01", 5, None),
+            block("web02", 5, Some(90)),
+            block("web03", 6, None),
+        ];
+        records.block(&blocks).expect("room");
+        assert_eq!(records.blocks_in_effect(|_| true), blocks);
+        let ids = |records: &OperatorRecords| -> Vec<String> {
+            let all = records.all();
+            all.iter().map(|(key, _)| key.to_string()).collect()
+        };
+        let expected = ["blocks/p1-1388", "blocks/p1-1389", "blocks/p1-1770"];
+        assert_eq!(ids(&records), expected, "each act has an id of its own");
+        assert!(
+            records
+                .lift(&blocks[0].blocked, "uid 0", at(9))
+                .expect("room")
+        );
+        assert!(
+            !records
+                .lift(&blocks[0].blocked, "uid 0", at(9))
+                .expect("room")
+        );
+        assert_eq!(records.blocks_in_effect(|_| true), blocks[1..]);
+        assert_eq!(ids(&records), expected, "what was lifted is remembered");
+    }
+
+    #[test]
+    fn a_block_of_the_same_target_replaces_the_known_one_and_adds_to_foreign_ones() {
+        let own = records();
+        own.block(&[block("web01", 5, None)]).expect("room");
+        own.block(&[block("web01", 7, Some(90))]).expect("room");
+        assert_eq!(
+            own.blocks_in_effect(|_| true),
+            [block("web01", 7, Some(90))]
+        );
+        // Another proxy blocks the same name for a longer time, and has not seen this block.
+        let other = OperatorRecords::new("p2".to_owned(), Records::default());
+        other.block(&[block("web01", 6, Some(200))]).expect("room");
+        let mut all = own.all();
+        for (_, record) in other.all().iter() {
+            all.merge(record.clone(), 7000).expect("room");
+        }
+        assert_eq!(
+            blocks_in_effect(&all, |_| true),
+            [block("web01", 6, Some(200))]
+        );
+        let is_active = |block: &Block| block.until.is_some_and(|until| until < at(100));
+        assert_eq!(
+            blocks_in_effect(&all, is_active),
+            [block("web01", 7, Some(90))]
+        );
+    }
+}
