@@ -359,7 +359,7 @@ fn a_block_that_has_expired_at_the_start_stays_until_the_clock_is_certain() {
     assert!(lifted.starts_with("unblocked: certname web01"), "{lifted}");
     // What was lifted is remembered, so that a copy of the block elsewhere cannot return.
     let kept = fs::read_to_string(&list).expect("is kept");
-    let kept: Value = serde_json::from_str(&kept).expect("JSON");
+    let kept: serde_json::Value = serde_json::from_str(&kept).expect("JSON");
     let lifted = |name: &str| {
         let mut blocks = kept["blocks"].as_array().into_iter().flatten();
         let block = blocks.find(|block| block["blocked"]["certname"] == name);

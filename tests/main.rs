@@ -51,6 +51,7 @@ mod exchange_timeouts;
 mod explain;
 mod failed_members;
 mod filebucket;
+mod fleet;
 mod forged_headers;
 mod full_disks;
 mod generated_subjects;

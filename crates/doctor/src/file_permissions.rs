@@ -48,6 +48,7 @@ fn worth(wanted: &MaterialName) -> &'static str {
         MaterialKind::Chain => "is a certificate of the proxy",
         MaterialKind::Ca => "determines which certificates the proxy accepts",
         MaterialKind::Crl => "determines which certificates the proxy refuses",
+        MaterialKind::FleetKeys => "seals the records of the fleet",
     }
 }
 

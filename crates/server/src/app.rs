@@ -17,6 +17,7 @@ use crate::{
     pending_changes::compare,
     service_manager::ServiceManager,
     shared_state::App,
+    sharing,
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
     start::{StartError, Started, start},
@@ -172,6 +173,7 @@ fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));
     upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));
+    upkeep.spawn(sharing::share_records(Arc::clone(app)));
     upkeep.spawn(ca_kind::examine_at_intervals(Arc::clone(app)));
     upkeep
 }

@@ -2,15 +2,19 @@
 
 use std::{
     collections::BTreeMap,
+    hash::{BuildHasher as _, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use fleet::{BlockRecord, Lift, Record, RecordContent, RecordKey, Records, TooManyRecords};
+use fleet::{BlockRecord, Lift, Merged, Record, RecordContent, RecordKey, Records, TooManyRecords};
 use pki::{Block, BlockTarget};
 use rustls_pki_types::UnixTime;
 
-use crate::trust::stored_blocks::{blocked_of, status_of};
+use crate::{
+    sharing::View,
+    trust::stored_blocks::{blocked_of, status_of},
+};
 
 /// The records of this process.
 #[derive(Debug)]
@@ -90,6 +94,30 @@ impl OperatorRecords {
     /// Forgets the blocks that ended a month ago. Returns whether there was one.
     pub(crate) fn forget_ended(&self, now: UnixTime) -> bool {
         !self.lock().forget_ended(milliseconds(now)).is_empty()
+    }
+
+    /// Takes over records of other proxies. Returns those that have changed something.
+    pub(crate) fn take_over(&self, records: Vec<Record>, now: UnixTime) -> Vec<Record> {
+        let mut own = self.lock();
+        let now = milliseconds(now);
+        // A record without a place is counted by the alarm about the number of records.
+        let is_newer = |record: &Record| own.merge(record.clone(), now) == Ok(Merged::Newer);
+        records.into_iter().filter(is_newer).collect()
+    }
+
+    /// The records that the store lacks, or has in a lower version, in random order, with their keys.
+    pub(crate) fn missed(&self, view: &View) -> Vec<(String, Record)> {
+        let records = self.lock();
+        let now = milliseconds(UnixTime::now());
+        let missed = records.iter().filter_map(|(key, record)| {
+            let key = key.to_string();
+            Records::is_missed(record, view.record(&key), now).then(|| (key, record.clone()))
+        });
+        let mut missed: Vec<_> = missed.collect();
+        // Several proxies that put back the same records would otherwise all try the same one.
+        let order = RandomState::new();
+        missed.sort_by_cached_key(|(key, _)| order.hash_one(key));
+        missed
     }
 
     /// A copy of all records.

@@ -224,6 +224,19 @@ impl Foundation {
         Some(first.settings.address)
     }
 
+    /// TLS towards the store of the fleet, and the pools that use the same.
+    pub(crate) fn fleet_tls(&self) -> Option<&PreparedTls> {
+        let fleet = self.config.fleet.as_ref()?;
+        self.member_tls.iter().find(|tls| tls.settings == fleet.tls)
+    }
+
+    /// The key file of the fleet.
+    pub(crate) fn fleet_key_file(&self) -> Option<&[u8]> {
+        let path = &self.config.fleet.as_ref()?.key_file;
+        let material = self.materials.get(path)?.as_ref().ok()?;
+        material.blobs.first().map(|blob| &*blob.bytes)
+    }
+
     /// A credential of a listener or of a pool.
     pub(crate) fn credential(&self, files: &config::CredentialFiles) -> Option<&pki::Credential> {
         let of_members = || {

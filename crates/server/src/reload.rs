@@ -154,6 +154,7 @@ impl App {
         self.reloaded.notify_one();
         self.trust.crl_fetch.due.notify_one();
         self.own_renewals.try_again();
+        self.sharing.reloaded.notify_one();
         self.lasting.answers.configured.notify_one();
         outcome
     }
@@ -207,6 +208,7 @@ impl App {
                     "reloaded: {}",
                     first_line(&outcome.report)
                 );
+                self.sharing.reloaded.notify_one();
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(CountedReload::Applied);
                 // The alarm does not wait for the disk.

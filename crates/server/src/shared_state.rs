@@ -29,6 +29,7 @@ use crate::{
     own_renewal::OwnRenewals,
     pending_changes::PendingChanges,
     prepare::{Foundation, Lasting},
+    sharing::Sharing,
     state_directory::StateDirectory,
     trust::TrustKeeping,
     worker_threads::WorkerThreads,
@@ -55,6 +56,8 @@ pub(crate) struct App {
     pub(crate) trust: TrustKeeping,
     /// The records of operators' acts.
     pub(crate) records: OperatorRecords,
+    /// The fleet, if this proxy is part of one.
+    pub(crate) sharing: Sharing,
     /// Renewals of the proxy's own certificates.
     pub(crate) own_renewals: OwnRenewals,
     /// Notified after each reload, because the configuration may name other materials.
@@ -130,6 +133,7 @@ impl App {
             member_states: StateChanges::default(),
             trust,
             records,
+            sharing: Sharing::default(),
             own_renewals: OwnRenewals::default(),
             reloaded: Notify::new(),
             state: Mutex::new(ActiveState {

@@ -17,6 +17,8 @@ pub enum Tool {
     Apache,
     /// The HTTP client of commands that the documentation shows.
     Curl,
+    /// The store of a fleet.
+    Etcd,
     /// Version control.
     Git,
     /// The program that changes addresses, routes and rules.
@@ -50,6 +52,7 @@ impl Tool {
     pub const ALL: &[Self] = &[
         Self::Apache,
         Self::Curl,
+        Self::Etcd,
         Self::Git,
         Self::Ip,
         Self::Knot,
@@ -70,6 +73,7 @@ impl Tool {
         match self {
             Self::Apache => "apache2",
             Self::Curl => "curl",
+            Self::Etcd => "etcd",
             Self::Git => "git",
             Self::Ip => "ip",
             Self::Knot => "knotd",
@@ -90,6 +94,7 @@ impl Tool {
         match self {
             Self::Apache => &["apache2-bin"],
             Self::Curl => &["curl"],
+            Self::Etcd => &["etcd-server"],
             Self::Git => &["git"],
             Self::Ip => &["iproute2"],
             Self::Knot => &["knot"],

@@ -93,16 +93,19 @@ impl Problems<'_> {
         previous: &[PreparedTls],
     ) -> Vec<PreparedTls> {
         let mut member_tls: Vec<PreparedTls> = Vec::new();
-        for pool in &config.pools {
-            let Some(settings) = &pool.tls else { continue };
-            let indication = indicates_name(pool);
+        let pools = config.pools.iter().filter_map(|pool| {
+            let key = format!("pools.{}.tls", pool.pool.name);
+            Some((key, pool.tls.as_ref()?, indicates_name(pool)))
+        });
+        let fleet = config.fleet.iter();
+        let fleet = fleet.map(|fleet| ("fleet".to_owned(), &fleet.tls, true));
+        for (key, settings, indication) in pools.chain(fleet) {
             let fits = |known: &&PreparedTls| {
                 known.settings == *settings && known.indication == indication
             };
             if member_tls.iter().any(|known| fits(&known)) {
                 continue;
             }
-            let key = format!("pools.{}.tls", pool.pool.name);
             let known = previous.iter().find(fits);
             let Some(credential) = self.one(&key, materials.credential(&settings.credential))
             else {

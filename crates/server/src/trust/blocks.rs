@@ -6,7 +6,7 @@ use admin::{
     BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
     BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
-use fleet::Records;
+use fleet::{Record, Records};
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
@@ -55,6 +55,7 @@ impl App {
             writer.apply_blocks(now);
             agent
         };
+        self.sharing.changed.notify_one();
         let not_persisted = self.store_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
@@ -110,6 +111,7 @@ impl App {
             self.record_blocks(&new, now)?;
             writer.apply_blocks(now);
         }
+        self.sharing.changed.notify_one();
         let not_persisted = self.store_blocks().await;
         for block in &new {
             tracing::warn!(blocked = %block.blocked, %by, why = block.why, not_persisted, "blocked");
@@ -181,6 +183,7 @@ impl App {
             writer.apply_blocks(now);
             removed
         };
+        self.sharing.changed.notify_one();
         let not_persisted = self.store_blocks().await;
         tracing::warn!(blocked = %removed.blocked, %by, why = removed.why, not_persisted, "unblocked");
         Ok(BlockOutcome {
@@ -229,6 +232,25 @@ impl App {
         let is_doubted =
             started_at.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock);
         block.is_active(now) || is_doubted
+    }
+
+    /// Takes over records of other proxies, and enforces and stores them.
+    pub(crate) async fn take_over(self: &Arc<Self>, records: Vec<Record>) {
+        let now = UnixTime::now();
+        {
+            let Some(writer) = self.writer_of_owner().await else {
+                return;
+            };
+            let changed = self.records.take_over(records, now);
+            if changed.is_empty() {
+                return;
+            }
+            for record in &changed {
+                tracing::warn!(key = %record.key(), "took over a record of another proxy");
+            }
+            writer.apply_blocks(now);
+        }
+        self.store_blocks().await;
     }
 
     /// The records of blocks in the state directory.

@@ -4,9 +4,8 @@
 //! A failure at any step leaves the active CRLs in use and raises an alarm.
 
 use std::{
-    hash::{BuildHasher, RandomState},
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use admin::{CrlFetchOutcome, CrlFetchResult, ShrunkCrlStatus};
@@ -17,6 +16,7 @@ use routing::Document;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
+    random::random_part_of,
     shared_state::App,
     trust::{
         ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
@@ -60,12 +60,6 @@ async fn wait(fetch: Option<Fetch>) {
         }
         None => std::future::pending().await,
     }
-}
-
-/// A random part of a duration. The standard library seeds its hasher at random.
-fn random_part_of(maximum: Duration) -> Duration {
-    let random = RandomState::new().hash_one(()) as u32;
-    maximum.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 impl App {
