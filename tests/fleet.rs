@@ -3,9 +3,9 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use tempfile::TempDir;
-use testkit::{Ca, EtcdCluster, TestCredential, fleet_table, wait_until};
+use testkit::{Ca, EtcdCluster, Proxy, StandIn, TestCredential, fleet_table, wait_until};
 
-use crate::support::{Estate, LIMIT, done, paths::CATALOG};
+use crate::support::{self, Estate, LIMIT, done, paths::CATALOG};
 
 /// A fleet of proxies, each with servers of its own, and their store.
 struct Fleet {
@@ -32,6 +32,25 @@ impl Fleet {
 
     fn key_file(&self) -> PathBuf {
         self.keys.path().join("fleet.key")
+    }
+
+    /// A proxy in front of the servers of an estate.
+    fn proxy_before(&self, name: &str, servers: &Estate) -> Proxy {
+        let address = |server: &StandIn| format!("{:?}", server.address());
+        let compilers: Vec<_> = servers.compilers.iter().map(address).collect();
+        let pools = format!(
+            "[pools.ca]\nscheme = \"http\"\nmembers = [{}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{}]\n",
+            address(&servers.ca_server),
+            compilers.join(", ")
+        );
+        let table = fleet_table(&self.store, &self.key_file());
+        let proxy = support::proxy(&self.ca)
+            .certname(name)
+            .with(&pools)
+            .with(&table)
+            .start();
+        proxy.wait_for_members(&["ca", "compilers"]);
+        proxy
     }
 
     /// A proxy with this certname.
@@ -82,11 +101,63 @@ fn a_proxy_starts_and_blocks_without_the_store_which_gets_all_records_when_it_re
     done(&first.proxy, &["block"], &["web02", "--why", "stolen"]);
     done(&second.proxy, &["block"], &["web03", "--why", "stolen"]);
     let late = fleet.proxy("p3");
-    assert_eq!(late.client(&one).get(CATALOG).status, 200, "it knows no block yet");
+    assert_eq!(
+        late.client(&one).get(CATALOG).status,
+        200,
+        "it knows no block yet"
+    );
     fleet.store.restart(0);
     for proxy in [&first, &second, &late] {
         for agent in [&one, &two, &three] {
             wait_for_status(proxy, agent, 403);
         }
     }
+}
+
+fn state(proxy: &Proxy, address: &str) -> String {
+    let status = proxy.status();
+    let pools = status["pools"].as_array().into_iter().flatten();
+    let members = pools.flat_map(|pool| pool["members"].as_array().into_iter().flatten().cloned());
+    let mut found = members.filter(|member| member["address"] == *address);
+    let member = found.next().expect("a member");
+    member["administrative_state"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[track_caller]
+fn wait_for_state(proxy: &Proxy, address: &str, expected: &str) {
+    let is_there = || (state(proxy, address) == expected).then_some(());
+    assert!(
+        wait_until(LIMIT, is_there).is_some(),
+        "{expected}: {}",
+        proxy.stderr()
+    );
+}
+
+#[test]
+fn a_drain_on_one_proxy_applies_to_all_but_takes_no_last_member() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    let [c1, c2] = [0, 1].map(|index| servers.compilers[index].address());
+    let first = fleet.proxy_before("p1", &servers);
+    let second = fleet.proxy_before("p2", &servers);
+    done(&first, &["drain"], &[&c1, "--why", "disk"]);
+    wait_for_state(&second, &c1, "drain");
+    done(&second, &["ready"], &[&c1]);
+    wait_for_state(&first, &c1, "ready");
+    // Each drains another one before it knows of the other's drain: neither pool may become empty.
+    fleet.store.kill(0);
+    done(&first, &["drain"], &[&c1]);
+    done(&second, &["drain"], &[&c2]);
+    fleet.store.restart(0);
+    first.wait_for_event("withheld");
+    second.wait_for_event("withheld");
+    assert_eq!(state(&first, &c2), "ready");
+    assert_eq!(state(&second, &c1), "ready");
+    // Once another member is available, the drain applies.
+    done(&first, &["ready"], &[&c1]);
+    wait_for_state(&first, &c2, "drain");
+    wait_for_state(&second, &c1, "ready");
 }

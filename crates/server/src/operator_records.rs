@@ -4,10 +4,14 @@ use std::{
     collections::BTreeMap,
     hash::{BuildHasher as _, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use fleet::{BlockRecord, Lift, Merged, Record, RecordContent, RecordKey, Records, TooManyRecords};
+use balancing::{Administrative, Instruction, MemberName};
+use fleet::{
+    BlockRecord, Lift, MemberRecord, MemberState, Merged, Record, RecordContent, RecordKey,
+    Records, Stamp, TooManyRecords,
+};
 use pki::{Block, BlockTarget};
 use rustls_pki_types::UnixTime;
 
@@ -31,6 +35,69 @@ impl OperatorRecords {
             proxy,
             records: Mutex::new(records),
         }
+    }
+
+    /// Records a new state of members, or that they are ready if there is no instruction. A state that no record has room for
+    /// is not shared.
+    pub(crate) fn set_states(
+        &self,
+        names: &[MemberName],
+        instruction: Option<&Instruction>,
+        by: &str,
+        force: bool,
+    ) {
+        let mut records = self.lock();
+        let now = milliseconds(UnixTime::now());
+        for (pool, member) in names {
+            let stamp = records.next_stamp(now, &self.proxy);
+            let record = member_record(pool, member, instruction, by, force, stamp);
+            let _ = records.merge(record, now);
+        }
+    }
+
+    /// Records the instructions that have no record: those of an older version, and those of members that DNS names otherwise
+    /// now.
+    pub(crate) fn adopt(&self, instructions: &[(MemberName, Instruction)]) {
+        let mut records = self.lock();
+        let now = milliseconds(UnixTime::now());
+        for ((pool, member), instruction) in instructions {
+            let key = RecordKey::Member {
+                pool: pool.clone(),
+                member: member.clone(),
+            };
+            if records.get(&key).is_none() {
+                let stamp = records.next_stamp(now, &self.proxy);
+                let by = instruction.by.clone();
+                let record = member_record(pool, member, Some(instruction), &by, false, stamp);
+                let _ = records.merge(record, now);
+            }
+        }
+    }
+
+    /// The record of a member.
+    pub(crate) fn of_member(&self, pool: &str, member: &str) -> Option<MemberRecord> {
+        let key = RecordKey::Member {
+            pool: pool.to_owned(),
+            member: member.to_owned(),
+        };
+        match self.lock().get(&key)?.content() {
+            RecordContent::Member(record) => Some(record.clone()),
+            RecordContent::Block(_) => None,
+        }
+    }
+
+    /// Whether a record is of another proxy.
+    pub(crate) fn is_foreign(&self, record: &MemberRecord) -> bool {
+        record.stamp.by != self.proxy
+    }
+
+    /// Forgets the record of a member that has not been configured for long.
+    pub(crate) fn forget_member(&self, pool: &str, member: &str) {
+        let key = RecordKey::Member {
+            pool: pool.to_owned(),
+            member: member.to_owned(),
+        };
+        self.lock().forget(&key);
     }
 
     /// Records new blocks, all or none. Blocks with the same targets are lifted, so that a shorter time can replace a longer
@@ -153,6 +220,58 @@ impl OperatorRecords {
     fn lock(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn member_record(
+    pool: &str,
+    member: &str,
+    instruction: Option<&Instruction>,
+    by: &str,
+    force: bool,
+    stamp: Stamp,
+) -> Record {
+    let at = |time: SystemTime| {
+        let since = time
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    };
+    Record::of_member(MemberRecord {
+        pool: pool.to_owned(),
+        member: member.to_owned(),
+        state: match instruction.map(|instruction| instruction.state) {
+            None | Some(Administrative::Ready) => MemberState::Ready,
+            Some(Administrative::Drain) => MemberState::Drain,
+            Some(Administrative::Maintenance) => MemberState::Maintenance,
+        },
+        by: by.to_owned(),
+        since: instruction.map_or(stamp.ms, |instruction| at(instruction.since)),
+        why: instruction.and_then(|instruction| instruction.why.clone()),
+        until: instruction
+            .and_then(|instruction| instruction.until)
+            .map(at),
+        force,
+        stamp,
+    })
+}
+
+/// The instruction that a record of another proxy gives. `None`: the member is ready, or its time is over.
+pub(crate) fn instruction_of(record: &MemberRecord, now: SystemTime) -> Option<Instruction> {
+    let at = |ms| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+    let until = record.until.and_then(at);
+    let state = match record.state {
+        MemberState::Ready => return None,
+        MemberState::Drain => Administrative::Drain,
+        MemberState::Maintenance => Administrative::Maintenance,
+    };
+    until.is_none_or(|until| until > now).then(|| Instruction {
+        state,
+        by: format!("{} on {}", record.by, record.stamp.by),
+        why: record.why.clone(),
+        since: at(record.since).unwrap_or(now),
+        until,
+        absent_since: None,
+    })
 }
 
 /// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.

@@ -8,10 +8,12 @@ mod view;
 mod watcher;
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
+use balancing::MemberName;
 use fleet_store::{Session, StoreError};
 use tokio::{
     sync::{Notify, mpsc},
@@ -30,6 +32,8 @@ const NEWS_MAX: usize = 64;
 const WATCHES_MAX: usize = 2;
 /// Maximum time before records that the store lacks are put back: of several proxies, the first to come does it.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(2);
+/// How often it is tried to apply a drain that is withheld.
+const WITHHELD_INTERVAL: Duration = Duration::from_secs(1);
 /// First and maximum wait before another attempt to reach the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -41,6 +45,8 @@ pub(crate) struct Sharing {
     /// Notified after each reload, because the configuration or a certificate may be another.
     pub(crate) reloaded: Notify,
     status: Mutex<SharingStatus>,
+    /// Members that another proxy has drained, and that are the last available ones here.
+    withheld: Mutex<BTreeSet<MemberName>>,
 }
 
 /// What is known about the store.
@@ -55,6 +61,23 @@ pub(crate) struct SharingStatus {
 }
 
 impl Sharing {
+    /// Notes whether the drain of a member by another proxy is withheld.
+    pub(crate) fn withhold(&self, member: MemberName, is_withheld: bool) {
+        let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_withheld {
+            true => withheld.insert(member),
+            false => withheld.remove(&member),
+        };
+    }
+
+    /// The members whose drain by another proxy is withheld.
+    pub(crate) fn withheld(&self) -> BTreeSet<MemberName> {
+        self.withheld
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     pub(crate) fn status(&self) -> SharingStatus {
         self.lock().clone()
     }
@@ -159,6 +182,11 @@ impl<'a> Member<'a> {
                 // The sender lives as long as this loop.
                 Some(received) = news.recv() => self.apply(received).await,
                 () = self.app.sharing.changed.notified(), if retry_at.is_none() => self.send().await,
+                // A drain that is withheld may apply once another member is available.
+                () = sleep(WITHHELD_INTERVAL), if !self.app.sharing.withheld().is_empty() => {
+                    self.app.apply_foreign_states(self.app.sharing.withheld());
+                    self.app.store_member_states().await;
+                }
                 () = at(put_back_at) => {
                     self.put_back_at = None;
                     self.send().await;

@@ -192,6 +192,15 @@ impl Start<'_> {
         events.redirect(log_outputs::open_events(&config.events)?, &lasting.metrics);
         log_report(&report, &facts, &generation.trust);
         log_restored(&restored, blocks, answers);
+        let mut records = restored.blocks.unwrap_or_default();
+        for record in restored
+            .member_states
+            .iter()
+            .flat_map(|stored| stored.records.iter().cloned())
+        {
+            // The time 0 keeps all: nothing has ended.
+            let _ = records.merge(record, 0);
+        }
         administrative::restore(
             restored.member_states,
             &state_directory,
@@ -227,10 +236,7 @@ impl Start<'_> {
             workers,
             state_directory: Arc::new(state_directory),
             trust: TrustKeeping::new(&restored.crls),
-            records: OperatorRecords::new(
-                foundation.config.proxy_name(),
-                restored.blocks.unwrap_or_default(),
-            ),
+            records: OperatorRecords::new(foundation.config.proxy_name(), records),
             access_logs,
             foundation: foundation.clone(),
             program,

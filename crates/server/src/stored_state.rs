@@ -3,14 +3,16 @@
 
 use std::{mem, sync::Arc};
 
-use balancing::{Instruction, MemberName};
 use fleet::Records;
 use pki::{DenyList, PersistenceKey};
 use rustls_pki_types::UnixTime;
 
 use crate::{
     dns::StoredAnswers,
-    members::{persistence_key, stored_states},
+    members::{
+        persistence_key,
+        stored_states::{self, StoredStates},
+    },
     operator_records::blocks_in_effect,
     prepare::{Lasting, Prepared},
     state_directory::StateDirectory,
@@ -29,7 +31,7 @@ pub(crate) struct RestoredState {
     /// Why it is not known which CAs agents used before the restart.
     pub(crate) cas_seen: Result<(), String>,
     /// Administrative states of members, which only the running proxy applies.
-    pub(crate) member_states: Result<Vec<(MemberName, Instruction)>, String>,
+    pub(crate) member_states: Result<StoredStates, String>,
     /// The key of persistence cookies. `None` if no key is stored.
     pub(crate) persistence_key: Result<Option<PersistenceKey>, String>,
 }

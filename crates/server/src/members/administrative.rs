@@ -12,12 +12,14 @@ use admin::{
 };
 use balancing::{HealthChange, Instruction, MemberAddress, MemberName, Registry};
 use proxy::PoolRuntime;
+use rustls_pki_types::UnixTime;
 use telemetry::{Alarm, Alarms};
 use tokio::{task::spawn_blocking, time::sleep};
 use upstream::Connector;
 
 use crate::{
-    members::stored_states::{self, administrative},
+    members::stored_states::{self, StoredStates, administrative},
+    operator_records::instruction_of,
     shared_state::App,
     state_directory::StateDirectory,
     status::member_status,
@@ -33,13 +35,16 @@ const CLOCK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Applies the stored states at a start. If they cannot be read, all members are ready: a proxy that does not start would be
 /// worse. The alarm stays until an operator sets a state again.
 pub(crate) fn restore(
-    stored: Result<Vec<(MemberName, Instruction)>, String>,
+    stored: Result<StoredStates, String>,
     directory: &StateDirectory,
     registry: &Registry,
     alarms: &Alarms,
 ) {
     match stored {
-        Ok(members) => {
+        Ok(StoredStates {
+            instructions: members,
+            records: _,
+        }) => {
             for ((pool, member), instruction) in &members {
                 let Instruction { state, by, why, .. } = instruction;
                 tracing::warn!(pool, member, %state, by, why, "restored an administrative state");
@@ -109,6 +114,7 @@ impl App {
             })
             .collect();
         let registry = &self.lasting.registry;
+        let recorded = instruction.clone();
         let changes = match instruction {
             None => {
                 let released = names.iter();
@@ -127,6 +133,9 @@ impl App {
                     .map_err(|error| MemberStateError::Invalid(error.to_string()))?
             }
         };
+        self.records
+            .set_states(&names, recorded.as_ref(), &by.to_string(), change.force);
+        self.sharing.changed.notify_one();
         let (why, until) = (&change.why, change.until.as_ref().map(ToString::to_string));
         for ((pool, member), changed) in names.iter().zip(changes) {
             let state = change.state;
@@ -134,6 +143,56 @@ impl App {
             self.state_changed(pool, member, changed);
         }
         Ok(names)
+    }
+
+    /// Applies the records of members that another proxy has changed. A drain without `force` never takes the last available
+    /// member of a pool: it is withheld until another member is available.
+    pub(crate) fn apply_foreign_states(&self, names: impl IntoIterator<Item = MemberName>) {
+        let _one_at_a_time = self.member_states.lock();
+        let generation = self.generation();
+        let registry = &self.lasting.registry;
+        for (pool, member) in names {
+            let Some(record) = self.records.of_member(&pool, &member) else {
+                continue;
+            };
+            let selected = in_pool(&generation.pools, &pool, &member).ok();
+            let instruction = instruction_of(&record, SystemTime::now());
+            let known = registry.instruction(&pool, &member);
+            let is_withheld = !record.force
+                && instruction.is_some()
+                && known.is_none()
+                && selected.is_some_and(|selected| refuse_last(&[selected]).is_err());
+            self.sharing
+                .withhold((pool.clone(), member.clone()), is_withheld);
+            if is_withheld {
+                tracing::warn!(
+                    pool,
+                    member,
+                    proxy = record.stamp.by,
+                    "withheld a drain of another proxy: no other member of the pool is available here"
+                );
+                continue;
+            }
+            let change = match &instruction {
+                None => registry.release(&pool, &member),
+                Some(instruction) => registry
+                    .instruct(&[(&pool, &member)], instruction)
+                    .ok()
+                    .and_then(|mut changes| changes.pop().flatten()),
+            };
+            let (state, by) = (record.state, &record.by);
+            tracing::info!(
+                pool,
+                member,
+                ?state,
+                by,
+                proxy = record.stamp.by,
+                why = record.why,
+                "administrative state changed on another proxy"
+            );
+            self.state_changed(&pool, &member, change);
+        }
+        self.member_states.changed.notify_one();
     }
 
     fn state_changed(&self, pool: &str, member: &str, change: Option<HealthChange>) {
@@ -174,7 +233,8 @@ impl App {
         // Read under this lock: of two concurrent changes, the second write contains both.
         let written = spawn_blocking(move || {
             let instructions = app.lasting.registry.instructions();
-            stored_states::write(&app.state_directory, instructions)
+            app.records.adopt(&instructions);
+            stored_states::write(&app.state_directory, instructions, &app.records.all())
         });
         written
             .await
@@ -197,6 +257,11 @@ impl App {
         let _one_at_a_time = self.member_states.lock();
         let registry = &self.lasting.registry;
         let known = registry.instructions();
+        let StoredStates {
+            instructions: stored,
+            records,
+        } = stored;
+        self.records.take_over(records, UnixTime::now());
         if known == stored {
             return true;
         }
@@ -238,6 +303,7 @@ impl App {
         };
         let (changed, forgotten) = registry.note_absent(named, now);
         for ((pool, member), Instruction { state, .. }) in &forgotten {
+            self.records.forget_member(pool, member);
             tracing::info!(pool, member, %state, "forgot the administrative state of a member that has not been configured for 30 days");
         }
         if changed || !ended.is_empty() {
@@ -455,7 +521,11 @@ mod tests {
             absent_since: None,
         };
         let stored = vec![(("p".to_owned(), "c1:8140".to_owned()), drain)];
-        restore(Ok(stored.clone()), &directory, &registry, &alarms);
+        let states = StoredStates {
+            instructions: stored.clone(),
+            records: Vec::new(),
+        };
+        restore(Ok(states), &directory, &registry, &alarms);
         assert_eq!(registry.instructions(), stored);
         assert!(alarms.active().is_empty());
         let registry = Registry::default();

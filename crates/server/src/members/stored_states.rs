@@ -2,6 +2,7 @@
 
 use admin::{AdministrativeState, AdministrativeStatus, Timestamp};
 use balancing::{Administrative, Instruction, MemberName};
+use fleet::{Record, RecordKey, Records};
 use serde::{Deserialize, Serialize};
 
 use crate::{state_directory::StateDirectory, times::system_time};
@@ -13,12 +14,24 @@ const LOST: &str = "after a restart, members have the administrative states that
 /// Maximum size of the file: 10,000 members with the longest reasons.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// The file.
+/// The version of the file that is written.
+const VERSION: u32 = 2;
+
+/// The file. Version 1 has no records.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
     version: u32,
     members: Vec<StoredMember>,
+    #[serde(default)]
+    records: Vec<serde_json::Value>,
+}
+
+/// What the file has: the states in effect, and the records of the fleet, which may have been withheld or have ended.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct StoredStates {
+    pub(crate) instructions: Vec<(MemberName, Instruction)>,
+    pub(crate) records: Vec<Record>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -38,20 +51,44 @@ struct StoredMember {
 ///
 /// # Errors
 /// Why the file cannot be read.
-pub(crate) fn read(directory: &StateDirectory) -> Result<Vec<(MemberName, Instruction)>, String> {
+pub(crate) fn read(directory: &StateDirectory) -> Result<StoredStates, String> {
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Ok(Vec::new()),
+        Ok(None) => return Ok(StoredStates::default()),
         // The fault is one of the directory, which has an alarm of its own.
-        Err(_) if directory.is_absent(FILE) => return Ok(Vec::new()),
+        Err(_) if directory.is_absent(FILE) => return Ok(StoredStates::default()),
         Err(error) => return Err(error.to_string()),
     };
     let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    if stored.version != 1 {
-        return Err(format!("its format is version {}", stored.version));
+    if !(1..=VERSION).contains(&stored.version) {
+        return Err(format!(
+            "its format is version {}, of a newer proscenium, and this one reads up to {VERSION}",
+            stored.version
+        ));
     }
     let members = stored.members.into_iter();
-    members.map(StoredMember::instruction).collect()
+    let instructions = members
+        .map(StoredMember::instruction)
+        .collect::<Result<_, _>>()?;
+    let records = stored
+        .records
+        .iter()
+        .map(record)
+        .collect::<Result<_, _>>()?;
+    Ok(StoredStates {
+        instructions,
+        records,
+    })
+}
+
+fn record(stored: &serde_json::Value) -> Result<Record, String> {
+    let text = |name: &str| stored[name].as_str().unwrap_or_default().to_owned();
+    let key = RecordKey::Member {
+        pool: text("pool"),
+        member: text("member"),
+    };
+    let bytes = serde_json::to_vec(stored).map_err(|error| error.to_string())?;
+    Record::parse(&key, &bytes).map_err(|fault| fault.to_string())
 }
 
 /// Writes the states. It blocks.
@@ -61,10 +98,18 @@ pub(crate) fn read(directory: &StateDirectory) -> Result<Vec<(MemberName, Instru
 pub(crate) fn write(
     directory: &StateDirectory,
     instructions: Vec<(MemberName, Instruction)>,
+    records: &Records,
 ) -> Result<(), String> {
+    let records = records
+        .iter()
+        .filter(|(key, _)| matches!(key, RecordKey::Member { .. }));
+    let records = records.map(|(_, record)| serde_json::from_slice(record.bytes()));
     let stored = Stored {
-        version: 1,
+        version: VERSION,
         members: instructions.into_iter().map(StoredMember::new).collect(),
+        records: records
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?,
     };
     let text = serde_json::to_vec_pretty(&stored).map_err(|error| error.to_string())?;
     let written = directory.write(FILE, &text, LOST);
@@ -145,19 +190,20 @@ mod tests {
         let directory = StateDirectory::open(place.path(), &Arc::new(Alarms::default()));
         let write_text = |text: &str| directory.write(FILE, text.as_bytes(), LOST).unwrap();
         assert!(
-            read(&directory).unwrap().is_empty(),
+            read(&directory).unwrap() == StoredStates::default(),
             "a missing file is not a fault"
         );
         let one = r#"{"pool":"p","member":"c1:8140","state":"drain","since":"2026-01-01T00:00:00Z","by":"uid 0","why":"disk","until":null,"absent_since":null}"#;
         write_text(&format!("{{\"version\":1,\"members\":[{one}]}}"));
-        let known = read(&directory).unwrap();
+        let known = read(&directory).unwrap().instructions;
         assert_eq!(known[0].0, ("p".to_owned(), "c1:8140".to_owned()));
         assert_eq!(known[0].1.why.as_deref(), Some("disk"));
         let again = known.into_iter().map(StoredMember::new).next().unwrap();
         assert_eq!(serde_json::to_string(&again).unwrap(), one);
         for wrong in [
             "{".to_owned(),
-            "{\"version\":2,\"members\":[]}".to_owned(),
+            "{\"version\":3,\"members\":[]}".to_owned(),
+            "{\"version\":2,\"members\":[],\"records\":[{\"pool\":\"p\"}]}".to_owned(),
             format!(
                 "{{\"version\":1,\"members\":[{}]}}",
                 one.replace("drain", "ready")

@@ -6,7 +6,7 @@ use admin::{
     BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
     BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
-use fleet::{Record, Records};
+use fleet::{Record, RecordKey, Records};
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
@@ -245,12 +245,23 @@ impl App {
             if changed.is_empty() {
                 return;
             }
-            for record in &changed {
-                tracing::warn!(key = %record.key(), "took over a record of another proxy");
+            let (members, blocks): (Vec<_>, Vec<_>) = changed
+                .iter()
+                .map(Record::key)
+                .partition(|key| matches!(key, RecordKey::Member { .. }));
+            if !blocks.is_empty() {
+                for key in &blocks {
+                    tracing::warn!(%key, "another proxy has set or lifted a block");
+                }
+                writer.apply_blocks(now);
             }
-            writer.apply_blocks(now);
+            self.apply_foreign_states(members.into_iter().filter_map(|key| match key {
+                RecordKey::Member { pool, member } => Some((pool, member)),
+                RecordKey::Block(_) => None,
+            }));
         }
         self.store_blocks().await;
+        self.store_member_states().await;
     }
 
     /// The records of blocks in the state directory.
