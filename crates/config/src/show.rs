@@ -1,6 +1,6 @@
 //! Prints a configuration as TOML: the active settings, with or without the defaults.
 
-use std::{fmt::Write as _, path::Path};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path};
 
 use balancing::settings::MemberSettings;
 use identity::HeaderForm;
@@ -18,6 +18,28 @@ use crate::{
     schema::{Absent, Key, join},
     values::{Reads as _, quoted, switch, text, text_or_texts, texts, word},
 };
+
+/// Settings that name files, directories, sockets, interfaces and names of one host.
+const OF_HOST: [&str; 18] = [
+    "ssldir",
+    "certname",
+    "workers",
+    "certificates",
+    "chain",
+    "key",
+    "certificate",
+    "ca",
+    "crl",
+    "path",
+    "audit_log",
+    "socket",
+    "directory",
+    "key_file",
+    "address",
+    "interface",
+    "redirect_to_https",
+    "etcd",
+];
 
 /// A key with its value as TOML; `None` if a file expresses the value by leaving the key out.
 type Value = (&'static Key, Option<String>);
@@ -66,6 +88,29 @@ impl Config {
             let _ = writeln!(text, "{key} = {value}");
         }
         text
+    }
+
+    /// The settings of each section as text, without what differs between proxies of one fleet: certificates, keys, names and
+    /// addresses of the host, and paths.
+    #[must_use]
+    pub fn sections(&self) -> BTreeMap<String, String> {
+        let mut sections = BTreeMap::<String, String>::new();
+        for Setting {
+            path, key, value, ..
+        } in self.printed(true)
+        {
+            let name = match path.as_str() {
+                "" => "top level",
+                path => path,
+            };
+            let is_of_host =
+                OF_HOST.contains(&key) || name.starts_with("listeners") && key == "address";
+            if !is_of_host {
+                let text = sections.entry(name.to_owned()).or_default();
+                let _ = writeln!(text, "{key} = {value}");
+            }
+        }
+        sections
     }
 
     /// The settings that [`show`](Self::show) prints, as a value of another format, such as JSON.

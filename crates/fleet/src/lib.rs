@@ -8,6 +8,7 @@
 mod block;
 mod key;
 mod member;
+mod proxy_entry;
 mod record;
 mod records;
 mod stamp;
@@ -15,6 +16,7 @@ mod stamp;
 pub use block::{BlockId, BlockRecord, Lift};
 pub use key::RecordKey;
 pub use member::{MemberRecord, MemberState};
+pub use proxy_entry::{Difference, ProxyEntry, WithdrawnMember, differences};
 pub use record::{RECORD_BYTES_MAX, Record, RecordContent, RecordFault};
 pub use records::{Merged, RECORDS_MAX, Records, TooManyRecords};
 pub use stamp::Stamp;

@@ -1,0 +1,177 @@
+//! What each proxy of a fleet says about itself in the store, and the differences between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// A proxy of the fleet. Its key in the store has a lease, so that a proxy that has died is not listed for long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyEntry {
+    /// Its certname.
+    pub name: String,
+    /// Its version and the commit of its sources.
+    pub version: String,
+    /// When it started, in milliseconds since the epoch.
+    pub started: u64,
+    /// Its clock when it wrote this, in milliseconds since the epoch.
+    pub clock: u64,
+    /// `starting`, `serving` or `draining`.
+    pub phase: String,
+    /// Digest of each section of its configuration, without certificates, names and addresses of the host.
+    pub sections: BTreeMap<String, String>,
+    /// Numbers of its active CRLs, by issuer.
+    pub crls: BTreeMap<String, String>,
+    /// Its active alarms.
+    pub alarms: BTreeSet<String>,
+    /// Members that it sends nothing new, with the requests that they still have, of a former process too.
+    pub withdrawn: Vec<WithdrawnMember>,
+    /// Members whose drain by another proxy is withheld here, as `pool/address`.
+    pub withheld: BTreeSet<String>,
+    /// Digest of the records that it has.
+    pub records: String,
+    /// The highest revision of the store whose records it has applied.
+    pub applied: i64,
+}
+
+/// A member that a proxy sends nothing new.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WithdrawnMember {
+    /// The pool.
+    pub pool: String,
+    /// The address.
+    pub member: String,
+    /// Requests and tunnels that it still has.
+    pub in_flight: u64,
+}
+
+/// Something in which the proxies differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What differs: `version`, `configuration SECTION`, `CRL of ISSUER`, `clock` or `records`.
+    pub what: String,
+    /// The values, each with the proxies that have it.
+    pub values: BTreeMap<String, Vec<String>>,
+}
+
+/// Clocks may differ by this many milliseconds.
+const CLOCK_BEARABLE: i64 = 5_000;
+
+/// The differences between the proxies. `heard_at`: the clock of this proxy when it heard of each entry, in milliseconds since
+/// the epoch.
+#[must_use]
+pub fn differences(entries: &[(ProxyEntry, u64)]) -> Vec<Difference> {
+    let entry = |(entry, _): &(ProxyEntry, u64)| entry.clone();
+    let all: Vec<_> = entries.iter().map(entry).collect();
+    let mut found = vec![difference("version", &all, |entry| {
+        Some(entry.version.clone())
+    })];
+    let sections: BTreeSet<_> = all.iter().flat_map(|entry| entry.sections.keys()).collect();
+    found.extend(sections.into_iter().map(|section| {
+        let digest =
+            |entry: &ProxyEntry| Some(entry.sections.get(section).cloned().unwrap_or_default());
+        difference(&format!("configuration {section}"), &all, digest)
+    }));
+    let issuers: BTreeSet<_> = all.iter().flat_map(|entry| entry.crls.keys()).collect();
+    found.extend(issuers.into_iter().map(|issuer| {
+        let number = |entry: &ProxyEntry| {
+            Some(
+                entry
+                    .crls
+                    .get(issuer)
+                    .cloned()
+                    .unwrap_or_else(|| "none".to_owned()),
+            )
+        };
+        difference(&format!("CRL of {issuer}"), &all, number)
+    }));
+    found.push(difference("records", &all, |entry| {
+        Some(entry.records.clone())
+    }));
+    let clocks = entries.iter().filter_map(|(entry, heard_at)| {
+        let offset = i64::try_from(entry.clock).ok()? - i64::try_from(*heard_at).ok()?;
+        (offset.abs() > CLOCK_BEARABLE)
+            .then(|| (format!("{:+} s", offset / 1000), vec![entry.name.clone()]))
+    });
+    let clocks: BTreeMap<_, _> = clocks.collect();
+    let what = "clock".to_owned();
+    found.extend((!clocks.is_empty()).then_some(Difference {
+        what,
+        values: clocks,
+    }));
+    let differs =
+        |difference: &Difference| difference.what == "clock" || difference.values.len() > 1;
+    found.into_iter().filter(differs).collect()
+}
+
+fn difference(
+    what: &str,
+    all: &[ProxyEntry],
+    value: impl Fn(&ProxyEntry) -> Option<String>,
+) -> Difference {
+    let mut values = BTreeMap::<String, Vec<String>>::new();
+    for entry in all {
+        if let Some(value) = value(entry) {
+            values.entry(value).or_default().push(entry.name.clone());
+        }
+    }
+    Difference {
+        what: what.to_owned(),
+        values,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> ProxyEntry {
+        ProxyEntry {
+            name: name.to_owned(),
+            version: "1".to_owned(),
+            clock: 1_000_000,
+            sections: [("pools.compilers".to_owned(), "aa".to_owned())].into(),
+            crls: [("CN=CA".to_owned(), "7".to_owned())].into(),
+            records: "r".to_owned(),
+            ..ProxyEntry::default()
+        }
+    }
+
+    #[test]
+    fn equal_proxies_do_not_differ_and_others_differ_by_what_they_have() {
+        let changes: [(fn(&mut ProxyEntry), &str); 7] = [
+            (|_| {}, ""),
+            (|entry| entry.version = "2".to_owned(), "version"),
+            (
+                |entry| {
+                    drop(
+                        entry
+                            .sections
+                            .insert("pools.compilers".to_owned(), "bb".to_owned()),
+                    )
+                },
+                "configuration pools.compilers",
+            ),
+            (
+                |entry| drop(entry.sections.insert("csr".to_owned(), "cc".to_owned())),
+                "configuration csr",
+            ),
+            (|entry| entry.crls.clear(), "CRL of CN=CA"),
+            (|entry| entry.records = "s".to_owned(), "records"),
+            (|entry| entry.clock += 5_001, "clock"),
+        ];
+        for (change, expected) in changes {
+            let (first, mut second) = (entry("p1"), entry("p2"));
+            change(&mut second);
+            let found = differences(&[(first, 1_000_000), (second, 1_000_000)]);
+            let names: Vec<_> = found
+                .iter()
+                .map(|difference| difference.what.as_str())
+                .collect();
+            let expected: Vec<_> = Some(expected)
+                .filter(|name| !name.is_empty())
+                .into_iter()
+                .collect();
+            assert_eq!(names, expected);
+        }
+    }
+}
