@@ -8,14 +8,14 @@ use testkit::{Ca, EtcdCluster, Proxy, StandIn, TestCredential, fleet_table, wait
 use crate::support::{self, Estate, LIMIT, done, paths::CATALOG};
 
 /// A fleet of proxies, each with servers of its own, and their store.
-struct Fleet {
-    store: EtcdCluster,
+pub(crate) struct Fleet {
+    pub(crate) store: EtcdCluster,
     keys: TempDir,
-    ca: Ca,
+    pub(crate) ca: Ca,
 }
 
 impl Fleet {
-    fn start(members: usize) -> Option<Self> {
+    pub(crate) fn start(members: usize) -> Option<Self> {
         let ca = Ca::new();
         let keys = TempDir::new().expect("a directory");
         let fleet = Self {
@@ -30,12 +30,12 @@ impl Fleet {
         Some(fleet)
     }
 
-    fn key_file(&self) -> PathBuf {
+    pub(crate) fn key_file(&self) -> PathBuf {
         self.keys.path().join("fleet.key")
     }
 
     /// A proxy in front of the servers of an estate.
-    fn proxy_before(&self, name: &str, servers: &Estate) -> Proxy {
+    pub(crate) fn proxy_before(&self, name: &str, servers: &Estate) -> Proxy {
         let address = |server: &StandIn| format!("{:?}", server.address());
         let compilers: Vec<_> = servers.compilers.iter().map(address).collect();
         let pools = format!(
@@ -54,7 +54,7 @@ impl Fleet {
     }
 
     /// A proxy with this certname.
-    fn proxy(&self, name: &str) -> Estate {
+    pub(crate) fn proxy(&self, name: &str) -> Estate {
         let table = fleet_table(&self.store, &self.key_file());
         let name = name.to_owned();
         Estate::builder()
@@ -98,8 +98,10 @@ fn a_proxy_starts_and_blocks_without_the_store_which_gets_all_records_when_it_re
     wait_for_status(&second, &one, 403);
     fleet.store.kill(0);
     fleet.store.wipe(0);
-    done(&first.proxy, &["block"], &["web02", "--why", "stolen"]);
-    done(&second.proxy, &["block"], &["web03", "--why", "stolen"]);
+    for (estate, name) in [(&first, "web02"), (&second, "web03")] {
+        let outcome = estate.proxy.command(&["block"], &[name, "--why", "stolen"]);
+        assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    }
     let late = fleet.proxy("p3");
     assert_eq!(
         late.client(&one).get(CATALOG).status,
@@ -149,8 +151,10 @@ fn a_drain_on_one_proxy_applies_to_all_but_takes_no_last_member() {
     wait_for_state(&first, &c1, "ready");
     // Each drains another one before it knows of the other's drain: neither pool may become empty.
     fleet.store.kill(0);
-    done(&first, &["drain"], &[&c1]);
-    done(&second, &["drain"], &[&c2]);
+    for (proxy, address) in [(&first, &c1), (&second, &c2)] {
+        let outcome = proxy.command(&["drain"], &[address]);
+        assert_eq!(outcome.code, Some(5), "{outcome:?}");
+    }
     fleet.store.restart(0);
     first.wait_for_event("withheld");
     second.wait_for_event("withheld");

@@ -52,6 +52,7 @@ mod explain;
 mod failed_members;
 mod filebucket;
 mod fleet;
+mod fleet_command;
 mod forged_headers;
 mod full_disks;
 mod generated_subjects;

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::{Ca, CommandOutcome, Proxy, Reply, StandIn, wait_until};
 

@@ -43,6 +43,9 @@ _proscenium() {
             proscenium,explain)
                 cmd="proscenium__subcmd__explain"
                 ;;
+            proscenium,fleet)
+                cmd="proscenium__subcmd__fleet"
+                ;;
             proscenium,help)
                 cmd="proscenium__subcmd__help"
                 ;;
@@ -139,6 +142,18 @@ _proscenium() {
             proscenium__subcmd__crl__subcmd__help,show)
                 cmd="proscenium__subcmd__crl__subcmd__help__subcmd__show"
                 ;;
+            proscenium__subcmd__fleet,help)
+                cmd="proscenium__subcmd__fleet__subcmd__help"
+                ;;
+            proscenium__subcmd__fleet,key)
+                cmd="proscenium__subcmd__fleet__subcmd__key"
+                ;;
+            proscenium__subcmd__fleet__subcmd__help,help)
+                cmd="proscenium__subcmd__fleet__subcmd__help__subcmd__help"
+                ;;
+            proscenium__subcmd__fleet__subcmd__help,key)
+                cmd="proscenium__subcmd__fleet__subcmd__help__subcmd__key"
+                ;;
             proscenium__subcmd__help,block)
                 cmd="proscenium__subcmd__help__subcmd__block"
                 ;;
@@ -165,6 +180,9 @@ _proscenium() {
                 ;;
             proscenium__subcmd__help,explain)
                 cmd="proscenium__subcmd__help__subcmd__explain"
+                ;;
+            proscenium__subcmd__help,fleet)
+                cmd="proscenium__subcmd__help__subcmd__fleet"
                 ;;
             proscenium__subcmd__help,help)
                 cmd="proscenium__subcmd__help__subcmd__help"
@@ -235,6 +253,9 @@ _proscenium() {
             proscenium__subcmd__help__subcmd__crl,show)
                 cmd="proscenium__subcmd__help__subcmd__crl__subcmd__show"
                 ;;
+            proscenium__subcmd__help__subcmd__fleet,key)
+                cmd="proscenium__subcmd__help__subcmd__fleet__subcmd__key"
+                ;;
             *)
                 ;;
         esac
@@ -242,7 +263,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --json --watch --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="-h -V --config --json --watch --help --version init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1120,7 +1141,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__drain)
-            opts="-h --host --socket --wait --timeout --why --until --force --config --json --watch --help"
+            opts="-h --host --socket --wait --without --timeout --why --until --force --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1145,6 +1166,13 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --without)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;
@@ -1324,8 +1352,137 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__fleet)
+            opts="-h --socket --config --json --watch --help key help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__fleet__subcmd__help)
+            opts="key help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__fleet__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__fleet__subcmd__help__subcmd__key)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__fleet__subcmd__key)
+            opts="-h --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__help)
-            opts="init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock blocks who refusals version help"
+            opts="init run check explain doctor config reload reopen-logs log-level status requests certificates trace top ui support-bundle crl ready drain maintenance block unblock fleet blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1523,6 +1680,34 @@ _proscenium() {
         proscenium__subcmd__help__subcmd__explain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__fleet)
+            opts="key"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__fleet__subcmd__key)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1917,7 +2102,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__maintenance)
-            opts="-h --host --socket --wait --timeout --why --until --force --config --json --watch --help"
+            opts="-h --host --socket --wait --without --timeout --why --until --force --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1942,6 +2127,13 @@ _proscenium() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --without)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;

@@ -5,6 +5,7 @@ mod blocks;
 mod conditions;
 mod crls;
 mod events;
+mod fleet;
 mod members;
 mod messages;
 mod process;
@@ -126,6 +127,7 @@ fn reads() -> OpenApiRouter<Api> {
         .routes(routes!(agents::refusals))
         .routes(routes!(agents::who))
         .routes(routes!(agents::certificates))
+        .routes(routes!(fleet::fleet))
         .routes(routes!(events::events))
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
 
-use crate::{RefusalStatus, Timestamp};
+use crate::{FleetOutcome, RefusalStatus, Timestamp};
 
 /// The subject of a block: a certname, a fingerprint, or a serial with its issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -57,6 +57,12 @@ pub struct BlockCertnamesOutcome {
     pub blocks: Vec<BlockStatus>,
     /// Why a restart would undo this; none: it would not.
     pub not_persisted: Option<String>,
+    /// The blocks of the same names that were replaced.
+    #[serde(default)]
+    pub replaced: Vec<BlockStatus>,
+    /// Where else the change applies; none without `[fleet]`.
+    #[serde(default)]
+    pub fleet: Option<FleetOutcome>,
 }
 
 /// An active block.
@@ -90,6 +96,12 @@ pub struct BlockOutcome {
     /// certificates of each. Empty if there is only one.
     #[serde(default)]
     pub separate_cas: Vec<String>,
+    /// The block of the same client that was replaced.
+    #[serde(default)]
+    pub replaced: Option<BlockStatus>,
+    /// Where else the change applies; none without `[fleet]`.
+    #[serde(default)]
+    pub fleet: Option<FleetOutcome>,
 }
 
 /// The agent that a block by name refuses.

@@ -19,7 +19,7 @@ use tokio::{net::UnixStream, time::timeout};
 use crate::{
     AgentsStatus, BlockCertnamesOutcome, BlockCertnamesRequest, BlockOutcome, BlockRequest,
     BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus, CrlAcceptRequest,
-    CrlAccepted, CrlFetchOutcome, LiveExplainRequest, LiveExplanation, LogLevelStatus,
+    CrlAccepted, CrlFetchOutcome, FleetStatus, LiveExplainRequest, LiveExplanation, LogLevelStatus,
     LogsReopened, MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus,
     ReloadOutcome, RequestsStatus, Status, TrafficStatus, WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem},
@@ -321,6 +321,14 @@ impl AdminClient {
         request: &LiveExplainRequest,
     ) -> Result<LiveExplanation, AdminClientError> {
         self.post("/v1/explain", request).await
+    }
+
+    /// The fleet that this proxy is part of.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or is not part of a fleet.
+    pub async fn fleet(&self) -> Result<FleetStatus, AdminClientError> {
+        self.get("/v1/fleet").await
     }
 
     /// The body of an endpoint, as it is.

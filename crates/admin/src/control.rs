@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 use crate::{
     AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
     BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus, CrlAcceptError,
-    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, LiveExplainError, LiveExplainRequest,
-    LiveExplanation, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
-    Permission, RefusalsStatus, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest,
-    WhoStatus,
+    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, FleetOutcome, LiveExplainError,
+    LiveExplainRequest, LiveExplanation, MemberStateError, MemberStateOutcome, MemberStateRequest,
+    MemberStatus, Permission, RefusalsStatus, RequestsStatus, Status, TrafficStatus, WhoError,
+    WhoRequest, WhoStatus,
 };
 
 /// The running proxy from the operator's point of view.
@@ -83,6 +83,13 @@ pub trait Control: Send + Sync + 'static {
         request: MemberStateRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>;
+
+    /// Where else the changes apply that were made on this proxy until now, after a limited wait; none without `[fleet]`.
+    /// `members`: the pools and addresses of the members that were changed.
+    fn applied_elsewhere(
+        &self,
+        members: Vec<(String, String)>,
+    ) -> Pin<Box<dyn Future<Output = Option<FleetOutcome>> + Send + '_>>;
 
     /// One member. Must not block.
     ///

@@ -15,6 +15,7 @@ mod configuration;
 mod connections;
 mod control;
 mod crl;
+mod fleet;
 mod gauges;
 mod history;
 mod http_listener;
@@ -42,6 +43,10 @@ pub use control::{
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
     FailingFetch, ShrunkCrlStatus,
+};
+pub use fleet::{
+    FleetDifference, FleetOutcome, FleetProxyOutcome, FleetProxyStatus, FleetRefusedKey,
+    FleetStatus, FleetUnreached, FleetWithdrawnMember,
 };
 pub use gauges::gauges;
 pub use history::{HistoryStatus, TrafficPeriod, WorkPeriod};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use utoipa::ToSchema;
 
-use crate::{AdministrativeState, MemberStatus, Timestamp};
+use crate::{AdministrativeState, FleetOutcome, MemberStatus, Timestamp};
 
 /// Body of `POST /v1/members/state`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -95,6 +95,12 @@ pub struct MemberStateOutcome {
     pub members: Vec<PoolMemberStatus>,
     /// Why a restart would undo this; none: it would not.
     pub not_persisted: Option<String>,
+    /// The states that operators had set before, with their authors and times.
+    #[serde(default)]
+    pub replaced: Vec<SetMemberState>,
+    /// Where else the change applies; none without `[fleet]`.
+    #[serde(default)]
+    pub fleet: Option<FleetOutcome>,
 }
 
 /// A member with the name of its pool.

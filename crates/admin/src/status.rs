@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use utoipa::ToSchema;
 
+use crate::FleetStatus;
+
 /// Answer to `GET /v1/status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
@@ -65,6 +67,9 @@ pub struct Status {
     /// Documents of the CA that the proxy answers from a copy: seconds since the CA last confirmed each copy.
     #[serde(default)]
     pub edge_copies: BTreeMap<String, u64>,
+    /// The proxies that share drains and blocks with this one; none without `[fleet]`.
+    #[serde(default)]
+    pub fleet: Option<FleetStatus>,
 }
 
 /// A process that prepares to take over.

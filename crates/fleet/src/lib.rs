@@ -16,7 +16,9 @@ mod stamp;
 pub use block::{BlockId, BlockRecord, Lift};
 pub use key::RecordKey;
 pub use member::{MemberRecord, MemberState};
-pub use proxy_entry::{Difference, ProxyEntry, WithdrawnMember, differences};
+pub use proxy_entry::{
+    Difference, ENTRY_BYTES_MAX, EntryFault, ProxyEntry, WithdrawnMember, differences,
+};
 pub use record::{RECORD_BYTES_MAX, Record, RecordContent, RecordFault};
 pub use records::{Merged, RECORDS_MAX, Records, TooManyRecords};
 pub use stamp::Stamp;

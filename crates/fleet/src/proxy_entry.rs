@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A proxy of the fleet. Its key in the store has a lease, so that a proxy that has died is not listed for long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProxyEntry {
     /// Its certname.
     pub name: String,
@@ -31,6 +32,71 @@ pub struct ProxyEntry {
     pub records: String,
     /// The highest revision of the store whose records it has applied.
     pub applied: i64,
+}
+
+/// Before the names of proxies in the keys of the store.
+const PROXIES: &str = "proxies/";
+/// Maximum length of an entry. A longer one is ignored.
+pub const ENTRY_BYTES_MAX: usize = 256 << 10;
+
+/// Why the entry of a proxy is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EntryFault {
+    /// It is too long.
+    #[error("it is longer than {ENTRY_BYTES_MAX} bytes")]
+    TooLong,
+    /// It cannot be read.
+    #[error("it is not the entry of a proxy: {0}")]
+    Form(String),
+    /// It is at the key of another proxy.
+    #[error("it is the entry of {0:?}")]
+    Name(String),
+}
+
+impl ProxyEntry {
+    /// The key of the entry of this proxy in the store.
+    #[must_use]
+    pub fn key_of(name: &str) -> String {
+        format!("{PROXIES}{name}")
+    }
+
+    /// The proxy whose entry this key has. `None` if it is the key of something else.
+    #[must_use]
+    pub fn name_in(key: &str) -> Option<&str> {
+        key.strip_prefix(PROXIES).filter(|name| !name.is_empty())
+    }
+
+    /// Reads the entry of this proxy.
+    ///
+    /// # Errors
+    /// Why it is ignored.
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, EntryFault> {
+        if bytes.len() > ENTRY_BYTES_MAX {
+            return Err(EntryFault::TooLong);
+        }
+        let entry: Self =
+            serde_json::from_slice(bytes).map_err(|error| EntryFault::Form(error.to_string()))?;
+        match entry.name == name {
+            true => Ok(entry),
+            false => Err(EntryFault::Name(entry.name)),
+        }
+    }
+
+    /// The bytes that the store gets.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Whether two entries say the same at different times.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let at = |clock| Self {
+            clock,
+            ..other.clone()
+        };
+        *self == at(self.clock)
+    }
 }
 
 /// A member that a proxy sends nothing new.
@@ -137,8 +203,28 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_is_read_at_its_own_key_with_fields_of_newer_versions() {
+        let own = entry("p1");
+        assert_eq!(ProxyEntry::parse("p1", &own.to_bytes()), Ok(own));
+        let newer = br#"{"name":"p1","colour":"red"}"#;
+        assert!(ProxyEntry::parse("p1", newer).is_ok());
+        let other = EntryFault::Name("p1".to_owned());
+        assert_eq!(ProxyEntry::parse("p2", newer), Err(other));
+        assert!(matches!(
+            ProxyEntry::parse("p1", b"{"),
+            Err(EntryFault::Form(_))
+        ));
+        let long = vec![b' '; ENTRY_BYTES_MAX + 1];
+        assert_eq!(ProxyEntry::parse("p1", &long), Err(EntryFault::TooLong));
+        assert_eq!(ProxyEntry::name_in(&ProxyEntry::key_of("p1")), Some("p1"));
+        assert_eq!(ProxyEntry::name_in("proxies/"), None);
+        assert_eq!(ProxyEntry::name_in("blocks/p1"), None);
+    }
+
+    #[test]
     fn equal_proxies_do_not_differ_and_others_differ_by_what_they_have() {
-        let changes: [(fn(&mut ProxyEntry), &str); 7] = [
+        type Change = fn(&mut ProxyEntry);
+        let changes: [(Change, &str); 7] = [
             (|_| {}, ""),
             (|entry| entry.version = "2".to_owned(), "version"),
             (

@@ -111,7 +111,7 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Crl(CrlVerb),
     /// Put a member back into service
-    #[command(override_usage = usage("ready"))]
+    #[command(override_usage = usage("ready"), after_long_help = exit_codes::help("ready"))]
     Ready(Members),
     /// Send no new requests to a member; its current requests finish
     ///
@@ -129,9 +129,13 @@ pub(crate) enum Verb {
     )]
     Maintenance(Withdrawal),
     /// Refuse a certificate from now on, even if its CA has not revoked it
+    #[command(after_long_help = exit_codes::help("block"))]
     Block(Block),
     /// Remove a block
+    #[command(after_long_help = exit_codes::help("unblock"))]
     Unblock(Unblock),
+    /// Show the proxies that share drains and blocks with this one, and in what they differ, or make a key for them
+    Fleet(Fleet),
     /// List the blocks, with their times and reasons
     Blocks(Socket),
     /// Show an agent's certificate, verdict and recent requests; without an argument, list agents
@@ -459,6 +463,22 @@ pub(crate) struct Refusals {
     pub(crate) socket: Socket,
 }
 
+/// The fleet that the running proxy is part of.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Fleet {
+    #[command(subcommand)]
+    pub(crate) verb: Option<FleetVerb>,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetVerb {
+    /// Print a new key for the file in [fleet] key_file, which all proxies of the fleet have
+    Key,
+}
+
 /// One member, or all members on one host.
 #[derive(Debug, Args)]
 pub(crate) struct Members {
@@ -484,6 +504,9 @@ pub(crate) struct Withdrawal {
     /// Wait until no request and no tunnel is left on the members
     #[arg(long)]
     pub(crate) wait: bool,
+    /// Proxy of the fleet that is not waited for, because it is switched off, for example; can be repeated
+    #[arg(long, value_name = "NAME", requires = "wait")]
+    pub(crate) without: Vec<String>,
     /// Longest time to wait; the members stay out of service afterwards
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = length)]
     pub(crate) timeout: Duration,

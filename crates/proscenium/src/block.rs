@@ -14,7 +14,7 @@ use crate::{
     ask::{client, wait},
     columns::table_or_lines,
     failure::Failure,
-    output,
+    fleet, output,
 };
 
 /// Blocks a certificate or a certname, or all certnames of a file.
@@ -30,19 +30,23 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
     let client = client(arguments, &block.socket)?;
     let outcome = wait(client.block(&request))?;
     if arguments.json {
-        return output::answer(arguments.json, &outcome, |_| String::new());
+        output::answer(arguments.json, &outcome, |_| String::new())?;
+        return fleet::exit_code(outcome.fleet.as_ref());
+    }
+    if let Some(replaced) = &outcome.replaced {
+        output::print(&format!("replaces: {}", line(replaced)))?;
     }
     print_outcome("blocked", &outcome)?;
     if let Some(name) = &block.whom.certname {
         output::print(&effect(name, &outcome))?;
     }
-    match outcome.separate_cas.is_empty() {
-        true => Ok(()),
-        false => output::print(&format!(
+    if !outcome.separate_cas.is_empty() {
+        output::print(&format!(
             "it applies to the certificates of this name of each CA: {}; to block only one, use --serial and --issuer",
             outcome.separate_cas.join("; ")
-        )),
+        ))?;
     }
+    fleet::print_outcome(outcome.fleet.as_ref())
 }
 
 /// Blocks all certnames of a file, or none.
@@ -56,13 +60,17 @@ fn block_file(arguments: &Arguments, block: &Block, file: &Path) -> Result<(), F
     };
     let outcome = wait(client(arguments, &block.socket)?.block_certnames(&request))?;
     if arguments.json {
-        return output::answer(arguments.json, &outcome, |_| String::new());
+        output::answer(arguments.json, &outcome, |_| String::new())?;
+        return fleet::exit_code(outcome.fleet.as_ref());
+    }
+    for block in &outcome.replaced {
+        output::print(&format!("replaces: {}", line(block)))?;
     }
     for block in &outcome.blocks {
         output::print(&format!("blocked: {}", line(block)))?;
     }
     print_not_persisted(outcome.not_persisted.as_deref());
-    Ok(())
+    fleet::print_outcome(outcome.fleet.as_ref())
 }
 
 /// The names in a file, one a line.
@@ -107,9 +115,11 @@ pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Fa
     let client = client(arguments, &unblock.socket)?;
     let outcome = wait(client.unblock(&blocked(&unblock.whom)))?;
     if arguments.json {
-        return output::answer(arguments.json, &outcome, |_| String::new());
+        output::answer(arguments.json, &outcome, |_| String::new())?;
+        return fleet::exit_code(outcome.fleet.as_ref());
     }
-    print_outcome("unblocked", &outcome)
+    print_outcome("unblocked", &outcome)?;
+    fleet::print_outcome(outcome.fleet.as_ref())
 }
 
 /// Lists the blocks.

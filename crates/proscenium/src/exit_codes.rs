@@ -22,6 +22,12 @@ pub(crate) const FAILURES: u8 = 2;
 /// `drain --wait`: members still have requests when the timeout expires.
 pub(crate) const STILL_RUNNING: u8 = 3;
 
+/// `drain --wait`: a proxy of the fleet was lost, or still uses the members.
+pub(crate) const FLEET_LOST: u8 = 4;
+/// The change is active on this proxy alone, although it is part of a fleet.
+pub(crate) const NOT_SENT: u8 = 5;
+
+const NOT_SENT_MEANS: &str = "The change is active on this proxy, but it was not sent to the fleet; standard error shows the reason and the proxies on which to run the command too.";
 const UNAVAILABLE_MEANS: &str =
     "An address or the admin socket is not available now, so that a later start may succeed.";
 const CONFIGURATION_MEANS: &str = "The configuration or the host must be changed.";
@@ -46,6 +52,20 @@ const OF_WITHDRAWAL: ExitCodes = &[
         STILL_RUNNING,
         "The state is set, but requests or tunnels were left when `--timeout` ended; standard error shows them.",
     ),
+    (
+        FLEET_LOST,
+        "The state is set, but a proxy of the fleet has not confirmed that it sends nothing to the members: its lease has ended, the store is not reached, or no other member is available there. Standard error names it; `--without NAME` does not wait for it.",
+    ),
+    (NOT_SENT, NOT_SENT_MEANS),
+    (USAGE, USAGE_MEANS),
+    (CONFIGURATION, CONFIGURATION_MEANS),
+];
+
+/// The exit codes of commands that change what a fleet shares.
+const OF_SHARED: ExitCodes = &[
+    (0, "Success."),
+    (FAILED, "Failure; standard error shows the reason."),
+    (NOT_SENT, NOT_SENT_MEANS),
     (USAGE, USAGE_MEANS),
     (CONFIGURATION, CONFIGURATION_MEANS),
 ];
@@ -107,6 +127,9 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
     ),
     ("drain", OF_WITHDRAWAL),
     ("maintenance", OF_WITHDRAWAL),
+    ("ready", OF_SHARED),
+    ("block", OF_SHARED),
+    ("unblock", OF_SHARED),
 ];
 
 /// The exit codes of a command.

@@ -15,6 +15,8 @@ mod crl;
 mod doctor;
 mod exit_codes;
 mod failure;
+mod fleet;
+mod fleet_wait;
 mod init;
 mod log;
 mod member_state;
@@ -87,6 +89,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         }
         Verb::Block(whom) => block::block(arguments, whom),
         Verb::Unblock(whom) => block::unblock(arguments, whom),
+        Verb::Fleet(wanted) => fleet::fleet(arguments, wanted),
         Verb::Blocks(socket) => block::blocks(arguments, socket),
         Verb::Doctor(wanted) => doctor::doctor(arguments, wanted),
         Verb::Who(whom) => who::who(arguments, whom),

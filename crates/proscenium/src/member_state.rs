@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use admin::{
     AdminClient, AdminClientError, AdministrativeState, MemberSelection, MemberStateChange,
-    MemberStateRequest, MemberStatus, PoolMemberStatus,
+    MemberStateOutcome, MemberStateRequest, MemberStatus, PoolMemberStatus, SetMemberState,
 };
 use tokio::time::sleep;
 
@@ -15,6 +15,8 @@ use crate::{
     block::until,
     exit_codes::STILL_RUNNING,
     failure::Failure,
+    fleet,
+    fleet_wait::Elsewhere,
     output,
     progress::with_progress,
     status::{in_flight, write_guards},
@@ -27,7 +29,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) fn ready(arguments: &Arguments, members: &Members) -> Result<(), Failure> {
     let client = client(arguments, &members.socket)?;
     let change = MemberStateChange::to(AdministrativeState::Ready);
-    set(arguments, &client, members, change).map(drop)
+    let outcome = set(arguments, &client, members, change)?;
+    fleet::exit_code(outcome.fleet.as_ref())
 }
 
 /// Takes members out of service, and waits until they are idle if `--wait` is set.
@@ -43,13 +46,21 @@ pub(crate) fn withdraw(
         until: wanted.until.as_deref().map(until).transpose()?,
         force: wanted.force,
     };
-    let members = set(arguments, &client, &wanted.members, change)?;
-    match wanted.wait {
-        true => with_progress("waiting for the requests of the members", || {
-            wait_until_idle(&client, members, wanted.timeout, arguments.json)
-        }),
-        false => Ok(()),
+    let outcome = set(arguments, &client, &wanted.members, change)?;
+    let sent = fleet::exit_code(outcome.fleet.as_ref());
+    if wanted.wait {
+        with_progress("waiting for the requests of the members", || {
+            let elsewhere = Elsewhere::new(&outcome, &wanted.without);
+            wait_until_idle(
+                &client,
+                outcome.members,
+                elsewhere,
+                wanted.timeout,
+                arguments.json,
+            )
+        })?;
     }
+    sent
 }
 
 fn set(
@@ -57,7 +68,7 @@ fn set(
     client: &AdminClient,
     members: &Members,
     change: MemberStateChange,
-) -> Result<Vec<PoolMemberStatus>, Failure> {
+) -> Result<MemberStateOutcome, Failure> {
     let mut names = members.names.iter().rev().cloned();
     let members = MemberSelection {
         member: names.next(),
@@ -68,7 +79,10 @@ fn set(
     let outcome = wait(client.set_member_states(&request))?;
     if arguments.json {
         output::answer(arguments.json, &outcome, |_| String::new())?;
-        return Ok(outcome.members);
+        return Ok(outcome);
+    }
+    for replaced in &outcome.replaced {
+        output::print(&replaced_line(replaced))?;
     }
     outcome.members.iter().try_for_each(print_state)?;
     // A member that is ready may still get no requests because of its agent check or an ejection, so these are shown.
@@ -86,7 +100,26 @@ fn set(
             "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }
-    Ok(outcome.members)
+    // The caller has the exit code.
+    match fleet::print_outcome(outcome.fleet.as_ref()) {
+        Ok(()) | Err(Failure::Found(_)) => Ok(outcome),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn replaced_line(replaced: &SetMemberState) -> String {
+    let SetMemberState {
+        pool,
+        member,
+        administrative_state: state,
+        administrative,
+    } = replaced;
+    let set = administrative.as_ref().map(|set| {
+        let why = set.why.as_ref().map(|why| format!(": {why}"));
+        let (since, by) = (&set.since, &set.by);
+        format!(" since {since} by {by}{}", why.unwrap_or_default())
+    });
+    format!("{member} in {pool} was: {state}{}", set.unwrap_or_default())
 }
 
 fn print_state(member: &PoolMemberStatus) -> Result<(), Failure> {
@@ -98,10 +131,12 @@ fn state_line(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> String {
     format!("{address} in {pool}: {state}, {}", in_flight(member))
 }
 
-/// Waits until no request is left, and prints each change of the number of requests.
+/// Waits until no request is left, on this proxy and on the others of the fleet, and prints each change of the number of
+/// requests.
 fn wait_until_idle(
     client: &AdminClient,
     mut members: Vec<PoolMemberStatus>,
+    mut elsewhere: Elsewhere,
     timeout: Duration,
     json: bool,
 ) -> Result<(), Failure> {
@@ -116,11 +151,21 @@ fn wait_until_idle(
     let end = Instant::now() + timeout;
     loop {
         members.retain(|member| member.member.in_flight > 0);
-        if members.is_empty() {
+        elsewhere.update(client, &print)?;
+        if members.is_empty() && elsewhere.is_done() {
             return print("no request is left");
         }
         if Instant::now() >= end {
-            return Err(still_running(&members, timeout));
+            return match members.is_empty() {
+                true => Err(elsewhere.not_confirmed(timeout)),
+                false => Err(still_running(&members, timeout)),
+            };
+        }
+        if members.is_empty() {
+            wait(async {
+                sleep(POLL_INTERVAL).await;
+                Ok(())
+            })?;
         }
         for member in &mut members {
             let now = wait(poll(client, member))?;

@@ -695,6 +695,7 @@ materials, watch = notify
             blocks: 0,
             body_buffer_bytes: 0,
             edge_copies: BTreeMap::new(),
+            fleet: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    arguments::{Arguments, ConfigVerb, CrlVerb, Verb},
+    arguments::{Arguments, ConfigVerb, CrlVerb, Fleet, Verb},
     failure::Failure,
     output,
 };
@@ -31,7 +31,7 @@ pub(crate) fn repeat(
     if !only_shows(&arguments.verb) {
         return Err(Failure::Usage(
             "error: --watch repeats commands that only show something: status, requests, certificates, blocks, who, \
-             refusals, trace, crl show, config diff, explain --live"
+             refusals, trace, fleet, crl show, config diff, explain --live"
                 .to_owned(),
         ));
     }
@@ -60,6 +60,7 @@ fn only_shows(verb: &Verb) -> bool {
         | Verb::Who(_)
         | Verb::Refusals(_)
         | Verb::Trace(_)
+        | Verb::Fleet(Fleet { verb: None, .. })
         | Verb::Crl(CrlVerb::Show(_))
         | Verb::Config(ConfigVerb::Diff(_)) => true,
         Verb::Explain(explain) => explain.live,

@@ -17,7 +17,7 @@ use crate::{
     pending_changes::compare,
     service_manager::ServiceManager,
     shared_state::App,
-    sharing,
+    sharing::SharingTask,
     signals::{EarlySignals, Signals},
     socket_file::SocketFile,
     start::{StartError, Started, start},
@@ -100,6 +100,7 @@ async fn serve(
     });
     let upkeep = start_upkeep(app);
     let mut trust_upkeep = start_trust_upkeep(app);
+    let sharing = SharingTask::start(app);
     let hand_over = tokio::spawn(accept_hand_overs(Arc::clone(app)));
     let mut connection = None;
     let mut successor = app.hand_over.successor.subscribe();
@@ -115,11 +116,14 @@ async fn serve(
         app.hand_over.cancel();
         hand_over.abort();
         drain(app, stop.recv()).await;
+        sharing.leave().await;
         cas_seen::store(app);
         let _ = stop_admin.send(true);
         app.state().admin = None;
         drop(socket);
     } else {
+        // The new process has the entry of this proxy from now on.
+        drop(sharing);
         app.state().listeners.leave_socket_files();
         if let Some(socket) = socket {
             socket.leave();
@@ -173,7 +177,6 @@ fn start_upkeep(app: &Arc<App>) -> JoinSet<()> {
     upkeep.spawn(discovery::look_up_when_due(Arc::clone(app)));
     upkeep.spawn(state_retry::store_again(Arc::clone(app)));
     upkeep.spawn(cas_seen::store_at_intervals(Arc::clone(app)));
-    upkeep.spawn(sharing::share_records(Arc::clone(app)));
     upkeep.spawn(ca_kind::examine_at_intervals(Arc::clone(app)));
     upkeep
 }

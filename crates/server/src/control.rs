@@ -5,7 +5,7 @@ use std::{pin::Pin, sync::Arc, time::SystemTime};
 use admin::{
     AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
     BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ConfigurationStatus, Control,
-    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
+    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, FleetOutcome,
     LiveExplainError, LiveExplainRequest, LiveExplanation, LogLevelError, LogLevelStatus,
     LogsReopened, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
     NamedValue, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestsStatus, Status,
@@ -174,6 +174,13 @@ impl Control for Operator {
             Err(MemberStateError::Invalid(FAILED.to_owned()))
         });
         Box::pin(change)
+    }
+
+    fn applied_elsewhere(
+        &self,
+        members: Vec<(String, String)>,
+    ) -> Pin<Box<dyn Future<Output = Option<FleetOutcome>> + Send + '_>> {
+        Box::pin(async move { self.app.applied_elsewhere(&members).await })
     }
 
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {

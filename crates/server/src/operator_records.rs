@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use admin::{AdministrativeState, AdministrativeStatus, SetMemberState, Timestamp};
 use balancing::{Administrative, Instruction, MemberName};
 use fleet::{
     BlockRecord, Lift, MemberRecord, MemberState, Merged, Record, RecordContent, RecordKey,
@@ -35,6 +36,11 @@ impl OperatorRecords {
             proxy,
             records: Mutex::new(records),
         }
+    }
+
+    /// The name of this proxy.
+    pub(crate) fn proxy(&self) -> &str {
+        &self.proxy
     }
 
     /// Records a new state of members, or that they are ready if there is no instruction. A state that no record has room for
@@ -83,6 +89,30 @@ impl OperatorRecords {
         match self.lock().get(&key)?.content() {
             RecordContent::Member(record) => Some(record.clone()),
             RecordContent::Block(_) => None,
+        }
+    }
+
+    /// A record of a member as the admin API shows it.
+    pub(crate) fn state_of(&self, record: MemberRecord) -> SetMemberState {
+        let by = match self.is_foreign(&record) {
+            true => format!("{} on {}", record.by, record.stamp.by),
+            false => record.by,
+        };
+        let at = |ms| Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
+        SetMemberState {
+            pool: record.pool,
+            member: record.member,
+            administrative_state: match record.state {
+                MemberState::Ready => AdministrativeState::Ready,
+                MemberState::Drain => AdministrativeState::Drain,
+                MemberState::Maintenance => AdministrativeState::Maintenance,
+            },
+            administrative: Some(AdministrativeStatus {
+                since: at(record.since),
+                by,
+                why: record.why,
+                until: record.until.map(at),
+            }),
         }
     }
 

@@ -4,25 +4,34 @@
 //! carries them: no request, start, reload or hand-over waits for it, and nothing is learned from a record that it lacks.
 
 mod connection;
+mod outcome;
+mod registry;
+mod status;
 mod view;
 mod watcher;
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
 use balancing::MemberName;
-use fleet_store::{Session, StoreError};
+use fleet::Record;
+use fleet_store::{Revision, Session, StoreError};
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, mpsc, oneshot, watch},
     task::JoinSet,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, interval, sleep, sleep_until, timeout},
 };
 
 use crate::{random::random_part_of, shared_state::App};
 use connection::FleetConnection;
+use registry::Registration;
+use view::HeardProxy;
 pub(crate) use view::{Refused, View};
 use watcher::{News, watch_endpoint};
 
@@ -32,19 +41,23 @@ const NEWS_MAX: usize = 64;
 const WATCHES_MAX: usize = 2;
 /// Maximum time before records that the store lacks are put back: of several proxies, the first to come does it.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(2);
-/// How often it is tried to apply a drain that is withheld.
-const WITHHELD_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the entry of this proxy is compared with what it is, and it is tried to apply a drain that is withheld.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a process that stops waits for the store to remove its entry.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// First and maximum wait before another attempt to reach the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// What the tasks of the process share about the fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// Notified after a local change of the records.
-    pub(crate) changed: Notify,
+    /// Changes of the records by operators of this proxy.
+    acts: AtomicU64,
+    /// Notified after each of them.
+    acted: Notify,
     /// Notified after each reload, because the configuration or a certificate may be another.
     pub(crate) reloaded: Notify,
-    status: Mutex<SharingStatus>,
+    status: watch::Sender<SharingStatus>,
     /// Members that another proxy has drained, and that are the last available ones here.
     withheld: Mutex<BTreeSet<MemberName>>,
 }
@@ -52,15 +65,46 @@ pub(crate) struct Sharing {
 /// What is known about the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharingStatus {
-    /// When a list or a change was last received.
-    pub(crate) heard_at: Option<SystemTime>,
-    /// Why the store was not reached, since this time.
-    pub(crate) unreached: Option<(SystemTime, String)>,
+    /// When a list was first received.
+    pub(crate) first_list: Option<SystemTime>,
+    /// When the last watch ended, and why. `None`: there is a watch.
+    watch_failure: Option<(SystemTime, String)>,
+    /// Since when writes fail, and why.
+    write_failure: Option<(SystemTime, String)>,
+    /// Why the store accepts no change, although it is reached.
+    pub(crate) no_space: Option<String>,
     /// Keys of the store that are ignored.
     pub(crate) refused: Vec<Refused>,
+    /// The proxies that are registered.
+    pub(crate) proxies: Vec<HeardProxy>,
+    /// The highest revision of a record that is applied.
+    pub(crate) applied: Revision,
+    /// The number of acts that the store has, and the revision at which it had them.
+    sent: (u64, Revision),
+    /// The number of acts after which the store was not reached at any endpoint, and why.
+    not_sent: (u64, String),
+    /// After how many milliseconds all other proxies had applied the last act of this one.
+    apply_delay: Option<u64>,
+}
+
+impl SharingStatus {
+    /// Since when the store is not reached, and why.
+    pub(crate) fn unreached(&self) -> Option<&(SystemTime, String)> {
+        self.watch_failure.as_ref().or(self.write_failure.as_ref())
+    }
 }
 
 impl Sharing {
+    /// Has a change of the records by an operator sent.
+    pub(crate) fn act(&self) {
+        self.acts.fetch_add(1, Ordering::SeqCst);
+        self.acted.notify_one();
+    }
+
+    fn acts(&self) -> u64 {
+        self.acts.load(Ordering::SeqCst)
+    }
+
     /// Notes whether the drain of a member by another proxy is withheld.
     pub(crate) fn withhold(&self, member: MemberName, is_withheld: bool) {
         let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,46 +123,106 @@ impl Sharing {
     }
 
     pub(crate) fn status(&self) -> SharingStatus {
-        self.lock().clone()
+        self.status.borrow().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, SharingStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Publishes what the store has. All of it is applied.
+    fn publish(&self, view: &View) {
+        self.status.send_modify(|status| {
+            status.refused = view.refused().collect();
+            status.proxies = view.proxies().cloned().collect();
+            status.applied = view.records_at();
+        });
     }
 
-    fn heard(&self, view: &View) {
-        let mut status = self.lock();
-        status.heard_at = Some(SystemTime::now());
-        status.unreached = None;
-        status.refused = view.refused().collect();
+    fn watch_failed(&self, why: &StoreError) {
+        self.status
+            .send_modify(|status| note(&mut status.watch_failure, why));
     }
 
-    fn unreached(&self, why: &StoreError) {
-        let mut status = self.lock();
-        let why = why.to_string();
-        match &mut status.unreached {
-            Some((_, known)) => *known = why,
-            None => {
-                tracing::warn!("the fleet's store is not reached: {why}");
-                status.unreached = Some((SystemTime::now(), why));
+    fn write_failed(&self, acts: u64, why: &StoreError) {
+        self.status.send_modify(|status| {
+            match why {
+                StoreError::NoSpace { .. } => status.no_space = Some(why.to_string()),
+                _ => note(&mut status.write_failure, why),
             }
+            status.not_sent = (acts, why.to_string());
+        });
+    }
+
+    fn listed(&self) {
+        self.status.send_modify(|status| {
+            status.first_list.get_or_insert_with(SystemTime::now);
+            status.watch_failure = None;
+        });
+    }
+
+    /// The store has all records of this proxy.
+    fn sent(&self, acts: u64, revision: Revision) {
+        self.status.send_modify(|status| {
+            status.sent = (acts, revision);
+            status.write_failure = None;
+            status.no_space = None;
+        });
+    }
+}
+
+fn note(failure: &mut Option<(SystemTime, String)>, why: &StoreError) {
+    let why = why.to_string();
+    match failure {
+        Some((_, known)) => *known = why,
+        None => {
+            tracing::warn!("the fleet's store is not reached: {why}");
+            *failure = Some((SystemTime::now(), why));
         }
     }
 }
 
-/// Shares records until this future is dropped.
-pub(crate) async fn share_records(app: Arc<App>) {
+/// The task that shares records. Dropping it ends the task without a word to the other proxies, as after a hand-over.
+pub(crate) struct SharingTask {
+    task: JoinSet<()>,
+    stop: oneshot::Sender<()>,
+}
+
+impl SharingTask {
+    pub(crate) fn start(app: &Arc<App>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let mut task = JoinSet::new();
+        task.spawn(share_records(Arc::clone(app), stopped));
+        Self { task, stop }
+    }
+
+    /// Removes this proxy from the fleet and ends the task.
+    pub(crate) async fn leave(mut self) {
+        let _ = self.stop.send(());
+        let _ = timeout(LEAVE_WITHIN, self.task.join_next()).await;
+    }
+}
+
+async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
     loop {
         let configured = FleetConnection::of(&app);
         let reloaded = app.sharing.reloaded.notified();
-        match configured {
-            None => reloaded.await,
-            Some(connection) => {
-                tokio::select! {
-                    () = Member::new(&app, connection).run() => {}
-                    () = until_changed(&app) => {}
-                }
+        let Some(connection) = configured else {
+            tokio::select! {
+                () = reloaded => continue,
+                _ = &mut stop => return,
             }
+        };
+        let settings = |app: &App| app.state().foundation.config.fleet.clone();
+        let before = settings(&app);
+        let mut member = Member::new(&app, connection);
+        let is_stopped = tokio::select! {
+            () = member.run() => false,
+            () = until_changed(&app) => false,
+            _ = &mut stop => true,
+        };
+        // With another certificate it stays in the fleet.
+        if is_stopped || settings(&app) != before {
+            member.leave().await;
+        }
+        if is_stopped {
+            return;
         }
     }
 }
@@ -139,10 +243,13 @@ struct Member<'a> {
     app: &'a Arc<App>,
     connection: FleetConnection,
     view: View,
+    /// Which of the watches are open.
+    watching: Vec<bool>,
     /// The connection for writes, and the endpoint after which the next is tried.
     writer: Option<Box<dyn Session>>,
     next_endpoint: usize,
     failures: u32,
+    registration: Registration,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
     /// When the next attempt to write is made after a failure.
@@ -156,84 +263,142 @@ impl<'a> Member<'a> {
         Self {
             app,
             view,
+            watching: vec![false; count.min(WATCHES_MAX)],
             writer: None,
             next_endpoint: random_part_of(Duration::from_millis(count as u64 - 1)).as_millis()
                 as usize,
             failures: 0,
+            registration: Registration::default(),
             put_back_at: None,
             retry_at: None,
             connection,
         }
     }
 
-    async fn run(mut self) {
+    async fn run(&mut self) {
         let (sender, mut news) = mpsc::channel(NEWS_MAX);
         let mut watches = JoinSet::new();
         let count = self.connection.store.endpoints().len();
-        for offset in 0..count.min(WATCHES_MAX) {
+        for number in 0..self.watching.len() {
             let store = Arc::clone(&self.connection.store);
-            let first = (self.next_endpoint + offset) % count;
-            watches.spawn(watch_endpoint(store, first, sender.clone()));
+            let first = (self.next_endpoint + number) % count;
+            watches.spawn(watch_endpoint(store, (number, first), sender.clone()));
         }
+        let mut tick = interval(TICK);
         loop {
-            let put_back_at = self.put_back_at;
-            let retry_at = self.retry_at;
+            let (put_back_at, retry_at) = (self.put_back_at, self.retry_at);
             tokio::select! {
                 // The sender lives as long as this loop.
-                Some(received) = news.recv() => self.apply(received).await,
-                () = self.app.sharing.changed.notified(), if retry_at.is_none() => self.send().await,
-                // A drain that is withheld may apply once another member is available.
-                () = sleep(WITHHELD_INTERVAL), if !self.app.sharing.withheld().is_empty() => {
-                    self.app.apply_foreign_states(self.app.sharing.withheld());
-                    self.app.store_member_states().await;
-                }
+                Some((number, received)) = news.recv() => self.apply(number, received).await,
+                // An operator waits for the result.
+                () = self.app.sharing.acted.notified() => self.send().await,
+                _ = tick.tick() => self.apply_withheld().await,
                 () = at(put_back_at) => {
                     self.put_back_at = None;
                     self.send().await;
                 }
-                () = at(retry_at) => {
-                    self.retry_at = None;
-                    self.send().await;
-                }
+                () = at(retry_at) => self.send().await,
             }
+            self.register().await;
         }
     }
 
-    /// Takes over what the store has.
-    async fn apply(&mut self, news: News) {
+    /// A drain that is withheld may apply once another member is available.
+    async fn apply_withheld(&self) {
+        let withheld = self.app.sharing.withheld();
+        if !withheld.is_empty() {
+            self.app.apply_foreign_states(withheld);
+            self.app.store_member_states().await;
+        }
+    }
+
+    /// Takes over what a watch has received.
+    async fn apply(&mut self, number: usize, news: News) {
         let records = match news {
-            News::Listed(listing) => self.view.replace(listing),
+            News::Listed(listing) => {
+                self.watching[number] = true;
+                let records = self.view.replace(listing);
+                self.app.sharing.listed();
+                records
+            }
             News::Changed(changes) => self.view.change(changes),
-            News::Failed(error) => return self.app.sharing.unreached(&error),
+            News::Failed(error) => {
+                self.watching[number] = false;
+                if !self.watching.contains(&true) {
+                    self.app.sharing.watch_failed(&error);
+                }
+                return;
+            }
         };
-        self.app.sharing.heard(&self.view);
+        self.take_over(records).await;
+    }
+
+    async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
+        self.app.sharing.publish(&self.view);
         if self.put_back_at.is_none() && !self.app.records.missed(&self.view).is_empty() {
             self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
         }
     }
 
-    /// Writes the records that the store lacks.
+    /// Writes the records that the store lacks. An act of an operator is tried at each endpoint before it fails.
     async fn send(&mut self) {
-        if let Err(error) = self.try_send().await {
-            self.app.sharing.unreached(&error);
-            self.writer = None;
-            self.next_endpoint += 1;
-            self.failures += 1;
-            let (first, max) = RETRY;
-            let wait = first.saturating_mul(1 << self.failures.min(10)).min(max);
-            self.retry_at = Some(Instant::now() + random_part_of(wait));
+        self.retry_at = None;
+        let acts = self.app.sharing.acts();
+        let attempts = match self.app.sharing.status.borrow().sent.0 == acts {
+            true => 1,
+            false => self.connection.store.endpoints().len(),
+        };
+        for attempt in 1..=attempts {
+            match self.try_send(acts).await {
+                Ok(()) => return,
+                Err(error) if attempt == attempts => self.failed(acts, &error),
+                Err(_) => self.drop_writer(),
+            }
         }
     }
 
-    async fn try_send(&mut self) -> Result<(), StoreError> {
+    fn drop_writer(&mut self) {
+        self.writer = None;
+        self.next_endpoint += 1;
+    }
+
+    fn failed(&mut self, acts: u64, error: &StoreError) {
+        self.app.sharing.write_failed(acts, error);
+        self.drop_writer();
+        self.failures += 1;
+        let (first, max) = RETRY;
+        let wait = first.saturating_mul(1 << self.failures.min(10)).min(max);
+        self.retry_at = Some(Instant::now() + random_part_of(wait));
+    }
+
+    async fn connect(&mut self) -> Result<(), StoreError> {
         if self.writer.is_none() {
             let store = &self.connection.store;
             let endpoint = self.next_endpoint % store.endpoints().len();
             self.writer = Some(store.connect(endpoint).await?);
         }
+        Ok(())
+    }
+
+    async fn try_send(&mut self, acts: u64) -> Result<(), StoreError> {
+        self.connect().await?;
+        while !self.send_once().await? {
+            if self.app.sharing.status.borrow().sent.0 == acts {
+                // It is put back later, if no other proxy has done so.
+                return Ok(());
+            }
+        }
+        self.failures = 0;
+        self.app.sharing.publish(&self.view);
+        self.app.sharing.sent(acts, self.view.records_at());
+        Ok(())
+    }
+
+    /// Returns whether the store has all records now. Otherwise it was listed again.
+    async fn send_once(&mut self) -> Result<bool, StoreError> {
         let Some(writer) = &self.writer else {
-            return Ok(());
+            return Ok(true);
         };
         for (key, record) in self.app.records.missed(&self.view) {
             let sealed = self.view.sealed(&key, record.bytes());
@@ -247,14 +412,49 @@ impl<'a> Member<'a> {
                 None => {
                     let listing = writer.list().await?;
                     let records = self.view.replace(listing);
-                    self.app.take_over(records).await;
-                    self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
-                    break;
+                    self.take_over(records).await;
+                    return Ok(false);
                 }
             }
         }
-        self.failures = 0;
+        Ok(true)
+    }
+
+    /// Keeps the entry of this proxy up to date, once the store has been listed.
+    async fn register(&mut self) {
+        if self.retry_at.is_some() || self.app.sharing.status.borrow().first_list.is_none() {
+            return;
+        }
+        if let Err(error) = self.try_register().await {
+            self.failed(self.app.sharing.acts(), &error);
+        }
+    }
+
+    async fn try_register(&mut self) -> Result<(), StoreError> {
+        self.connect().await?;
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        let lease = self.connection.lease;
+        self.registration
+            .update(self.app, &**writer, &mut self.view, lease)
+            .await?;
+        self.app.sharing.publish(&self.view);
         Ok(())
+    }
+
+    /// Removes this proxy from the fleet.
+    async fn leave(&mut self) {
+        let left = async {
+            self.connect().await?;
+            match &self.writer {
+                Some(writer) => self.registration.end(&**writer).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = left.await {
+            tracing::info!("the store keeps the entry of this proxy until its lease ends: {error}");
+        }
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn status(app: &App) -> Status {
     let generation = app.generation();
     // These take time in a large estate, so they come before the lock that reloads wait for.
     let (agents, process) = (agent_counts(app, &generation), proc_status::read());
+    let fleet = app.fleet_status();
     let state = app.state();
     Status {
         version: app.options.build.version.to_string(),
@@ -107,6 +108,7 @@ pub(crate) fn status(app: &App) -> Status {
         blocks: app.blocks().len() as u64,
         body_buffer_bytes: app.shared.body_buffer_bytes(),
         edge_copies: edge_copies(app),
+        fleet,
     }
 }
 

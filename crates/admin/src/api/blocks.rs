@@ -31,7 +31,7 @@ pub(super) async fn block(
     condition: Condition,
     Document(request): Document<BlockRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<BlockOutcome>, ApiError> {
-    let _one_at_a_time = api.locks.blocks.lock().await;
+    let one_at_a_time = api.locks.blocks.lock().await;
     let before = api.control.blocks();
     condition.check(&EntityTag::of(&before))?;
     let subject = json!(request.blocked);
@@ -47,9 +47,11 @@ pub(super) async fn block(
         .why(&why)
         .change(&same, &after);
     api.control.audit(entry.result(&outcome)).await;
-    outcome
-        .map(|outcome| Pretty(StatusCode::OK, outcome))
-        .map_err(refused)
+    drop(one_at_a_time);
+    let mut outcome = outcome.map_err(refused)?;
+    outcome.replaced = same;
+    outcome.fleet = api.control.applied_elsewhere(Vec::new()).await;
+    Ok(Pretty(StatusCode::OK, outcome))
 }
 
 /// Block several certnames, all of them or none.
@@ -62,8 +64,9 @@ pub(super) async fn block_certnames(
     condition: Condition,
     Document(request): Document<BlockCertnamesRequest, CERTNAMES_BYTES_MAX>,
 ) -> Result<Pretty<BlockCertnamesOutcome>, ApiError> {
-    let _one_at_a_time = api.locks.blocks.lock().await;
-    condition.check(&EntityTag::of(&api.control.blocks()))?;
+    let one_at_a_time = api.locks.blocks.lock().await;
+    let before = api.control.blocks();
+    condition.check(&EntityTag::of(&before))?;
     let subject = json!({"certnames": request.certnames});
     let why = request.why.clone();
     let outcome = api.control.block_certnames(request, by).await;
@@ -72,9 +75,15 @@ pub(super) async fn block_certnames(
         .why(&why)
         .change(&None::<BlockStatus>, &after);
     api.control.audit(entry.result(&outcome)).await;
-    outcome
-        .map(|outcome| Pretty(StatusCode::OK, outcome))
-        .map_err(refused)
+    drop(one_at_a_time);
+    let mut outcome = outcome.map_err(refused)?;
+    let is_replaced = |block: &BlockStatus| {
+        let mut new = outcome.blocks.iter();
+        new.any(|new| new.blocked == block.blocked)
+    };
+    outcome.replaced = before.into_iter().filter(is_replaced).collect();
+    outcome.fleet = api.control.applied_elsewhere(Vec::new()).await;
+    Ok(Pretty(StatusCode::OK, outcome))
 }
 
 /// Remove a block.
@@ -87,16 +96,17 @@ pub(super) async fn lift(
     condition: Condition,
     Document(blocked): Document<BlockSubject, BODY_BYTES_MAX>,
 ) -> Result<Pretty<BlockOutcome>, ApiError> {
-    let _one_at_a_time = api.locks.blocks.lock().await;
+    let one_at_a_time = api.locks.blocks.lock().await;
     condition.check(&EntityTag::of(&api.control.blocks()))?;
     let subject = json!(blocked);
     let outcome = api.control.unblock(blocked, by).await;
     let before = outcome.as_ref().ok().map(|outcome| &outcome.block);
     let entry = AuditEntry::new(by, "unblock", subject).change(&before, &None::<BlockStatus>);
     api.control.audit(entry.result(&outcome)).await;
-    outcome
-        .map(|outcome| Pretty(StatusCode::OK, outcome))
-        .map_err(refused)
+    drop(one_at_a_time);
+    let mut outcome = outcome.map_err(refused)?;
+    outcome.fleet = api.control.applied_elsewhere(Vec::new()).await;
+    Ok(Pretty(StatusCode::OK, outcome))
 }
 
 fn refused(error: BlockError) -> ApiError {

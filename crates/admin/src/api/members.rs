@@ -79,9 +79,14 @@ pub(super) async fn set_states(
     condition: Condition,
     Document(request): Document<MemberStateRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<MemberStateOutcome>, ApiError> {
-    let _one_at_a_time = api.locks.members.lock().await;
+    let one_at_a_time = api.locks.members.lock().await;
     condition.check(&EntityTag::of(&all_states(&api)))?;
-    Ok(Pretty(StatusCode::OK, set(&api, by, request).await?))
+    let mut outcome = set(&api, by, request).await?;
+    drop(one_at_a_time);
+    let members = outcome.members.iter();
+    let members = members.map(|member| (member.pool.clone(), member.member.address.clone()));
+    outcome.fleet = api.control.applied_elsewhere(members.collect()).await;
+    Ok(Pretty(StatusCode::OK, outcome))
 }
 
 /// Sets states and writes the audit log; the caller holds the lock.

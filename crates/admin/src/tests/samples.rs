@@ -108,6 +108,7 @@ pub(crate) fn status() -> Status {
         blocks: 0,
         body_buffer_bytes: 0,
         edge_copies: BTreeMap::new(),
+        fleet: None,
     }
 }
 

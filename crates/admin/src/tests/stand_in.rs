@@ -131,6 +131,26 @@ impl Control for Fake {
             Ok(MemberStateOutcome {
                 members: vec![member],
                 not_persisted: None,
+                replaced: Vec::new(),
+                fleet: None,
+            })
+        })
+    }
+
+    fn applied_elsewhere(
+        &self,
+        _: Vec<(String, String)>,
+    ) -> Pin<Box<dyn Future<Output = Option<FleetOutcome>> + Send + '_>> {
+        Box::pin(async {
+            let fleet = self.status().fleet?;
+            let proxies = fleet.proxies.into_iter().map(|proxy| FleetProxyOutcome {
+                name: proxy.name,
+                applied_after_milliseconds: Some(31),
+                ..FleetProxyOutcome::default()
+            });
+            Some(FleetOutcome {
+                proxies: proxies.collect(),
+                ..FleetOutcome::default()
             })
         })
     }
@@ -185,6 +205,8 @@ impl Control for Fake {
             Ok(BlockCertnamesOutcome {
                 blocks: request.certnames.iter().map(|name| block(name)).collect(),
                 not_persisted: None,
+                replaced: Vec::new(),
+                fleet: None,
             })
         })
     }
@@ -211,6 +233,8 @@ impl Control for Fake {
                 agent: None,
                 refusal: None,
                 separate_cas: Vec::new(),
+                replaced: None,
+                fleet: None,
             })
         })
     }

@@ -8,7 +8,7 @@ use std::{
 
 use admin::{
     AdministrativeState, Caller, MemberSelection, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, PoolMemberStatus, Timestamp,
+    MemberStateRequest, MemberStatus, PoolMemberStatus, SetMemberState, Timestamp,
 };
 use balancing::{HealthChange, Instruction, MemberAddress, MemberName, Registry};
 use proxy::PoolRuntime;
@@ -70,7 +70,7 @@ impl App {
         request: MemberStateRequest,
         by: Caller,
     ) -> Result<MemberStateOutcome, MemberStateError> {
-        let names = {
+        let (names, replaced) = {
             // A process that has handed over must not confirm a state that the other one does not know.
             let writer = self.writer_of_owner().await;
             let _writer = writer.ok_or(MemberStateError::HandedOver)?;
@@ -93,6 +93,8 @@ impl App {
         Ok(MemberStateOutcome {
             members: members.collect(),
             not_persisted,
+            replaced,
+            fleet: None,
         })
     }
 
@@ -100,7 +102,7 @@ impl App {
         &self,
         request: &MemberStateRequest,
         by: Caller,
-    ) -> Result<Vec<MemberName>, MemberStateError> {
+    ) -> Result<(Vec<MemberName>, Vec<SetMemberState>), MemberStateError> {
         let change = request;
         let _one_at_a_time = self.member_states.lock();
         let generation = self.generation();
@@ -113,6 +115,11 @@ impl App {
                 (runtime.pool.name().to_string(), address.to_string())
             })
             .collect();
+        let replaced = names.iter().filter_map(|(pool, member)| {
+            let record = self.records.of_member(pool, member)?;
+            Some(self.records.state_of(record))
+        });
+        let replaced = replaced.collect();
         let registry = &self.lasting.registry;
         let recorded = instruction.clone();
         let changes = match instruction {
@@ -135,14 +142,14 @@ impl App {
         };
         self.records
             .set_states(&names, recorded.as_ref(), &by.to_string(), change.force);
-        self.sharing.changed.notify_one();
+        self.sharing.act();
         let (why, until) = (&change.why, change.until.as_ref().map(ToString::to_string));
         for ((pool, member), changed) in names.iter().zip(changes) {
             let state = change.state;
             tracing::info!(pool, member, %state, %by, why, until, force = change.force, "administrative state changed");
             self.state_changed(pool, member, changed);
         }
-        Ok(names)
+        Ok((names, replaced))
     }
 
     /// Applies the records of members that another proxy has changed. A drain without `force` never takes the last available

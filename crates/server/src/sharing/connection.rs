@@ -1,6 +1,6 @@
 //! The store that the active configuration names, with its keys and the certificate towards it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use config::Fleet;
 use fleet_store::{
@@ -17,6 +17,7 @@ pub(crate) struct FleetConnection {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keys: Arc<FleetKeys>,
     pub(crate) site_prefix: String,
+    pub(crate) lease: Duration,
 }
 
 /// What a connection depends on.
@@ -79,6 +80,7 @@ impl FleetConnection {
             store: Arc::new(etcd),
             keys: Arc::new(keys),
             site_prefix: fleet.site_prefix(),
+            lease: fleet.lease,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! What the store has, as far as this proxy has seen it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
-use fleet::{Record, RecordFault, RecordKey};
+use fleet::{EntryFault, ProxyEntry, Record, RecordFault, RecordKey};
 use fleet_store::{Change, Listing, Revision, Stored};
 use pki::FleetKeys;
 
@@ -13,13 +13,31 @@ pub(crate) struct View {
     /// Before each key, and part of its seal: a record of another site is none of this one.
     site_prefix: String,
     stored: BTreeMap<String, Known>,
+    /// The highest revision of a record.
+    records_at: Revision,
 }
 
 /// A key of the store.
 #[derive(Debug)]
 struct Known {
     revision: Revision,
-    record: Result<Record, RefusedBecause>,
+    content: Result<Content, RefusedBecause>,
+}
+
+/// What a key has.
+#[derive(Debug)]
+enum Content {
+    Record(Box<Record>),
+    Proxy(Box<HeardProxy>),
+}
+
+/// A proxy of the fleet, as far as it was heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeardProxy {
+    pub(crate) entry: ProxyEntry,
+    /// When it was heard of, by the clock of this proxy in milliseconds since the epoch. An entry that was there before this
+    /// proxy has the clock of its own proxy.
+    pub(crate) heard_at: u64,
 }
 
 /// Why a record is ignored.
@@ -31,6 +49,8 @@ pub(crate) enum RefusedBecause {
     UnknownKind,
     #[error(transparent)]
     Record(#[from] RecordFault),
+    #[error(transparent)]
+    Entry(#[from] EntryFault),
 }
 
 /// A key that is ignored.
@@ -46,17 +66,23 @@ impl View {
             keys,
             site_prefix,
             stored: BTreeMap::new(),
+            records_at: 0,
         }
     }
 
     /// Takes over a list, which has all keys. Returns the records that can be used.
     pub(crate) fn replace(&mut self, listing: Listing) -> Vec<Record> {
-        self.stored.clear();
-        listing
-            .keys
-            .into_iter()
-            .filter_map(|stored| self.store(stored))
-            .collect()
+        let before = std::mem::take(&mut self.stored);
+        self.records_at = 0;
+        let mut records = Vec::new();
+        for stored in listing.keys {
+            let known = before.get(&stored.key).and_then(Known::proxy);
+            records.extend(self.store(stored, |entry| match known {
+                Some(known) if known.entry == *entry => known.heard_at,
+                _ => entry.clock,
+            }));
+        }
+        records
     }
 
     /// Takes over changes. Those older than what is known come from a member of the cluster that lags behind.
@@ -65,7 +91,8 @@ impl View {
         for change in changes {
             match change {
                 Change::Put(stored) if stored.revision > self.revision(&stored.key) => {
-                    records.extend(self.store(stored));
+                    let now = milliseconds_now();
+                    records.extend(self.store(stored, |_| now));
                 }
                 Change::Deleted { key, revision } if revision > self.revision(&key) => {
                     self.stored.remove(&key);
@@ -78,9 +105,37 @@ impl View {
 
     /// Notes a record that this proxy has written.
     pub(crate) fn put(&mut self, key: &str, revision: Revision, record: Record) {
-        let record = Ok(record);
+        self.records_at = self.records_at.max(revision);
+        let content = Ok(Content::Record(Box::new(record)));
         self.stored
-            .insert(key.to_owned(), Known { revision, record });
+            .insert(key.to_owned(), Known { revision, content });
+    }
+
+    /// Notes the entry that this proxy has written.
+    pub(crate) fn put_entry(&mut self, key: &str, revision: Revision, entry: ProxyEntry) {
+        let heard_at = entry.clock;
+        let content = Ok(Content::Proxy(Box::new(HeardProxy { entry, heard_at })));
+        self.stored
+            .insert(key.to_owned(), Known { revision, content });
+    }
+
+    /// Takes over one key of a list that has no record.
+    pub(crate) fn take_over_key(&mut self, listing: Listing, key: &str) {
+        self.stored.remove(key);
+        let found = listing.keys.into_iter().find(|stored| stored.key == key);
+        if let Some(stored) = found {
+            self.store(stored, |entry| entry.clock);
+        }
+    }
+
+    /// The highest revision of a record. All records up to it are known.
+    pub(crate) fn records_at(&self) -> Revision {
+        self.records_at
+    }
+
+    /// The proxies of the fleet, by name.
+    pub(crate) fn proxies(&self) -> impl Iterator<Item = &HeardProxy> {
+        self.stored.values().filter_map(Known::proxy)
     }
 
     /// The revision of the last change of a key; 0: it does not exist.
@@ -90,7 +145,10 @@ impl View {
 
     /// The record at a key. A key whose record is ignored counts as an empty one, so that a forged record is replaced.
     pub(crate) fn record(&self, key: &str) -> Option<&Record> {
-        self.stored.get(key)?.record.as_ref().ok()
+        match self.stored.get(key)?.content.as_ref().ok()? {
+            Content::Record(record) => Some(record),
+            Content::Proxy(_) => None,
+        }
     }
 
     /// The bytes of a record with their seal.
@@ -101,28 +159,62 @@ impl View {
     /// The keys that are ignored.
     pub(crate) fn refused(&self) -> impl Iterator<Item = Refused> {
         self.stored.iter().filter_map(|(key, known)| {
-            let why = known.record.as_ref().err()?.clone();
+            let why = known.content.as_ref().err()?.clone();
             let key = key.clone();
             Some(Refused { key, why })
         })
     }
 
-    fn store(&mut self, stored: Stored) -> Option<Record> {
+    fn store(
+        &mut self,
+        stored: Stored,
+        heard_at: impl FnOnce(&ProxyEntry) -> u64,
+    ) -> Option<Record> {
         let Stored {
             key,
             value,
             revision,
         } = stored;
-        let record = self.read(&key, &value);
-        let usable = record.as_ref().ok().cloned();
-        self.stored.insert(key, Known { revision, record });
-        usable
+        let mut content = self.read(&key, &value);
+        let record = match &mut content {
+            Ok(Content::Record(record)) => {
+                self.records_at = self.records_at.max(revision);
+                Some((**record).clone())
+            }
+            Ok(Content::Proxy(proxy)) => {
+                proxy.heard_at = heard_at(&proxy.entry);
+                None
+            }
+            Err(_) => None,
+        };
+        self.stored.insert(key, Known { revision, content });
+        record
     }
 
-    fn read(&self, key: &str, value: &[u8]) -> Result<Record, RefusedBecause> {
+    fn read(&self, key: &str, value: &[u8]) -> Result<Content, RefusedBecause> {
         let place = format!("{}{key}", self.site_prefix);
         let bytes = self.keys.open(&place, value).ok_or(RefusedBecause::Seal)?;
+        if let Some(name) = ProxyEntry::name_in(key) {
+            let entry = ProxyEntry::parse(name, bytes)?;
+            let proxy = HeardProxy { entry, heard_at: 0 };
+            return Ok(Content::Proxy(Box::new(proxy)));
+        }
         let key = RecordKey::parse(key).ok_or(RefusedBecause::UnknownKind)?;
-        Ok(Record::parse(&key, bytes)?)
+        Ok(Content::Record(Box::new(Record::parse(&key, bytes)?)))
     }
+}
+
+impl Known {
+    fn proxy(&self) -> Option<&HeardProxy> {
+        match self.content.as_ref().ok()? {
+            Content::Proxy(proxy) => Some(proxy),
+            Content::Record(_) => None,
+        }
+    }
+}
+
+/// The clock, in milliseconds since the epoch.
+pub(crate) fn milliseconds_now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

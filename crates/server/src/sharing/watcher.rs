@@ -19,11 +19,17 @@ pub(crate) enum News {
 
 /// Watches an endpoint, and after a failure the next one. A watch is never resumed: a restored store has other changes with the
 /// same revisions.
-pub(crate) async fn watch_endpoint(store: Arc<dyn Store>, first: usize, news: mpsc::Sender<News>) {
+///
+/// `number`: which of the watches it is.
+pub(crate) async fn watch_endpoint(
+    store: Arc<dyn Store>,
+    (number, first): (usize, usize),
+    news: mpsc::Sender<(usize, News)>,
+) {
     let (mut endpoint, mut failures) = (first, 0);
     loop {
-        let failed = follow(&*store, endpoint, &news, &mut failures).await;
-        if news.send(News::Failed(failed)).await.is_err() {
+        let failed = follow(&*store, endpoint, (number, &news), &mut failures).await;
+        if news.send((number, News::Failed(failed))).await.is_err() {
             return;
         }
         endpoint = (endpoint + 1) % store.endpoints().len();
@@ -36,7 +42,7 @@ pub(crate) async fn watch_endpoint(store: Arc<dyn Store>, first: usize, news: mp
 async fn follow(
     store: &dyn Store,
     endpoint: usize,
-    news: &mpsc::Sender<News>,
+    (number, news): (usize, &mpsc::Sender<(usize, News)>),
     failures: &mut u32,
 ) -> StoreError {
     let result = async {
@@ -44,10 +50,10 @@ async fn follow(
         let listing = session.list().await?;
         let mut watch = session.watch(listing.revision).await?;
         *failures = 0;
-        let _ = news.send(News::Listed(listing)).await;
+        let _ = news.send((number, News::Listed(listing))).await;
         loop {
             let changes = watch.next().await?;
-            if news.send(News::Changed(changes)).await.is_err() {
+            if news.send((number, News::Changed(changes))).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }

@@ -55,7 +55,7 @@ impl App {
             writer.apply_blocks(now);
             agent
         };
-        self.sharing.changed.notify_one();
+        self.sharing.act();
         let not_persisted = self.store_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
@@ -74,6 +74,8 @@ impl App {
             agent,
             refusal,
             separate_cas,
+            replaced: None,
+            fleet: None,
         })
     }
 
@@ -111,7 +113,7 @@ impl App {
             self.record_blocks(&new, now)?;
             writer.apply_blocks(now);
         }
-        self.sharing.changed.notify_one();
+        self.sharing.act();
         let not_persisted = self.store_blocks().await;
         for block in &new {
             tracing::warn!(blocked = %block.blocked, %by, why = block.why, not_persisted, "blocked");
@@ -119,6 +121,8 @@ impl App {
         Ok(BlockCertnamesOutcome {
             blocks: new.iter().map(status_of).collect(),
             not_persisted,
+            replaced: Vec::new(),
+            fleet: None,
         })
     }
 
@@ -183,7 +187,7 @@ impl App {
             writer.apply_blocks(now);
             removed
         };
-        self.sharing.changed.notify_one();
+        self.sharing.act();
         let not_persisted = self.store_blocks().await;
         tracing::warn!(blocked = %removed.blocked, %by, why = removed.why, not_persisted, "unblocked");
         Ok(BlockOutcome {
@@ -192,6 +196,8 @@ impl App {
             agent: None,
             refusal: None,
             separate_cas: Vec::new(),
+            replaced: None,
+            fleet: None,
         })
     }
 
@@ -262,6 +268,11 @@ impl App {
         }
         self.store_blocks().await;
         self.store_member_states().await;
+        // This proxy says that the records apply only after its former process has them.
+        self.hand_over
+            .former
+            .follow(self.state_directory.path())
+            .await;
     }
 
     /// The records of blocks in the state directory.

@@ -1,0 +1,157 @@
+//! The entry of this proxy in the store: what it runs, and what it has applied. Its key has a lease, so that a proxy that has
+//! died is not listed for long.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fleet::{ProxyEntry, WithdrawnMember};
+use fleet_store::{LeaseId, Put, Revision, Session, StoreError};
+use pki::Fingerprint;
+use proxy::LifecyclePhase;
+use rustls_pki_types::UnixTime;
+use tokio::time::Instant;
+
+use super::view::{View, milliseconds_now};
+use crate::{operator_records::milliseconds, shared_state::App, status::member_status};
+
+/// Minimum time between two versions of the entry.
+const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Maximum time between two versions of the entry: etcd keeps each until it compacts, so that the entry is no heartbeat.
+const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
+/// Digits of a digest.
+const DIGEST_DIGITS: usize = 16;
+
+/// The registration of this proxy.
+#[derive(Debug, Default)]
+pub(super) struct Registration {
+    lease: Option<LeaseId>,
+    keep_alive_at: Option<Instant>,
+    put: Option<(Instant, ProxyEntry)>,
+}
+
+impl Registration {
+    /// Puts the entry if it has changed, and extends its lease when that is due.
+    pub(super) async fn update(
+        &mut self,
+        app: &App,
+        session: &dyn Session,
+        view: &mut View,
+        lease_length: Duration,
+    ) -> Result<(), StoreError> {
+        let lease = match self.lease {
+            Some(lease) if self.keep_alive_at > Some(Instant::now()) => lease,
+            Some(lease) if session.keep_alive(lease).await? => lease,
+            _ => {
+                self.put = None;
+                session.grant(lease_length).await?
+            }
+        };
+        if self.lease != Some(lease) || self.keep_alive_at <= Some(Instant::now()) {
+            self.lease = Some(lease);
+            self.keep_alive_at = Some(Instant::now() + lease_length / 3);
+        }
+        let key = ProxyEntry::key_of(app.records.proxy());
+        let is_lost = view.revision(&key) == 0;
+        if let Some((at, _)) = &self.put
+            && at.elapsed() < PUT_INTERVAL_MIN
+        {
+            return Ok(());
+        }
+        let entry = app.proxy_entry(view.records_at());
+        if let Some((at, put)) = &self.put
+            && !is_lost
+            && put.is_same(&entry)
+            && at.elapsed() < PUT_INTERVAL_MAX
+        {
+            return Ok(());
+        }
+        let sealed = view.sealed(&key, &entry.to_bytes());
+        let put = Put::Leased(&sealed, lease);
+        match session.put_if(&key, view.revision(&key), put).await? {
+            Some(revision) => {
+                view.put_entry(&key, revision, entry.clone());
+                self.put = Some((Instant::now(), entry));
+            }
+            // The former process was faster, or the watch has not shown its last entry yet.
+            None => view.take_over_key(session.list().await?, &key),
+        }
+        Ok(())
+    }
+
+    /// Ends the lease, and with it the entry.
+    pub(super) async fn end(&mut self, session: &dyn Session) -> Result<(), StoreError> {
+        match self.lease.take() {
+            Some(lease) => session.revoke(lease).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl App {
+    /// What this proxy says about itself, with the highest revision of the store whose records it has applied.
+    pub(crate) fn proxy_entry(&self, applied: Revision) -> ProxyEntry {
+        let sections = self.state().foundation.config.sections();
+        let sections = sections.into_iter();
+        let sections = sections.map(|(name, text)| (name, digest([text.as_bytes()])));
+        let generation = self.generation();
+        let crls = generation.trust.status(UnixTime::now()).crls.into_iter();
+        let crls: BTreeMap<_, _> = crls
+            .filter(|crl| crl.is_newest)
+            .map(|crl| (crl.issuer, crl.number))
+            .collect();
+        let alarms = self.lasting.metrics.alarms.active();
+        let build = &self.options.build;
+        ProxyEntry {
+            name: self.records.proxy().to_owned(),
+            version: format!("{} ({})", build.version, build.commit),
+            started: milliseconds(self.started.1),
+            clock: milliseconds_now(),
+            phase: match self.shared.signals.borrow().phase {
+                LifecyclePhase::Serving => "serving",
+                LifecyclePhase::Draining | LifecyclePhase::Cutting => "draining",
+            }
+            .to_owned(),
+            sections: sections.collect(),
+            crls,
+            alarms: alarms.iter().map(telemetry::ActiveAlarm::key).collect(),
+            withdrawn: self.withdrawn(),
+            withheld: self.sharing.withheld().iter().map(place).collect(),
+            records: {
+                let records = self.records.all();
+                let records = records.iter();
+                digest(records.map(|(_, record)| record.bytes()))
+            },
+            applied,
+        }
+    }
+
+    /// The members that get nothing new, with the requests that they still have, also of former processes.
+    fn withdrawn(&self) -> Vec<WithdrawnMember> {
+        let generation = self.generation();
+        let members = generation.pools.iter().flat_map(|runtime| {
+            let entries = runtime.pool.entries().iter().enumerate();
+            let withdrawn = entries.filter(|(_, entry)| {
+                entry.member.operator_state() != balancing::Administrative::Ready
+            });
+            withdrawn.map(move |(index, _)| {
+                let status = member_status(self, runtime, index);
+                WithdrawnMember {
+                    pool: runtime.pool.name().to_string(),
+                    member: status.address,
+                    in_flight: status.in_flight,
+                }
+            })
+        });
+        members.collect()
+    }
+}
+
+/// A member as an entry names it.
+pub(super) fn place((pool, member): &(String, String)) -> String {
+    format!("{pool}/{member}")
+}
+
+fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut digest = Fingerprint::of(parts).to_string();
+    digest.truncate(DIGEST_DIGITS);
+    digest
+}
