@@ -1,12 +1,35 @@
 //! What operators of a fleet see: the proxies and their differences, and where else a change applies.
 
+use std::thread;
+
+use rustix::process::Signal;
 use serde_json::Value;
-use testkit::{Proxy, wait_until};
+use testkit::{Proxy, fleet_table, wait_until};
 
 use crate::{
     fleet::Fleet,
-    support::{Estate, LIMIT, done, paths::CATALOG},
+    support::{self, Estate, LIMIT, done, paths::CATALOG},
 };
+
+/// A proxy in front of the compilers of an estate, with more lines in `[fleet]`.
+fn proxy_before(fleet: &Fleet, name: &str, servers: &Estate, more: &str) -> Proxy {
+    let compilers = servers.compilers.iter();
+    let compilers: Vec<_> = compilers
+        .map(|one| format!("{:?}", one.address()))
+        .collect();
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{}]\n",
+        servers.ca_server.address(),
+        compilers.join(", ")
+    );
+    let proxy = support::proxy(&fleet.ca)
+        .certname(name)
+        .with(&pools)
+        .with(&(fleet_table(&fleet.store, &fleet.key_file()) + more))
+        .start();
+    proxy.wait_for_members(&["ca", "compilers"]);
+    proxy
+}
 
 /// The fleet as a proxy shows it.
 fn shown(proxy: &Proxy) -> Value {
@@ -140,4 +163,103 @@ fn a_new_key_is_printed_and_accepted() {
     let keys = [(); 2].map(|()| done(&estate.proxy, &["fleet", "key"], &[]));
     assert_ne!(keys[0], keys[1]);
     assert_eq!(keys[0].trim().len(), 44, "32 bytes in base64");
+}
+
+#[test]
+fn a_drain_waits_for_the_requests_of_all_proxies_and_of_their_former_processes() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(1).start();
+    let [first, second] = ["p1", "p2"].map(|name| fleet.proxy_before(name, &servers));
+    wait_for_proxies(&first, &["p1", "p2"]);
+    let compiler = &servers.compilers[0];
+    let address = compiler.address();
+    compiler.hold();
+    thread::scope(|scope| {
+        let client = second.client(Some(&fleet.ca.agent("web01")));
+        let posting = scope.spawn(move || client.request("POST", CATALOG, &[], b"facts"));
+        compiler.wait_for_request(1, LIMIT);
+        let drain = |timeout: &str| {
+            let arguments = [&address, "--force", "--wait", "--timeout", timeout];
+            first.command(&["drain"], &arguments)
+        };
+        let is_left = |outcome: &testkit::CommandOutcome| {
+            assert_eq!(outcome.code, Some(3), "{outcome:?}");
+            let stderr = &outcome.stderr;
+            assert!(stderr.contains("on p2: 1 in flight"), "{outcome:?}");
+        };
+        is_left(&drain("2s"));
+        let mut former = second.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+        is_left(&drain("2s"));
+        let waiting = scope.spawn(move || drain("60s"));
+        compiler.release();
+        assert_eq!(posting.join().expect("it asks").status, 200);
+        let outcome = waiting.join().expect("it waits");
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(
+            outcome.stdout.ends_with("no request is left\n"),
+            "{outcome:?}"
+        );
+        assert_eq!(former.wait_for_end(LIMIT).code, Some(0));
+    });
+    wait_for_proxies(&first, &["p1", "p2"]);
+}
+
+#[test]
+fn a_drain_names_a_proxy_whose_lease_ends_while_it_waits() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(1).start();
+    let proxies = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, "lease = \"5s\"\n"));
+    let [first, second] = proxies;
+    wait_for_proxies(&first, &["p1", "p2"]);
+    let address = servers.compilers[0].address();
+    second.signal(Signal::STOP);
+    let outcome = first.command(&["drain"], &[&address, "--force", "--wait"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("p2: not applied yet"),
+        "{outcome:?}"
+    );
+    assert!(
+        outcome.stderr.contains("p2 is no longer part of the fleet"),
+        "{outcome:?}"
+    );
+    second.signal(Signal::CONT);
+    wait_for_proxies(&first, &["p1", "p2"]);
+    // A proxy that is left out may be lost.
+    second.signal(Signal::STOP);
+    let arguments = [&address, "--force", "--wait", "--without", "p2"];
+    let outcome = first.command(&["drain"], &arguments);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    second.signal(Signal::CONT);
+}
+
+#[test]
+fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    let first = fleet.proxy_before("p1", &servers);
+    // To this one, the first compiler is the only one.
+    let address = servers.compilers[0].address();
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{address:?}]\n",
+        servers.ca_server.address()
+    );
+    let second = support::proxy(&fleet.ca)
+        .certname("p2")
+        .with(&pools)
+        .with(&fleet_table(&fleet.store, &fleet.key_file()))
+        .start();
+    second.wait_for_members(&["ca", "compilers"]);
+    wait_for_proxies(&first, &["p1", "p2"]);
+    wait_for_text(
+        &first,
+        &["fleet"],
+        "differs: configuration pools.compilers: ",
+    );
+    let outcome = first.command(&["drain"], &[&address, "--wait"]);
+    assert_eq!(outcome.code, Some(4), "{outcome:?}");
+    let expected = format!("p2: still uses compilers/{address}");
+    assert!(outcome.stdout.contains(&expected), "{outcome:?}");
+    let expected = format!("p2 still sends requests to {address} in compilers");
+    assert!(outcome.stderr.contains(&expected), "{outcome:?}");
 }
