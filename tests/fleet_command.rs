@@ -1,6 +1,6 @@
 //! What operators of a fleet see: the proxies and their differences, and where else a change applies.
 
-use std::thread;
+use std::{os::unix::fs::PermissionsExt as _, thread};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,9 +11,9 @@ use crate::{
     support::{self, Estate, LIMIT, done, paths::CATALOG},
 };
 
-/// A proxy in front of the compilers of an estate, with more lines in `[fleet]`.
-fn proxy_before(fleet: &Fleet, name: &str, servers: &Estate, more: &str) -> Proxy {
-    let compilers = servers.compilers.iter();
+/// A proxy in front of the first compilers of an estate, with these tables.
+fn proxy_before(fleet: &Fleet, name: &str, servers: &Estate, count: usize, tables: &str) -> Proxy {
+    let compilers = servers.compilers[..count].iter();
     let compilers: Vec<_> = compilers
         .map(|one| format!("{:?}", one.address()))
         .collect();
@@ -25,7 +25,7 @@ fn proxy_before(fleet: &Fleet, name: &str, servers: &Estate, more: &str) -> Prox
     let proxy = support::proxy(&fleet.ca)
         .certname(name)
         .with(&pools)
-        .with(&(fleet_table(&fleet.store, &fleet.key_file()) + more))
+        .with(tables)
         .start();
     proxy.wait_for_members(&["ca", "compilers"]);
     proxy
@@ -158,7 +158,7 @@ fn a_change_shows_where_else_it_applies_and_what_it_replaces() {
 }
 
 #[test]
-fn a_new_key_is_printed_and_accepted() {
+fn each_key_that_is_printed_is_another() {
     let estate = Estate::start();
     let keys = [(); 2].map(|()| done(&estate.proxy, &["fleet", "key"], &[]));
     assert_ne!(keys[0], keys[1]);
@@ -208,7 +208,8 @@ fn a_drain_waits_for_the_requests_of_all_proxies_and_of_their_former_processes()
 fn a_drain_names_a_proxy_whose_lease_ends_while_it_waits() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(1).start();
-    let proxies = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, "lease = \"5s\"\n"));
+    let table = fleet_table(&fleet.store, &fleet.key_file()) + "lease = \"5s\"\n";
+    let proxies = ["p1", "p2"].map(|name| proxy_before(&fleet, name, &servers, 1, &table));
     let [first, second] = proxies;
     wait_for_proxies(&first, &["p1", "p2"]);
     let address = servers.compilers[0].address();
@@ -240,16 +241,8 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     let first = fleet.proxy_before("p1", &servers);
     // To this one, the first compiler is the only one.
     let address = servers.compilers[0].address();
-    let pools = format!(
-        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n[pools.compilers]\nscheme = \"http\"\nmembers = [{address:?}]\n",
-        servers.ca_server.address()
-    );
-    let second = support::proxy(&fleet.ca)
-        .certname("p2")
-        .with(&pools)
-        .with(&fleet_table(&fleet.store, &fleet.key_file()))
-        .start();
-    second.wait_for_members(&["ca", "compilers"]);
+    let table = fleet_table(&fleet.store, &fleet.key_file());
+    let second = proxy_before(&fleet, "p2", &servers, 1, &table);
     wait_for_proxies(&first, &["p1", "p2"]);
     wait_for_text(
         &first,
@@ -262,4 +255,146 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     assert!(outcome.stdout.contains(&expected), "{outcome:?}");
     let expected = format!("p2 still sends requests to {address} in compilers");
     assert!(outcome.stderr.contains(&expected), "{outcome:?}");
+    let alarm = format!("fleet-last-member:compilers/{address}");
+    wait_for_alarms(&second, &[&alarm]);
+    let line = foreign_line(&second, "drain");
+    let result = line["result"].as_str().unwrap_or_default();
+    assert!(result.starts_with("withheld: "), "{line}");
+    done(&first, &["ready"], &[&address]);
+    wait_for_alarms(&second, &[]);
+}
+
+/// Waits until exactly these alarms are active.
+#[track_caller]
+fn wait_for_alarms(proxy: &Proxy, expected: &[&str]) {
+    let expected: Vec<Value> = expected.iter().map(|key| (*key).into()).collect();
+    proxy.wait_for_status(&format!("{expected:?}"), |status| {
+        let alarms = status["alarms"].as_array().into_iter().flatten();
+        alarms
+            .map(|alarm| alarm["key"].clone())
+            .eq(expected.iter().cloned())
+    });
+}
+
+/// The first line of the audit log about this action on another proxy.
+#[track_caller]
+fn foreign_line(proxy: &Proxy, action: &str) -> Value {
+    let path = proxy.state_directory().join("audit.log");
+    let find = || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut lines = text
+            .lines()
+            .map(|line| -> Value { serde_json::from_str(line).expect("JSON") });
+        lines.find(|line| line["action"] == *action && line["origin"].is_object())
+    };
+    let line = wait_until(LIMIT, find);
+    line.unwrap_or_else(|| panic!("no {action}: {}", proxy.stderr()))
+}
+
+#[test]
+fn a_change_of_another_proxy_is_in_the_audit_log() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    let [first, second] = ["p1", "p2"].map(|name| fleet.proxy_before(name, &servers));
+    let address = servers.compilers[0].address();
+    done(&first, &["drain"], &[&address, "--why", "disk"]);
+    let line = foreign_line(&second, "drain");
+    assert_eq!(line["origin"]["proxy"], "p1", "{line}");
+    let account = line["origin"]["account"].as_str().unwrap_or_default();
+    assert!(account.starts_with("uid "), "{line}");
+    assert_eq!(line["account"], format!("{account} on p1"));
+    assert_eq!(
+        (&line["why"], &line["result"]),
+        (&"disk".into(), &"done".into())
+    );
+    assert_eq!(line["before"][0]["administrative_state"], "ready");
+    assert_eq!(line["after"][0]["administrative_state"], "drain");
+    done(&first, &["block"], &["web01", "--why", "stolen"]);
+    let line = foreign_line(&second, "block");
+    assert_eq!(line["subject"]["certname"], "web01", "{line}");
+    assert_eq!(
+        (&line["why"], &line["before"]),
+        (&"stolen".into(), &Value::Null)
+    );
+    done(&first, &["unblock"], &["web01"]);
+    let line = foreign_line(&second, "unblock");
+    assert_eq!(line["before"]["why"], "stolen", "{line}");
+    assert_eq!(line["after"], Value::Null);
+}
+
+#[test]
+fn records_of_another_key_file_are_ignored_with_an_alarm_and_counted() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    let first = fleet.proxy_before("p1", &servers);
+    wait_for_proxies(&first, &["p1"]);
+    let other_keys = fleet.key_file().with_extension("other");
+    std::fs::write(&other_keys, done(&first, &["fleet", "key"], &[])).expect("a file");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&other_keys, mode).expect("a mode");
+    let table = fleet_table(&fleet.store, &other_keys);
+    let stranger = proxy_before(&fleet, "p2", &servers, 2, &table);
+    wait_for_alarms(&first, &["fleet-record:proxies/p2"]);
+    assert!(done(&first, &["fleet"], &[]).contains("ignored: proxies/p2: "));
+    let seal = [("reason", "seal")];
+    first.wait_for_metric("proscenium_fleet_rejected_records_total", &seal, 1.0);
+    let metrics = first.metrics();
+    assert_eq!(metrics.sum("proscenium_fleet_connected", &[]), 1.0);
+    assert_eq!(metrics.sum("proscenium_fleet_proxies", &[]), 1.0);
+    assert_eq!(metrics.sum("proscenium_fleet_sync_age_seconds", &[]), 0.0);
+    stranger.stop();
+    wait_for_alarms(&first, &[]);
+}
+
+#[test]
+fn a_store_that_has_lost_records_is_an_alarm_until_they_are_back() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    let [first, second] = ["p1", "p2"].map(|name| fleet.proxy_before(name, &servers));
+    wait_for_proxies(&first, &["p1", "p2"]);
+    let text = done(&first, &["block"], &["web01", "--why", "stolen"]);
+    assert!(text.contains("p2: applied after "), "{text}");
+    let kinds = [("kind", "block")];
+    second.wait_for_metric("proscenium_fleet_records", &kinds, 1.0);
+    first.wait_for_metric("proscenium_fleet_apply_delay_seconds", &[], 0.0);
+    fleet.store.kill(0);
+    fleet.store.wipe(0);
+    fleet.store.restart(0);
+    for proxy in [&first, &second] {
+        proxy.wait_for_event("it was emptied or restored from a backup");
+        proxy.wait_for_event("cleared: the fleet's store lost 1 records");
+    }
+    wait_for_proxies(&first, &["p1", "p2"]);
+}
+
+#[test]
+fn a_proxy_is_not_ready_before_it_has_the_records_of_the_fleet() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    fleet.store.kill(0);
+    let metrics = "[metrics]\naddress = \"127.0.0.1:0\"\n";
+    let start = |name, ready_after: &str| {
+        let table = fleet_table(&fleet.store, &fleet.key_file());
+        let tables = format!("{table}ready_after = \"{ready_after}\"\n{metrics}");
+        proxy_before(&fleet, name, &servers, 2, &tables)
+    };
+    let patient = start("p1", "600s");
+    let hasty = start("p2", "0s");
+    let ready = |proxy: &Proxy| {
+        let address = proxy.status()["metrics_address"].clone();
+        let address = address.as_str().and_then(|text| text.parse().ok());
+        let client = testkit::Client::plain(address.expect("an address"));
+        let answer = client.get("/ready");
+        (answer.status, answer.text())
+    };
+    let waiting = "waiting for the records of the fleet\n".to_owned();
+    assert_eq!(ready(&patient), (503, waiting));
+    assert_eq!(ready(&hasty).0, 200);
+    fleet.store.restart(0);
+    let is_ready = || (ready(&patient).0 == 200).then_some(());
+    assert!(
+        wait_until(LIMIT, is_ready).is_some(),
+        "{}",
+        patient.stderr()
+    );
 }

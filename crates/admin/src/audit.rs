@@ -23,6 +23,9 @@ pub enum Permission {
 pub struct AuditEntry {
     /// User ID of the account; none if the kernel does not report it.
     pub uid: Option<u32>,
+    /// Where the change was made, if it was made on another proxy of the fleet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<AuditOrigin>,
     /// The command: `drain`, `block` or `reload`, for example.
     pub action: String,
     /// What it is about.
@@ -37,11 +40,21 @@ pub struct AuditEntry {
     pub result: String,
 }
 
+/// The place of a change that was made on another proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditOrigin {
+    /// The certname of that proxy.
+    pub proxy: String,
+    /// The account on its host, as `uid 0`.
+    pub account: String,
+}
+
 impl AuditEntry {
     /// A command about a subject that had no result yet.
     pub(crate) fn new(by: Caller, action: &str, subject: Value) -> Self {
         Self {
             uid: by.uid,
+            origin: None,
             action: action.to_owned(),
             subject,
             why: String::new(),

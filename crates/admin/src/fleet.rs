@@ -32,6 +32,12 @@ pub struct FleetStatus {
     pub differences: Vec<FleetDifference>,
     /// Keys of the store that are ignored.
     pub refused: Vec<FleetRefusedKey>,
+    /// How many records were ignored since the start, by reason.
+    pub rejected_records: BTreeMap<String, u64>,
+    /// For how long no changes of other proxies have arrived because there is no watch of the store; none: there was no list yet.
+    pub sync_age_seconds: Option<u64>,
+    /// Whether a load balancer should wait because the proxy has just started and has no list of the records yet.
+    pub is_starting: bool,
     /// After how many milliseconds all other proxies had applied the last change that was made on this one; none: there was no
     /// change, or not all have applied it.
     pub apply_delay_milliseconds: Option<u64>,

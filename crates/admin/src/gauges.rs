@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::SystemTime};
 use telemetry::{Gauges, Labels};
 
 use crate::{
-    ActiveTrust, AdministrativeState, CrlFetchStatus, MemberHealth, MemberStatus, ProcessStatus,
-    ReloadResult, Status, Timestamp,
+    ActiveTrust, AdministrativeState, CrlFetchStatus, FleetStatus, MemberHealth, MemberStatus,
+    ProcessStatus, ReloadResult, Status, Timestamp,
 };
 
 /// All gauges of a status, for [`telemetry::Metrics::encode`]. `now` is the time from which ages are counted.
@@ -26,6 +26,9 @@ pub fn gauges(status: &Status, now: SystemTime) -> [Gauges; 2] {
     materials(status, &mut gauges);
     agents(status, &mut gauges);
     reload(status, &mut gauges);
+    if let Some(status) = &status.fleet {
+        fleet(status, &mut gauges);
+    }
     [gauges, process(&status.process)]
 }
 
@@ -262,6 +265,29 @@ fn agents(status: &Status, gauges: &mut Gauges) {
     gauges.integer("agents_expiring", help, status.agents.expiring);
     let help = "Agents removed from memory to make room for other agents";
     gauges.count("agents_evicted", help, status.agents.evicted);
+}
+
+fn fleet(status: &FleetStatus, gauges: &mut Gauges) {
+    let help = "Whether the store of the fleet is reached (1) or not (0)";
+    gauges.condition("fleet_connected", help, status.connected);
+    let help = "Proxies of the fleet that are registered, this one included";
+    gauges.integer("fleet_proxies", help, status.proxies.len() as u64);
+    let records = status.records.iter();
+    let records = records.map(|(kind, count)| (vec![("kind", kind.clone())], *count as f64));
+    let help = "Records of operators' acts that the proxy shares with the fleet, by kind";
+    gauges.series("fleet_records", help, records);
+    let rejected = status.rejected_records.iter();
+    let rejected = rejected.map(|(reason, count)| (vec![("reason", reason.clone())], *count));
+    let help = "Records of the fleet's store that were ignored, by reason";
+    gauges.counters("fleet_rejected_records", help, rejected);
+    let help = "Time for which changes of other proxies do not arrive; 0 while they do";
+    let age = status.sync_age_seconds.map(|age| age as f64);
+    gauges.value("fleet_sync_age_seconds", help, age);
+    let help =
+        "Time after which all other proxies had applied the last change that was made on this one";
+    let delay = status.apply_delay_milliseconds;
+    let delay = delay.map(|delay| delay as f64 / 1000.0);
+    gauges.value("fleet_apply_delay_seconds", help, delay);
 }
 
 fn reload(status: &Status, gauges: &mut Gauges) {

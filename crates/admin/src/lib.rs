@@ -27,7 +27,7 @@ mod status;
 mod traffic;
 mod who;
 
-pub use audit::{AuditEntry, Permission};
+pub use audit::{AuditEntry, AuditOrigin, Permission};
 pub use blocks::{
     BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
     BlockStatus, BlockSubject, BlockedAgentStatus,

@@ -57,14 +57,19 @@ fn unready(status: &Status) -> Option<&'static str> {
         ProcessPhase::Draining => Some("draining\n"),
         // Without compilers an agent's run fails. Without a CA server only enrolment fails, here as at another proxy.
         ProcessPhase::Serving if is_down("compilers") => Some("no compiler is available\n"),
-        ProcessPhase::Serving => None,
+        ProcessPhase::Serving => {
+            let mut fleet = status.fleet.iter();
+            fleet
+                .any(|fleet| fleet.is_starting)
+                .then_some("waiting for the records of the fleet\n")
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::samples::status;
+    use crate::{FleetStatus, tests::samples::status};
 
     #[test]
     fn a_proxy_is_ready_while_it_serves_and_a_compiler_is_available() {
@@ -73,6 +78,14 @@ mod tests {
         status.pools[0].available = 0;
         assert_eq!(unready(&status), Some("no compiler is available\n"));
         status.pools[0].name = "files".to_owned();
+        assert_eq!(unready(&status), None);
+        status.fleet = Some(FleetStatus {
+            is_starting: true,
+            ..FleetStatus::default()
+        });
+        let waiting = Some("waiting for the records of the fleet\n");
+        assert_eq!(unready(&status), waiting);
+        status.fleet = Some(FleetStatus::default());
         assert_eq!(unready(&status), None);
         status.phase = ProcessPhase::Draining;
         assert_eq!(unready(&status), Some("draining\n"));

@@ -11,13 +11,12 @@ use admin::{
     NamedValue, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestsStatus, Status,
     TrafficStatus, WhoError, WhoRequest, WhoStatus,
 };
-use telemetry::{Alarm, Exposition};
+use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     account_permissions::AccountPermissions,
     explain::{ExplainAs, ExplainRequest, Explainer},
-    operators,
     shared_state::App,
     status::status,
     traffic,
@@ -117,36 +116,7 @@ impl Control for Operator {
     }
 
     fn audit(&self, entry: AuditEntry) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        let settings = self.app.state().foundation.config.admin.clone();
-        let path = operators::audit_log(&settings, self.app.state_directory.path());
-        let alarms = Arc::clone(&self.app.shared.metrics.alarms);
-        let written = tokio::task::spawn_blocking(move || {
-            let appended = operators::append(&path, &entry);
-            alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
-                let error = appended.as_ref().err()?;
-                Some(format!(
-                    "cannot write to the audit log {}: {error}; changes of operators are in the events only: free space on its file system, make it writable for the account of the service, or set [admin] audit_log to another path",
-                    path.display()
-                ))
-            });
-            if let Err(error) = appended {
-                let AuditEntry {
-                    action,
-                    subject,
-                    why,
-                    result,
-                    uid,
-                    ..
-                } = entry;
-                let path = path.display();
-                tracing::error!(
-                    %error, %path, action, %subject, why, result, uid,
-                    "cannot write to the audit log: this event is the only record of the change"
-                );
-            }
-        });
-        // An operator who disconnects does not stop the line.
-        Box::pin(async move { written.await.unwrap_or_default() })
+        Box::pin(self.app.audit(vec![entry]))
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {

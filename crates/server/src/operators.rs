@@ -5,14 +5,18 @@ use std::{
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
 use admin::{AuditEntry, Caller, Permission, Timestamp, settings::AdminSettings};
 use serde::Serialize;
+use telemetry::Alarm;
 
-use crate::accounts::{account_name, group_id, is_in_group};
+use crate::{
+    accounts::{account_name, group_id, is_in_group},
+    shared_state::App,
+};
 
 /// Name of the audit log in the state directory.
 const AUDIT_LOG: &str = "audit.log";
@@ -78,18 +82,21 @@ struct AuditLine<'a> {
     entry: &'a AuditEntry,
 }
 
-/// Appends a line. Blocks. The file is opened for each line, so that log rotation needs no signal.
+/// Appends lines. Blocks. The file is opened for each line, so that log rotation needs no signal.
 ///
 /// # Errors
 /// The file cannot be opened or written.
-pub(crate) fn append(path: &Path, entry: &AuditEntry) -> io::Result<()> {
-    let line = AuditLine {
-        at: SystemTime::now().into(),
-        account: entry.uid.map_or_else(|| "unknown".to_owned(), account_name),
-        entry,
-    };
-    let mut text = serde_json::to_string(&line)?;
-    text.push('\n');
+pub(crate) fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
+    let mut text = String::new();
+    for entry in entries {
+        let line = AuditLine {
+            at: SystemTime::now().into(),
+            account: account(entry),
+            entry,
+        };
+        text += &serde_json::to_string(&line)?;
+        text.push('\n');
+    }
     // Two changes of different kinds can end at the same time.
     let _one_at_a_time = APPENDING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut file = OpenOptions::new()
@@ -99,6 +106,55 @@ pub(crate) fn append(path: &Path, entry: &AuditEntry) -> io::Result<()> {
         .open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_data()
+}
+
+impl App {
+    /// Writes lines to the audit log. They are written even if the future is dropped: an operator who disconnects does not
+    /// stop the line.
+    pub(crate) fn audit(&self, entries: Vec<AuditEntry>) -> impl Future<Output = ()> + use<> {
+        let settings = self.state().foundation.config.admin.clone();
+        let path = audit_log(&settings, self.state_directory.path());
+        let alarms = Arc::clone(&self.shared.metrics.alarms);
+        let written = tokio::task::spawn_blocking(move || {
+            let appended = append(&path, &entries);
+            alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
+                let error = appended.as_ref().err()?;
+                Some(format!(
+                    "cannot write to the audit log {}: {error}; changes of operators are in the events only: free space on its file system, make it writable for the account of the service, or set [admin] audit_log to another path",
+                    path.display()
+                ))
+            });
+            let Err(error) = appended else {
+                return;
+            };
+            for entry in entries {
+                let account = account(&entry);
+                let AuditEntry {
+                    action,
+                    subject,
+                    why,
+                    result,
+                    uid,
+                    ..
+                } = entry;
+                let path = path.display();
+                tracing::error!(
+                    %error, %path, action, %subject, why, result, uid, account,
+                    "cannot write to the audit log: this event is the only record of the change"
+                );
+            }
+        });
+        async move { written.await.unwrap_or_default() }
+    }
+}
+
+/// The name of the account, as its host knows it.
+fn account(entry: &AuditEntry) -> String {
+    match (&entry.origin, entry.uid) {
+        (Some(origin), _) => format!("{} on {}", origin.account, origin.proxy),
+        (None, Some(uid)) => account_name(uid),
+        (None, None) => "unknown".to_owned(),
+    }
 }
 
 /// Locked while a line is written.
@@ -164,6 +220,7 @@ mod tests {
         let path = audit_log(&settings(None, None), directory.path());
         let entry = AuditEntry {
             uid: Some(0),
+            origin: None,
             action: "drain".to_owned(),
             subject: serde_json::json!({"member": "c1:8140"}),
             why: "upgrade".to_owned(),
@@ -171,8 +228,9 @@ mod tests {
             after: serde_json::Value::Null,
             result: "done".to_owned(),
         };
-        append(&path, &entry).unwrap();
-        append(&path, &entry).unwrap();
+        let entries = [entry];
+        append(&path, &entries).unwrap();
+        append(&path, &entries).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
         for line in text.lines() {
@@ -181,6 +239,6 @@ mod tests {
             assert_eq!(line["subject"]["member"], "c1:8140");
             assert!(line["at"].as_str().unwrap().ends_with('Z'));
         }
-        assert!(append(Path::new("/no/such/directory/audit.log"), &entry).is_err());
+        assert!(append(Path::new("/no/such/directory/audit.log"), &entries).is_err());
     }
 }

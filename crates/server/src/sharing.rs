@@ -3,6 +3,8 @@
 //! The records of this process decide ([`OperatorRecords`](crate::operator_records::OperatorRecords)), and the store only
 //! carries them: no request, start, reload or hand-over waits for it, and nothing is learned from a record that it lacks.
 
+mod alarms;
+pub(crate) mod audit;
 mod connection;
 mod outcome;
 mod registry;
@@ -11,10 +13,10 @@ mod view;
 mod watcher;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -29,6 +31,7 @@ use tokio::{
 };
 
 use crate::{random::random_part_of, shared_state::App};
+use alarms::FleetAlarms;
 use connection::FleetConnection;
 use registry::Registration;
 use view::HeardProxy;
@@ -55,6 +58,7 @@ pub(crate) struct Sharing {
     acts: AtomicU64,
     /// Notified after each of them.
     acted: Notify,
+    is_successor: AtomicBool,
     /// Notified after each reload, because the configuration or a certificate may be another.
     pub(crate) reloaded: Notify,
     status: watch::Sender<SharingStatus>,
@@ -75,6 +79,8 @@ pub(crate) struct SharingStatus {
     pub(crate) no_space: Option<String>,
     /// Keys of the store that are ignored.
     pub(crate) refused: Vec<Refused>,
+    /// How many records were ignored since the start, by reason.
+    pub(crate) rejected: BTreeMap<&'static str, u64>,
     /// The proxies that are registered.
     pub(crate) proxies: Vec<HeardProxy>,
     /// The highest revision of a record that is applied.
@@ -88,6 +94,11 @@ pub(crate) struct SharingStatus {
 }
 
 impl SharingStatus {
+    /// Since when there is no watch.
+    pub(crate) fn unwatched_since(&self) -> Option<SystemTime> {
+        self.watch_failure.as_ref().map(|(since, _)| *since)
+    }
+
     /// Since when the store is not reached, and why.
     pub(crate) fn unreached(&self) -> Option<&(SystemTime, String)> {
         self.watch_failure.as_ref().or(self.write_failure.as_ref())
@@ -101,17 +112,26 @@ impl Sharing {
         self.acted.notify_one();
     }
 
+    /// Notes that this process has taken over from another one, whose records it has.
+    pub(crate) fn succeed(&self) {
+        self.is_successor.store(true, Ordering::SeqCst);
+    }
+
+    fn is_successor(&self) -> bool {
+        self.is_successor.load(Ordering::SeqCst)
+    }
+
     fn acts(&self) -> u64 {
         self.acts.load(Ordering::SeqCst)
     }
 
-    /// Notes whether the drain of a member by another proxy is withheld.
-    pub(crate) fn withhold(&self, member: MemberName, is_withheld: bool) {
+    /// Notes whether the drain of a member by another proxy is withheld. Returns whether this is new.
+    pub(crate) fn withhold(&self, member: MemberName, is_withheld: bool) -> bool {
         let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
         match is_withheld {
             true => withheld.insert(member),
             false => withheld.remove(&member),
-        };
+        }
     }
 
     /// The members whose drain by another proxy is withheld.
@@ -127,8 +147,12 @@ impl Sharing {
     }
 
     /// Publishes what the store has. All of it is applied.
-    fn publish(&self, view: &View) {
+    fn publish(&self, view: &mut View) {
+        let rejected = view.take_rejected();
         self.status.send_modify(|status| {
+            for (reason, count) in rejected {
+                *status.rejected.entry(reason).or_default() += count;
+            }
             status.refused = view.refused().collect();
             status.proxies = view.proxies().cloned().collect();
             status.applied = view.records_at();
@@ -204,6 +228,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
         let configured = FleetConnection::of(&app);
         let reloaded = app.sharing.reloaded.notified();
         let Some(connection) = configured else {
+            alarms::clear(&app);
             tokio::select! {
                 () = reloaded => continue,
                 _ = &mut stop => return,
@@ -250,6 +275,7 @@ struct Member<'a> {
     next_endpoint: usize,
     failures: u32,
     registration: Registration,
+    alarms: FleetAlarms,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
     /// When the next attempt to write is made after a failure.
@@ -269,6 +295,7 @@ impl<'a> Member<'a> {
                 as usize,
             failures: 0,
             registration: Registration::default(),
+            alarms: FleetAlarms::default(),
             put_back_at: None,
             retry_at: None,
             connection,
@@ -292,7 +319,10 @@ impl<'a> Member<'a> {
                 Some((number, received)) = news.recv() => self.apply(number, received).await,
                 // An operator waits for the result.
                 () = self.app.sharing.acted.notified() => self.send().await,
-                _ = tick.tick() => self.apply_withheld().await,
+                _ = tick.tick() => {
+                    self.apply_withheld().await;
+                    self.alarms.update(self.app, &self.view);
+                }
                 () = at(put_back_at) => {
                     self.put_back_at = None;
                     self.send().await;
@@ -307,8 +337,11 @@ impl<'a> Member<'a> {
     async fn apply_withheld(&self) {
         let withheld = self.app.sharing.withheld();
         if !withheld.is_empty() {
-            self.app.apply_foreign_states(withheld);
-            self.app.store_member_states().await;
+            let audit = self.app.apply_foreign_states(withheld);
+            if !audit.is_empty() {
+                self.app.store_member_states().await;
+                self.app.audit(audit).await;
+            }
         }
     }
 
@@ -335,7 +368,7 @@ impl<'a> Member<'a> {
 
     async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
-        self.app.sharing.publish(&self.view);
+        self.app.sharing.publish(&mut self.view);
         if self.put_back_at.is_none() && !self.app.records.missed(&self.view).is_empty() {
             self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
         }
@@ -390,7 +423,7 @@ impl<'a> Member<'a> {
             }
         }
         self.failures = 0;
-        self.app.sharing.publish(&self.view);
+        self.app.sharing.publish(&mut self.view);
         self.app.sharing.sent(acts, self.view.records_at());
         Ok(())
     }
@@ -439,7 +472,7 @@ impl<'a> Member<'a> {
         self.registration
             .update(self.app, &**writer, &mut self.view, lease)
             .await?;
-        self.app.sharing.publish(&self.view);
+        self.app.sharing.publish(&mut self.view);
         Ok(())
     }
 

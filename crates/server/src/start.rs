@@ -241,6 +241,9 @@ impl Start<'_> {
             foundation: foundation.clone(),
             program,
         }));
+        if take_over.is_some() {
+            app.sharing.succeed();
+        }
         let first = Commit {
             generation: cell.load_full(),
             foundation,

@@ -73,6 +73,20 @@ pub enum Alarm {
     AccessLog,
     /// A change of an operator cannot be written to the audit log.
     AuditLog,
+    /// The store of the fleet is not reached for a minute.
+    FleetUnreachable,
+    /// A key of the fleet's store is ignored.
+    FleetRecord,
+    /// The fleet's store lost records, which the proxies put back.
+    FleetStoreOlder,
+    /// The fleet's store is full and accepts no change.
+    FleetNoSpace,
+    /// The clock differs from those of most other proxies of the fleet.
+    FleetClock,
+    /// A drain of another proxy is withheld, because it would take the last available member of a pool.
+    FleetLastMember,
+    /// The proxies of the fleet differ for long.
+    FleetDiffers,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -295,7 +309,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 35] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -324,6 +338,13 @@ impl Alarm {
         Self::Descriptors,
         Self::AccessLog,
         Self::AuditLog,
+        Self::FleetUnreachable,
+        Self::FleetRecord,
+        Self::FleetStoreOlder,
+        Self::FleetNoSpace,
+        Self::FleetClock,
+        Self::FleetLastMember,
+        Self::FleetDiffers,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -357,6 +378,13 @@ impl Alarm {
             Self::Descriptors => "descriptors",
             Self::AccessLog => "access-log",
             Self::AuditLog => "audit-log",
+            Self::FleetUnreachable => "fleet-unreachable",
+            Self::FleetRecord => "fleet-record",
+            Self::FleetStoreOlder => "fleet-store-older",
+            Self::FleetNoSpace => "fleet-no-space",
+            Self::FleetClock => "fleet-clock",
+            Self::FleetLastMember => "fleet-last-member",
+            Self::FleetDiffers => "fleet-differs",
         }
     }
 
@@ -391,7 +419,14 @@ impl Alarm {
             | Self::AuditLog
             | Self::DnsAnswer
             | Self::PassthroughMember
-            | Self::JrubyCount => Severity::Warning,
+            | Self::JrubyCount
+            | Self::FleetUnreachable
+            | Self::FleetRecord
+            | Self::FleetStoreOlder
+            | Self::FleetNoSpace
+            | Self::FleetClock
+            | Self::FleetLastMember
+            | Self::FleetDiffers => Severity::Warning,
         }
     }
 

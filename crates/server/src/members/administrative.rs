@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, Caller, MemberSelection, MemberStateError, MemberStateOutcome,
+    AdministrativeState, AuditEntry, Caller, MemberSelection, MemberStateError, MemberStateOutcome,
     MemberStateRequest, MemberStatus, PoolMemberStatus, SetMemberState, Timestamp,
 };
 use balancing::{HealthChange, Instruction, MemberAddress, MemberName, Registry};
@@ -21,6 +21,7 @@ use crate::{
     members::stored_states::{self, StoredStates, administrative},
     operator_records::instruction_of,
     shared_state::App,
+    sharing::audit::of_member,
     state_directory::StateDirectory,
     status::member_status,
     times::system_time,
@@ -154,7 +155,13 @@ impl App {
 
     /// Applies the records of members that another proxy has changed. A drain without `force` never takes the last available
     /// member of a pool: it is withheld until another member is available.
-    pub(crate) fn apply_foreign_states(&self, names: impl IntoIterator<Item = MemberName>) {
+    ///
+    /// Returns the lines for the audit log.
+    pub(crate) fn apply_foreign_states(
+        &self,
+        names: impl IntoIterator<Item = MemberName>,
+    ) -> Vec<AuditEntry> {
+        let mut audit = Vec::new();
         let _one_at_a_time = self.member_states.lock();
         let generation = self.generation();
         let registry = &self.lasting.registry;
@@ -169,9 +176,14 @@ impl App {
                 && instruction.is_some()
                 && known.is_none()
                 && selected.is_some_and(|selected| refuse_last(&[selected]).is_err());
-            self.sharing
+            let is_new = self
+                .sharing
                 .withhold((pool.clone(), member.clone()), is_withheld);
             if is_withheld {
+                if !is_new {
+                    continue;
+                }
+                audit.push(of_member(&record, None, None, true));
                 tracing::warn!(
                     pool,
                     member,
@@ -179,6 +191,10 @@ impl App {
                     "withheld a drain of another proxy: no other member of the pool is available here"
                 );
                 continue;
+            }
+            if known != instruction {
+                let (before, after) = (known.as_ref(), instruction.as_ref());
+                audit.push(of_member(&record, before, after, false));
             }
             let change = match &instruction {
                 None => registry.release(&pool, &member),
@@ -200,6 +216,7 @@ impl App {
             self.state_changed(&pool, &member, change);
         }
         self.member_states.changed.notify_one();
+        audit
     }
 
     fn state_changed(&self, pool: &str, member: &str, change: Option<HealthChange>) {

@@ -11,7 +11,7 @@ use admin::{
 };
 use fleet::{ProxyEntry, RecordKey};
 
-use super::{HeardProxy, SharingStatus};
+use super::{HeardProxy, SharingStatus, view::RefusedBecause};
 use crate::shared_state::App;
 
 impl App {
@@ -30,6 +30,12 @@ impl App {
             *records.entry(kind.to_owned()).or_default() += 1;
         }
         let unreached = status.unreached();
+        let counted = |reason: &&'static str| status.rejected.get(reason).copied().unwrap_or(0);
+        let rejected = RefusedBecause::REASONS.iter();
+        let rejected = rejected.map(|reason| ((*reason).to_owned(), counted(reason)));
+        let sync_age = status.unwatched_since().map_or(Duration::ZERO, |since| {
+            SystemTime::now().duration_since(since).unwrap_or_default()
+        });
         Some(FleetStatus {
             name: self.records.proxy().to_owned(),
             site: fleet.site.clone(),
@@ -52,6 +58,11 @@ impl App {
                     why: refused.why.to_string(),
                 })
                 .collect(),
+            rejected_records: rejected.collect(),
+            sync_age_seconds: status.first_list.map(|_| sync_age.as_secs()),
+            is_starting: status.first_list.is_none()
+                && !self.sharing.is_successor()
+                && self.started.0.elapsed() < fleet.ready_after,
             apply_delay_milliseconds: status.apply_delay,
         })
     }

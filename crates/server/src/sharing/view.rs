@@ -1,6 +1,10 @@
 //! What the store has, as far as this proxy has seen it.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use fleet::{EntryFault, ProxyEntry, Record, RecordFault, RecordKey};
 use fleet_store::{Change, Listing, Revision, Stored};
@@ -15,6 +19,12 @@ pub(crate) struct View {
     stored: BTreeMap<String, Known>,
     /// The highest revision of a record.
     records_at: Revision,
+    /// Keys whose records the store has lost since it had them.
+    lost: BTreeSet<String>,
+    /// Whether ignored records are counted: each is counted once.
+    is_counting: bool,
+    /// How many records were ignored since the last publication, by reason.
+    rejected: BTreeMap<&'static str, u64>,
 }
 
 /// A key of the store.
@@ -53,6 +63,27 @@ pub(crate) enum RefusedBecause {
     Entry(#[from] EntryFault),
 }
 
+impl RefusedBecause {
+    /// All reasons of metrics.
+    pub(crate) const REASONS: [&str; 5] =
+        ["seal", "unknown-kind", "too-long", "malformed", "other-key"];
+
+    /// The reason in metrics.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Seal => "seal",
+            Self::UnknownKind | Self::Record(RecordFault::UnknownKind) => "unknown-kind",
+            Self::Record(RecordFault::TooLong(_)) | Self::Entry(EntryFault::TooLong) => "too-long",
+            Self::Record(RecordFault::Malformed(_)) | Self::Entry(EntryFault::Form(_)) => {
+                "malformed"
+            }
+            Self::Record(RecordFault::OtherKey(_)) | Self::Entry(EntryFault::Name(_)) => {
+                "other-key"
+            }
+        }
+    }
+}
+
 /// A key that is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -67,6 +98,9 @@ impl View {
             site_prefix,
             stored: BTreeMap::new(),
             records_at: 0,
+            lost: BTreeSet::new(),
+            is_counting: true,
+            rejected: BTreeMap::new(),
         }
     }
 
@@ -76,11 +110,18 @@ impl View {
         self.records_at = 0;
         let mut records = Vec::new();
         for stored in listing.keys {
-            let known = before.get(&stored.key).and_then(Known::proxy);
+            let known = before.get(&stored.key);
+            let is_known = known.is_some_and(|known| known.revision == stored.revision);
+            self.is_counting = !is_known;
+            let known = known.and_then(Known::proxy);
             records.extend(self.store(stored, |entry| match known {
                 Some(known) if known.entry == *entry => known.heard_at,
                 _ => entry.clock,
             }));
+        }
+        self.is_counting = true;
+        for (key, known) in before {
+            self.note_lost(&key, &known);
         }
         records
     }
@@ -95,7 +136,9 @@ impl View {
                     records.extend(self.store(stored, |_| now));
                 }
                 Change::Deleted { key, revision } if revision > self.revision(&key) => {
-                    self.stored.remove(&key);
+                    if let Some(known) = self.stored.remove(&key) {
+                        self.note_lost(&key, &known);
+                    }
                 }
                 _ => {}
             }
@@ -106,6 +149,7 @@ impl View {
     /// Notes a record that this proxy has written.
     pub(crate) fn put(&mut self, key: &str, revision: Revision, record: Record) {
         self.records_at = self.records_at.max(revision);
+        self.lost.remove(key);
         let content = Ok(Content::Record(Box::new(record)));
         self.stored
             .insert(key.to_owned(), Known { revision, content });
@@ -131,6 +175,27 @@ impl View {
     /// The highest revision of a record. All records up to it are known.
     pub(crate) fn records_at(&self) -> Revision {
         self.records_at
+    }
+
+    /// The keys whose records the store has lost since it had them, or replaced by older ones.
+    pub(crate) fn lost(&self) -> &BTreeSet<String> {
+        &self.lost
+    }
+
+    /// How many records were ignored since the last call, by reason.
+    pub(crate) fn take_rejected(&mut self) -> BTreeMap<&'static str, u64> {
+        std::mem::take(&mut self.rejected)
+    }
+
+    /// Notes whether the store has lost a record.
+    fn note_lost(&mut self, key: &str, known: &Known) {
+        let Ok(Content::Record(before)) = &known.content else {
+            return;
+        };
+        let now = self.record(key);
+        if now.is_none_or(|now| before.order(now).is_gt()) {
+            self.lost.insert(key.to_owned());
+        }
     }
 
     /// The proxies of the fleet, by name.
@@ -179,13 +244,19 @@ impl View {
         let record = match &mut content {
             Ok(Content::Record(record)) => {
                 self.records_at = self.records_at.max(revision);
+                self.lost.remove(&key);
                 Some((**record).clone())
             }
             Ok(Content::Proxy(proxy)) => {
                 proxy.heard_at = heard_at(&proxy.entry);
                 None
             }
-            Err(_) => None,
+            Err(why) => {
+                if self.is_counting {
+                    *self.rejected.entry(why.reason()).or_default() += 1;
+                }
+                None
+            }
         };
         self.stored.insert(key, Known { revision, content });
         record

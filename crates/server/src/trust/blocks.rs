@@ -3,8 +3,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use admin::{
-    BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome, BlockRequest,
-    BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
+    AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome,
+    BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
 use fleet::{Record, RecordKey, Records};
 use identity::{Certname, CertnameError, settings::SubjectRule};
@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use crate::{
     shared_state::{App, GenerationWriter},
+    sharing::audit::of_block,
     trust::stored_blocks::{self, StoredBlocksError, blocked_of, parse_time, status_of},
 };
 
@@ -243,6 +244,7 @@ impl App {
     /// Takes over records of other proxies, and enforces and stores them.
     pub(crate) async fn take_over(self: &Arc<Self>, records: Vec<Record>) {
         let now = UnixTime::now();
+        let mut audit: Vec<AuditEntry>;
         {
             let Some(writer) = self.writer_of_owner().await else {
                 return;
@@ -251,6 +253,7 @@ impl App {
             if changed.is_empty() {
                 return;
             }
+            audit = changed.iter().filter_map(of_block).collect();
             let (members, blocks): (Vec<_>, Vec<_>) = changed
                 .iter()
                 .map(Record::key)
@@ -261,13 +264,17 @@ impl App {
                 }
                 writer.apply_blocks(now);
             }
-            self.apply_foreign_states(members.into_iter().filter_map(|key| match key {
+            let members = members.into_iter().filter_map(|key| match key {
                 RecordKey::Member { pool, member } => Some((pool, member)),
                 RecordKey::Block(_) => None,
-            }));
+            });
+            audit.extend(self.apply_foreign_states(members));
         }
         self.store_blocks().await;
         self.store_member_states().await;
+        if !audit.is_empty() {
+            self.audit(audit).await;
+        }
         // This proxy says that the records apply only after its former process has them.
         self.hand_over
             .former

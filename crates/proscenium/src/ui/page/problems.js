@@ -30,6 +30,13 @@ const FIRST = {
   "jruby-count": "Check whether the member is a Puppet Server.",
   "dns-answer": "Check the DNS server and the name: `dig NAME`.",
   "descriptors": "Raise the limit that the message names, then restart the proxy if it is a limit of the process.",
+  "fleet-unreachable": "Run each drain and block on every proxy until the store is back: `operating/fleet.md`.",
+  "fleet-record": "Compare the key files of all proxies. If they are equal, somebody else writes to the store.",
+  "fleet-store-older": "Check whether etcd was restored from a backup. The proxies put back what it lacks.",
+  "fleet-no-space": "Compact and defragment etcd, then run `etcdctl alarm disarm`.",
+  "fleet-clock": "Check the clock of this host: `timedatectl`.",
+  "fleet-last-member": "Make another member of the pool available, or repeat the drain with `--force`.",
+  "fleet-differs": "Run `proscenium fleet` for all differences.",
   "passthrough-member": "Remove the address from DNS or from the pool that passes connections through.",
 };
 

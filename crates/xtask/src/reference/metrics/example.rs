@@ -93,6 +93,12 @@ fn status() -> Value {
         "certificates": [certificate("listener"), certificate("pool")],
         "agents": { "by_expiry": expiry, "evicted": 0 },
         "edge_copies": copies,
+        "fleet": {
+            "name": OPEN, "site": OPEN, "endpoints": [], "connected": true, "unreached": null, "no_space": null,
+            "first_list": at, "records": { "block": 0, "member": 0 }, "proxies": [], "differences": [], "refused": [],
+            "rejected_records": { "seal": 0, "unknown-kind": 0, "too-long": 0, "malformed": 0, "other-key": 0 },
+            "sync_age_seconds": 0, "is_starting": false, "apply_delay_milliseconds": 1,
+        },
     })
 }
 
