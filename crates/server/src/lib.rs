@@ -11,6 +11,7 @@ mod agent_certificates;
 mod alarm_schedule;
 mod alarms;
 mod app;
+mod audit;
 mod certificates;
 mod check;
 mod commit;

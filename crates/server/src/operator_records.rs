@@ -17,7 +17,7 @@ use pki::{Block, BlockTarget};
 use rustls_pki_types::UnixTime;
 
 use crate::{
-    sharing::View,
+    sharing::view::View,
     trust::stored_blocks::{blocked_of, status_of},
 };
 

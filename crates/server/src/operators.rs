@@ -5,18 +5,14 @@ use std::{
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Mutex, PoisonError},
     time::SystemTime,
 };
 
 use admin::{AuditEntry, Caller, Permission, Timestamp, settings::AdminSettings};
 use serde::Serialize;
-use telemetry::Alarm;
 
-use crate::{
-    accounts::{account_name, group_id, is_in_group},
-    shared_state::App,
-};
+use crate::accounts::{account_name, group_id, is_in_group};
 
 /// Name of the audit log in the state directory.
 const AUDIT_LOG: &str = "audit.log";
@@ -108,48 +104,8 @@ pub(crate) fn append(path: &Path, entries: &[AuditEntry]) -> io::Result<()> {
     file.sync_data()
 }
 
-impl App {
-    /// Writes lines to the audit log. They are written even if the future is dropped: an operator who disconnects does not
-    /// stop the line.
-    pub(crate) fn audit(&self, entries: Vec<AuditEntry>) -> impl Future<Output = ()> + use<> {
-        let settings = self.state().foundation.config.admin.clone();
-        let path = audit_log(&settings, self.state_directory.path());
-        let alarms = Arc::clone(&self.shared.metrics.alarms);
-        let written = tokio::task::spawn_blocking(move || {
-            let appended = append(&path, &entries);
-            alarms.assess(Alarm::AuditLog, "", SystemTime::now(), || {
-                let error = appended.as_ref().err()?;
-                Some(format!(
-                    "cannot write to the audit log {}: {error}; changes of operators are in the events only: free space on its file system, make it writable for the account of the service, or set [admin] audit_log to another path",
-                    path.display()
-                ))
-            });
-            let Err(error) = appended else {
-                return;
-            };
-            for entry in entries {
-                let account = account(&entry);
-                let AuditEntry {
-                    action,
-                    subject,
-                    why,
-                    result,
-                    uid,
-                    ..
-                } = entry;
-                let path = path.display();
-                tracing::error!(
-                    %error, %path, action, %subject, why, result, uid, account,
-                    "cannot write to the audit log: this event is the only record of the change"
-                );
-            }
-        });
-        async move { written.await.unwrap_or_default() }
-    }
-}
-
 /// The name of the account, as its host knows it.
-fn account(entry: &AuditEntry) -> String {
+pub(crate) fn account(entry: &AuditEntry) -> String {
     match (&entry.origin, entry.uid) {
         (Some(origin), _) => format!("{} on {}", origin.account, origin.proxy),
         (None, Some(uid)) => account_name(uid),

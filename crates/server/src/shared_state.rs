@@ -29,7 +29,7 @@ use crate::{
     own_renewal::OwnRenewals,
     pending_changes::PendingChanges,
     prepare::{Foundation, Lasting},
-    sharing::Sharing,
+    sharing::state::Sharing,
     state_directory::StateDirectory,
     trust::TrustKeeping,
     worker_threads::WorkerThreads,

@@ -8,24 +8,17 @@ pub(crate) mod audit;
 mod connection;
 mod outcome;
 mod registry;
+pub(crate) mod state;
 mod status;
-mod view;
+pub(crate) mod view;
 mod watcher;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
-use balancing::MemberName;
 use fleet::Record;
-use fleet_store::{Revision, Session, StoreError};
+use fleet_store::{Session, StoreError};
 use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     task::JoinSet,
     time::{Instant, interval, sleep, sleep_until, timeout},
 };
@@ -34,8 +27,7 @@ use crate::{random::random_part_of, shared_state::App};
 use alarms::FleetAlarms;
 use connection::FleetConnection;
 use registry::Registration;
-use view::HeardProxy;
-pub(crate) use view::{Refused, View};
+use view::View;
 use watcher::{News, watch_endpoint};
 
 /// News of the store that wait to be applied.
@@ -50,157 +42,6 @@ const TICK: Duration = Duration::from_secs(1);
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 /// First and maximum wait before another attempt to reach the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-
-/// What the tasks of the process share about the fleet.
-#[derive(Debug, Default)]
-pub(crate) struct Sharing {
-    /// Changes of the records by operators of this proxy.
-    acts: AtomicU64,
-    /// Notified after each of them.
-    acted: Notify,
-    is_successor: AtomicBool,
-    /// Notified after each reload, because the configuration or a certificate may be another.
-    pub(crate) reloaded: Notify,
-    status: watch::Sender<SharingStatus>,
-    /// Members that another proxy has drained, and that are the last available ones here.
-    withheld: Mutex<BTreeSet<MemberName>>,
-}
-
-/// What is known about the store.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SharingStatus {
-    /// When a list was first received.
-    pub(crate) first_list: Option<SystemTime>,
-    /// When the last watch ended, and why. `None`: there is a watch.
-    watch_failure: Option<(SystemTime, String)>,
-    /// Since when writes fail, and why.
-    write_failure: Option<(SystemTime, String)>,
-    /// Why the store accepts no change, although it is reached.
-    pub(crate) no_space: Option<String>,
-    /// Keys of the store that are ignored.
-    pub(crate) refused: Vec<Refused>,
-    /// How many records were ignored since the start, by reason.
-    pub(crate) rejected: BTreeMap<&'static str, u64>,
-    /// The proxies that are registered.
-    pub(crate) proxies: Vec<HeardProxy>,
-    /// The highest revision of a record that is applied.
-    pub(crate) applied: Revision,
-    /// The number of acts that the store has, and the revision at which it had them.
-    sent: (u64, Revision),
-    /// The number of acts after which the store was not reached at any endpoint, and why.
-    not_sent: (u64, String),
-    /// After how many milliseconds all other proxies had applied the last act of this one.
-    apply_delay: Option<u64>,
-}
-
-impl SharingStatus {
-    /// Since when there is no watch.
-    pub(crate) fn unwatched_since(&self) -> Option<SystemTime> {
-        self.watch_failure.as_ref().map(|(since, _)| *since)
-    }
-
-    /// Since when the store is not reached, and why.
-    pub(crate) fn unreached(&self) -> Option<&(SystemTime, String)> {
-        self.watch_failure.as_ref().or(self.write_failure.as_ref())
-    }
-}
-
-impl Sharing {
-    /// Has a change of the records by an operator sent.
-    pub(crate) fn act(&self) {
-        self.acts.fetch_add(1, Ordering::SeqCst);
-        self.acted.notify_one();
-    }
-
-    /// Notes that this process has taken over from another one, whose records it has.
-    pub(crate) fn succeed(&self) {
-        self.is_successor.store(true, Ordering::SeqCst);
-    }
-
-    fn is_successor(&self) -> bool {
-        self.is_successor.load(Ordering::SeqCst)
-    }
-
-    fn acts(&self) -> u64 {
-        self.acts.load(Ordering::SeqCst)
-    }
-
-    /// Notes whether the drain of a member by another proxy is withheld. Returns whether this is new.
-    pub(crate) fn withhold(&self, member: MemberName, is_withheld: bool) -> bool {
-        let mut withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
-        match is_withheld {
-            true => withheld.insert(member),
-            false => withheld.remove(&member),
-        }
-    }
-
-    /// The members whose drain by another proxy is withheld.
-    pub(crate) fn withheld(&self) -> BTreeSet<MemberName> {
-        self.withheld
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(crate) fn status(&self) -> SharingStatus {
-        self.status.borrow().clone()
-    }
-
-    /// Publishes what the store has. All of it is applied.
-    fn publish(&self, view: &mut View) {
-        let rejected = view.take_rejected();
-        self.status.send_modify(|status| {
-            for (reason, count) in rejected {
-                *status.rejected.entry(reason).or_default() += count;
-            }
-            status.refused = view.refused().collect();
-            status.proxies = view.proxies().cloned().collect();
-            status.applied = view.records_at();
-        });
-    }
-
-    fn watch_failed(&self, why: &StoreError) {
-        self.status
-            .send_modify(|status| note(&mut status.watch_failure, why));
-    }
-
-    fn write_failed(&self, acts: u64, why: &StoreError) {
-        self.status.send_modify(|status| {
-            match why {
-                StoreError::NoSpace { .. } => status.no_space = Some(why.to_string()),
-                _ => note(&mut status.write_failure, why),
-            }
-            status.not_sent = (acts, why.to_string());
-        });
-    }
-
-    fn listed(&self) {
-        self.status.send_modify(|status| {
-            status.first_list.get_or_insert_with(SystemTime::now);
-            status.watch_failure = None;
-        });
-    }
-
-    /// The store has all records of this proxy.
-    fn sent(&self, acts: u64, revision: Revision) {
-        self.status.send_modify(|status| {
-            status.sent = (acts, revision);
-            status.write_failure = None;
-            status.no_space = None;
-        });
-    }
-}
-
-fn note(failure: &mut Option<(SystemTime, String)>, why: &StoreError) {
-    let why = why.to_string();
-    match failure {
-        Some((_, known)) => *known = why,
-        None => {
-            tracing::warn!("the fleet's store is not reached: {why}");
-            *failure = Some((SystemTime::now(), why));
-        }
-    }
-}
 
 /// The task that shares records. Dropping it ends the task without a word to the other proxies, as after a hand-over.
 pub(crate) struct SharingTask {

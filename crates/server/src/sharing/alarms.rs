@@ -9,7 +9,11 @@ use fleet::RecordKey;
 use telemetry::Alarm;
 use tokio::time::Instant;
 
-use super::{HeardProxy, SharingStatus, View, registry::place};
+use super::{
+    registry::place,
+    state::SharingStatus,
+    view::{HeardProxy, View},
+};
 use crate::shared_state::App;
 
 /// How long the store may be unreached: an election of etcd takes seconds.
@@ -49,7 +53,7 @@ impl FleetAlarms {
         alarms.assess(Alarm::FleetUnreachable, "", now, || unreached);
         let refused = status.refused.iter().take(REFUSED_MAX);
         let refused: Vec<_> = refused
-            .map(|refused| (refused.key.clone(), format!("the key {} of the fleet's store is ignored: {}; it was written by a proxy with another key file or a newer version, or by somebody else (operating/fleet.md)", refused.key, refused.why)))
+            .map(|refused| (refused.key.clone(), format!("the key {} of the fleet's store is ignored: {}; it was written by a proxy with another key file or a newer version, or by another client of etcd (operating/fleet.md)", refused.key, refused.why)))
             .collect();
         alarms.replace(Alarm::FleetRecord, &refused, now);
         let older = self.older(app, view);
@@ -99,7 +103,7 @@ impl FleetAlarms {
         None
     }
 
-    /// What has been different for so long that nobody is at work on it.
+    /// What has been different for longer than a change of all proxies takes.
     fn differs(&mut self, app: &App, status: &SharingStatus) -> Vec<(String, String)> {
         let found = fleet::differences(&app.entries(status));
         // The clock has an alarm of its own.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use admin::{FleetOutcome, FleetProxyOutcome};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{SharingStatus, registry::place};
+use super::{registry::place, state::SharingStatus};
 use crate::shared_state::App;
 
 /// Maximum time until the store has an act. Each endpoint is tried, and one that is frozen takes as long as

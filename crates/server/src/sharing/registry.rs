@@ -15,7 +15,7 @@ use crate::{operator_records::milliseconds, shared_state::App, status::member_st
 
 /// Minimum time between two versions of the entry.
 const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Maximum time between two versions of the entry: etcd keeps each until it compacts, so that the entry is no heartbeat.
+/// Maximum time between two versions of the entry: etcd keeps each until it compacts, and the lease shows that the proxy lives.
 const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
 /// Digits of a digest.
 const DIGEST_DIGITS: usize = 16;

@@ -11,7 +11,10 @@ use admin::{
 };
 use fleet::{ProxyEntry, RecordKey};
 
-use super::{HeardProxy, SharingStatus, view::RefusedBecause};
+use super::{
+    state::SharingStatus,
+    view::{HeardProxy, RefusedBecause},
+};
 use crate::shared_state::App;
 
 impl App {

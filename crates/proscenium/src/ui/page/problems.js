@@ -31,7 +31,7 @@ const FIRST = {
   "dns-answer": "Check the DNS server and the name: `dig NAME`.",
   "descriptors": "Raise the limit that the message names, then restart the proxy if it is a limit of the process.",
   "fleet-unreachable": "Run each drain and block on every proxy until the store is back: `operating/fleet.md`.",
-  "fleet-record": "Compare the key files of all proxies. If they are equal, somebody else writes to the store.",
+  "fleet-record": "Compare the key files of all proxies. If they are equal, another client writes to the store.",
   "fleet-store-older": "Check whether etcd was restored from a backup. The proxies put back what it lacks.",
   "fleet-no-space": "Compact and defragment etcd, then run `etcdctl alarm disarm`.",
   "fleet-clock": "Check the clock of this host: `timedatectl`.",
