@@ -1,6 +1,6 @@
 //! One record: all its fields, which are carried on, and what this version reads in them.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
@@ -11,11 +11,11 @@ use crate::{BlockRecord, Lift, MemberRecord, RecordKey};
 pub const RECORD_BYTES_MAX: usize = 16 << 10;
 
 /// A record as it was read or made. Its bytes are its JSON in one form, with the keys in order; they may have fields of newer
-/// versions.
+/// versions. A copy shares them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    bytes: Box<[u8]>,
-    content: RecordContent,
+    bytes: Arc<[u8]>,
+    content: Arc<RecordContent>,
 }
 
 /// What a record says.
@@ -61,7 +61,7 @@ impl Record {
         };
         let record = Self {
             bytes: bytes_of(&all),
-            content: content.map_err(malformed)?,
+            content: Arc::new(content.map_err(malformed)?),
         };
         match record.key() {
             own if own == *key => Ok(record),
@@ -74,7 +74,7 @@ impl Record {
     pub fn of_member(member: MemberRecord) -> Self {
         Self {
             bytes: bytes_of(&member),
-            content: RecordContent::Member(member),
+            content: Arc::new(RecordContent::Member(member)),
         }
     }
 
@@ -83,14 +83,14 @@ impl Record {
     pub fn of_block(block: BlockRecord) -> Self {
         Self {
             bytes: bytes_of(&block),
-            content: RecordContent::Block(block),
+            content: Arc::new(RecordContent::Block(block)),
         }
     }
 
-    /// The same block, lifted, with all fields of its bytes. `None` if it is no block or lifted already.
+    /// The same block, lifted, with all fields of its bytes. `None` for another kind of record, and if it is lifted already.
     #[must_use]
     pub fn lifted(&self, lift: &Lift) -> Option<Self> {
-        let RecordContent::Block(block) = &self.content else {
+        let RecordContent::Block(block) = &*self.content else {
             return None;
         };
         if block.lifted.is_some() {
@@ -104,14 +104,14 @@ impl Record {
         };
         Some(Self {
             bytes: bytes_of(&all),
-            content: RecordContent::Block(block),
+            content: Arc::new(RecordContent::Block(block)),
         })
     }
 
     /// Its key.
     #[must_use]
     pub fn key(&self) -> RecordKey {
-        match &self.content {
+        match &*self.content {
             RecordContent::Member(record) => RecordKey::Member {
                 pool: record.pool.clone(),
                 member: record.member.clone(),
@@ -136,7 +136,7 @@ impl Record {
     /// Bytes decide where nothing else does, so that all proxies decide alike.
     #[must_use]
     pub fn order(&self, other: &Self) -> Ordering {
-        let by_content = match (&self.content, &other.content) {
+        let by_content = match (&*self.content, &*other.content) {
             (RecordContent::Member(own), RecordContent::Member(other)) => {
                 own.stamp.cmp(&other.stamp)
             }
@@ -151,7 +151,7 @@ impl Record {
 }
 
 /// The JSON of a record, with the keys in order. Only a map whose keys are not text could fail, and there is none.
-fn bytes_of(record: &impl Serialize) -> Box<[u8]> {
+fn bytes_of(record: &impl Serialize) -> Arc<[u8]> {
     let all = serde_json::to_value(record);
     let bytes = all.and_then(|all| serde_json::to_vec(&all));
     bytes.unwrap_or_default().into()

@@ -64,6 +64,21 @@ impl Records {
         Ok(merged)
     }
 
+    /// Whether so many new records have a place at `now`, in milliseconds since the epoch.
+    #[must_use]
+    pub fn has_room(&self, count: usize, now: u64) -> bool {
+        let free = RECORDS_MAX.saturating_sub(self.records.len());
+        let mut ended = self.records.values();
+        // The count of those that have ended is needed only near the maximum.
+        free >= count
+            || ended
+                .by_ref()
+                .filter(|record| ended_for(record, now).is_some())
+                .count()
+                + free
+                >= count
+    }
+
     /// Removes the block that ended first. Blocks that have ended must not keep out active ones.
     fn make_room(&mut self, now: u64) -> bool {
         let ended = self

@@ -10,8 +10,8 @@ use std::{
 use admin::{AdministrativeState, AdministrativeStatus, SetMemberState, Timestamp};
 use balancing::{Administrative, Instruction, MemberName};
 use fleet::{
-    BlockRecord, Lift, MemberRecord, MemberState, Merged, Record, RecordContent, RecordKey,
-    Records, Stamp, TooManyRecords,
+    BlockId, BlockRecord, Lift, MemberRecord, MemberState, Merged, Record, RecordContent,
+    RecordKey, Records, Stamp, TooManyRecords,
 };
 use pki::{Block, BlockTarget};
 use rustls_pki_types::UnixTime;
@@ -26,7 +26,16 @@ use crate::{
 pub(crate) struct OperatorRecords {
     /// The name of this proxy in its records.
     proxy: String,
-    records: Mutex<Records>,
+    known: Mutex<KnownRecords>,
+}
+
+/// The records, and their blocks that are not lifted as the trust store has them: parsed once, because each act reads all.
+#[derive(Debug, Default)]
+struct KnownRecords {
+    records: Records,
+    blocks: BTreeMap<BlockTarget, BTreeMap<BlockId, Block>>,
+    /// Raised with each change of a block.
+    version: u64,
 }
 
 impl OperatorRecords {
@@ -34,7 +43,7 @@ impl OperatorRecords {
     pub(crate) fn new(proxy: String, records: Records) -> Self {
         Self {
             proxy,
-            records: Mutex::new(records),
+            known: Mutex::new(KnownRecords::of(records)),
         }
     }
 
@@ -52,30 +61,30 @@ impl OperatorRecords {
         by: &str,
         force: bool,
     ) {
-        let mut records = self.lock();
+        let mut known = self.lock();
         let now = milliseconds(UnixTime::now());
         for (pool, member) in names {
-            let stamp = records.next_stamp(now, &self.proxy);
+            let stamp = known.records.next_stamp(now, &self.proxy);
             let record = member_record(pool, member, instruction, by, force, stamp);
-            let _ = records.merge(record, now);
+            let _ = known.merge(record, now);
         }
     }
 
     /// Records the instructions that have no record: those of an older version, and those of members that DNS names otherwise
     /// now.
     pub(crate) fn adopt(&self, instructions: &[(MemberName, Instruction)]) {
-        let mut records = self.lock();
+        let mut known = self.lock();
         let now = milliseconds(UnixTime::now());
         for ((pool, member), instruction) in instructions {
             let key = RecordKey::Member {
                 pool: pool.clone(),
                 member: member.clone(),
             };
-            if records.get(&key).is_none() {
-                let stamp = records.next_stamp(now, &self.proxy);
+            if known.records.get(&key).is_none() {
+                let stamp = known.records.next_stamp(now, &self.proxy);
                 let by = instruction.by.clone();
                 let record = member_record(pool, member, Some(instruction), &by, false, stamp);
-                let _ = records.merge(record, now);
+                let _ = known.merge(record, now);
             }
         }
     }
@@ -86,7 +95,7 @@ impl OperatorRecords {
             pool: pool.to_owned(),
             member: member.to_owned(),
         };
-        match self.lock().get(&key)?.content() {
+        match self.lock().records.get(&key)?.content() {
             RecordContent::Member(record) => Some(record.clone()),
             RecordContent::Block(_) => None,
         }
@@ -127,7 +136,7 @@ impl OperatorRecords {
             pool: pool.to_owned(),
             member: member.to_owned(),
         };
-        self.lock().forget(&key);
+        self.lock().records.forget(&key);
     }
 
     /// Records new blocks, all or none. Blocks with the same targets are lifted, so that a shorter time can replace a longer
@@ -136,19 +145,25 @@ impl OperatorRecords {
     /// # Errors
     /// There is no room for them.
     pub(crate) fn block(&self, blocks: &[Block]) -> Result<(), TooManyRecords> {
-        let mut records = self.lock();
-        let mut next = records.clone();
+        let mut known = self.lock();
+        let mut number = 0;
         for block in blocks {
+            if number == 0
+                && !known
+                    .records
+                    .has_room(blocks.len(), milliseconds(block.since))
+            {
+                return Err(TooManyRecords);
+            }
             let now = milliseconds(block.since);
-            self.lift_all(&mut next, &block.blocked, &block.by, now)?;
-            let mut number = now;
+            self.lift_all(&mut known, &block.blocked, &block.by, now)?;
+            number = now.max(number + 1);
             let id = |number: u64| format!("{}-{number:x}", self.proxy);
-            while next.get(&RecordKey::Block(id(number))).is_some() {
+            while known.records.get(&RecordKey::Block(id(number))).is_some() {
                 number += 1;
             }
-            next.merge(Record::of_block(self.record(block, id(number))), now)?;
+            known.merge(Record::of_block(self.record(block, id(number))), now)?;
         }
-        *records = next;
         Ok(())
     }
 
@@ -167,7 +182,7 @@ impl OperatorRecords {
 
     fn lift_all(
         &self,
-        records: &mut Records,
+        known: &mut KnownRecords,
         target: &BlockTarget,
         by: &str,
         now: u64,
@@ -177,36 +192,41 @@ impl OperatorRecords {
             proxy: self.proxy.clone(),
             at: now,
         };
-        let same = blocks(records).filter(|(_, block)| block.blocked == *target);
-        let lifted: Vec<_> = same
-            .filter_map(|(record, _)| record.lifted(&lift))
-            .collect();
+        let ids: Vec<_> = known.blocks.get(target).into_iter().flatten().collect();
+        let same = ids.into_iter().map(|(id, _)| RecordKey::Block(id.clone()));
+        let lifted = same.filter_map(|key| known.records.get(&key)?.lifted(&lift));
+        let lifted: Vec<_> = lifted.collect();
         let is_any = !lifted.is_empty();
         for record in lifted {
-            records.merge(record, now)?;
+            known.merge(record, now)?;
         }
         Ok(is_any)
     }
 
     /// Forgets the blocks that ended a month ago. Returns whether there was one.
     pub(crate) fn forget_ended(&self, now: UnixTime) -> bool {
-        !self.lock().forget_ended(milliseconds(now)).is_empty()
+        let mut known = self.lock();
+        let is_any = !known.records.forget_ended(milliseconds(now)).is_empty();
+        if is_any {
+            *known = known.with(known.records.clone());
+        }
+        is_any
     }
 
     /// Takes over records of other proxies. Returns those that have changed something.
     pub(crate) fn take_over(&self, records: Vec<Record>, now: UnixTime) -> Vec<Record> {
-        let mut own = self.lock();
+        let mut known = self.lock();
         let now = milliseconds(now);
         // A record without a place is counted by the alarm about the number of records.
-        let is_newer = |record: &Record| own.merge(record.clone(), now) == Ok(Merged::Newer);
+        let is_newer = |record: &Record| known.merge(record.clone(), now) == Ok(Merged::Newer);
         records.into_iter().filter(is_newer).collect()
     }
 
     /// The records that the store lacks, or has in a lower version, in random order, with their keys.
     pub(crate) fn missed(&self, view: &View) -> Vec<(String, Record)> {
-        let records = self.lock();
+        let known = self.lock();
         let now = milliseconds(UnixTime::now());
-        let missed = records.iter().filter_map(|(key, record)| {
+        let missed = known.records.iter().filter_map(|(key, record)| {
             let key = key.to_string();
             Records::is_missed(record, view.record(&key), now).then(|| (key, record.clone()))
         });
@@ -219,17 +239,44 @@ impl OperatorRecords {
 
     /// A copy of all records.
     pub(crate) fn all(&self) -> Records {
-        self.lock().clone()
+        self.lock().records.clone()
     }
 
-    /// Replaces all records by those that another process of this proxy has stored.
-    pub(crate) fn replace(&self, records: Records) {
-        *self.lock() = records;
+    /// A number that each change of a block raises.
+    pub(crate) fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// Replaces all records of blocks by those that another process of this proxy has stored. Returns whether there was a
+    /// difference.
+    pub(crate) fn replace_blocks(&self, stored: &Records) -> bool {
+        let mut known = self.lock();
+        let mut next = stored.clone();
+        for (_, record) in known.records.iter() {
+            if matches!(record.content(), RecordContent::Member(_)) {
+                // Both have at most the maximum, and a member's record that has no place is stored with the members.
+                let _ = next.merge(record.clone(), 0);
+            }
+        }
+        let is_other = next != known.records;
+        if is_other {
+            *known = known.with(next);
+        }
+        is_other
     }
 
     /// The blocks in effect, one for each target, the oldest first.
     pub(crate) fn blocks_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
-        blocks_in_effect(&self.lock(), is_kept)
+        self.lock().blocks_in_effect(is_kept)
+    }
+
+    /// How many certificates have a block that `is_kept`.
+    pub(crate) fn count_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> usize {
+        let known = self.lock();
+        let of_targets = known.blocks.values();
+        of_targets
+            .filter(|blocks| blocks.values().any(&is_kept))
+            .count()
     }
 
     fn record(&self, block: &Block, id: String) -> BlockRecord {
@@ -246,9 +293,9 @@ impl OperatorRecords {
         }
     }
 
-    /// A panic leaves the records whole: each change is one assignment.
-    fn lock(&self) -> MutexGuard<'_, Records> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A panic leaves the records whole: a record is parsed before it is inserted.
+    fn lock(&self) -> MutexGuard<'_, KnownRecords> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -304,32 +351,73 @@ pub(crate) fn instruction_of(record: &MemberRecord, now: SystemTime) -> Option<I
     })
 }
 
-/// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.
-pub(crate) fn blocks_in_effect(records: &Records, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
-    let mut of_targets = BTreeMap::<BlockTarget, Block>::new();
-    for (_, block) in blocks(records).filter(|(_, block)| is_kept(block)) {
-        // A block without an end is the last to end.
-        let rank = |block: &Block| (block.until.is_none(), block.until, block.since);
-        let known = of_targets.get(&block.blocked);
-        if known.is_none_or(|known| rank(known) < rank(&block)) {
-            of_targets.insert(block.blocked.clone(), block);
+impl KnownRecords {
+    fn of(records: Records) -> Self {
+        let mut known = Self::default();
+        for (_, record) in records.iter() {
+            known.index(record);
+        }
+        Self { records, ..known }
+    }
+
+    /// The same with other records.
+    fn with(&self, records: Records) -> Self {
+        Self {
+            version: self.version + 1,
+            ..Self::of(records)
         }
     }
-    let mut blocks: Vec<_> = of_targets.into_values().collect();
-    blocks.sort_by_key(|block| block.since);
-    blocks
+
+    fn merge(&mut self, record: Record, now: u64) -> Result<Merged, TooManyRecords> {
+        let merged = self.records.merge(record.clone(), now)?;
+        if merged == Merged::Newer {
+            // A block whose record made room for this one stays here. It has expired, so it is not in effect.
+            self.index(&record);
+        }
+        Ok(merged)
+    }
+
+    fn index(&mut self, record: &Record) {
+        let RecordContent::Block(content) = record.content() else {
+            return;
+        };
+        self.version += 1;
+        let Some(block) = of_record(content) else {
+            return;
+        };
+        match &content.lifted {
+            None => {
+                let of_target = self.blocks.entry(block.blocked.clone()).or_default();
+                of_target.insert(content.id.clone(), block);
+            }
+            Some(_) => {
+                if let Some(of_target) = self.blocks.get_mut(&block.blocked) {
+                    of_target.remove(&content.id);
+                    if of_target.is_empty() {
+                        self.blocks.remove(&block.blocked);
+                    }
+                }
+            }
+        }
+    }
+
+    fn blocks_in_effect(&self, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
+        // A block without an end is the last to end.
+        let rank = |block: &&Block| (block.until.is_none(), block.until, block.since);
+        let of_targets = self.blocks.values();
+        let last = of_targets.filter_map(|blocks| {
+            let kept = blocks.values().filter(|block| is_kept(block));
+            kept.max_by_key(rank).cloned()
+        });
+        let mut blocks: Vec<_> = last.collect();
+        blocks.sort_by_key(|block| block.since);
+        blocks
+    }
 }
 
-/// The blocks that are not lifted.
-fn blocks(records: &Records) -> impl Iterator<Item = (&Record, Block)> {
-    records
-        .iter()
-        .filter_map(|(_, record)| match record.content() {
-            RecordContent::Block(block) if block.lifted.is_none() => {
-                Some((record, of_record(block)?))
-            }
-            _ => None,
-        })
+/// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.
+pub(crate) fn blocks_in_effect(records: &Records, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
+    KnownRecords::of(records.clone()).blocks_in_effect(is_kept)
 }
 
 /// A block as the trust store has it. `None` if its target is of a kind that this version does not know.

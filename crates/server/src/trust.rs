@@ -27,8 +27,8 @@ pub(crate) struct TrustKeeping {
     pub(crate) ca_fetch: Mutex<ConditionalRequest>,
     /// Notified after each change of the blocks, because another block may be the next to expire.
     pub(crate) blocks_changed: Notify,
-    /// Locked while blocks are written to the state directory.
-    pub(crate) storing_blocks: Mutex<()>,
+    /// Locked while blocks are written to the state directory: the version of the records that was written last.
+    pub(crate) storing_blocks: Mutex<u64>,
 }
 
 impl TrustKeeping {

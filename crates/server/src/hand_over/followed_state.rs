@@ -52,8 +52,7 @@ impl App {
             tracing::info!("applied stored CRLs");
         }
         match blocks {
-            Ok(records) if records != self.records.all() => {
-                self.records.replace(records);
+            Ok(records) if self.records.replace_blocks(&records) => {
                 writer.apply_blocks(UnixTime::now());
                 let blocks = self.generation().trust.deny_list().blocks().len();
                 tracing::info!(blocks, "applied stored blocks");

@@ -132,7 +132,7 @@ impl App {
         let added: HashSet<_> = new.iter().map(|block| &block.blocked).collect();
         let is_other =
             |block: &Block| !added.contains(&block.blocked) && self.is_in_effect(block, now);
-        let others = self.records.blocks_in_effect(is_other).len();
+        let others = self.records.count_in_effect(is_other);
         let too_many = || {
             BlockError::Senseless(format!(
                 "there are already {others} blocks, and the maximum is {}",
@@ -291,16 +291,23 @@ impl App {
     /// Stores the records of blocks. Returns why they are not stored, if so. It waits for the disk without the writer's lock, so
     /// that a slow disk delays no reload.
     pub(crate) async fn store_blocks(&self) -> Option<String> {
-        let _one_at_a_time = self.trust.storing_blocks.lock().await;
+        let wanted = self.records.version();
+        let mut stored = self.trust.storing_blocks.lock().await;
+        // Another change was stored while this one waited, and this one with it.
+        if *stored >= wanted {
+            return None;
+        }
         // Read under this lock: of two concurrent changes, the second write contains both.
-        let records = self.records.all();
+        let (version, records) = (self.records.version(), self.records.all());
         let directory = Arc::clone(&self.state_directory);
         let written =
             tokio::task::spawn_blocking(move || stored_blocks::write(&directory, &records));
-        written
-            .await
-            .unwrap_or_else(|error| Err(error.to_string()))
-            .err()
+        let written = written.await;
+        let written = written.unwrap_or_else(|error| Err(error.to_string()));
+        if written.is_ok() {
+            *stored = version;
+        }
+        written.err()
     }
 
     async fn expire_blocks(self: &Arc<Self>) {

@@ -7,7 +7,7 @@ use fleet::{Record, RecordKey, Records};
 use identity::Certname;
 use pki::{Block, DenyList, SerialNumber};
 use rustls_pki_types::UnixTime;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{
     materials::files,
@@ -28,10 +28,11 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const VERSION: u32 = 2;
 
 /// The file in every version.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredBlocks<B> {
-    version: u32,
+    #[serde(rename = "version")]
+    _version: u32,
     blocks: Vec<B>,
 }
 
@@ -126,13 +127,10 @@ pub(crate) fn write(directory: &StateDirectory, records: &Records) -> Result<(),
     let blocks = records
         .iter()
         .filter(|(key, _)| matches!(key, RecordKey::Block(_)));
-    let blocks = blocks.map(|(_, record)| serde_json::from_slice(record.bytes()));
-    let blocks: Result<Vec<serde_json::Value>, _> = blocks.collect();
-    let stored = StoredBlocks {
-        version: VERSION,
-        blocks: blocks.map_err(|error| error.to_string())?,
-    };
-    let text = serde_json::to_vec_pretty(&stored).map_err(|error| error.to_string())?;
+    // A record is JSON already, with the fields of newer versions.
+    let blocks: Vec<_> = blocks.map(|(_, record)| record.bytes()).collect();
+    let head = format!("{{\"version\":{VERSION},\"blocks\":[\n");
+    let text = [head.as_bytes(), &blocks.join(&b",\n"[..]), b"\n]}\n"].concat();
     let written = directory.write(FILE, &text, LOST);
     written.map_err(|error| error.to_string())
 }
