@@ -65,14 +65,14 @@ fn every_rule_is_tested_and_its_metrics_labels_and_page_exist() {
         assert!(is_known, "{label} is not a label");
     }
     let alerts = found(r"alert: (\w+)");
-    assert_eq!(alerts.len(), 14);
+    assert_eq!(alerts.len(), 17);
     for alert in alerts {
         let tested = tests.matches(&format!("alertname: {alert}")).count();
         assert_eq!(tested, 2, "{alert}: once quiet, once raised");
     }
     let root = directory().join("../..");
     let pages = found(r"runbook: /usr/share/doc/proscenium/(\S+)");
-    assert_eq!(pages.len(), 14);
+    assert_eq!(pages.len(), 17);
     for page in pages {
         assert!(
             root.join("docs").join(&page).is_file(),

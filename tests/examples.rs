@@ -2,9 +2,12 @@
 
 use std::{fs, path::Path};
 
-use testkit::{Ca, Proxy, Recorded, Reply, StandIn, TestCredential, wait_until};
+use testkit::{Ca, EtcdCluster, Proxy, Recorded, Reply, StandIn, TestCredential, wait_until};
 
-use crate::support::{self, LIMIT, assert_identity, paths::CATALOG};
+use crate::support::{self, LIMIT, assert_identity, done, paths::CATALOG};
+
+/// 32 bytes 0 in base64.
+const FLEET_KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n";
 
 #[test]
 fn the_installed_configuration_serves() {
@@ -321,6 +324,50 @@ fn the_example_for_sessions_of_an_application_serves() {
         assert_eq!((again.status, again.text()), (200, first.text()));
     }
     assert_eq!(proxy.client(None).get("/app/").status, 403);
+}
+
+#[test]
+fn the_proxies_of_a_fleet_share_a_block() {
+    let ca = Ca::new();
+    let Some(store) = EtcdCluster::start(&ca, 3) else {
+        return;
+    };
+    let [authority, c1, c2] = ["ca", "c1", "c2"].map(|name| member(&ca, &ca, name));
+    let etcd = [0, 1, 2].map(|index| store.address(index).to_string());
+    let proxies = ["p1", "p2"].map(|name| {
+        let text = example(
+            "fleet.toml",
+            &[
+                ("/etc/proscenium/ssl", "{dir}/ssl"),
+                ("p1.example.com", name),
+                ("0.0.0.0:8140", "127.0.0.1:{port}"),
+                ("ca.example.com:8140", &authority.address()),
+                ("c1.example.com:8140", &c1.address()),
+                ("c2.example.com:8140", &c2.address()),
+                ("127.0.0.1:9140", "127.0.0.1:0"),
+                ("etcd1.example.com:2379", &etcd[0]),
+                ("etcd2.example.com:2379", &etcd[1]),
+                ("etcd3.example.com:2379", &etcd[2]),
+                ("/etc/proscenium", "{dir}"),
+            ],
+        );
+        let proxy = support::proxy(&ca).certname(name).whole(&text);
+        proxy.file("fleet.key", FLEET_KEY, 0o600).start()
+    });
+    let agent = ca.agent("web01");
+    for proxy in &proxies {
+        proxy.wait_for_members(&["ca", "compilers"]);
+        assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 200);
+    }
+    done(&proxies[0], &["block"], &["web01", "--why", "stolen"]);
+    for proxy in &proxies {
+        let is_refused = || (proxy.client(Some(&agent)).get(CATALOG).status == 403).then_some(());
+        assert!(
+            wait_until(LIMIT, is_refused).is_some(),
+            "{}",
+            proxy.stderr()
+        );
+    }
 }
 
 /// A server over TLS that accepts client certificates signed by `client_ca`.

@@ -16,10 +16,15 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     pub(crate) fn start(members: usize) -> Option<Self> {
+        Self::start_with(members, &[])
+    }
+
+    /// The same with further options of etcd.
+    pub(crate) fn start_with(members: usize, options: &[&str]) -> Option<Self> {
         let ca = Ca::new();
         let keys = TempDir::new().expect("a directory");
         let fleet = Self {
-            store: EtcdCluster::start(&ca, members)?,
+            store: EtcdCluster::start_with(&ca, members, options)?,
             keys,
             ca,
         };
@@ -55,8 +60,12 @@ impl Fleet {
 
     /// A proxy with this certname.
     pub(crate) fn proxy(&self, name: &str) -> Estate {
-        let table = fleet_table(&self.store, &self.key_file());
-        let name = name.to_owned();
+        self.proxy_with(name, &fleet_table(&self.store, &self.key_file()))
+    }
+
+    /// A proxy with this certname and this table.
+    pub(crate) fn proxy_with(&self, name: &str, table: &str) -> Estate {
+        let (name, table) = (name.to_owned(), table.to_owned());
         Estate::builder()
             .ca(&self.ca)
             .proxy(move |proxy| proxy.certname(&name).with(&table))
@@ -64,7 +73,8 @@ impl Fleet {
     }
 }
 
-fn wait_for_status(estate: &Estate, agent: &TestCredential, expected: u16) {
+#[track_caller]
+pub(crate) fn wait_for_status(estate: &Estate, agent: &TestCredential, expected: u16) {
     let path = CATALOG.replace("web01", &agent.certname);
     let answered = || (estate.client(agent).get(&path).status == expected).then_some(());
     let why = || estate.proxy.stderr();

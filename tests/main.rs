@@ -53,6 +53,7 @@ mod failed_members;
 mod filebucket;
 mod fleet;
 mod fleet_command;
+mod fleet_faults;
 mod forged_headers;
 mod full_disks;
 mod generated_subjects;

@@ -17,12 +17,11 @@ mod words;
 
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
 const LAYERS: &[&[&str]] = &[
-    &["fleet"],
-    &["identity", "balancing", "proxy_protocol", "http1"],
+    &["identity", "balancing", "proxy_protocol", "http1", "fleet"],
     &["routing"],
     &["pki", "telemetry", "discovery"],
     &["listener", "upstream"],
-    &["proxy"],
+    &["proxy", "fleet_store"],
     &["admin"],
     &["config"],
     &["server"],
@@ -334,6 +333,7 @@ fn sources() -> BTreeMap<PathBuf, String> {
             let name = path.strip_prefix(&root).expect("below the root").to_owned();
             (name, text)
         })
+        .filter(|(_, text)| !text.starts_with("// This file is @generated"))
         .collect()
 }
 

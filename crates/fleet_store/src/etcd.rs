@@ -26,8 +26,8 @@ use tonic::{
 use upstream::{Connector, MemberIo, cause};
 
 use crate::{
-    Call, Change, EndpointStatus, KEYS_MAX, LeaseId, Listing, Put, Revision, Session, Store,
-    StoreError, Stored, Watch,
+    Call, Change, ChangeStream, EndpointStatus, KEYS_MAX, LeaseId, Listing, Put, Revision, Session,
+    Store, StoreError, Stored,
 };
 use rpc::{
     kv_client::KvClient, lease_client::LeaseClient, maintenance_client::MaintenanceClient,
@@ -87,6 +87,7 @@ impl Store for Etcd {
             let io = Watched {
                 io,
                 broken: Arc::clone(&broken),
+                has_answered: false,
             };
             let failed = |text: String| StoreError::Failed {
                 endpoint: connector.address.to_string(),
@@ -99,13 +100,18 @@ impl Store for Etcd {
                 .keep_alive_while_idle(true);
             let mut once = Some(TokioIo::new(io));
             let connected = channel.connect_with_connector(tower::service_fn(move |_| {
-                let io = once.take().ok_or(io::ErrorKind::NotConnected.into());
+                let io = once
+                    .take()
+                    .ok_or_else(|| io::ErrorKind::NotConnected.into());
                 async move { io as io::Result<_> }
             }));
             let connected = timeout(self.settings.request_timeout, connected).await;
             let channel = match connected {
                 Ok(Ok(channel)) => channel,
-                Ok(Err(error)) => return Err(failed(cause(&error))),
+                Ok(Err(error)) => {
+                    let broken = why_broken(&broken, &connector.address);
+                    return Err(broken.unwrap_or_else(|| failed(cause(&error))));
+                }
                 Err(_) => {
                     return Err(StoreError::Late {
                         endpoint: connector.address.to_string(),
@@ -150,18 +156,13 @@ impl EtcdSession {
 
     fn fault(&self, status: &Status) -> StoreError {
         let endpoint = self.endpoint.clone();
-        // After a handshake of TLS 1.3, the server's refusal of a certificate arrives as an error of the connection.
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(text) = broken.clone() {
-            return match text.contains("alert") {
-                true => StoreError::Denied { endpoint, text },
-                false => StoreError::Failed { endpoint, text },
-            };
+        if let Some(broken) = why_broken(&self.broken, &endpoint) {
+            return broken;
         }
         let text = status.message().to_owned();
         match status.code() {
             Code::PermissionDenied | Code::Unauthenticated => StoreError::Denied { endpoint, text },
-            // etcd answers a certificate whose CN is no user in this way.
+            // etcd answers a certificate whose CN is not a user in this way.
             Code::InvalidArgument if text.contains("user name is empty") => {
                 StoreError::Denied { endpoint, text }
             }
@@ -246,7 +247,7 @@ impl Session for EtcdSession {
         })
     }
 
-    fn watch(&self, after: Revision) -> Call<'_, Box<dyn Watch>> {
+    fn watch(&self, after: Revision) -> Call<'_, Box<dyn ChangeStream>> {
         Box::pin(async move {
             let create = rpc::WatchCreateRequest {
                 key: self.whole(""),
@@ -290,7 +291,7 @@ impl Session for EtcdSession {
                     endpoint: self.endpoint.clone(),
                     settings: self.settings.clone(),
                 },
-            }) as Box<dyn Watch>)
+            }) as Box<dyn ChangeStream>)
         })
     }
 
@@ -407,7 +408,7 @@ struct EtcdWatch {
     session: EtcdSession,
 }
 
-impl Watch for EtcdWatch {
+impl ChangeStream for EtcdWatch {
     fn next(&mut self) -> Call<'_, Vec<Change>> {
         Box::pin(async move {
             let session = &self.session;
@@ -436,21 +437,52 @@ impl Watch for EtcdWatch {
     }
 }
 
-/// The error with which a connection broke.
-type Broken = Arc<Mutex<Option<String>>>;
+/// How etcd refuses a certificate that its CRL revokes.
+const CLOSED: &str = "it closed the connection after the TLS handshake; its log has the reason, such as a CRL (--client-crl-file) that revokes this proxy's certificate";
+
+/// How a connection broke.
+type Broken = Arc<Mutex<Option<Breakage>>>;
+
+#[derive(Clone, Debug)]
+enum Breakage {
+    /// The server refused this proxy's certificate.
+    Refused(String),
+    /// Anything else.
+    Failed(String),
+}
+
+fn why_broken(broken: &Broken, endpoint: &str) -> Option<StoreError> {
+    let endpoint = endpoint.to_owned();
+    let broken = broken.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(match broken.clone()? {
+        Breakage::Refused(text) => StoreError::Denied { endpoint, text },
+        Breakage::Failed(text) => StoreError::Failed { endpoint, text },
+    })
+}
 
 /// A connection that notes its error: the layers above say only that a call was canceled.
 struct Watched {
     io: MemberIo,
     broken: Broken,
+    /// Whether a byte has arrived.
+    has_answered: bool,
 }
 
 impl Watched {
     fn note<T>(&self, result: &io::Result<T>) {
         if let Err(error) = result {
-            let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-            broken.get_or_insert_with(|| cause(error));
+            let text = cause(error);
+            // After a handshake of TLS 1.3, the server's refusal of a certificate arrives as an error of the connection.
+            self.note_breakage(match text.contains("alert") {
+                true => Breakage::Refused(text),
+                false => Breakage::Failed(text),
+            });
         }
+    }
+
+    fn note_breakage(&self, breakage: Breakage) {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        broken.get_or_insert(breakage);
     }
 }
 
@@ -460,9 +492,19 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
         if let Poll::Ready(result) = &read {
+            let is_end = match result {
+                Ok(()) => buffer.filled().len() == before,
+                Err(error) => error.kind() == io::ErrorKind::UnexpectedEof,
+            };
+            // A server of HTTP/2 writes first. etcd reads its CRL after the handshake, and sends no alert.
+            if is_end && !self.has_answered {
+                self.note_breakage(Breakage::Refused(CLOSED.to_owned()));
+            }
             self.note(result);
+            self.has_answered = true;
         }
         read
     }

@@ -38,7 +38,7 @@ pub trait Session: Send + Sync {
     fn list(&self) -> Call<'_, Listing>;
 
     /// The changes after a revision. It ends with an error if the endpoint loses its leader.
-    fn watch(&self, after: Revision) -> Call<'_, Box<dyn Watch>>;
+    fn watch(&self, after: Revision) -> Call<'_, Box<dyn ChangeStream>>;
 
     /// Changes a key, if its last change was at `expected` (0: it does not exist). Returns the revision of the change, or
     /// none if the key has changed meanwhile.
@@ -63,7 +63,7 @@ pub trait Session: Send + Sync {
 }
 
 /// The changes of a store, in order.
-pub trait Watch: Send {
+pub trait ChangeStream: Send {
     /// The next changes, which have one revision or follow each other.
     fn next(&mut self) -> Call<'_, Vec<Change>>;
 }

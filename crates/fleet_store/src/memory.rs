@@ -9,8 +9,8 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    Call, Change, EndpointStatus, LeaseId, Listing, Put, Revision, Session, Store, StoreError,
-    Stored, Watch,
+    Call, Change, ChangeStream, EndpointStatus, LeaseId, Listing, Put, Revision, Session, Store,
+    StoreError, Stored,
 };
 
 /// A store in memory. Its clones are the same store.
@@ -136,14 +136,14 @@ impl Session for Memory {
         })
     }
 
-    fn watch(&self, after: Revision) -> Call<'_, Box<dyn Watch>> {
+    fn watch(&self, after: Revision) -> Call<'_, Box<dyn ChangeStream>> {
         Box::pin(async move {
             drop(self.reached()?);
             Ok(Box::new(MemoryWatch {
                 store: self.clone(),
                 seen: after,
                 changed: self.shared.changed.subscribe(),
-            }) as Box<dyn Watch>)
+            }) as Box<dyn ChangeStream>)
         })
     }
 
@@ -226,7 +226,7 @@ struct MemoryWatch {
     changed: watch::Receiver<()>,
 }
 
-impl Watch for MemoryWatch {
+impl ChangeStream for MemoryWatch {
     fn next(&mut self) -> Call<'_, Vec<Change>> {
         Box::pin(async move {
             loop {

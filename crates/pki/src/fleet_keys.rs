@@ -23,7 +23,7 @@ pub struct FleetKeys(Vec<hmac::Key>);
 /// The text is not a list of keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FleetKeysError {
-    /// A line is no key.
+    /// A line is not a key.
     #[error(
         "line {0} is not a key of {KEY_BYTES} bytes in base64; `proscenium fleet key` prints one"
     )]

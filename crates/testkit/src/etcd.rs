@@ -2,15 +2,19 @@
 
 use std::{
     fs::{self, File},
+    io::Write as _,
+    net::SocketAddr,
     net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::Mutex,
     time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use serde_json::Value;
 
 use crate::{ca::Ca, port::HeldPort, tools::Tool, wait::wait_until};
 
@@ -22,6 +26,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub struct EtcdCluster {
     directory: TempDir,
     members: Vec<EtcdMember>,
+    options: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -40,9 +45,24 @@ impl EtcdCluster {
     /// If it does not start.
     #[track_caller]
     pub fn start(ca: &Ca, members: usize) -> Option<Self> {
+        Self::start_with(ca, members, &[])
+    }
+
+    /// The same with further options. `{dir}` is a directory with the file `crl.pem` ([`EtcdCluster::write_crl`]).
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    pub fn start_with(ca: &Ca, members: usize, options: &[&str]) -> Option<Self> {
         Tool::Etcd.command()?;
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().display().to_string();
         let cluster = Self {
-            directory: tempfile::tempdir().expect("a directory"),
+            options: options
+                .iter()
+                .map(|option| option.replace("{dir}", &path))
+                .collect(),
+            directory,
             members: (1..=members)
                 .map(|number| EtcdMember {
                     name: format!("etcd{number}"),
@@ -57,6 +77,11 @@ impl EtcdCluster {
         write("ca.pem", &ca.bundle_pem());
         write("cert.pem", &credential.chain_pem());
         write("key.pem", &credential.key_pem);
+        // The user with all rights, once rights are configured.
+        let root = ca.agent("root");
+        write("root.pem", &root.chain_pem());
+        write("root-key.pem", &root.key_pem);
+        cluster.write_crl(ca);
         (0..members).for_each(|index| cluster.run(index));
         (0..members).for_each(|index| cluster.wait_until_it_listens(index));
         Some(cluster)
@@ -67,6 +92,136 @@ impl EtcdCluster {
         let endpoints = self.members.iter();
         let endpoints = endpoints.map(|member| format!("\"https://{}\"", member.clients.address()));
         format!("[{}]", endpoints.collect::<Vec<_>>().join(", "))
+    }
+
+    /// The address of a member, for clients.
+    pub fn address(&self, index: usize) -> SocketAddr {
+        self.members[index].clients.address()
+    }
+
+    /// The members by their leadership: the number of the leader.
+    ///
+    /// # Panics
+    /// If there is none within a time limit.
+    #[track_caller]
+    pub fn leader(&self) -> usize {
+        let is_leader = |index: &usize| {
+            let status = self.try_control(&[*index], &["endpoint", "status", "-w", "json"], &[]);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+            let status = &status[0]["Status"];
+            let (own, leader) = (&status["header"]["member_id"], &status["leader"]);
+            own.is_u64() && own == leader
+        };
+        let leader = || (0..self.members.len()).find(is_leader);
+        wait_until(LIMIT, leader).expect("a cluster has a leader")
+    }
+
+    /// Writes the CRL of the leaves' issuer for etcd.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write_crl(&self, ca: &Ca) {
+        fs::write(self.path("crl.pem"), ca.issuing_crl_pem()).expect("a file");
+    }
+
+    /// A path below the directory of this cluster.
+    pub fn file(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Runs etcdctl as the user root, with this input. Returns its output.
+    ///
+    /// # Panics
+    /// If it fails until a time limit: a cluster that has just started has no leader.
+    #[track_caller]
+    pub fn control(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+        let mut last = None;
+        let done = wait_until(LIMIT, || {
+            let output = self.try_control(&[0], arguments, input);
+            let stdout = output.status.success().then(|| output.stdout.clone());
+            last = Some(output);
+            stdout
+        });
+        done.unwrap_or_else(|| panic!("etcdctl {arguments:?}: {last:?}"))
+    }
+
+    /// Runs etcdctl as the user root towards these members.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn try_control(&self, members: &[usize], arguments: &[&str], input: &[u8]) -> Output {
+        let endpoints = members.iter();
+        let endpoints = endpoints.map(|index| format!("https://{}", self.address(*index)));
+        let mut control = Tool::Etcdctl.command().expect("the test has asked for it");
+        let mut control = control
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &endpoints.collect::<Vec<_>>().join(",")])
+            .args(["--cacert", &self.file("ca.pem")])
+            .args(["--cert", &self.file("root.pem")])
+            .args(["--key", &self.file("root-key.pem")])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("etcdctl starts");
+        // It may have ended without reading.
+        let _ = control.stdin.take().expect("a pipe").write_all(input);
+        control.wait_with_output().expect("it has output")
+    }
+
+    /// The value of a key. `None` if it does not exist.
+    ///
+    /// # Panics
+    /// If etcdctl fails.
+    #[track_caller]
+    pub fn value(&self, key: &str) -> Option<Vec<u8>> {
+        let mut value = self.control(&["get", key, "--print-value-only"], &[]);
+        // Its end of line.
+        value.pop().map(|_| value)
+    }
+
+    /// The keys below a prefix.
+    ///
+    /// # Panics
+    /// If etcdctl fails.
+    #[track_caller]
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        let keys = self.control(&["get", prefix, "--prefix", "--keys-only"], &[]);
+        let keys = String::from_utf8_lossy(&keys);
+        let keys = keys.lines().filter(|line| !line.is_empty());
+        keys.map(str::to_owned).collect()
+    }
+
+    /// Replaces the data of a cluster of one killed member by a snapshot, with this cluster token.
+    ///
+    /// # Panics
+    /// If etcdctl fails.
+    #[track_caller]
+    pub fn restore_snapshot(&self, snapshot: &str, token: &str) {
+        self.wipe(0);
+        let name = &self.members[0].name;
+        let peers = format!("https://{}", self.members[0].peers.address());
+        let restored = self.try_control(
+            &[0],
+            &[
+                "snapshot",
+                "restore",
+                snapshot,
+                "--name",
+                name,
+                "--data-dir",
+                &self.file(name),
+                "--initial-cluster",
+                &format!("{name}={peers}"),
+                "--initial-advertise-peer-urls",
+                &peers,
+                "--initial-cluster-token",
+                token,
+            ],
+            &[],
+        );
+        assert!(restored.status.success(), "{restored:?}");
     }
 
     /// Kills a member.
@@ -127,7 +282,7 @@ impl EtcdCluster {
         let url = |port: &HeldPort| format!("https://{}", port.address());
         let cluster = self.members.iter();
         let cluster = cluster.map(|member| format!("{}={}", member.name, url(&member.peers)));
-        let file = |name: &str| self.path(name).display().to_string();
+        let file = |name: &str| self.file(name);
         let mut etcd = Tool::Etcd.command().expect("it was installed at the start");
         let log = File::create(self.path(&format!("{}.log", member.name))).expect("a log");
         let value = |etcd: &mut Command, option: &str, value: &str| {
@@ -152,6 +307,7 @@ impl EtcdCluster {
         ] {
             value(&mut etcd, option, &text);
         }
+        etcd.args(&self.options);
         // Variables named ETCD_… would be options too.
         let etcd = etcd.env_clear().stdout(Stdio::null()).stderr(log);
         let child = etcd.spawn().expect("etcd starts");
@@ -181,8 +337,10 @@ impl Drop for EtcdCluster {
 
 /// The lines of `[fleet]` for a proxy in front of this cluster.
 pub fn fleet_table(cluster: &EtcdCluster, key_file: &Path) -> String {
-    format!(
-        "[fleet]\netcd = {}\nsite = \"test\"\nkey_file = {key_file:?}\n",
-        cluster.endpoints()
-    )
+    fleet_table_of(&cluster.endpoints(), key_file)
+}
+
+/// The lines of `[fleet]` for a proxy with these endpoints, a list of TOML.
+pub fn fleet_table_of(endpoints: &str, key_file: &Path) -> String {
+    format!("[fleet]\netcd = {endpoints}\nsite = \"test\"\nkey_file = {key_file:?}\n")
 }

@@ -19,6 +19,8 @@ pub enum Tool {
     Curl,
     /// The store of a fleet.
     Etcd,
+    /// The command line of that store.
+    Etcdctl,
     /// Version control.
     Git,
     /// The program that changes addresses, routes and rules.
@@ -53,6 +55,7 @@ impl Tool {
         Self::Apache,
         Self::Curl,
         Self::Etcd,
+        Self::Etcdctl,
         Self::Git,
         Self::Ip,
         Self::Knot,
@@ -74,6 +77,7 @@ impl Tool {
             Self::Apache => "apache2",
             Self::Curl => "curl",
             Self::Etcd => "etcd",
+            Self::Etcdctl => "etcdctl",
             Self::Git => "git",
             Self::Ip => "ip",
             Self::Knot => "knotd",
@@ -95,6 +99,7 @@ impl Tool {
             Self::Apache => &["apache2-bin"],
             Self::Curl => &["curl"],
             Self::Etcd => &["etcd-server"],
+            Self::Etcdctl => &["etcd-client"],
             Self::Git => &["git"],
             Self::Ip => &["iproute2"],
             Self::Knot => &["knot"],

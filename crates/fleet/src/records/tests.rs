@@ -185,7 +185,7 @@ struct Fleet {
     proxies: Vec<Member>,
     store: Store,
     backup: Store,
-    /// Ids of blocks that an operator was told to be active, and of those that one has lifted.
+    /// Ids of blocks that a proxy has acknowledged to an operator, and of those that one has lifted.
     set: BTreeSet<String>,
     lifted: BTreeSet<String>,
 }
