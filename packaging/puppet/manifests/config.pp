@@ -41,6 +41,22 @@ class proscenium::config {
     }
   }
 
+  if $proscenium::fleet_key {
+    $fleet = $settings['fleet']
+    unless $fleet {
+      fail('proscenium: fleet_key needs the table fleet in settings, which names its file')
+    }
+    file { $fleet['key_file']:
+      ensure    => file,
+      owner     => $user,
+      group     => 'root',
+      mode      => '0600',
+      content   => $proscenium::fleet_key,
+      show_diff => false,
+      before    => File[$proscenium::config_path],
+    }
+  }
+
   $check = join([$proscenium::program, 'check', '--config', '%'] + $proscenium::check_options, ' ')
   file { $proscenium::config_path:
     ensure       => file,

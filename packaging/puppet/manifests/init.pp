@@ -36,6 +36,9 @@
 #   The ssldir of the Puppet agent, if `settings` has none.
 # @param certname
 #   Name of the agent's certificate, if `settings` has none.
+# @param fleet_key
+#   Content of the key file of `[fleet]`, the same on all proxies: keys that `openssl rand -base64 32` prints, one a line.
+#   The class writes it to the path that `settings` names, readable by the account of the service only.
 # @param manage_service
 #   Whether the class enables and starts the service, and reloads it after a change of its configuration.
 # @param service_name
@@ -60,6 +63,7 @@ class proscenium (
     default => '/etc/puppetlabs/puppet/ssl',
   },
   String[1]                    $certname          = $facts['clientcert'],
+  Optional[Sensitive[String[1]]] $fleet_key       = undef,
   Boolean                      $manage_service    = true,
   String[1]                    $service_name      = 'proscenium',
   Enum['running', 'stopped']   $service_ensure    = 'running',

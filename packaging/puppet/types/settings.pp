@@ -24,4 +24,5 @@ type Proscenium::Settings = Struct[{
   Optional['admin']          => Proscenium::Admin,
   Optional['metrics']        => Proscenium::Metrics,
   Optional['state']          => Proscenium::State,
+  Optional['fleet']          => Proscenium::Fleet,
 }]

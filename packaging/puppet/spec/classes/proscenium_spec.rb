@@ -84,6 +84,29 @@ describe 'proscenium' do
     it { is_expected.to have_exec_resource_count(0) }
   end
 
+  context 'with a fleet' do
+    fleet = {
+      'etcd' => ['https://etcd1.example.com:2379'], 'site' => 'dc1', 'key_file' => '/etc/proscenium/fleet.key',
+    }
+    let(:params) do
+      { 'settings' => SIX_LINES.merge('fleet' => fleet), 'fleet_key' => sensitive("#{'A' * 43}=\n") }
+    end
+
+    it 'writes the key file for the account of the service only, before the check needs it' do
+      is_expected.to contain_file('/etc/proscenium/fleet.key').with(
+        owner: 'proscenium', mode: '0600', show_diff: false, content: sensitive("#{'A' * 43}=\n"),
+      ).that_comes_before('File[/etc/proscenium/proscenium.toml]')
+    end
+
+    it { is_expected.to contain_file('/etc/proscenium/proscenium.toml').with_content(/^\[fleet\]$/) }
+  end
+
+  context 'with a key of a fleet and no fleet' do
+    let(:params) { super().merge('fleet_key' => sensitive('A')) }
+
+    it { is_expected.to compile.and_raise_error(/fleet_key needs the table fleet/) }
+  end
+
   context 'when another module manages acl' do
     let(:pre_condition) { "package { 'acl': ensure => latest }" }
 
