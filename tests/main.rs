@@ -40,6 +40,7 @@ mod descriptors;
 mod discovery;
 mod dns_restarts;
 mod doctor;
+mod doctor_fleet;
 mod doctor_headers;
 mod doctor_materials;
 mod doctor_members;

@@ -15,6 +15,7 @@ mod crls;
 mod direct_access;
 mod environments;
 mod file_permissions;
+mod fleet;
 mod forged_headers;
 mod member;
 mod member_services;
@@ -70,6 +71,7 @@ pub async fn examine(examination: &DoctorOptions) -> DoctorReport {
     let agent = claimed_identity::ordinary_agent(examination, &prepared, now, &mut report);
     let proxy_identity = proxy_identity(&prepared, now, &mut report);
     members::examine(examination, &prepared, proxy_identity, agent, &mut report).await;
+    fleet::examine(&prepared, now, &mut report).await;
     running_proxy::examine(&examination.socket, Some(&prepared), &mut report).await;
     // Added last, because findings of doctor say more than warnings of the configuration.
     report.warned(prepared.report());

@@ -133,6 +133,16 @@ checks! {
     Passthrough = "passthrough",
     /// Whether a member accepts request heads as long as the proxy may send.
     HeadRoom = "head-room",
+    /// Whether an endpoint of the fleet's store is reached.
+    FleetReached = "fleet-reached",
+    /// Whether the certificate of that endpoint is valid now.
+    FleetCertificate = "fleet-certificate",
+    /// Whether the proxy may read and write the records of its fleet.
+    FleetRights = "fleet-rights",
+    /// Whether the proxy may write other keys of the store.
+    FleetOtherKeys = "fleet-other-keys",
+    /// Whether the database of that endpoint has room.
+    FleetDatabase = "fleet-database",
     /// Whether agents reject the dates of the proxy's certificate because their clock is wrong.
     AgentClocks = "agent-clocks",
     /// What the running proxy reports about itself.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
+use rustls_pki_types::CertificateDer;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::timeout,
@@ -26,8 +27,8 @@ use tonic::{
 use upstream::{Connector, MemberIo, cause};
 
 use crate::{
-    Call, Change, ChangeStream, EndpointStatus, KEYS_MAX, LeaseId, Listing, Put, Revision, Session,
-    Store, StoreError, Stored,
+    Call, Change, ChangeStream, EndpointStatus, KEYS_MAX, LeaseId, Listing, PROBES, Put, Revision,
+    Session, Store, StoreError, Stored,
 };
 use rpc::{
     kv_client::KvClient, lease_client::LeaseClient, maintenance_client::MaintenanceClient,
@@ -83,6 +84,7 @@ impl Store for Etcd {
         Box::pin(async move {
             let connector = &self.connectors[endpoint];
             let io = connector.open().await?;
+            let certificate = io.presented();
             let broken = Broken::default();
             let io = Watched {
                 io,
@@ -122,6 +124,7 @@ impl Store for Etcd {
             Ok(Box::new(EtcdSession {
                 channel,
                 broken,
+                certificate,
                 endpoint: connector.address.to_string(),
                 settings: self.settings.clone(),
             }) as Box<dyn Session>)
@@ -130,10 +133,11 @@ impl Store for Etcd {
 }
 
 /// A connection to one member of the cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct EtcdSession {
     channel: Channel,
     broken: Broken,
+    certificate: Option<CertificateDer<'static>>,
     endpoint: String,
     settings: EtcdSettings,
 }
@@ -198,11 +202,15 @@ impl EtcdSession {
     }
 }
 
-/// A key below a prefix. `None` if its name is not text, which no version writes.
+/// A key below a prefix. `None` if its name is not text, which no version writes, and for probes.
 fn stored(prefix: &str, found: rpc::KeyValue) -> Option<Stored> {
     let key = String::from_utf8(found.key).ok()?;
+    let key = key.strip_prefix(prefix)?;
+    if key.starts_with(PROBES) {
+        return None;
+    }
     Some(Stored {
-        key: key.strip_prefix(prefix)?.to_owned(),
+        key: key.to_owned(),
         value: found.value,
         revision: found.mod_revision,
     })
@@ -285,12 +293,7 @@ impl Session for EtcdSession {
             Ok(Box::new(EtcdWatch {
                 answers,
                 _requests: requests,
-                session: Self {
-                    channel: self.channel.clone(),
-                    broken: Arc::clone(&self.broken),
-                    endpoint: self.endpoint.clone(),
-                    settings: self.settings.clone(),
-                },
+                session: self.clone(),
             }) as Box<dyn ChangeStream>)
         })
     }
@@ -368,6 +371,10 @@ impl Session for EtcdSession {
             let revoked = client.lease_revoke(rpc::LeaseRevokeRequest { id: lease });
             self.answer(revoked).await.map(|_| ())
         })
+    }
+
+    fn certificate(&self) -> Option<CertificateDer<'static>> {
+        self.certificate.clone()
     }
 
     fn status(&self) -> Call<'_, EndpointStatus> {

@@ -10,6 +10,7 @@ pub mod memory;
 use std::{pin::Pin, time::Duration};
 
 pub use error::StoreError;
+use rustls_pki_types::CertificateDer;
 
 /// The result of a call to a store.
 pub type Call<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -19,6 +20,9 @@ pub type Revision = i64;
 
 /// A lease: the keys that were put with it are deleted when it ends.
 pub type LeaseId = i64;
+
+/// Keys that a test of the rights writes for a moment, below the prefix. They are not listed, and no watch has their changes.
+pub const PROBES: &str = "probes/";
 
 /// A store with one or more endpoints.
 pub trait Store: Send + Sync {
@@ -57,6 +61,11 @@ pub trait Session: Send + Sync {
 
     /// Ends a lease.
     fn revoke(&self, lease: LeaseId) -> Call<'_, ()>;
+
+    /// The certificate that the endpoint has presented. `None` without TLS.
+    fn certificate(&self) -> Option<CertificateDer<'static>> {
+        None
+    }
 
     /// The state of the endpoint.
     fn status(&self) -> Call<'_, EndpointStatus>;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use config::{Config, ConfigReport, MaterialName, PoolConfig};
+use fleet_store::Store;
 use pki::TrustStore;
 use proxy::PoolRuntime;
 use routing::RouteTable;
@@ -10,6 +11,7 @@ use routing::RouteTable;
 use crate::{
     Options, check,
     prepare::{Prepared, credentials::PreparedTls},
+    sharing,
     state_directory::StateDirectory,
     stored_state,
 };
@@ -106,6 +108,15 @@ impl PreparedStart {
     /// TLS towards members, once for each combination of settings.
     pub fn member_tls(&self) -> &[PreparedTls] {
         &self.0.member_tls
+    }
+
+    /// The store of the fleet, with this prefix of its keys. `None` if this proxy is not part of one.
+    pub fn fleet_store(&self, prefix: String) -> Option<Arc<dyn Store>> {
+        let fleet = self.0.config.fleet.as_ref()?;
+        let mut tls = self.0.member_tls.iter();
+        let tls = tls.find(|tls| tls.settings == fleet.tls)?;
+        let store: Arc<dyn Store> = Arc::new(sharing::etcd(fleet, tls, prefix)?);
+        Some(store)
     }
 
     /// TLS towards the members of a pool; `None` for plain HTTP.

@@ -28,6 +28,7 @@ use alarms::FleetAlarms;
 use connection::FleetConnection;
 use registry::Registration;
 use view::View;
+pub(crate) use connection::etcd;
 use watcher::{News, watch_endpoint};
 
 /// News of the store that wait to be applied.

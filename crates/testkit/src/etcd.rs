@@ -16,7 +16,12 @@ use tempfile::TempDir;
 
 use serde_json::Value;
 
-use crate::{ca::Ca, port::HeldPort, tools::Tool, wait::wait_until};
+use crate::{
+    ca::{Ca, TestCredential},
+    port::HeldPort,
+    tools::Tool,
+    wait::wait_until,
+};
 
 /// Time for a member to listen.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -73,10 +78,8 @@ impl EtcdCluster {
                 .collect(),
         };
         let write = |name: &str, text: &str| fs::write(cluster.path(name), text).expect("a file");
-        let credential = ca.server("etcd");
         write("ca.pem", &ca.bundle_pem());
-        write("cert.pem", &credential.chain_pem());
-        write("key.pem", &credential.key_pem);
+        cluster.write_credential(&ca.server("etcd"));
         // The user with all rights, once rights are configured.
         let root = ca.agent("root");
         write("root.pem", &root.chain_pem());
@@ -122,6 +125,16 @@ impl EtcdCluster {
     /// If it cannot be written.
     pub fn write_crl(&self, ca: &Ca) {
         fs::write(self.path("crl.pem"), ca.issuing_crl_pem()).expect("a file");
+    }
+
+    /// Gives all members another certificate, which etcd reads at the next connection.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write_credential(&self, credential: &TestCredential) {
+        let write = |name: &str, text: &str| fs::write(self.path(name), text).expect("a file");
+        write("key.pem", &credential.key_pem);
+        write("cert.pem", &credential.chain_pem());
     }
 
     /// A path below the directory of this cluster.

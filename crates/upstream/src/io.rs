@@ -142,6 +142,11 @@ impl MemberIo {
         }
     }
 
+    /// The certificate that the member presented. `None` without TLS.
+    pub fn presented(&self) -> Option<CertificateDer<'static>> {
+        self.io.presented()
+    }
+
     /// The TCP socket. `None` for a Unix socket and for TLS.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match &self.io {

@@ -10,7 +10,10 @@ use fleet_store::{
 use pki::{Fingerprint, FleetKeys};
 use upstream::{Connector, ConnectorSpec, UpstreamSettings};
 
-use crate::{prepare::Foundation, shared_state::App};
+use crate::{
+    prepare::{Foundation, credentials::PreparedTls},
+    shared_state::App,
+};
 
 /// What is needed to share records.
 pub(crate) struct FleetConnection {
@@ -51,36 +54,40 @@ impl FleetConnection {
         // Both were checked when the configuration was loaded.
         let keys = String::from_utf8_lossy(foundation.fleet_key_file()?);
         let keys = FleetKeys::parse(&keys).ok()?;
-        let config = pki::grpc_client_config(&tls.trust, &tls.credential).ok()?;
-        let settings = UpstreamSettings {
-            connect_timeout: fleet.connect_timeout,
-            ..UpstreamSettings::default()
-        };
-        let connectors = fleet.etcd.iter().filter_map(|endpoint| {
-            let spec = ConnectorSpec {
-                address: endpoint.address(),
-                addresses: &[],
-                server_name: None,
-                tls: Some(Arc::clone(&config)),
-                check: None,
-                settings,
-                slots: Arc::default(),
-            };
-            Connector::new(spec).ok().map(Arc::new)
-        });
-        let etcd = Etcd::new(
-            EtcdSettings {
-                prefix: fleet.site_prefix(),
-                request_timeout: fleet.request_timeout,
-                keepalive: fleet.keepalive,
-            },
-            connectors.collect(),
-        );
         Some(Self {
-            store: Arc::new(etcd),
+            store: Arc::new(etcd(fleet, tls, fleet.site_prefix())?),
             keys: Arc::new(keys),
             site_prefix: fleet.site_prefix(),
             lease: fleet.lease,
         })
     }
+}
+
+/// The etcd cluster of `[fleet]`, with this prefix of its keys. `None` if rustls refuses the certificate of the proxy.
+pub(crate) fn etcd(fleet: &Fleet, tls: &PreparedTls, prefix: String) -> Option<Etcd> {
+    let config = pki::grpc_client_config(&tls.trust, &tls.credential).ok()?;
+    let settings = UpstreamSettings {
+        connect_timeout: fleet.connect_timeout,
+        ..UpstreamSettings::default()
+    };
+    let connectors = fleet.etcd.iter().filter_map(|endpoint| {
+        let spec = ConnectorSpec {
+            address: endpoint.address(),
+            addresses: &[],
+            server_name: None,
+            tls: Some(Arc::clone(&config)),
+            check: None,
+            settings,
+            slots: Arc::default(),
+        };
+        Connector::new(spec).ok().map(Arc::new)
+    });
+    Some(Etcd::new(
+        EtcdSettings {
+            prefix,
+            request_timeout: fleet.request_timeout,
+            keepalive: fleet.keepalive,
+        },
+        connectors.collect(),
+    ))
 }
