@@ -444,7 +444,8 @@ impl ChangeStream for EtcdWatch {
     }
 }
 
-/// How etcd refuses a certificate that its CRL revokes.
+/// How etcd refuses a certificate that its CRL revokes: a server of HTTP/2 writes first, and etcd reads its CRL after the
+/// handshake, and sends no alert.
 const CLOSED: &str = "it closed the connection after the TLS handshake; its log has the reason, such as a CRL (--client-crl-file) that revokes this proxy's certificate";
 
 /// How a connection broke.
@@ -477,20 +478,31 @@ struct Watched {
 
 impl Watched {
     fn note<T>(&self, result: &io::Result<T>) {
-        if let Err(error) = result {
-            let text = cause(error);
-            // After a handshake of TLS 1.3, the server's refusal of a certificate arrives as an error of the connection.
-            self.note_breakage(match text.contains("alert") {
-                true => Breakage::Refused(text),
-                false => Breakage::Failed(text),
-            });
+        let Err(error) = result else { return };
+        let text = cause(error);
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        // After a handshake of TLS 1.3, the server's refusal of a certificate arrives as an error of the connection. A failed
+        // write may come before it.
+        if text.contains("alert") {
+            *broken = Some(Breakage::Refused(text));
+        } else if is_closed(error) && !self.has_answered {
+            broken.get_or_insert_with(|| Breakage::Refused(CLOSED.to_owned()));
+        } else {
+            broken.get_or_insert(Breakage::Failed(text));
         }
     }
+}
 
-    fn note_breakage(&self, breakage: Breakage) {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.get_or_insert(breakage);
-    }
+/// Whether the server has closed the connection.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    [
+        BrokenPipe,
+        ConnectionAborted,
+        ConnectionReset,
+        UnexpectedEof,
+    ]
+    .contains(&error.kind())
 }
 
 impl AsyncRead for Watched {
@@ -501,17 +513,11 @@ impl AsyncRead for Watched {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buffer);
-        if let Poll::Ready(result) = &read {
-            let is_end = match result {
-                Ok(()) => buffer.filled().len() == before,
-                Err(error) => error.kind() == io::ErrorKind::UnexpectedEof,
-            };
-            // A server of HTTP/2 writes first. etcd reads its CRL after the handshake, and sends no alert.
-            if is_end && !self.has_answered {
-                self.note_breakage(Breakage::Refused(CLOSED.to_owned()));
-            }
-            self.note(result);
-            self.has_answered = true;
+        match &read {
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => self.has_answered = true,
+            Poll::Ready(Ok(())) => self.note::<()>(&Err(io::ErrorKind::UnexpectedEof.into())),
+            Poll::Ready(error) => self.note(error),
+            Poll::Pending => {}
         }
         read
     }
