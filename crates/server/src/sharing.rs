@@ -26,9 +26,9 @@ use tokio::{
 use crate::{random::random_part_of, shared_state::App};
 use alarms::FleetAlarms;
 use connection::FleetConnection;
+pub(crate) use connection::etcd;
 use registry::Registration;
 use view::View;
-pub(crate) use connection::etcd;
 use watcher::{News, watch_endpoint};
 
 /// News of the store that wait to be applied.
