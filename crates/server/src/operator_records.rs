@@ -16,10 +16,7 @@ use fleet::{
 use pki::{Block, BlockTarget};
 use rustls_pki_types::UnixTime;
 
-use crate::{
-    sharing::view::View,
-    trust::stored_blocks::{blocked_of, status_of},
-};
+use crate::trust::stored_blocks::{blocked_of, status_of};
 
 /// The records of this process.
 #[derive(Debug)]
@@ -223,12 +220,15 @@ impl OperatorRecords {
     }
 
     /// The records that the store lacks, or has in a lower version, in random order, with their keys.
-    pub(crate) fn missed(&self, view: &View) -> Vec<(String, Record)> {
+    pub(crate) fn missed<'s>(
+        &self,
+        stored: impl Fn(&str) -> Option<&'s Record>,
+    ) -> Vec<(String, Record)> {
         let known = self.lock();
         let now = milliseconds(UnixTime::now());
         let missed = known.records.iter().filter_map(|(key, record)| {
             let key = key.to_string();
-            Records::is_missed(record, view.record(&key), now).then(|| (key, record.clone()))
+            Records::is_missed(record, stored(&key), now).then(|| (key, record.clone()))
         });
         let mut missed: Vec<_> = missed.collect();
         // Several proxies that put back the same records would otherwise all try the same one.

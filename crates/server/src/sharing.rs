@@ -211,7 +211,7 @@ impl<'a> Member<'a> {
     async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
         self.app.sharing.publish(&mut self.view);
-        if self.put_back_at.is_none() && !self.app.records.missed(&self.view).is_empty() {
+        if self.put_back_at.is_none() && !self.missed().is_empty() {
             self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
         }
     }
@@ -222,7 +222,8 @@ impl<'a> Member<'a> {
         let acts = self.app.sharing.acts();
         let attempts = match self.app.sharing.status.borrow().sent.0 == acts {
             true => 1,
-            false => self.connection.store.endpoints().len(),
+            // A connection that was opened before may be broken, which says nothing about its endpoint.
+            false => self.connection.store.endpoints().len() + usize::from(self.writer.is_some()),
         };
         for attempt in 1..=attempts {
             match self.try_send(acts).await {
@@ -231,6 +232,11 @@ impl<'a> Member<'a> {
                 Err(_) => self.drop_writer(),
             }
         }
+    }
+
+    /// The records that the store lacks, as far as is known.
+    fn missed(&self) -> Vec<(String, Record)> {
+        self.app.records.missed(|key| self.view.record(key))
     }
 
     fn drop_writer(&mut self) {
@@ -275,7 +281,7 @@ impl<'a> Member<'a> {
         let Some(writer) = &self.writer else {
             return Ok(true);
         };
-        for (key, record) in self.app.records.missed(&self.view) {
+        for (key, record) in self.missed() {
             let sealed = self.view.sealed(&key, record.bytes());
             let expected = self.view.revision(&key);
             match writer

@@ -10,7 +10,7 @@ use proxy::Generation;
 use routing::pool_names;
 use upstream::{MemberQuery, QueryResponse, printable};
 
-use crate::{own_renewal::RenewalFailure, prepare::Foundation};
+use crate::{own_renewal::failure::RenewalFailure, prepare::Foundation};
 
 const PATH: &str = "/puppet-ca/v1/certificate_renewal";
 /// Maximum time of the request. A CA answers in milliseconds.
