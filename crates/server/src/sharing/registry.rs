@@ -66,7 +66,10 @@ impl Registration {
         }
         let sealed = view.sealed(&key, &entry.to_bytes());
         let put = Put::Leased(&sealed, lease);
-        match session.put_if(&key, view.revision(&key), put).await? {
+        let put = session.put_if(&key, view.revision(&key), put).await;
+        // A store that was emptied or restored does not have the lease: the next attempt asks for it.
+        let put = put.inspect_err(|_| self.keep_alive_at = None);
+        match put? {
             Some(revision) => {
                 view.put_entry(&key, revision, entry.clone());
                 self.put = Some((Instant::now(), entry));
