@@ -211,6 +211,10 @@ impl<'a> Member<'a> {
     async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
         self.app.sharing.publish(&mut self.view);
+        // Before they are put back, which may be done within the time of a tick.
+        if !self.view.lost().is_empty() {
+            self.alarms.update(self.app, &self.view);
+        }
         if self.put_back_at.is_none() && !self.missed().is_empty() {
             self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
         }
