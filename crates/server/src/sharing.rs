@@ -156,6 +156,7 @@ impl<'a> Member<'a> {
         let mut tick = interval(TICK);
         loop {
             let (put_back_at, retry_at) = (self.put_back_at, self.retry_at);
+            let due_at = self.registration.due_at().filter(|_| retry_at.is_none());
             tokio::select! {
                 // The sender lives as long as this loop.
                 Some((number, received)) = news.recv() => self.apply(number, received).await,
@@ -170,6 +171,7 @@ impl<'a> Member<'a> {
                     self.send().await;
                 }
                 () = at(retry_at) => self.send().await,
+                () = at(due_at) => {}
             }
             self.register().await;
         }
@@ -206,6 +208,10 @@ impl<'a> Member<'a> {
             }
         };
         self.take_over(records).await;
+        if !self.view.lost().is_empty() {
+            // Another proxy may put all back before the next tick.
+            self.alarms.update(self.app, &self.view);
+        }
     }
 
     async fn take_over(&mut self, records: Vec<Record>) {

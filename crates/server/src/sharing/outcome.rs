@@ -11,8 +11,8 @@ use crate::shared_state::App;
 /// Maximum time until the store has an act. Each endpoint is tried, and one that is frozen takes as long as
 /// `request_timeout`.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time, after that, until the other proxies have applied it.
-const APPLIED_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum time, after that, until the other proxies have applied it. Each says so at most once a second.
+const APPLIED_WITHIN: Duration = Duration::from_secs(3);
 
 impl App {
     /// Where else the acts apply that were made until now.

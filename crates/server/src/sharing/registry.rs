@@ -26,6 +26,8 @@ pub(super) struct Registration {
     lease: Option<LeaseId>,
     keep_alive_at: Option<Instant>,
     put: Option<(Instant, ProxyEntry)>,
+    /// When the entry may be put again, if that was tried earlier.
+    due_at: Option<Instant>,
 }
 
 impl Registration {
@@ -54,8 +56,10 @@ impl Registration {
         if let Some((at, _)) = &self.put
             && at.elapsed() < PUT_INTERVAL_MIN
         {
+            self.due_at = Some(*at + PUT_INTERVAL_MIN);
             return Ok(());
         }
+        self.due_at = None;
         let entry = app.proxy_entry(view.records_at());
         if let Some((at, put)) = &self.put
             && !is_lost
@@ -78,6 +82,11 @@ impl Registration {
             None => view.take_over_key(session.list().await?, &key),
         }
         Ok(())
+    }
+
+    /// When the entry must be updated without another reason: the other proxies wait for it.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.due_at
     }
 
     /// Ends the lease, and with it the entry.
