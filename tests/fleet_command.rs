@@ -266,7 +266,7 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
 
 /// Waits until exactly these alarms are active.
 #[track_caller]
-fn wait_for_alarms(proxy: &Proxy, expected: &[&str]) {
+pub(crate) fn wait_for_alarms(proxy: &Proxy, expected: &[&str]) {
     let expected: Vec<Value> = expected.iter().map(|key| (*key).into()).collect();
     proxy.wait_for_status(&format!("{expected:?}"), |status| {
         let alarms = status["alarms"].as_array().into_iter().flatten();

@@ -4,17 +4,18 @@
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rustls::crypto::{aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256, tls13::OkmBlock};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{
     DelayingRelay, HeldPort, TestCredential, Tool, fleet_table, fleet_table_of, wait_until,
 };
 
 use crate::{
     fleet::{Fleet, wait_for_status},
+    fleet_command::wait_for_alarms,
     support::{Estate, LIMIT, done, materials::NOTIFY, paths::CATALOG},
 };
 
@@ -401,6 +402,32 @@ fn block_record(id: &str, certname: &str) -> Vec<u8> {
         "severity": { "newer": ["field"] },
     });
     record.to_string().into_bytes()
+}
+
+#[test]
+fn the_store_keeps_blocks_for_31_days_after_they_were_lifted() {
+    let (Some(fleet), Some(_)) = (Fleet::start(1), Tool::Etcdctl.command()) else {
+        return;
+    };
+    let lifted = |id: &str, days: u64| {
+        let mut record: Value =
+            serde_json::from_slice(&block_record(id, "web01")).expect("a record");
+        let at = SystemTime::now() - Duration::from_secs(days * 86_400);
+        let at = at.duration_since(SystemTime::UNIX_EPOCH).expect("a time");
+        record["lifted"] = json!({"by": "uid 0", "proxy": "p7", "at": at.as_millis() as u64});
+        let key = format!("{PREFIX}blocks/{id}");
+        let value = serde_json::to_vec(&record).expect("it is JSON");
+        fleet.store.control(&["put", &key], &sealed(&key, &value));
+        key
+    };
+    let (recent, old) = (lifted("p7-1", 29), lifted("p7-2", 32));
+    let proxies = [fleet.proxy("p1"), fleet.proxy("p2")];
+    let deleted = wait_until(LIMIT, || fleet.store.value(&old).is_none().then_some(()));
+    assert!(deleted.is_some(), "{old}");
+    assert!(fleet.store.value(&recent).is_some(), "{recent}");
+    for proxy in &proxies {
+        wait_for_alarms(&proxy.proxy, &[]);
+    }
 }
 
 #[test]

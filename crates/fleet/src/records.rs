@@ -54,7 +54,7 @@ impl Records {
             Some(Ordering::Less) => return Ok(Merged::Older),
             Some(Ordering::Equal) => return Ok(Merged::Same),
             Some(Ordering::Greater) => Merged::Newer,
-            None if ended_for(&record, now) > Some(KEPT_FOR) => return Ok(Merged::Over),
+            None if Self::is_over(&record, now) => return Ok(Merged::Over),
             None if self.records.len() >= RECORDS_MAX && !self.make_room(now) => {
                 return Err(TooManyRecords);
             }
@@ -105,11 +105,18 @@ impl Records {
         }
     }
 
+    /// Whether a block ended 31 days before `now` (milliseconds since the epoch): the store need not keep it.
+    #[must_use]
+    pub fn is_over(record: &Record, now: u64) -> bool {
+        ended_for(record, now) > Some(KEPT_FOR)
+    }
+
     /// Removes the blocks that ended 31 days before `now` (milliseconds since the epoch), and returns their keys, which the
     /// store may lose too.
     pub fn forget_ended(&mut self, now: u64) -> Vec<RecordKey> {
-        let is_over = |record: &Record| ended_for(record, now) > Some(KEPT_FOR);
-        let over = self.records.extract_if(.., |_, record| is_over(record));
+        let over = self
+            .records
+            .extract_if(.., |_, record| Self::is_over(record, now));
         over.map(|(key, _)| key).collect()
     }
 

@@ -37,6 +37,9 @@ const NEWS_MAX: usize = 64;
 const WATCHES_MAX: usize = 2;
 /// Maximum time before records that the store lacks are put back: of several proxies, the first to come does it.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(2);
+/// How often blocks that ended long ago are deleted from the store. A proxy whose clock is wrong deletes some that the others
+/// put back, so it must not do so often.
+const DELETE_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often the entry of this proxy is compared with what it is, and it is tried to apply a drain that is withheld.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a process that stops waits for the store to remove its entry.
@@ -120,6 +123,8 @@ struct Member<'a> {
     alarms: FleetAlarms,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
+    /// When blocks that ended long ago are deleted from the store.
+    delete_at: Option<Instant>,
     /// When the next attempt to write is made after a failure.
     retry_at: Option<Instant>,
 }
@@ -139,6 +144,7 @@ impl<'a> Member<'a> {
             registration: Registration::default(),
             alarms: FleetAlarms::default(),
             put_back_at: None,
+            delete_at: None,
             retry_at: None,
             connection,
         }
@@ -157,6 +163,7 @@ impl<'a> Member<'a> {
         loop {
             let (put_back_at, retry_at) = (self.put_back_at, self.retry_at);
             let due_at = self.registration.due_at().filter(|_| retry_at.is_none());
+            let delete_at = self.delete_at.filter(|_| retry_at.is_none());
             tokio::select! {
                 // The sender lives as long as this loop.
                 Some((number, received)) = news.recv() => self.apply(number, received).await,
@@ -171,6 +178,7 @@ impl<'a> Member<'a> {
                     self.send().await;
                 }
                 () = at(retry_at) => self.send().await,
+                () = at(delete_at) => self.delete_ended().await,
                 () = at(due_at) => {}
             }
             self.register().await;
@@ -196,6 +204,8 @@ impl<'a> Member<'a> {
                 self.watching[number] = true;
                 let records = self.view.replace(listing);
                 self.app.sharing.listed();
+                self.delete_at
+                    .get_or_insert_with(|| Instant::now() + random_part_of(PUT_BACK_WITHIN));
                 records
             }
             News::Changed(changes) => self.view.change(changes),
@@ -309,6 +319,28 @@ impl<'a> Member<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Deletes the blocks from the store that ended long ago.
+    async fn delete_ended(&mut self) {
+        self.delete_at = Some(Instant::now() + DELETE_INTERVAL);
+        if let Err(error) = self.try_delete_ended().await {
+            self.failed(self.app.sharing.acts(), &error);
+        }
+    }
+
+    async fn try_delete_ended(&mut self) -> Result<(), StoreError> {
+        self.connect().await?;
+        let Some(writer) = &self.writer else {
+            return Ok(());
+        };
+        for (key, revision) in self.view.over(view::milliseconds_now()) {
+            // If another proxy was faster, the watch shows it.
+            writer
+                .put_if(&key, revision, fleet_store::Put::Delete)
+                .await?;
+        }
+        Ok(())
     }
 
     /// Keeps the entry of this proxy up to date, once the store has been listed.

@@ -6,7 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use fleet::{EntryFault, ProxyEntry, Record, RecordFault, RecordKey};
+use fleet::{EntryFault, ProxyEntry, Record, RecordFault, RecordKey, Records};
 use fleet_store::{Change, Listing, Revision, Stored};
 use pki::FleetKeys;
 
@@ -187,13 +187,12 @@ impl View {
         std::mem::take(&mut self.rejected)
     }
 
-    /// Notes whether the store has lost a record.
+    /// Notes whether the store has lost a record. One that ended long ago was deleted.
     fn note_lost(&mut self, key: &str, known: &Known) {
         let Ok(Content::Record(before)) = &known.content else {
             return;
         };
-        let now = self.record(key);
-        if now.is_none_or(|now| before.order(now).is_gt()) {
+        if Records::is_missed(before, self.record(key), milliseconds_now()) {
             self.lost.insert(key.to_owned());
         }
     }
@@ -214,6 +213,18 @@ impl View {
             Content::Record(record) => Some(record),
             Content::Proxy(_) => None,
         }
+    }
+
+    /// The keys of blocks that ended so long ago that no proxy puts them back, with their revisions. `now`: milliseconds since
+    /// the epoch.
+    pub(crate) fn over(&self, now: u64) -> Vec<(String, Revision)> {
+        let stored = self.stored.iter();
+        let over = stored.filter(|(_, known)| match &known.content {
+            Ok(Content::Record(record)) => Records::is_over(record, now),
+            _ => false,
+        });
+        over.map(|(key, known)| (key.clone(), known.revision))
+            .collect()
     }
 
     /// The bytes of a record with their seal.

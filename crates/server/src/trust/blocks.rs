@@ -249,7 +249,14 @@ impl App {
             let Some(writer) = self.writer_of_owner().await else {
                 return;
             };
-            let changed = self.records.take_over(records, now);
+            // A clock that is ahead after the start must not let blocks be taken for those that ended long ago.
+            let is_doubted = self.started.0.elapsed() < CLOCK_DOUBT;
+            let clock = if is_doubted {
+                UnixTime::since_unix_epoch(Duration::ZERO)
+            } else {
+                now
+            };
+            let changed = self.records.take_over(records, clock);
             if changed.is_empty() {
                 return;
             }
