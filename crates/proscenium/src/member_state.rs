@@ -81,10 +81,10 @@ fn set(
         output::answer(arguments.json, &outcome, |_| String::new())?;
         return Ok(outcome);
     }
+    outcome.members.iter().try_for_each(print_state)?;
     for replaced in &outcome.replaced {
         output::print(&replaced_line(replaced))?;
     }
-    outcome.members.iter().try_for_each(print_state)?;
     // A member that is ready may still get no requests because of its agent check or an ejection, so these are shown.
     for PoolMemberStatus { member, .. } in &outcome.members {
         let mut left = String::new();
