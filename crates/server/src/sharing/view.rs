@@ -300,3 +300,105 @@ pub(crate) fn milliseconds_now() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use fleet::{BlockRecord, Lift};
+    use serde_json::json;
+
+    use super::*;
+
+    const DAY: u64 = 86_400_000;
+
+    fn view() -> View {
+        let key = format!("{}=\n", "A".repeat(43));
+        let keys = FleetKeys::parse(&key).unwrap();
+        View::new(Arc::new(keys), "/proscenium/test/".to_owned())
+    }
+
+    /// A block, and how many days ago it was lifted.
+    fn block(id: &str, lifted: Option<u64>) -> Record {
+        Record::of_block(BlockRecord {
+            id: id.to_owned(),
+            blocked: json!({ "certname": "web01" }),
+            by: "uid 0".to_owned(),
+            proxy: "p1".to_owned(),
+            why: "stolen".to_owned(),
+            since: 0,
+            until: None,
+            lifted: lifted.map(|days| Lift {
+                by: "uid 0".to_owned(),
+                proxy: "p1".to_owned(),
+                at: milliseconds_now() - days * DAY,
+            }),
+        })
+    }
+
+    fn stored(view: &View, record: &Record, revision: Revision) -> Stored {
+        let key = record.key().to_string();
+        let value = view.sealed(&key, record.bytes());
+        Stored {
+            key,
+            value,
+            revision,
+        }
+    }
+
+    fn listing(revision: Revision, keys: Vec<Stored>) -> Listing {
+        Listing { revision, keys }
+    }
+
+    #[test]
+    fn a_list_without_a_record_or_with_an_older_one_has_lost_it_unless_it_ended_long_ago() {
+        for (before, after, is_lost) in [
+            (block("p1-1", None), None, true),
+            (block("p1-1", Some(1)), Some(block("p1-1", None)), true),
+            (block("p1-1", Some(1)), Some(block("p1-1", Some(1))), false),
+            (block("p1-1", None), Some(block("p1-1", Some(1))), false),
+            (block("p1-1", Some(29)), None, true),
+            (block("p1-1", Some(32)), None, false),
+        ] {
+            let mut view = view();
+            let first = stored(&view, &before, 5);
+            assert_eq!(view.replace(listing(5, vec![first])).len(), 1);
+            let after: Vec<_> = after.iter().map(|one| stored(&view, one, 3)).collect();
+            view.replace(listing(3, after.clone()));
+            assert_eq!(!view.lost().is_empty(), is_lost, "{before:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_the_cluster_that_lags_behind_changes_nothing() {
+        let mut view = view();
+        let (active, lifted) = (block("p1-1", None), block("p1-1", Some(1)));
+        let key = active.key().to_string();
+        let newest = stored(&view, &lifted, 7);
+        assert_eq!(view.change(vec![Change::Put(newest)]).len(), 1);
+        let older = stored(&view, &active, 6);
+        let deleted = Change::Deleted {
+            key: key.clone(),
+            revision: 7,
+        };
+        assert!(view.change(vec![Change::Put(older), deleted]).is_empty());
+        assert_eq!(view.record(&key), Some(&lifted));
+        assert_eq!(view.records_at(), 7);
+    }
+
+    #[test]
+    fn only_blocks_that_ended_31_days_ago_are_over() {
+        let mut view = view();
+        let now = milliseconds_now();
+        let blocks = [
+            block("p1-1", None),
+            block("p1-2", Some(30)),
+            block("p1-3", Some(32)),
+        ];
+        let keys = blocks
+            .iter()
+            .zip(1..)
+            .map(|(one, at)| stored(&view, one, at));
+        let keys = keys.collect();
+        view.replace(listing(3, keys));
+        assert_eq!(view.over(now), [("blocks/p1-3".to_owned(), 3)]);
+    }
+}

@@ -63,3 +63,61 @@ async fn follow(
         Err(error) => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fleet_store::{Put, Session as _, memory::Memory};
+    use tokio::{task::JoinSet, time::timeout};
+
+    use super::*;
+
+    async fn next(news: &mut mpsc::Receiver<(usize, News)>) -> News {
+        // Virtual time, and many times as long as the longest wait between two attempts.
+        let received = timeout(std::time::Duration::from_secs(600), news.recv()).await;
+        received.expect("news").expect("the watch runs").1
+    }
+
+    fn keys(listing: Listing) -> Vec<(String, Vec<u8>)> {
+        let keys = listing.keys.into_iter();
+        keys.map(|stored| (stored.key, stored.value)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_was_restored_to_lower_revisions_is_listed_and_its_next_change_is_seen() {
+        let store = Memory::default();
+        for value in [b"1", b"2", b"3"] {
+            let at = store.list().await.unwrap().revision;
+            store.put_if("a", at, Put::Value(value)).await.unwrap();
+        }
+        let (sender, mut news) = mpsc::channel(4);
+        let mut watch = JoinSet::new();
+        watch.spawn(watch_endpoint(Arc::new(store.clone()), (0, 0), sender));
+        let News::Listed(listing) = next(&mut news).await else {
+            panic!("a list comes first")
+        };
+        assert_eq!(listing.revision, 3);
+        store.cut(true);
+        for _ in 0..3 {
+            assert!(matches!(next(&mut news).await, News::Failed(_)));
+        }
+        store.restore([("b".to_owned(), b"old".to_vec())].into());
+        store.cut(false);
+        let listing = loop {
+            match next(&mut news).await {
+                News::Listed(listing) => break listing,
+                News::Failed(_) => {}
+                News::Changed(changes) => panic!("{changes:?} before a list"),
+            }
+        };
+        assert_eq!(listing.revision, 1, "lower than what was watched before");
+        assert_eq!(keys(listing), [("b".to_owned(), b"old".to_vec())]);
+        store.put_if("b", 1, Put::Value(b"new")).await.unwrap();
+        let News::Changed(changes) = next(&mut news).await else {
+            panic!("a change follows")
+        };
+        assert!(
+            matches!(&changes[..], [Change::Put(stored)] if stored.value == b"new"),
+            "{changes:?}"
+        );
+    }
+}
