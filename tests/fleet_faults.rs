@@ -248,7 +248,7 @@ fn the_watched_revisions_are_compacted() {
     let status = fleet
         .store
         .control(&["endpoint", "status", "-w", "json"], &[]);
-    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    let status: Value = serde_json::from_slice(&status).expect("JSON");
     let revision = status[0]["Status"]["header"]["revision"].to_string();
     fleet
         .store
@@ -293,7 +293,7 @@ fn a_full_database_of_etcd_delays_blocks_towards_other_proxies_only() {
         let status = fleet
             .store
             .control(&["endpoint", "status", "-w", "json"], &[]);
-        let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+        let status: Value = serde_json::from_slice(&status).expect("JSON");
         let revision = status[0]["Status"]["header"]["revision"].to_string();
         fleet
             .store
@@ -510,7 +510,7 @@ fn t21_forged_and_replayed_records_have_no_effect_and_are_not_deleted() {
         done(&first.proxy, &["unblock"], &["web02"]);
         let lifted = wait_until(LIMIT, || {
             let record = fleet.store.value(&newer)?.split_off(32);
-            let record: serde_json::Value = serde_json::from_slice(&record).ok()?;
+            let record: Value = serde_json::from_slice(&record).ok()?;
             record["lifted"].is_object().then_some(record)
         });
         assert_eq!(
