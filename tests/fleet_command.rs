@@ -12,7 +12,13 @@ use crate::{
 };
 
 /// A proxy in front of the first compilers of an estate, with these tables.
-fn proxy_before(fleet: &Fleet, name: &str, servers: &Estate, count: usize, tables: &str) -> Proxy {
+pub(crate) fn proxy_before(
+    fleet: &Fleet,
+    name: &str,
+    servers: &Estate,
+    count: usize,
+    tables: &str,
+) -> Proxy {
     let compilers = servers.compilers[..count].iter();
     let compilers: Vec<_> = compilers
         .map(|one| format!("{:?}", one.address()))

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The keys of the fleet of a test.
-const PREFIX: &str = "/proscenium/test/";
+pub(crate) const PREFIX: &str = "/proscenium/test/";
 
 /// Does something while an agent gets catalogs from each proxy, all of them with 200.
 #[track_caller]
@@ -385,7 +385,7 @@ fn an_agents_certificate_is_refused_by_the_store_and_the_proxy_says_so() {
 }
 
 /// A value with the seal of the test's key file, 32 bytes 0.
-fn sealed(key: &str, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn sealed(key: &str, bytes: &[u8]) -> Vec<u8> {
     let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
         unreachable!("it is one of TLS 1.3")
     };

@@ -6,6 +6,7 @@
 //! cut off are one case. Nothing is learned from a record that is absent. docs/decisions/fleet.md says why.
 
 mod block;
+mod crl_hint;
 mod key;
 mod member;
 mod proxy_entry;
@@ -14,6 +15,7 @@ mod records;
 mod stamp;
 
 pub use block::{BlockId, BlockRecord, Lift};
+pub use crl_hint::{ActiveCrlEntry, ActiveCrls, CrlHints, HINT_JITTER_MAX, NewerCrls, newer_crls};
 pub use key::RecordKey;
 pub use member::{MemberRecord, MemberState};
 pub use proxy_entry::{

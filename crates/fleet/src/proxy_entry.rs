@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::ActiveCrls;
+
 /// A proxy of the fleet. Its key in the store has a lease, so that a proxy that has died is not listed for long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -20,8 +22,8 @@ pub struct ProxyEntry {
     pub phase: String,
     /// Digest of each section of its configuration, without certificates, names and addresses of the host.
     pub sections: BTreeMap<String, String>,
-    /// Numbers of its active CRLs, by issuer.
-    pub crls: BTreeMap<String, String>,
+    /// Its active CRLs.
+    pub crls: ActiveCrls,
     /// Its active alarms.
     pub alarms: BTreeSet<String>,
     /// Members that it sends nothing new, with the requests that they still have, of a former process too.
@@ -137,16 +139,12 @@ pub fn differences(entries: &[(ProxyEntry, u64)]) -> Vec<Difference> {
             |entry: &ProxyEntry| Some(entry.sections.get(section).cloned().unwrap_or_default());
         difference(&format!("configuration {section}"), &all, digest)
     }));
-    let issuers: BTreeSet<_> = all.iter().flat_map(|entry| entry.crls.keys()).collect();
-    found.extend(issuers.into_iter().map(|issuer| {
+    let crls = all.iter().flat_map(|entry| &entry.crls);
+    let issuers: BTreeMap<_, _> = crls.map(|(key, crl)| (key, &crl.issuer)).collect();
+    found.extend(issuers.into_iter().map(|(key, issuer)| {
         let number = |entry: &ProxyEntry| {
-            Some(
-                entry
-                    .crls
-                    .get(issuer)
-                    .cloned()
-                    .unwrap_or_else(|| "none".to_owned()),
-            )
+            let crl = entry.crls.get(key);
+            Some(crl.map_or_else(|| "none".to_owned(), |crl| crl.number.clone()))
         };
         difference(&format!("CRL of {issuer}"), &all, number)
     }));
@@ -189,6 +187,7 @@ fn difference(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ActiveCrlEntry;
 
     fn entry(name: &str) -> ProxyEntry {
         ProxyEntry {
@@ -196,9 +195,17 @@ mod tests {
             version: "1".to_owned(),
             clock: 1_000_000,
             sections: [("pools.compilers".to_owned(), "aa".to_owned())].into(),
-            crls: [("CN=CA".to_owned(), "7".to_owned())].into(),
+            crls: [("ca".to_owned(), crl("7"))].into(),
             records: "r".to_owned(),
             ..ProxyEntry::default()
+        }
+    }
+
+    fn crl(number: &str) -> ActiveCrlEntry {
+        ActiveCrlEntry {
+            issuer: "CN=CA".to_owned(),
+            number: number.to_owned(),
+            digest: "dd".to_owned(),
         }
     }
 
@@ -224,7 +231,7 @@ mod tests {
     #[test]
     fn equal_proxies_do_not_differ_and_others_differ_by_what_they_have() {
         type Change = fn(&mut ProxyEntry);
-        let changes: [(Change, &str); 7] = [
+        let changes: [(Change, &str); 8] = [
             (|_| {}, ""),
             (|entry| entry.version = "2".to_owned(), "version"),
             (
@@ -242,6 +249,10 @@ mod tests {
                 "configuration csr",
             ),
             (|entry| entry.crls.clear(), "CRL of CN=CA"),
+            (
+                |entry| drop(entry.crls.insert("ca".to_owned(), crl("8"))),
+                "CRL of CN=CA",
+            ),
             (|entry| entry.records = "s".to_owned(), "records"),
             (|entry| entry.clock += 5_001, "clock"),
         ];

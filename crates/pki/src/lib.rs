@@ -88,8 +88,8 @@ pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
 pub use store::{
-    ActiveCrlStatus, DroppedRevocations, EmptyCrl, Lockout, TrustAlarm, TrustMaterial, TrustStore,
-    TrustStoreStatus, TrustedCaStatus, about_ca,
+    ActiveCrlStatus, DroppedRevocations, EmptyCrl, Lockout, NewestCrl, TrustAlarm, TrustMaterial,
+    TrustStore, TrustStoreStatus, TrustedCaStatus, about_ca,
 };
 pub use tls::{MemberTlsConfig, Protocols, client_config, grpc_client_config, server_config};
 pub use verdict::{ChainVerification, RecalledVerdict};

@@ -25,8 +25,8 @@ use crate::trust_memory::TrustMemory;
 
 pub use lockout::Lockout;
 pub use status::{
-    ActiveCrlStatus, DroppedRevocations, EmptyCrl, TrustAlarm, TrustStoreStatus, TrustedCaStatus,
-    about_ca,
+    ActiveCrlStatus, DroppedRevocations, EmptyCrl, NewestCrl, TrustAlarm, TrustStoreStatus,
+    TrustedCaStatus, about_ca,
 };
 
 /// The files of a trust store, as bytes.

@@ -154,7 +154,7 @@ impl App {
         self.reloaded.notify_one();
         self.trust.crl_fetch.due.notify_one();
         self.own_renewals.try_again();
-        self.sharing.reloaded.notify_one();
+        self.sharing.reloaded();
         self.lasting.answers.configured.notify_one();
         outcome
     }
@@ -208,7 +208,7 @@ impl App {
                     "reloaded: {}",
                     first_line(&outcome.report)
                 );
-                self.sharing.reloaded.notify_one();
+                self.sharing.reloaded();
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(CountedReload::Applied);
                 // The alarm does not wait for the disk.

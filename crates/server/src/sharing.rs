@@ -180,6 +180,7 @@ impl<'a> Member<'a> {
                 () = at(retry_at) => self.send().await,
                 () = at(delete_at) => self.delete_ended().await,
                 () = at(due_at) => {}
+                () = self.app.sharing.entry_changed.notified() => {}
             }
             self.register().await;
         }

@@ -8,6 +8,7 @@ pub(crate) mod cas_seen;
 pub(crate) mod conditional_request;
 pub(crate) mod crl_fetch;
 pub(crate) mod crl_fetch_state;
+mod crl_hints;
 pub(crate) mod crl_storing;
 pub(crate) mod document_copies;
 pub(crate) mod stored_blocks;

@@ -88,6 +88,19 @@ pub struct ActiveCrlStatus {
     pub is_newest: bool,
 }
 
+/// The newest CRL of a CA of the bundle, whose dates apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewestCrl {
+    /// Digest of the issuer's name and key.
+    pub key: Fingerprint,
+    /// The issuer (RFC 2253).
+    pub issuer: String,
+    /// CRL number: decimal, hexadecimal with `0x` from 16 bytes on, or `none`.
+    pub number: String,
+    /// Digest of the CRL.
+    pub digest: Fingerprint,
+}
+
 /// Revocations of an issuer that its CRLs no longer list and that stay active until an operator accepts the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedRevocations {
@@ -150,6 +163,17 @@ impl TrustStore {
                 .collect(),
             alarms: self.alarms(now),
         }
+    }
+
+    /// The newest CRL of each CA of the bundle that has one. Their signatures were verified.
+    pub fn newest_crls(&self) -> impl Iterator<Item = NewestCrl> {
+        let crls = self.revocation.crls.iter();
+        crls.map(|(key, crls)| NewestCrl {
+            key: *key,
+            issuer: crate::subject_text(&crls.newest.crl.issuer),
+            number: crls.newest.crl.number_text(),
+            digest: crls.newest.fingerprint,
+        })
     }
 
     /// Each CA of the bundle.

@@ -1,13 +1,12 @@
 //! The entry of this proxy in the store: what it runs, and what it has applied. Its key has a lease, so that a proxy that has
 //! died is not listed for long.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use fleet::{ProxyEntry, WithdrawnMember};
+use fleet::{ActiveCrlEntry, ProxyEntry, WithdrawnMember};
 use fleet_store::{LeaseId, Put, Revision, Session, StoreError};
 use pki::Fingerprint;
 use proxy::LifecyclePhase;
-use rustls_pki_types::UnixTime;
 use tokio::time::Instant;
 
 use super::view::{View, milliseconds_now};
@@ -105,11 +104,14 @@ impl App {
         let sections = sections.into_iter();
         let sections = sections.map(|(name, text)| (name, digest([text.as_bytes()])));
         let generation = self.generation();
-        let crls = generation.trust.status(UnixTime::now()).crls.into_iter();
-        let crls: BTreeMap<_, _> = crls
-            .filter(|crl| crl.is_newest)
-            .map(|crl| (crl.issuer, crl.number))
-            .collect();
+        let crls = generation.trust.newest_crls().map(|crl| {
+            let entry = ActiveCrlEntry {
+                issuer: crl.issuer,
+                number: crl.number,
+                digest: crl.digest.to_string(),
+            };
+            (crl.key.to_string(), entry)
+        });
         let alarms = self.lasting.metrics.alarms.active();
         let build = &self.options.build;
         ProxyEntry {
@@ -123,7 +125,7 @@ impl App {
             }
             .to_owned(),
             sections: sections.collect(),
-            crls,
+            crls: crls.collect(),
             alarms: alarms.iter().map(telemetry::ActiveAlarm::key).collect(),
             withdrawn: self.withdrawn(),
             withheld: self.sharing.withheld().iter().map(place).collect(),

@@ -22,10 +22,12 @@ pub(crate) struct Sharing {
     acts: AtomicU64,
     /// Notified after each of them.
     pub(super) acted: Notify,
+    /// Notified when the entry of this proxy should be compared at once with what it is now.
+    pub(crate) entry_changed: Notify,
     is_successor: AtomicBool,
     /// Notified after each reload, because the configuration or a certificate may be another.
-    pub(crate) reloaded: Notify,
-    pub(super) status: watch::Sender<SharingStatus>,
+    pub(super) reloaded: Notify,
+    pub(crate) status: watch::Sender<SharingStatus>,
     /// Members that another proxy has drained, and that are the last available ones here.
     withheld: Mutex<BTreeSet<MemberName>>,
 }
@@ -74,6 +76,12 @@ impl Sharing {
     pub(crate) fn act(&self) {
         self.acts.fetch_add(1, Ordering::SeqCst);
         self.acted.notify_one();
+    }
+
+    /// Notes that the configuration, a certificate or a CRL may be another.
+    pub(crate) fn reloaded(&self) {
+        self.reloaded.notify_one();
+        self.entry_changed.notify_one();
     }
 
     /// Notes that this process has taken over from another one, whose records it has.

@@ -93,6 +93,7 @@ fn differences(entries: &[(ProxyEntry, u64)]) -> Vec<FleetDifference> {
 }
 
 fn proxy_status((entry, heard_at): (ProxyEntry, u64)) -> FleetProxyStatus {
+    let crls = entry.crls.into_values().map(|crl| (crl.issuer, crl.number));
     let withdrawn = entry.withdrawn.into_iter();
     let withdrawn = withdrawn.map(|member| FleetWithdrawnMember {
         pool: member.pool,
@@ -105,7 +106,7 @@ fn proxy_status((entry, heard_at): (ProxyEntry, u64)) -> FleetProxyStatus {
         phase: entry.phase,
         started: at(entry.started),
         heard_at: at(heard_at),
-        crls: entry.crls,
+        crls: crls.collect(),
         alarms: entry.alarms,
         withdrawn: withdrawn.collect(),
         withheld: entry.withheld,

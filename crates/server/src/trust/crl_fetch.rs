@@ -4,6 +4,7 @@
 //! A failure at any step leaves the active CRLs in use and raises an alarm.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Instant, SystemTime},
 };
@@ -11,6 +12,7 @@ use std::{
 use admin::{CrlFetchOutcome, CrlFetchResult, ShrunkCrlStatus};
 use bytes::Bytes;
 use config::Fetch;
+use fleet::CrlHints;
 use pki::{CrlComparison, ExaminedCrls, FetchedCrl, Named, PkiProblem, TrustStore};
 use routing::Document;
 use tokio::{task::spawn_blocking, time::sleep};
@@ -22,15 +24,18 @@ use crate::{
         ca_requests::{CaMembers, CaRequest, CaResponse, FetchScope},
         conditional_request::ConditionalRequest,
         crl_fetch_state::{ComparedCrls, ShrunkCrl},
+        crl_hints,
     },
 };
 
 /// The path of a CA's CRL, with those of the CAs above it.
 const PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
-/// Fetches CRLs and the CA's certificates at once, at each interval and after each reload, until this future is dropped.
+/// Fetches CRLs and the CA's certificates at once, at each interval and after each reload, and CRLs when another proxy of the
+/// fleet has a newer one, until this future is dropped.
 pub(crate) async fn fetch_at_intervals(app: Arc<App>) {
     let mut scope = FetchScope::Whole;
+    let mut hints = CrlHints::default();
     loop {
         let fetch = app.fetch_settings();
         app.verify_copies().await;
@@ -40,13 +45,21 @@ pub(crate) async fn fetch_at_intervals(app: Arc<App>) {
         app.store_crls(Vec::new()).await;
         app.update_crl_alarms();
         if fetch.is_some() {
+            crl_hints::note_regular_fetch(&app, &mut hints);
             Arc::clone(&app).fetch_crls(scope).await;
         }
         // Called without fetch settings too, because it then clears its alarm.
         app.fetch_ca_certificates(scope).await;
-        scope = tokio::select! {
-            () = wait(fetch) => FetchScope::Changes,
-            () = app.trust.crl_fetch.due.notified() => FetchScope::Whole,
+        let mut waited = pin!(wait(fetch));
+        scope = loop {
+            tokio::select! {
+                () = &mut waited => break FetchScope::Changes,
+                () = app.trust.crl_fetch.due.notified() => break FetchScope::Whole,
+                // A date of the CA's response may hide what another proxy has seen.
+                () = crl_hints::due(&app, &mut hints), if fetch.is_some() => {
+                    Arc::clone(&app).fetch_crls(FetchScope::Whole).await;
+                }
+            }
         };
     }
 }
@@ -274,6 +287,7 @@ impl App {
             .map_err(|_| "the comparison of the CRLs failed".to_owned())?;
         if let Some(next) = next {
             writer.replace_trust(next);
+            self.sharing.entry_changed.notify_one();
         }
         Ok((compared, Arc::clone(&self.generation().trust)))
     }

@@ -1,0 +1,72 @@
+//! CRLs of other proxies of the fleet that are newer: a reason to ask the CA at once. Nothing else of them is used.
+
+use std::{collections::BTreeMap, future::pending};
+
+use fleet::{CrlHints, HINT_JITTER_MAX, NewerCrls, ProxyEntry, newer_crls};
+use tokio::time::sleep_until;
+
+use crate::{random::random_part_of, shared_state::App};
+
+/// Waits until a fetch is due because another proxy has a newer CRL.
+pub(crate) async fn due(app: &App, hints: &mut CrlHints) {
+    let mut status = app.sharing.status.subscribe();
+    let (start, _) = app.started;
+    loop {
+        let now = start.elapsed();
+        let others = others(app);
+        let newer = newer_crls(&own_numbers(app), &others);
+        let due = hints.due(&newer, now, random_part_of(HINT_JITTER_MAX));
+        if due.is_some_and(|due| due <= now) {
+            hints.note_fetch(&newer, now);
+            log(&newer);
+            return;
+        }
+        let wait = async {
+            match due {
+                Some(due) => sleep_until(start + due).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            // The sender lives as long as the process.
+            _ = status.changed() => {}
+        }
+    }
+}
+
+/// Notes a fetch that is made for another reason.
+pub(crate) fn note_regular_fetch(app: &App, hints: &mut CrlHints) {
+    hints.note_regular_fetch(&newer_crls(&own_numbers(app), &others(app)));
+}
+
+/// What the other proxies say about themselves.
+fn others(app: &App) -> Vec<ProxyEntry> {
+    let status = app.sharing.status.borrow();
+    let entries = status.proxies.iter().map(|proxy| &proxy.entry);
+    let others = entries.filter(|entry| entry.name != app.records.proxy());
+    others.cloned().collect()
+}
+
+/// The number of the CRL of each CA of the bundle.
+fn own_numbers(app: &App) -> BTreeMap<String, String> {
+    let trust = &app.generation().trust;
+    let issuers = trust.issuers().into_iter();
+    let without = issuers.map(|(key, _)| (key.to_string(), "none".to_owned()));
+    let crls = trust.newest_crls();
+    without
+        .chain(crls.map(|crl| (crl.key.to_string(), crl.number)))
+        .collect()
+}
+
+fn log(newer: &NewerCrls<'_>) {
+    for (entry, crl) in newer.values() {
+        tracing::info!(
+            proxy = entry.name,
+            issuer = crl.issuer,
+            number = crl.number,
+            digest = crl.digest,
+            "another proxy of the fleet has a newer CRL: fetching it from the CA"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! A proxy of a fleet that has a newer CRL is a reason for the others to ask their CA at once. Nothing else is shared of it.
+
+use serde_json::{Value, json};
+use testkit::{Reply, Tool, fleet_table, wait_until};
+
+use crate::{
+    fleet::{Fleet, wait_for_status},
+    fleet_faults::{PREFIX, sealed},
+    support::{
+        Estate, LIMIT,
+        crl_fetch::{
+            ON_REQUEST, answer_crl_requests, crl_requests, fetch, fetch_unchanged, wait_for_answer,
+        },
+        done,
+    },
+};
+
+/// A proxy that fetches CRLs at its start, when an operator requests it, and when another proxy has a newer one. It has a CA
+/// server of its own.
+fn fetching(fleet: &Fleet, name: &str) -> Estate {
+    let (name, table) = (
+        name.to_owned(),
+        fleet_table(&fleet.store, &fleet.key_file()),
+    );
+    let estate = Estate::builder()
+        .ca(&fleet.ca)
+        .proxy(move |proxy| proxy.certname(&name).with(&table).fetch(ON_REQUEST))
+        .start();
+    wait_for_answer(&estate.proxy);
+    estate
+}
+
+/// Waits until a proxy shows that another one has this CRL number.
+#[track_caller]
+fn wait_for_number(at: &Estate, of: &str, number: &str) {
+    let shown = || -> Value {
+        serde_json::from_str(&done(&at.proxy, &["fleet"], &["--json"])).expect("JSON")
+    };
+    let numbers = || {
+        let fleet = shown();
+        let mut proxies = fleet["proxies"].as_array().into_iter().flatten();
+        let found = proxies.find(|proxy| proxy["name"] == of)?;
+        Some(found["crls"].clone())
+    };
+    let has = |crls: &Value| {
+        let mut numbers = crls.as_object().into_iter().flat_map(|crls| crls.values());
+        numbers.any(|shown| shown == number)
+    };
+    let found = wait_until(LIMIT, || numbers().filter(has));
+    assert!(found.is_some(), "{number}: {:?}", numbers());
+}
+
+fn count(estate: &Estate) -> usize {
+    crl_requests(&estate.ca_server).len()
+}
+
+#[track_caller]
+fn wait_for_count(estate: &Estate, expected: usize) {
+    let found = wait_until(LIMIT, || (count(estate) >= expected).then_some(()));
+    assert!(found.is_some(), "{}", estate.proxy.stderr());
+    assert_eq!(count(estate), expected);
+}
+
+/// The other proxies have read what this one says about itself: they confirm a change that it makes afterwards.
+#[track_caller]
+fn confirm(estate: &Estate) {
+    for (words, arguments) in [
+        (["block"], &["web99", "--why", "test"][..]),
+        (["unblock"], &["web99"]),
+    ] {
+        let text = done(&estate.proxy, &words, arguments);
+        assert!(text.contains("applied after "), "{text}");
+    }
+}
+
+#[test]
+fn a_revocation_that_one_proxy_fetches_reaches_all_without_a_command_there() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let [first, second] = ["p1", "p2"].map(|name| fetching(&fleet, name));
+    let [one, two] = ["web01", "web02"].map(|name| fleet.ca.agent(name));
+    wait_for_status(&second, &one, 200);
+    wait_for_status(&second, &two, 200);
+    fleet.ca.revoke(&one);
+    fetch(&first.proxy);
+    wait_for_status(&second, &one, 403);
+    second
+        .proxy
+        .wait_for_event("another proxy of the fleet has a newer CRL");
+    // It came from the CA of that proxy, and the next one comes too, in either direction.
+    let number = fleet.ca.crl_number().to_string();
+    wait_for_number(&first, "p2", &number);
+    let asked = count(&second);
+    fleet.ca.revoke(&two);
+    fetch(&second.proxy);
+    wait_for_status(&first, &two, 403);
+    // The first one got its number from the second one, which needs no fetch for it.
+    wait_for_number(&second, "p1", &fleet.ca.crl_number().to_string());
+    confirm(&first);
+    assert_eq!(count(&second), asked + 1, "only that of the operator");
+}
+
+#[test]
+fn a_number_that_is_not_higher_fetches_nothing_and_one_that_the_ca_lacks_fetches_once() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let [first, second] = ["p1", "p2"].map(|name| fetching(&fleet, name));
+    let agent = fleet.ca.agent("web01");
+    let older = fleet.ca.crl_pem();
+    answer_crl_requests(&second.ca_server, Reply::ok(&older));
+    fetch_unchanged(&second.proxy);
+    // Equal: the first one has fetched it, and says so.
+    fetch_unchanged(&first.proxy);
+    confirm(&first);
+    let before = count(&second);
+    fleet.ca.revoke(&agent);
+    fetch(&first.proxy);
+    wait_for_count(&second, before + 1);
+    let number = fleet.ca.crl_number().to_string();
+    wait_for_number(&second, "p1", &number);
+    confirm(&first);
+    confirm(&first);
+    assert_eq!(count(&second), before + 1, "a number is tried once");
+    wait_for_status(&second, &agent, 200);
+    // The older number of the second one is no reason for the first one.
+    let before = count(&first);
+    answer_crl_requests(&second.ca_server, Reply::ok(&fleet.ca.crl_pem()));
+    fetch(&second.proxy);
+    wait_for_status(&second, &agent, 403);
+    wait_for_number(&first, "p2", &number);
+    confirm(&second);
+    assert_eq!(count(&first), before);
+}
+
+#[test]
+fn t21_a_forged_hint_costs_one_fetch_and_changes_nothing() {
+    let (Some(fleet), Some(_)) = (Fleet::start(1), Tool::Etcdctl.command()) else {
+        return;
+    };
+    let first = fetching(&fleet, "p1");
+    let agent = fleet.ca.agent("web01");
+    wait_for_status(&first, &agent, 200);
+    let key = format!("{PREFIX}proxies/p1");
+    let entry = wait_until(LIMIT, || {
+        let entry = fleet.store.value(&key)?.split_off(32);
+        serde_json::from_slice::<Value>(&entry).ok()
+    });
+    let mut entry = entry.expect("an entry");
+    let before = count(&first);
+    let forged = format!("{PREFIX}proxies/p7");
+    entry["name"] = json!("p7");
+    let crls = entry["crls"].as_object_mut().expect("CRLs");
+    let known = crls.values().next().expect("a CRL").clone();
+    crls.values_mut()
+        .for_each(|crl| crl["number"] = json!("99999"));
+    // A CA that the proxy does not know.
+    let mut strange = known;
+    strange["number"] = json!("99999999");
+    crls.insert("00".repeat(32), strange);
+    let bytes = entry.to_string().into_bytes();
+    let good = sealed(&forged, &bytes);
+    let mut unsealed = good.clone();
+    unsealed[0] ^= 1;
+    let put = |value: &[u8]| drop(fleet.store.control(&["put", &forged], value));
+    put(&unsealed);
+    first.proxy.wait_for_status("it is ignored", |status| {
+        status["alarms"].to_string().contains("proxies/p7")
+    });
+    assert_eq!(count(&first), before);
+    put(&good);
+    wait_for_count(&first, before + 1);
+    // Replayed: deleted, and put again.
+    fleet.store.control(&["del", &forged], &[]);
+    put(&good);
+    wait_for_number(&first, "p7", "99999");
+    wait_for_status(&first, &agent, 200);
+    assert_eq!(count(&first), before + 1);
+    let crls = first.proxy.status()["trust"]["crls"].clone();
+    assert!(!crls.to_string().contains("99999"), "{crls}");
+}
