@@ -54,6 +54,7 @@ mod failed_members;
 mod filebucket;
 mod fleet;
 mod fleet_command;
+mod fleet_conditions;
 mod fleet_crls;
 mod fleet_faults;
 mod forged_headers;

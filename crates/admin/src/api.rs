@@ -21,7 +21,7 @@ use axum::{
     routing::get,
 };
 use serde_json::Value;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tower::{Layer, Service};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -40,22 +40,12 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Api {
     control: Arc<dyn Control>,
-    locks: Arc<ChangeLocks>,
     history: Arc<TrafficHistory>,
     /// Event streams of each account.
     streams: Arc<AccountLimits>,
     refused: Arc<RefusedChanges>,
     /// Becomes true when the proxy stops, and ends event streams.
     stop: watch::Receiver<bool>,
-}
-
-/// Changes of one kind run one after the other, so that `If-Match` compares with what the change then changes.
-#[derive(Debug, Default)]
-struct ChangeLocks {
-    blocks: Mutex<()>,
-    members: Mutex<()>,
-    log_level: Mutex<()>,
-    generation: Mutex<()>,
 }
 
 /// What the document says about the API as a whole.
@@ -79,7 +69,6 @@ pub(crate) fn endpoints(
 {
     let api = Api {
         control,
-        locks: Arc::default(),
         history,
         streams: Arc::default(),
         refused: Arc::default(),

@@ -5,6 +5,7 @@ use std::{fmt, pin::Pin};
 use serde::{Deserialize, Serialize};
 use telemetry::Exposition;
 use thiserror::Error;
+use tokio::sync::Mutex;
 use utoipa::ToSchema;
 
 use crate::{
@@ -18,6 +19,16 @@ use crate::{
 
 /// The running proxy from the operator's point of view.
 pub trait Control: Send + Sync + 'static {
+    /// The locks of changes. Changes that other proxies of the fleet have made wait for them too.
+    fn locks(&self) -> &ChangeLocks;
+
+    /// The last change of a member's administrative state by an operator, here or on another proxy of the fleet. Must not
+    /// block.
+    fn last_member_change(&self, pool: &str, member: &str) -> Option<LastChange>;
+
+    /// The last change of the blocks by an operator, here or on another proxy of the fleet. Must not block.
+    fn last_block_change(&self) -> Option<LastChange>;
+
     /// The content of `GET /v1/status`. Must not block: the admin runtime has one thread.
     fn status(&self) -> Status;
 
@@ -145,6 +156,32 @@ pub trait Control: Send + Sync + 'static {
         request: CrlAcceptRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>>;
+}
+
+/// Changes of one kind run one after the other, so that `If-Match` compares with what the change then changes.
+#[derive(Debug, Default)]
+pub struct ChangeLocks {
+    /// Of the deny list.
+    pub blocks: Mutex<()>,
+    /// Of the administrative states of members.
+    pub members: Mutex<()>,
+    /// Of the log level.
+    pub log_level: Mutex<()>,
+    /// Of the configuration.
+    pub generation: Mutex<()>,
+}
+
+/// The last change of something that the proxies of a fleet share. Later ones are greater.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LastChange {
+    /// When it was made, in milliseconds since the epoch, or one more than the change before it.
+    #[serde(skip)]
+    pub at: u64,
+    /// Another one for each change, and the same on all proxies that have the same changes.
+    pub version: String,
+    /// Who changed what, when and why.
+    #[serde(skip)]
+    pub text: String,
 }
 
 /// The account that sent a request, as the kernel reports it.

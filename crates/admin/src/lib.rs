@@ -37,8 +37,8 @@ pub use configuration::{
     ConfigurationStatus, LiveExplainError, LiveExplainRequest, LiveExplanation, NamedValue,
 };
 pub use control::{
-    Caller, Control, LogLevelError, LogLevelStatus, LogsReopened, ReloadOutcome, ReloadResult,
-    ReopenLogsError,
+    Caller, ChangeLocks, Control, LastChange, LogLevelError, LogLevelStatus, LogsReopened,
+    ReloadOutcome, ReloadResult, ReopenLogsError,
 };
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,

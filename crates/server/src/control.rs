@@ -4,12 +4,13 @@ use std::{pin::Pin, sync::Arc, time::SystemTime};
 
 use admin::{
     AgentsStatus, AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError,
-    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ConfigurationStatus, Control,
-    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, FleetOutcome,
-    LiveExplainError, LiveExplainRequest, LiveExplanation, LogLevelError, LogLevelStatus,
-    LogsReopened, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
-    NamedValue, Permission, RefusalsStatus, ReloadOutcome, ReopenLogsError, RequestsStatus, Status,
-    TrafficStatus, WhoError, WhoRequest, WhoStatus,
+    BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Caller, ChangeLocks,
+    ConfigurationStatus, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    CrlFetchResult, FleetOutcome, LastChange, LiveExplainError, LiveExplainRequest,
+    LiveExplanation, LogLevelError, LogLevelStatus, LogsReopened, MemberStateError,
+    MemberStateOutcome, MemberStateRequest, MemberStatus, NamedValue, Permission, RefusalsStatus,
+    ReloadOutcome, ReopenLogsError, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest,
+    WhoStatus,
 };
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
@@ -65,6 +66,18 @@ impl Operator {
 }
 
 impl Control for Operator {
+    fn locks(&self) -> &ChangeLocks {
+        &self.app.locks
+    }
+
+    fn last_member_change(&self, pool: &str, member: &str) -> Option<LastChange> {
+        self.app.records.last_member_change(pool, member)
+    }
+
+    fn last_block_change(&self) -> Option<LastChange> {
+        self.app.records.last_block_change()
+    }
+
     fn status(&self) -> Status {
         status(&self.app)
     }

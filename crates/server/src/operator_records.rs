@@ -7,16 +7,19 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use admin::{AdministrativeState, AdministrativeStatus, SetMemberState, Timestamp};
+use admin::{AdministrativeState, AdministrativeStatus, LastChange, SetMemberState, Timestamp};
 use balancing::{Administrative, Instruction, MemberName};
 use fleet::{
     BlockId, BlockRecord, Lift, MemberRecord, MemberState, Merged, Record, RecordContent,
     RecordKey, Records, Stamp, TooManyRecords,
 };
-use pki::{Block, BlockTarget};
+use pki::{Block, BlockTarget, Fingerprint};
 use rustls_pki_types::UnixTime;
 
-use crate::trust::stored_blocks::{blocked_of, status_of};
+use crate::{
+    times::timestamp,
+    trust::stored_blocks::{blocked_of, status_of},
+};
 
 /// The records of this process.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ struct KnownRecords {
     blocks: BTreeMap<BlockTarget, BTreeMap<BlockId, Block>>,
     /// Raised with each change of a block.
     version: u64,
+    /// The block that was set or lifted last.
+    last_block: Option<BlockId>,
 }
 
 impl OperatorRecords {
@@ -100,10 +105,7 @@ impl OperatorRecords {
 
     /// A record of a member as the admin API shows it.
     pub(crate) fn state_of(&self, record: MemberRecord) -> SetMemberState {
-        let by = match self.is_foreign(&record) {
-            true => format!("{} on {}", record.by, record.stamp.by),
-            false => record.by,
-        };
+        let by = self.account(&record.by, &record.stamp.by);
         let at = |ms| Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_millis(ms));
         SetMemberState {
             pool: record.pool,
@@ -122,9 +124,54 @@ impl OperatorRecords {
         }
     }
 
-    /// Whether a record is of another proxy.
-    pub(crate) fn is_foreign(&self, record: &MemberRecord) -> bool {
-        record.stamp.by != self.proxy
+    /// The last change of a member's state.
+    pub(crate) fn last_member_change(&self, pool: &str, member: &str) -> Option<LastChange> {
+        let record = self.of_member(pool, member)?;
+        let Stamp { ms: at, by } = &record.stamp;
+        let (at, version) = (*at, format!("{at}-{by}"));
+        let SetMemberState {
+            administrative_state: state,
+            administrative: set,
+            ..
+        } = self.state_of(record);
+        let AdministrativeStatus { by, since, why, .. } = set?;
+        let why = reason(why.as_deref().unwrap_or_default());
+        let text = format!("{by} set {member} in {pool} to {state} at {since}{why}");
+        Some(LastChange { at, version, text })
+    }
+
+    /// The last change of the blocks that this proxy has made or seen.
+    pub(crate) fn last_block_change(&self) -> Option<LastChange> {
+        let known = self.lock();
+        let key = RecordKey::Block(known.last_block.clone()?);
+        let last = block_of(known.records.get(&key)?)?;
+        let target = blocked_of_record(last).map(|target| target.to_string());
+        let what = target.unwrap_or_else(|| last.blocked.to_string());
+        let at = changed_at(last);
+        let time = timestamp(UnixTime::since_unix_epoch(Duration::from_millis(at)));
+        let text = match &last.lifted {
+            Some(Lift { by, proxy, .. }) => {
+                let by = self.account(by, proxy);
+                format!("{by} lifted the block of {what} at {time}")
+            }
+            None => {
+                let (by, why) = (self.account(&last.by, &last.proxy), reason(&last.why));
+                format!("{by} blocked {what} at {time}{why}")
+            }
+        };
+        let blocks = known.records.iter();
+        let blocks = blocks.filter(|(key, _)| matches!(key, RecordKey::Block(_)));
+        let bytes = blocks.map(|(_, record)| record.bytes());
+        let version = Fingerprint::of(bytes).to_string();
+        Some(LastChange { at, version, text })
+    }
+
+    /// An account, with its proxy if that is another one.
+    fn account(&self, by: &str, proxy: &str) -> String {
+        match *proxy == self.proxy {
+            true => by.to_owned(),
+            false => format!("{by} on {proxy}"),
+        }
     }
 
     /// Forgets the record of a member that has not been configured for long.
@@ -357,7 +404,13 @@ impl KnownRecords {
         for (_, record) in records.iter() {
             known.index(record);
         }
-        Self { records, ..known }
+        let blocks = records.iter().filter_map(|(_, record)| block_of(record));
+        let last = blocks.max_by_key(|block| changed_at(block));
+        Self {
+            last_block: last.map(|block| block.id.clone()),
+            records,
+            ..known
+        }
     }
 
     /// The same with other records.
@@ -378,10 +431,11 @@ impl KnownRecords {
     }
 
     fn index(&mut self, record: &Record) {
-        let RecordContent::Block(content) = record.content() else {
+        let Some(content) = block_of(record) else {
             return;
         };
         self.version += 1;
+        self.last_block = Some(content.id.clone());
         let Some(block) = of_record(content) else {
             return;
         };
@@ -422,15 +476,40 @@ pub(crate) fn blocks_in_effect(records: &Records, is_kept: impl Fn(&Block) -> bo
 
 /// A block as the trust store has it. `None` if its target is of a kind that this version does not know.
 pub(crate) fn of_record(record: &BlockRecord) -> Option<Block> {
-    let blocked = serde_json::from_value(record.blocked.clone()).ok()?;
     let at = |ms: u64| UnixTime::since_unix_epoch(Duration::from_millis(ms));
     Some(Block {
-        blocked: blocked_of(&blocked).ok()?,
+        blocked: blocked_of_record(record)?,
         why: record.why.clone(),
         by: record.by.clone(),
         since: at(record.since),
         until: record.until.map(at),
     })
+}
+
+fn block_of(record: &Record) -> Option<&BlockRecord> {
+    match record.content() {
+        RecordContent::Block(block) => Some(block),
+        RecordContent::Member(_) => None,
+    }
+}
+
+/// When a block was set, or lifted if it was.
+fn changed_at(block: &BlockRecord) -> u64 {
+    let lift = block.lifted.as_ref();
+    lift.map_or(block.since, |lift| lift.at)
+}
+
+fn blocked_of_record(record: &BlockRecord) -> Option<BlockTarget> {
+    let blocked = serde_json::from_value(record.blocked.clone()).ok()?;
+    blocked_of(&blocked).ok()
+}
+
+/// A reason at the end of a sentence.
+fn reason(why: &str) -> String {
+    match why {
+        "" => String::new(),
+        why => format!(": {why}"),
+    }
 }
 
 /// Milliseconds since the epoch.

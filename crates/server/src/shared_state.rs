@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use admin::ChangeLocks;
 use config::{ChangeDetection, Fetch};
 use pki::TrustStore;
 use proxy::{Generation, LifecyclePhase, Shared};
@@ -62,6 +63,8 @@ pub(crate) struct App {
     pub(crate) own_renewals: OwnRenewals,
     /// Notified after each reload, because the configuration may name other materials.
     pub(crate) reloaded: Notify,
+    /// Locked while a change is compared with the state that its operator has seen, and made.
+    pub(crate) locks: ChangeLocks,
     state: Mutex<ActiveState>,
     /// Locked by [`GenerationWriter`] alone.
     writing: tokio::sync::Mutex<()>,
@@ -136,6 +139,7 @@ impl App {
             sharing: Sharing::default(),
             own_renewals: OwnRenewals::default(),
             reloaded: Notify::new(),
+            locks: ChangeLocks::default(),
             state: Mutex::new(ActiveState {
                 foundation,
                 loaded_at: SystemTime::now(),

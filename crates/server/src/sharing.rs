@@ -190,7 +190,9 @@ impl<'a> Member<'a> {
     async fn apply_withheld(&self) {
         let withheld = self.app.sharing.withheld();
         if !withheld.is_empty() {
+            let members = self.app.locks.members.lock().await;
             let audit = self.app.apply_foreign_states(withheld);
+            drop(members);
             if !audit.is_empty() {
                 self.app.store_member_states().await;
                 self.app.audit(audit).await;

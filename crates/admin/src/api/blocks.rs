@@ -18,7 +18,7 @@ use crate::{
     responses((status = 200, body = Vec<BlockStatus>, headers(("ETag" = String))), Problem))]
 pub(super) async fn blocks(State(api): State<Api>) -> Tagged<Vec<BlockStatus>> {
     let blocks = api.control.blocks();
-    Tagged(EntityTag::of(&blocks), blocks)
+    Tagged(tag_of(&api, &blocks), blocks)
 }
 
 /// Block a client: its handshakes, requests and tunnels are refused from now on.
@@ -31,9 +31,9 @@ pub(super) async fn block(
     condition: Condition,
     Document(request): Document<BlockRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<BlockOutcome>, ApiError> {
-    let one_at_a_time = api.locks.blocks.lock().await;
+    let one_at_a_time = api.control.locks().blocks.lock().await;
     let before = api.control.blocks();
-    condition.check(&EntityTag::of(&before))?;
+    condition.check(&tag_of(&api, &before))?;
     let subject = json!(request.blocked);
     let (why, same) = (
         request.why.clone(),
@@ -64,9 +64,9 @@ pub(super) async fn block_certnames(
     condition: Condition,
     Document(request): Document<BlockCertnamesRequest, CERTNAMES_BYTES_MAX>,
 ) -> Result<Pretty<BlockCertnamesOutcome>, ApiError> {
-    let one_at_a_time = api.locks.blocks.lock().await;
+    let one_at_a_time = api.control.locks().blocks.lock().await;
     let before = api.control.blocks();
-    condition.check(&EntityTag::of(&before))?;
+    condition.check(&tag_of(&api, &before))?;
     let subject = json!({"certnames": request.certnames});
     let why = request.why.clone();
     let outcome = api.control.block_certnames(request, by).await;
@@ -96,8 +96,8 @@ pub(super) async fn lift(
     condition: Condition,
     Document(blocked): Document<BlockSubject, BODY_BYTES_MAX>,
 ) -> Result<Pretty<BlockOutcome>, ApiError> {
-    let one_at_a_time = api.locks.blocks.lock().await;
-    condition.check(&EntityTag::of(&api.control.blocks()))?;
+    let one_at_a_time = api.control.locks().blocks.lock().await;
+    condition.check(&tag_of(&api, &api.control.blocks()))?;
     let subject = json!(blocked);
     let outcome = api.control.unblock(blocked, by).await;
     let before = outcome.as_ref().ok().map(|outcome| &outcome.block);
@@ -107,6 +107,10 @@ pub(super) async fn lift(
     let mut outcome = outcome.map_err(refused)?;
     outcome.fleet = api.control.applied_elsewhere(Vec::new()).await;
     Ok(Pretty(StatusCode::OK, outcome))
+}
+
+fn tag_of(api: &Api, blocks: &[BlockStatus]) -> EntityTag {
+    EntityTag::of_shared(&blocks, api.control.last_block_change())
 }
 
 fn refused(error: BlockError) -> ApiError {

@@ -10,13 +10,18 @@ use axum::{
 use serde::Serialize;
 
 use super::messages::{ApiError, Pretty, problem};
+use crate::LastChange;
 
 /// Maximum number of entity tags in `If-Match`.
 const TAGS_MAX: usize = 16;
 
 /// The tag of a state: equal states have equal tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EntityTag(String);
+pub(crate) struct EntityTag {
+    tag: String,
+    /// Who has changed the state last, if that is known.
+    last_change: Option<String>,
+}
 
 impl EntityTag {
     /// The tag of what this state is in JSON.
@@ -25,7 +30,19 @@ impl EntityTag {
         serde_json::to_string(state)
             .unwrap_or_default()
             .hash(&mut hasher);
-        Self(format!("\"{:016x}\"", hasher.finish()))
+        Self {
+            tag: format!("\"{:016x}\"", hasher.finish()),
+            last_change: None,
+        }
+    }
+
+    /// The same for a state that the proxies of a fleet share. Each change makes another tag, also one that leaves the state
+    /// as it was, or that has no effect on this proxy.
+    pub(crate) fn of_shared(state: &impl Serialize, last_change: Option<LastChange>) -> Self {
+        Self {
+            tag: Self::of(&(state, &last_change)).tag,
+            last_change: last_change.map(|change| change.text),
+        }
     }
 }
 
@@ -35,7 +52,7 @@ pub(crate) struct Tagged<T>(pub(crate) EntityTag, pub(crate) T);
 impl<T: Serialize> IntoResponse for Tagged<T> {
     fn into_response(self) -> Response {
         let mut response = Pretty(StatusCode::OK, self.1).into_response();
-        if let Ok(tag) = HeaderValue::from_str(&self.0.0) {
+        if let Ok(tag) = HeaderValue::from_str(&self.0.tag) {
             response.headers_mut().insert(header::ETAG, tag);
         }
         response
@@ -55,9 +72,14 @@ impl Condition {
     /// Refuses the change if the state is no longer the one that the client has seen.
     pub(crate) fn check(&self, current: &EntityTag) -> Result<(), ApiError> {
         match &self.0 {
-            Some(tags) if !tags.iter().any(|tag| tag == "*" || *tag == current.0) => {
-                let changed = "the state has changed since it was read, so nothing was done; read it again, and repeat \
-                               the change with its new ETag if it is still wanted";
+            Some(tags) if !tags.iter().any(|tag| tag == "*" || *tag == current.tag) => {
+                let last = current.last_change.as_ref();
+                let last = last.map(|text| format!(" (last change: {text})"));
+                let last = last.unwrap_or_default();
+                let changed = format!(
+                    "the state has changed since it was read{last}, so nothing was done; read it again, and repeat the \
+                     change with its new ETag if it is still wanted"
+                );
                 Err(problem(StatusCode::PRECONDITION_FAILED, changed))
             }
             _ => Ok(()),
@@ -112,13 +134,31 @@ mod tests {
         for (condition, holds) in [
             (Condition(None), true),
             (condition(&["*"]), true),
-            (condition(&["\"0\"", &current.0]), true),
+            (condition(&["\"0\"", &current.tag]), true),
             (condition(&["\"0\""]), false),
-            (condition(&[&format!("W/{}", current.0)]), false),
+            (condition(&[&format!("W/{}", current.tag)]), false),
             (condition(&[""]), false),
         ] {
             assert_eq!(condition.check(&current).is_ok(), holds, "{condition:?}");
         }
+        // The same list after another change, by an operator who must be asked.
+        let change = LastChange {
+            at: 5,
+            version: "5-p1".to_owned(),
+            text: "uid 0 on p1 blocked certname web02 at noon".to_owned(),
+        };
+        let changed = EntityTag::of_shared(&["web01"], Some(change.clone()));
+        let other = LastChange {
+            version: "6-p2".to_owned(),
+            ..change
+        };
+        assert_ne!(changed, EntityTag::of_shared(&["web01"], Some(other)));
+        let refused = condition(&[&current.tag]).check(&changed);
+        let detail = format!("{:?}", refused.expect_err("another tag"));
+        assert!(
+            detail.contains("(last change: uid 0 on p1 blocked"),
+            "{detail}"
+        );
         assert!(Condition(None).check_without_tag().is_ok());
         assert!(condition(&["*"]).check_without_tag().is_err());
     }

@@ -4,6 +4,7 @@ use axum::{
     extract::{Path, State, rejection::PathRejection},
     http::StatusCode,
 };
+use serde::Serialize;
 use serde_json::json;
 
 use super::{
@@ -12,8 +13,9 @@ use super::{
     messages::{ApiError, BODY_BYTES_MAX, Describe, Document, Pretty, Problem, problem},
 };
 use crate::{
-    AuditEntry, Caller, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, SetMemberState,
+    AdministrativeState, AdministrativeStatus, AuditEntry, Caller, MemberSelection,
+    MemberStateChange, MemberStateError, MemberStateOutcome, MemberStateRequest, MemberStatus,
+    SetMemberState,
 };
 
 /// Pool and member of a path; in names, `/` is percent-encoded.
@@ -29,7 +31,8 @@ pub(super) async fn member(
 ) -> Result<Tagged<MemberStatus>, ApiError> {
     let Path((pool, member)) = path.map_err(invalid_path)?;
     let status = api.control.member(&pool, &member).map_err(refused)?;
-    Ok(Tagged(tag_of(&status), status))
+    let tag = tag_of(&api, &pool, &status);
+    Ok(Tagged(tag, status))
 }
 
 /// The administrative state of every member.
@@ -37,7 +40,7 @@ pub(super) async fn member(
     responses((status = 200, body = Vec<SetMemberState>, headers(("ETag" = String))), Problem))]
 pub(super) async fn states(State(api): State<Api>) -> Tagged<Vec<SetMemberState>> {
     let states = all_states(&api);
-    Tagged(EntityTag::of(&states), states)
+    Tagged(tag_of_all(&api, &states), states)
 }
 
 /// Set the administrative state of one member.
@@ -56,9 +59,9 @@ pub(super) async fn set_state(
     Document(change): Document<MemberStateChange, BODY_BYTES_MAX>,
 ) -> Result<Pretty<MemberStatus>, ApiError> {
     let Path((pool, member)) = path.map_err(invalid_path)?;
-    let _one_at_a_time = api.locks.members.lock().await;
+    let _one_at_a_time = api.control.locks().members.lock().await;
     let before = api.control.member(&pool, &member).map_err(refused)?;
-    condition.check(&tag_of(&before))?;
+    condition.check(&tag_of(&api, &pool, &before))?;
     let members = MemberSelection {
         pool: Some(pool.clone()),
         member: Some(member.clone()),
@@ -79,8 +82,8 @@ pub(super) async fn set_states(
     condition: Condition,
     Document(request): Document<MemberStateRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<MemberStateOutcome>, ApiError> {
-    let one_at_a_time = api.locks.members.lock().await;
-    condition.check(&EntityTag::of(&all_states(&api)))?;
+    let one_at_a_time = api.control.locks().members.lock().await;
+    condition.check(&tag_of_all(&api, &all_states(&api)))?;
     let mut outcome = set(&api, by, request).await?;
     drop(one_at_a_time);
     let members = outcome.members.iter();
@@ -128,8 +131,30 @@ fn all_states(api: &Api) -> Vec<SetMemberState> {
 }
 
 /// Only what an operator sets: health changes all the time.
-fn tag_of(member: &MemberStatus) -> EntityTag {
-    EntityTag::of(&(member.administrative_state, &member.administrative))
+fn tag_of(api: &Api, pool: &str, member: &MemberStatus) -> EntityTag {
+    let set = set_by_operators(member.administrative_state, member.administrative.as_ref());
+    let last = api.control.last_member_change(pool, &member.address);
+    EntityTag::of_shared(&set, last)
+}
+
+fn tag_of_all(api: &Api, states: &[SetMemberState]) -> EntityTag {
+    let all = states.iter().map(|state| {
+        let (pool, member) = (&state.pool, &state.member);
+        let set = set_by_operators(state.administrative_state, state.administrative.as_ref());
+        let last = api.control.last_member_change(pool, member);
+        (pool, member, set, last)
+    });
+    let all: Vec<_> = all.collect();
+    let last = all.iter().filter_map(|(.., last)| last.clone()).max();
+    EntityTag::of_shared(&all, last)
+}
+
+/// The state without its account and its time: other proxies show the account with the proxy, and the last change has both.
+fn set_by_operators(
+    state: AdministrativeState,
+    set: Option<&AdministrativeStatus>,
+) -> impl Serialize {
+    (state, set.map(|set| (set.why.clone(), set.until.clone())))
 }
 
 fn refused(error: MemberStateError) -> ApiError {

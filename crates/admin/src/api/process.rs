@@ -116,7 +116,7 @@ pub(super) async fn reload(
     condition: Condition,
 ) -> Result<Pretty<ReloadOutcome>, ApiError> {
     let _one_at_a_time = match condition.is_given() {
-        true => Some(api.locks.generation.lock().await),
+        true => Some(api.control.locks().generation.lock().await),
         // Reloads wait for each other anyway.
         false => None,
     };
@@ -171,7 +171,7 @@ pub(super) async fn set_log_level(
     condition: Condition,
     Document(request): Document<LogLevelRequest, BODY_BYTES_MAX>,
 ) -> Result<Pretty<LogLevelStatus>, ApiError> {
-    let _one_at_a_time = api.locks.log_level.lock().await;
+    let _one_at_a_time = api.control.locks().log_level.lock().await;
     let before = api.control.log_level().level;
     condition.check(&EntityTag::of(&before))?;
     let outcome = api.control.set_log_level(&request.level, by);

@@ -21,6 +21,7 @@ pub(crate) struct Fake {
     pub(crate) status: Mutex<Status>,
     pub(crate) permission: Permission,
     pub(crate) audit: Mutex<Vec<AuditEntry>>,
+    pub(crate) locks: ChangeLocks,
 }
 
 impl Default for Fake {
@@ -34,11 +35,24 @@ impl Default for Fake {
             status: Mutex::new(status()),
             permission: Permission::Operate,
             audit: Mutex::default(),
+            locks: ChangeLocks::default(),
         }
     }
 }
 
 impl Control for Fake {
+    fn locks(&self) -> &ChangeLocks {
+        &self.locks
+    }
+
+    fn last_member_change(&self, _: &str, _: &str) -> Option<LastChange> {
+        None
+    }
+
+    fn last_block_change(&self) -> Option<LastChange> {
+        None
+    }
+
     fn status(&self) -> Status {
         self.status.lock().unwrap().clone()
     }

@@ -246,6 +246,9 @@ impl App {
         let now = UnixTime::now();
         let mut audit: Vec<AuditEntry>;
         {
+            // An operator's change that is compared with what it replaces comes first.
+            let _blocks = self.locks.blocks.lock().await;
+            let _members = self.locks.members.lock().await;
             let Some(writer) = self.writer_of_owner().await else {
                 return;
             };
