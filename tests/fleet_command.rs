@@ -44,7 +44,7 @@ fn shown(proxy: &Proxy) -> Value {
 
 /// Waits until a proxy shows exactly these as registered.
 #[track_caller]
-fn wait_for_proxies(proxy: &Proxy, expected: &[&str]) {
+pub(crate) fn wait_for_proxies(proxy: &Proxy, expected: &[&str]) {
     let names = || -> Vec<String> {
         let fleet = shown(proxy);
         let proxies = fleet["proxies"].as_array().into_iter().flatten();

@@ -53,6 +53,7 @@ mod explain;
 mod failed_members;
 mod filebucket;
 mod fleet;
+mod fleet_batches;
 mod fleet_command;
 mod fleet_conditions;
 mod fleet_crls;

@@ -27,8 +27,8 @@ use tonic::{
 use upstream::{Connector, MemberIo, cause};
 
 use crate::{
-    Call, Change, ChangeStream, EndpointStatus, KEYS_MAX, LeaseId, Listing, PROBES, Put, Revision,
-    Session, Store, StoreError, Stored,
+    Call, Change, ChangeStream, EndpointStatus, KEYS_MAX, KeyChange, LeaseId, Listing, PROBES, Put,
+    Revision, Session, Store, StoreError, Stored,
 };
 use rpc::{
     kv_client::KvClient, lease_client::LeaseClient, maintenance_client::MaintenanceClient,
@@ -192,6 +192,38 @@ impl EtcdSession {
         format!("{}{key}", self.settings.prefix).into_bytes()
     }
 
+    /// The condition of a change.
+    fn unchanged(&self, change: &KeyChange<'_>) -> rpc::Compare {
+        use rpc::compare::{CompareResult, CompareTarget, TargetUnion};
+        rpc::Compare {
+            result: CompareResult::Equal.into(),
+            target: CompareTarget::Mod.into(),
+            key: self.whole(change.key),
+            target_union: Some(TargetUnion::ModRevision(change.expected)),
+        }
+    }
+
+    fn operation(&self, change: &KeyChange<'_>) -> rpc::RequestOp {
+        use rpc::request_op::Request as Op;
+        let key = self.whole(change.key);
+        let put = |value: &[u8], lease| rpc::PutRequest {
+            key: key.clone(),
+            value: value.to_vec(),
+            lease,
+        };
+        let request = match change.put {
+            Put::Value(bytes) => Op::RequestPut(put(bytes, 0)),
+            Put::Leased(bytes, lease) => Op::RequestPut(put(bytes, lease)),
+            Put::Delete => Op::RequestDeleteRange(rpc::DeleteRangeRequest {
+                key,
+                range_end: Vec::new(),
+            }),
+        };
+        rpc::RequestOp {
+            request: Some(request),
+        }
+    }
+
     fn prefix_end(&self) -> Vec<u8> {
         let mut end = self.settings.prefix.clone().into_bytes();
         // The prefix ends with a slash, which is not the highest byte.
@@ -298,40 +330,18 @@ impl Session for EtcdSession {
         })
     }
 
-    fn put_if<'a>(
-        &'a self,
-        key: &'a str,
-        expected: Revision,
-        put: Put<'a>,
-    ) -> Call<'a, Option<Revision>> {
+    fn put_all_if<'a>(&'a self, changes: &'a [KeyChange<'a>]) -> Call<'a, Option<Revision>> {
         Box::pin(async move {
-            use rpc::{compare, request_op::Request as Op};
-            let whole = self.whole(key);
-            let unchanged = rpc::Compare {
-                result: compare::CompareResult::Equal.into(),
-                target: compare::CompareTarget::Mod.into(),
-                key: whole.clone(),
-                target_union: Some(compare::TargetUnion::ModRevision(expected)),
-            };
-            let value = |value: &[u8], lease| {
-                Op::RequestPut(rpc::PutRequest {
-                    key: whole.clone(),
-                    value: value.to_vec(),
-                    lease,
-                })
-            };
-            let op = match put {
-                Put::Value(bytes) => value(bytes, 0),
-                Put::Leased(bytes, lease) => value(bytes, lease),
-                Put::Delete => Op::RequestDeleteRange(rpc::DeleteRangeRequest {
-                    key: whole.clone(),
-                    range_end: Vec::new(),
-                }),
-            };
             let mut client = KvClient::new(self.channel.clone());
             let transaction = client.txn(rpc::TxnRequest {
-                compare: vec![unchanged],
-                success: vec![rpc::RequestOp { request: Some(op) }],
+                compare: changes
+                    .iter()
+                    .map(|change| self.unchanged(change))
+                    .collect(),
+                success: changes
+                    .iter()
+                    .map(|change| self.operation(change))
+                    .collect(),
                 failure: Vec::new(),
             });
             let answer = self.answer(transaction).await?;

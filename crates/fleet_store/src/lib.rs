@@ -51,7 +51,13 @@ pub trait Session: Send + Sync {
         key: &'a str,
         expected: Revision,
         put: Put<'a>,
-    ) -> Call<'a, Option<Revision>>;
+    ) -> Call<'a, Option<Revision>> {
+        Box::pin(async move { self.put_all_if(&[KeyChange { key, expected, put }]).await })
+    }
+
+    /// Changes several keys, all or none: if the last change of each was at its `expected`. Returns the revision of the
+    /// changes, or none if one of the keys has changed meanwhile. There are at most [`CHANGES_MAX`], and no key twice.
+    fn put_all_if<'a>(&'a self, changes: &'a [KeyChange<'a>]) -> Call<'a, Option<Revision>>;
 
     /// Makes a lease of this length, in whole seconds.
     fn grant(&self, length: Duration) -> Call<'_, LeaseId>;
@@ -75,6 +81,20 @@ pub trait Session: Send + Sync {
 pub trait ChangeStream: Send {
     /// The next changes, which have one revision or follow each other.
     fn next(&mut self) -> Call<'_, Vec<Change>>;
+}
+
+/// Maximum number of keys that are changed at once. etcd's default (`--max-txn-ops`) is 128.
+pub const CHANGES_MAX: usize = 100;
+
+/// A change of one key that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyChange<'a> {
+    /// The key, without the prefix.
+    pub key: &'a str,
+    /// The revision of its last change; 0: it does not exist.
+    pub expected: Revision,
+    /// What is written.
+    pub put: Put<'a>,
 }
 
 /// What is written to a key.

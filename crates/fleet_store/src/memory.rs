@@ -9,8 +9,8 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    Call, Change, ChangeStream, EndpointStatus, LeaseId, Listing, Put, Revision, Session, Store,
-    StoreError, Stored,
+    Call, Change, ChangeStream, EndpointStatus, KeyChange, LeaseId, Listing, Put, Revision,
+    Session, Store, StoreError, Stored,
 };
 
 /// A store in memory. Its clones are the same store.
@@ -97,13 +97,25 @@ impl Memory {
 }
 
 impl State {
-    fn delete(&mut self, key: &str) {
-        self.revision += 1;
-        self.keys.remove(key);
-        self.changes.push(Change::Deleted {
-            key: key.to_owned(),
-            revision: self.revision,
-        });
+    /// Changes a key at the present revision.
+    fn apply(&mut self, key: &str, put: Put<'_>) {
+        let (key, revision) = (key.to_owned(), self.revision);
+        let (value, lease) = match put {
+            Put::Value(value) => (value.to_vec(), 0),
+            Put::Leased(value, lease) => (value.to_vec(), lease),
+            Put::Delete => {
+                self.keys.remove(&key);
+                self.changes.push(Change::Deleted { key, revision });
+                return;
+            }
+        };
+        let stored = (revision, value.clone(), lease);
+        self.keys.insert(key.clone(), stored);
+        self.changes.push(Change::Put(Stored {
+            key,
+            value,
+            revision,
+        }));
     }
 }
 
@@ -147,36 +159,19 @@ impl Session for Memory {
         })
     }
 
-    fn put_if<'a>(
-        &'a self,
-        key: &'a str,
-        expected: Revision,
-        put: Put<'a>,
-    ) -> Call<'a, Option<Revision>> {
+    fn put_all_if<'a>(&'a self, changes: &'a [KeyChange<'a>]) -> Call<'a, Option<Revision>> {
         Box::pin(async move {
             let mut state = self.reached()?;
-            let at = state.keys.get(key).map_or(0, |(revision, ..)| *revision);
-            if at != expected {
+            let at = |key| state.keys.get(key).map_or(0, |(revision, ..)| *revision);
+            if changes
+                .iter()
+                .any(|change| at(change.key) != change.expected)
+            {
                 return Ok(None);
             }
-            match put {
-                Put::Delete => state.delete(key),
-                Put::Value(value) | Put::Leased(value, _) => {
-                    let lease = match put {
-                        Put::Leased(_, lease) => lease,
-                        _ => 0,
-                    };
-                    state.revision += 1;
-                    let revision = state.revision;
-                    state
-                        .keys
-                        .insert(key.to_owned(), (revision, value.to_vec(), lease));
-                    state.changes.push(Change::Put(Stored {
-                        key: key.to_owned(),
-                        value: value.to_vec(),
-                        revision,
-                    }));
-                }
+            state.revision += 1;
+            for change in changes {
+                state.apply(change.key, change.put);
             }
             self.shared.changed.send_replace(());
             Ok(Some(state.revision))
@@ -203,7 +198,10 @@ impl Session for Memory {
             state.leases.retain(|known| *known != lease);
             let held = state.keys.iter().filter(|(_, (.., of))| *of == lease);
             let held: Vec<_> = held.map(|(key, _)| key.clone()).collect();
-            held.iter().for_each(|key| state.delete(key));
+            state.revision += 1;
+            for key in held {
+                state.apply(&key, Put::Delete);
+            }
             self.shared.changed.send_replace(());
             Ok(())
         })

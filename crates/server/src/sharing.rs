@@ -16,7 +16,8 @@ mod watcher;
 use std::{sync::Arc, time::Duration};
 
 use fleet::Record;
-use fleet_store::{Session, StoreError};
+use fleet_store::{CHANGES_MAX, KeyChange, Put, Session, StoreError};
+use telemetry::Alarm;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -31,8 +32,10 @@ use registry::Registration;
 use view::View;
 use watcher::{News, watch_endpoint};
 
-/// News of the store that wait to be applied.
+/// News of the store that wait to be applied. Those that wait together are applied together.
 const NEWS_MAX: usize = 64;
+/// Maximum length of records that are written together. etcd's default for a request (`--max-request-bytes`) is 1.5 MiB.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Endpoints that are watched at the same time: a frozen one is noticed only after seconds.
 const WATCHES_MAX: usize = 2;
 /// Maximum time before records that the store lacks are put back: of several proxies, the first to come does it.
@@ -118,6 +121,8 @@ struct Member<'a> {
     /// The connection for writes, and the endpoint after which the next is tried.
     writer: Option<Box<dyn Session>>,
     next_endpoint: usize,
+    /// Maximum number of records that are written together.
+    batch_max: usize,
     failures: u32,
     registration: Registration,
     alarms: FleetAlarms,
@@ -140,6 +145,7 @@ impl<'a> Member<'a> {
             writer: None,
             next_endpoint: random_part_of(Duration::from_millis(count as u64 - 1)).as_millis()
                 as usize,
+            batch_max: CHANGES_MAX,
             failures: 0,
             registration: Registration::default(),
             alarms: FleetAlarms::default(),
@@ -160,13 +166,14 @@ impl<'a> Member<'a> {
             watches.spawn(watch_endpoint(store, (number, first), sender.clone()));
         }
         let mut tick = interval(TICK);
+        let mut received = Vec::new();
         loop {
             let (put_back_at, retry_at) = (self.put_back_at, self.retry_at);
             let due_at = self.registration.due_at().filter(|_| retry_at.is_none());
             let delete_at = self.delete_at.filter(|_| retry_at.is_none());
             tokio::select! {
                 // The sender lives as long as this loop.
-                Some((number, received)) = news.recv() => self.apply(number, received).await,
+                _ = news.recv_many(&mut received, NEWS_MAX) => self.apply(received.drain(..)).await,
                 // An operator waits for the result.
                 () = self.app.sharing.acted.notified() => self.send().await,
                 _ = tick.tick() => {
@@ -200,29 +207,40 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Takes over what a watch has received.
-    async fn apply(&mut self, number: usize, news: News) {
-        let records = match news {
-            News::Listed(listing) => {
-                self.watching[number] = true;
-                let records = self.view.replace(listing);
-                self.app.sharing.listed();
-                self.delete_at
-                    .get_or_insert_with(|| Instant::now() + random_part_of(PUT_BACK_WITHIN));
-                records
-            }
-            News::Changed(changes) => self.view.change(changes),
-            News::Failed(error) => {
-                self.watching[number] = false;
-                if !self.watching.contains(&true) {
-                    self.app.sharing.watch_failed(&error);
+    /// Takes over what the watches have received, with one change of what applies here.
+    async fn apply(&mut self, received: impl Iterator<Item = (usize, News)>) {
+        let (mut records, mut is_listed) = (Vec::new(), false);
+        for (number, news) in received {
+            match news {
+                News::Listed(listing) => {
+                    self.watching[number] = true;
+                    is_listed = true;
+                    records.extend(self.view.replace(listing));
                 }
-                return;
+                News::Changed(changes) => records.extend(self.view.change(changes)),
+                News::Failed(error) => {
+                    self.watching[number] = false;
+                    if !self.watching.contains(&true) {
+                        self.app.sharing.watch_failed(&error);
+                    }
+                }
             }
-        };
+            // The next news may be that another proxy has put all back.
+            self.note_lost();
+        }
+        if is_listed && self.watching.contains(&true) {
+            self.app.sharing.listed();
+            self.delete_at
+                .get_or_insert_with(|| Instant::now() + random_part_of(PUT_BACK_WITHIN));
+        }
         self.take_over(records).await;
-        if !self.view.lost().is_empty() {
-            // Another proxy may put all back before the next tick.
+    }
+
+    /// Raises the alarm about lost records at once: they may be put back within the time of a tick.
+    fn note_lost(&mut self) {
+        let alarms = &self.app.lasting.metrics.alarms;
+        let is_raised = || alarms.get(Alarm::FleetStoreOlder, "").is_some();
+        if !self.view.lost().is_empty() && !is_raised() {
             self.alarms.update(self.app, &self.view);
         }
     }
@@ -230,10 +248,6 @@ impl<'a> Member<'a> {
     async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
         self.app.sharing.publish(&mut self.view);
-        // Before they are put back, which may be done within the time of a tick.
-        if !self.view.lost().is_empty() {
-            self.alarms.update(self.app, &self.view);
-        }
         if self.put_back_at.is_none() && !self.missed().is_empty() {
             self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
         }
@@ -271,6 +285,7 @@ impl<'a> Member<'a> {
         self.app.sharing.write_failed(acts, error);
         self.drop_writer();
         self.failures += 1;
+        self.halve_batch();
         let (first, max) = RETRY;
         let wait = first.saturating_mul(1 << self.failures.min(10)).min(max);
         self.retry_at = Some(Instant::now() + random_part_of(wait));
@@ -294,6 +309,7 @@ impl<'a> Member<'a> {
             }
         }
         self.failures = 0;
+        self.batch_max = CHANGES_MAX;
         self.app.sharing.publish(&mut self.view);
         self.app.sharing.sent(acts, self.view.records_at());
         Ok(())
@@ -304,24 +320,45 @@ impl<'a> Member<'a> {
         let Some(writer) = &self.writer else {
             return Ok(true);
         };
-        for (key, record) in self.missed() {
-            let sealed = self.view.sealed(&key, record.bytes());
-            let expected = self.view.revision(&key);
-            match writer
-                .put_if(&key, expected, fleet_store::Put::Value(&sealed))
-                .await?
-            {
-                Some(revision) => self.view.put(&key, revision, record),
+        let missed = self.missed();
+        let mut rest = &missed[..];
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(batch_len(rest, self.batch_max));
+            let sealed = batch
+                .iter()
+                .map(|(key, record)| self.view.sealed(key, record.bytes()));
+            let sealed: Vec<_> = sealed.collect();
+            let changes = batch.iter().zip(&sealed);
+            let changes = changes.map(|((key, _), sealed)| KeyChange {
+                key,
+                expected: self.view.revision(key),
+                put: Put::Value(sealed),
+            });
+            let changes: Vec<_> = changes.collect();
+            match writer.put_all_if(&changes).await? {
+                Some(revision) => {
+                    for (key, record) in batch {
+                        self.view.put(key, revision, record.clone());
+                    }
+                }
                 // Another proxy was faster, or the store was restored: the list shows what it has now.
                 None => {
                     let listing = writer.list().await?;
                     let records = self.view.replace(listing);
+                    self.halve_batch();
+                    self.note_lost();
                     self.take_over(records).await;
                     return Ok(false);
                 }
             }
+            rest = later;
         }
         Ok(true)
+    }
+
+    /// One record that cannot be written must not keep out the others for long, and etcd may be configured for less.
+    fn halve_batch(&mut self) {
+        self.batch_max = (self.batch_max / 2).max(1);
     }
 
     /// Deletes the blocks from the store that ended long ago.
@@ -340,7 +377,7 @@ impl<'a> Member<'a> {
         for (key, revision) in self.view.over(view::milliseconds_now()) {
             // If another proxy was faster, the watch shows it.
             writer
-                .put_if(&key, revision, fleet_store::Put::Delete)
+                .put_if(&key, revision, Put::Delete)
                 .await?;
         }
         Ok(())
@@ -384,6 +421,16 @@ impl<'a> Member<'a> {
     }
 }
 
+/// How many of these records are written together: at most `count_max`, and not more than etcd accepts in a request.
+fn batch_len(records: &[(String, Record)], count_max: usize) -> usize {
+    let mut bytes = 0;
+    let fits = records.iter().take(count_max).take_while(|(_, record)| {
+        bytes += record.bytes().len();
+        bytes <= BATCH_BYTES_MAX
+    });
+    fits.count().max(1)
+}
+
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
@@ -398,4 +445,40 @@ async fn back_off(failures: u32) {
         first.saturating_mul(1 << failures.min(10)).min(max),
     ))
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fleet::{BlockRecord, RECORD_BYTES_MAX};
+
+    fn record(why: usize) -> (String, Record) {
+        let block = BlockRecord {
+            id: "p1-1".to_owned(),
+            blocked: serde_json::json!({ "certname": "web01" }),
+            by: "uid 0".to_owned(),
+            proxy: "p1".to_owned(),
+            why: "x".repeat(why),
+            since: 1000,
+            until: None,
+            lifted: None,
+        };
+        ("blocks/p1-1".to_owned(), Record::of_block(block))
+    }
+
+    #[test]
+    fn a_batch_has_as_many_records_as_etcd_accepts_and_at_least_one() {
+        for (count, why, count_max, expected) in [
+            (1, 9, 100, 1),
+            (1000, 9, 100, 100),
+            (7, 9, 100, 7),
+            (7, 9, 1, 1),
+            (1000, RECORD_BYTES_MAX, 100, 63),
+            (3, BATCH_BYTES_MAX, 100, 1),
+        ] {
+            let records = vec![record(why); count];
+            let found = batch_len(&records, count_max);
+            assert_eq!(found, expected, "{count} {why} {count_max}");
+        }
+    }
 }

@@ -243,8 +243,12 @@ impl App {
 
     /// Takes over records of other proxies, and enforces and stores them.
     pub(crate) async fn take_over(self: &Arc<Self>, records: Vec<Record>) {
+        if records.is_empty() {
+            return;
+        }
         let now = UnixTime::now();
         let mut audit: Vec<AuditEntry>;
+        let is_of_members;
         {
             // An operator's change that is compared with what it replaces comes first.
             let _blocks = self.locks.blocks.lock().await;
@@ -274,14 +278,18 @@ impl App {
                 }
                 writer.apply_blocks(now);
             }
+            is_of_members = !members.is_empty();
             let members = members.into_iter().filter_map(|key| match key {
                 RecordKey::Member { pool, member } => Some((pool, member)),
                 RecordKey::Block(_) => None,
             });
             audit.extend(self.apply_foreign_states(members));
         }
+        // This one is written only if there is a change for it.
         self.store_blocks().await;
-        self.store_member_states().await;
+        if is_of_members {
+            self.store_member_states().await;
+        }
         if !audit.is_empty() {
             self.audit(audit).await;
         }
