@@ -30,24 +30,24 @@ fn fetching(fleet: &Fleet, name: &str) -> Estate {
     estate
 }
 
+/// What a proxy shows of another one.
+fn shown(at: &Estate, of: &str) -> Option<Value> {
+    let fleet = done(&at.proxy, &["fleet"], &["--json"]);
+    let fleet: Value = serde_json::from_str(&fleet).expect("JSON");
+    let mut proxies = fleet["proxies"].as_array().into_iter().flatten();
+    proxies.find(|proxy| proxy["name"] == of).cloned()
+}
+
 /// Waits until a proxy shows that another one has this CRL number.
 #[track_caller]
 fn wait_for_number(at: &Estate, of: &str, number: &str) {
-    let shown = || -> Value {
-        serde_json::from_str(&done(&at.proxy, &["fleet"], &["--json"])).expect("JSON")
-    };
-    let numbers = || {
-        let fleet = shown();
-        let mut proxies = fleet["proxies"].as_array().into_iter().flatten();
-        let found = proxies.find(|proxy| proxy["name"] == of)?;
-        Some(found["crls"].clone())
-    };
+    let crls = || Some(shown(at, of)?["crls"].clone());
     let has = |crls: &Value| {
         let mut numbers = crls.as_object().into_iter().flat_map(|crls| crls.values());
         numbers.any(|shown| shown == number)
     };
-    let found = wait_until(LIMIT, || numbers().filter(has));
-    assert!(found.is_some(), "{number}: {:?}", numbers());
+    let found = wait_until(LIMIT, || crls().filter(has));
+    assert!(found.is_some(), "{number}: {:?}", crls());
 }
 
 fn count(estate: &Estate) -> usize {
@@ -61,15 +61,18 @@ fn wait_for_count(estate: &Estate, expected: usize) {
     assert_eq!(count(estate), expected);
 }
 
-/// The other proxies have read what this one says about itself: they confirm a change that it makes afterwards.
+/// Changes what `of` says about itself, and waits until the other proxy has read it.
 #[track_caller]
-fn confirm(estate: &Estate) {
+fn say_again(of: &Estate, name: &str, at: &Estate) {
+    let applied = || shown(at, name).map(|proxy| proxy["applied"].clone());
     for (words, arguments) in [
         (["block"], &["web99", "--why", "test"][..]),
         (["unblock"], &["web99"]),
     ] {
-        let text = done(&estate.proxy, &words, arguments);
-        assert!(text.contains("applied after "), "{text}");
+        let before = applied();
+        done(&of.proxy, &words, arguments);
+        let is_read = || applied().filter(|now| Some(now) != before.as_ref());
+        assert!(wait_until(LIMIT, is_read).is_some(), "{before:?}");
     }
 }
 
@@ -95,7 +98,7 @@ fn a_revocation_that_one_proxy_fetches_reaches_all_without_a_command_there() {
     wait_for_status(&first, &two, 403);
     // The first one got its number from the second one, which needs no fetch for it.
     wait_for_number(&second, "p1", &fleet.ca.crl_number().to_string());
-    confirm(&first);
+    say_again(&first, "p1", &second);
     assert_eq!(count(&second), asked + 1, "only that of the operator");
 }
 
@@ -109,24 +112,24 @@ fn a_number_that_is_not_higher_fetches_nothing_and_one_that_the_ca_lacks_fetches
     fetch_unchanged(&second.proxy);
     // Equal: the first one has fetched it, and says so.
     fetch_unchanged(&first.proxy);
-    confirm(&first);
+    say_again(&first, "p1", &second);
     let before = count(&second);
     fleet.ca.revoke(&agent);
     fetch(&first.proxy);
     wait_for_count(&second, before + 1);
     let number = fleet.ca.crl_number().to_string();
     wait_for_number(&second, "p1", &number);
-    confirm(&first);
-    confirm(&first);
+    say_again(&first, "p1", &second);
+    say_again(&first, "p1", &second);
     assert_eq!(count(&second), before + 1, "a number is tried once");
     wait_for_status(&second, &agent, 200);
-    // The older number of the second one is no reason for the first one.
+    // The first one does not follow the older number of the second one.
     let before = count(&first);
     answer_crl_requests(&second.ca_server, Reply::ok(&fleet.ca.crl_pem()));
     fetch(&second.proxy);
     wait_for_status(&second, &agent, 403);
     wait_for_number(&first, "p2", &number);
-    confirm(&second);
+    say_again(&second, "p2", &first);
     assert_eq!(count(&first), before);
 }
 

@@ -38,7 +38,7 @@ type NumberOfIssuer = (String, String);
 pub type NewerCrls<'e> = BTreeMap<NumberOfIssuer, (&'e ProxyEntry, &'e ActiveCrlEntry)>;
 
 /// The CRLs of other proxies with a higher number than this proxy has. `own`: the number of each issuer that this proxy
-/// trusts, `none` without a CRL. A CRL of another issuer is no reason for a fetch.
+/// trusts, `none` without a CRL. A CRL of another issuer does not count.
 #[must_use]
 pub fn newer_crls<'e>(
     own: &BTreeMap<String, String>,
