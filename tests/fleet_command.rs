@@ -169,6 +169,17 @@ fn a_change_shows_where_else_it_applies_and_what_it_replaces() {
 }
 
 #[test]
+fn a_block_names_its_proxy_on_the_others() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(1).start();
+    let [first, second] = ["p1", "p2"].map(|name| fleet.proxy_before(name, &servers));
+    done(&first, &["block"], &["web01", "--why", "stolen"]);
+    wait_for_text(&second, &["blocks"], " on p1");
+    let own = done(&first, &["blocks"], &[]);
+    assert!(own.contains("web01") && !own.contains(" on p"), "{own}");
+}
+
+#[test]
 fn each_key_that_is_printed_is_another() {
     let estate = Estate::start();
     let keys = [(); 2].map(|()| done(&estate.proxy, &["fleet", "key"], &[]));

@@ -32,6 +32,8 @@ pub(crate) struct OperatorRecords {
 /// The records, and their blocks that are not lifted as the trust store has them: parsed once, because each act reads all.
 #[derive(Debug, Default)]
 struct KnownRecords {
+    /// The name of this proxy, which its own blocks do not show.
+    proxy: String,
     records: Records,
     blocks: BTreeMap<BlockTarget, BTreeMap<BlockId, Block>>,
     /// Raised with each change of a block.
@@ -44,8 +46,8 @@ impl OperatorRecords {
     /// With the records that were stored.
     pub(crate) fn new(proxy: String, records: Records) -> Self {
         Self {
+            known: Mutex::new(KnownRecords::of(&proxy, records)),
             proxy,
-            known: Mutex::new(KnownRecords::of(records)),
         }
     }
 
@@ -168,10 +170,7 @@ impl OperatorRecords {
 
     /// An account, with its proxy if that is another one.
     fn account(&self, by: &str, proxy: &str) -> String {
-        match *proxy == self.proxy {
-            true => by.to_owned(),
-            false => format!("{by} on {proxy}"),
-        }
+        account(&self.proxy, by, proxy)
     }
 
     /// Forgets the record of a member that has not been configured for long.
@@ -399,8 +398,11 @@ pub(crate) fn instruction_of(record: &MemberRecord, now: SystemTime) -> Option<I
 }
 
 impl KnownRecords {
-    fn of(records: Records) -> Self {
-        let mut known = Self::default();
+    fn of(proxy: &str, records: Records) -> Self {
+        let mut known = Self {
+            proxy: proxy.to_owned(),
+            ..Self::default()
+        };
         for (_, record) in records.iter() {
             known.index(record);
         }
@@ -417,7 +419,7 @@ impl KnownRecords {
     fn with(&self, records: Records) -> Self {
         Self {
             version: self.version + 1,
-            ..Self::of(records)
+            ..Self::of(&self.proxy, records)
         }
     }
 
@@ -436,9 +438,10 @@ impl KnownRecords {
         };
         self.version += 1;
         self.last_block = Some(content.id.clone());
-        let Some(block) = of_record(content) else {
+        let Some(mut block) = of_record(content) else {
             return;
         };
+        block.by = account(&self.proxy, &content.by, &content.proxy);
         match &content.lifted {
             None => {
                 let of_target = self.blocks.entry(block.blocked.clone()).or_default();
@@ -470,12 +473,25 @@ impl KnownRecords {
 }
 
 /// The blocks that are not lifted and that `is_kept`, the oldest first: of those with one target, the one that ends last.
-pub(crate) fn blocks_in_effect(records: &Records, is_kept: impl Fn(&Block) -> bool) -> Vec<Block> {
-    KnownRecords::of(records.clone()).blocks_in_effect(is_kept)
+/// `proxy`: the name of this proxy.
+pub(crate) fn blocks_in_effect(
+    proxy: &str,
+    records: &Records,
+    is_kept: impl Fn(&Block) -> bool,
+) -> Vec<Block> {
+    KnownRecords::of(proxy, records.clone()).blocks_in_effect(is_kept)
+}
+
+/// An account, with its proxy if that is not the one named `own`.
+fn account(own: &str, by: &str, proxy: &str) -> String {
+    match proxy == own {
+        true => by.to_owned(),
+        false => format!("{by} on {proxy}"),
+    }
 }
 
 /// A block as the trust store has it. `None` if its target is of a kind that this version does not know.
-pub(crate) fn of_record(record: &BlockRecord) -> Option<Block> {
+fn of_record(record: &BlockRecord) -> Option<Block> {
     let at = |ms: u64| UnixTime::since_unix_epoch(Duration::from_millis(ms));
     Some(Block {
         blocked: blocked_of_record(record)?,
@@ -575,6 +591,16 @@ mod tests {
     }
 
     #[test]
+    fn a_block_of_another_proxy_names_it() {
+        let own = records();
+        own.block(&[block("web01", 5, None)]).expect("room");
+        for (proxy, by) in [("p1", "uid 0"), ("p2", "uid 0 on p1")] {
+            let derived = blocks_in_effect(proxy, &own.all(), |_| true);
+            assert_eq!(derived[0].by, by, "on {proxy}");
+        }
+    }
+
+    #[test]
     fn a_block_of_the_same_target_replaces_the_known_one_and_adds_to_foreign_ones() {
         let own = records();
         own.block(&[block("web01", 5, None)]).expect("room");
@@ -591,12 +617,15 @@ mod tests {
             all.merge(record.clone(), 7000).expect("room");
         }
         assert_eq!(
-            blocks_in_effect(&all, |_| true),
-            [block("web01", 6, Some(200))]
+            blocks_in_effect("p1", &all, |_| true),
+            [Block {
+                by: "uid 0 on p2".to_owned(),
+                ..block("web01", 6, Some(200))
+            }]
         );
         let is_active = |block: &Block| block.until.is_some_and(|until| until < at(100));
         assert_eq!(
-            blocks_in_effect(&all, is_active),
+            blocks_in_effect("p1", &all, is_active),
             [block("web01", 7, Some(90))]
         );
     }

@@ -48,9 +48,10 @@ pub(crate) fn restore_answers(lasting: &Lasting, directory: &StateDirectory) -> 
 
 /// Restores everything else to the first generation of a process, before it is used.
 pub(crate) fn restore(prepared: &mut Prepared, directory: &StateDirectory) -> RestoredState {
-    let blocks = stored_blocks::read(directory, &prepared.config.proxy_name()).inspect(|records| {
+    let proxy = prepared.config.proxy_name();
+    let blocks = stored_blocks::read(directory, &proxy).inspect(|records| {
         // Expired blocks too, because the clock of a machine that starts may be ahead.
-        let blocks = blocks_in_effect(records, |_| true);
+        let blocks = blocks_in_effect(&proxy, records, |_| true);
         if !blocks.is_empty() {
             let trust = &mut prepared.generation.trust;
             *trust = Arc::new(trust.with_deny_list(DenyList::new(blocks)));

@@ -109,8 +109,13 @@ pub(super) async fn lift(
     Ok(Pretty(StatusCode::OK, outcome))
 }
 
+/// Without the accounts, to which another proxy of a fleet adds the name of this one.
 fn tag_of(api: &Api, blocks: &[BlockStatus]) -> EntityTag {
-    EntityTag::of_shared(&blocks, api.control.last_block_change())
+    let acts = blocks
+        .iter()
+        .map(|block| (&block.blocked, &block.why, &block.since, &block.until));
+    let acts: Vec<_> = acts.collect();
+    EntityTag::of_shared(&acts, api.control.last_block_change())
 }
 
 fn refused(error: BlockError) -> ApiError {
