@@ -108,6 +108,14 @@ pub trait Balancer {
 
     /// Seconds between probes of one member.
     fn probe_interval(&self) -> f64;
+
+    /// The first of several proxies dies.
+    fn lose_proxy(&mut self) {}
+
+    /// Whether the proxy of a request has died.
+    fn is_lost(&self, _id: RequestId) -> bool {
+        false
+    }
 }
 
 /// Whether a failed attempt may be made again, by the rules of one [`balancing::RetryPolicy`].

@@ -3,10 +3,12 @@
 use balancing::settings::Algorithm;
 
 use crate::{
+    balancer::Balancer,
     haproxy::{Haproxy, HaproxyConfigError, HaproxySettings},
     outcome::SimulationOutcome,
     proscenium::{Proscenium, ProsceniumSettings},
     scenario::Scenario,
+    several::SeveralProxies,
     world::simulate,
 };
 
@@ -31,7 +33,7 @@ pub enum ColumnKind {
 }
 
 impl Column {
-    /// Runs a scenario.
+    /// Runs a scenario, with a balancer for each of its proxies.
     pub fn run(&self, scenario: &Scenario, seed: u64) -> SimulationOutcome {
         let jrubies: Vec<_> = scenario
             .compilers
@@ -44,16 +46,54 @@ impl Column {
                     counts: settings.counts && scenario.counts,
                     ..(**settings).clone()
                 };
-                simulate(scenario, Proscenium::new(settings, &jrubies, seed), seed)
+                run(scenario, seed, |seed| {
+                    Proscenium::new(settings.clone(), &jrubies, seed)
+                })
             }
-            ColumnKind::Haproxy(settings) => simulate(
-                scenario,
-                Haproxy::new(settings.clone(), &jrubies, seed),
-                seed,
-            ),
+            ColumnKind::Haproxy(settings) => run(scenario, seed, |seed| {
+                Haproxy::new(settings.clone(), &jrubies, seed)
+            }),
         }
     }
 }
+
+fn run<B: Balancer>(scenario: &Scenario, seed: u64, proxy: impl Fn(u64) -> B) -> SimulationOutcome {
+    match &scenario.proxies[..] {
+        [_] => simulate(scenario, proxy(seed), seed),
+        shares => {
+            let of_proxy = |index: usize| proxy(seed ^ (index as u64) << 32);
+            simulate(scenario, SeveralProxies::new(shares, seed, of_proxy), seed)
+        }
+    }
+}
+
+/// The columns of a scenario of several proxies: each with the full JRuby limits, each with a part of them, and each with
+/// another algorithm.
+pub fn of_several_proxies(ours: &ProsceniumSettings, proxies: usize) -> Vec<Column> {
+    let column = |name, is_rival, settings| Column {
+        name,
+        kind: ColumnKind::Proscenium(Box::new(settings)),
+        is_rival,
+    };
+    let divided = ProsceniumSettings {
+        jruby_load_max: ours.jruby_load_max / (proxies as u32).max(1),
+        ..ours.clone()
+    };
+    let random = ProsceniumSettings {
+        algorithm: Algorithm::Random,
+        ..ours.clone()
+    };
+    vec![
+        column(FULL, false, ours.clone()),
+        column(DIVIDED, true, divided),
+        column("random", false, random),
+    ]
+}
+
+/// The name of the column in which each proxy sends a compiler as many requests as it has JRubies.
+pub const FULL: &str = "full limits";
+/// The name of the column in which the proxies divide the JRubies by `jruby_load_max`.
+pub const DIVIDED: &str = "divided";
 
 /// All columns, Proscenium's first.
 ///

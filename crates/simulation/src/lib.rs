@@ -16,5 +16,6 @@ pub mod random;
 pub mod report;
 pub mod rolling;
 pub mod scenario;
+pub mod several;
 pub mod time;
 pub mod world;

@@ -8,7 +8,12 @@
 
 use std::{process::ExitCode, thread, time::Instant};
 
-use simulation::{column, proscenium::ProsceniumSettings, report, scenario};
+use simulation::{
+    column,
+    proscenium::ProsceniumSettings,
+    report,
+    scenario::{self, Scenario},
+};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -19,20 +24,27 @@ fn main() -> ExitCode {
         eprintln!("seeds are integers, separated by commas");
         return ExitCode::from(2);
     };
-    let columns = match column::all(ProsceniumSettings::default()) {
+    let settings = ProsceniumSettings::default();
+    let columns = match column::all(settings.clone()) {
         Ok(columns) => columns,
         Err(error) => {
             eprintln!("bench/simulate: {error}");
             return ExitCode::from(2);
         }
     };
-    let scenarios: Vec<_> = scenario::all()
-        .into_iter()
-        .filter(|scenario| wanted.is_empty() || wanted.split(',').any(|name| name == scenario.name))
-        .collect();
+    let is_wanted = |scenario: &Scenario| {
+        wanted.is_empty() || wanted.split(',').any(|name| name == scenario.name)
+    };
+    let scenarios: Vec<_> = scenario::all().into_iter().filter(is_wanted).collect();
     let began = Instant::now();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let report = report::compare(&scenarios, &columns, &seeds, threads);
+    let mut report = report::compare(&scenarios, &columns, &seeds, threads);
+    for scenario in scenario::several_proxies().into_iter().filter(is_wanted) {
+        let columns = column::of_several_proxies(&settings, scenario.proxies.len());
+        let one = report::compare(&[scenario], &columns, &seeds, threads);
+        report.table += &one.table;
+        report.goals.extend(one.goals);
+    }
     print!("{}", report.table);
     let met = report.goals.iter().filter(|goal| goal.met).count();
     for goal in &report.goals {

@@ -19,6 +19,8 @@ pub struct SimulationOutcome {
     pub to_end: Vec<f32>,
     /// Most requests that waited at once, in the proxy and in the compilers.
     pub longest_queue: usize,
+    /// Most requests that waited at once in one compiler.
+    pub longest_inside: usize,
     /// Refusals that agents got, failed runs or not.
     pub refusals: u64,
     /// Requests sent by agents, all runs together.
@@ -50,6 +52,7 @@ impl SimulationOutcome {
             all.to_catalog.extend(&outcome.to_catalog);
             all.to_end.extend(&outcome.to_end);
             all.longest_queue = all.longest_queue.max(outcome.longest_queue);
+            all.longest_inside = all.longest_inside.max(outcome.longest_inside);
             all.refusals += outcome.refusals;
             all.requests += outcome.requests;
             all.length = all.length.max(outcome.length);

@@ -30,8 +30,8 @@ use crate::{
 pub struct ProsceniumSettings {
     /// `algorithm`.
     pub algorithm: Algorithm,
-    /// `max` of each member as a multiple of its JRubies; none: `connections_max` alone.
-    pub max: Option<f64>,
+    /// `jruby_load_max`, in percent.
+    pub jruby_load_max: u32,
     /// Whether the status service shows JRuby counts.
     pub counts: bool,
     /// `connections_max`.
@@ -58,7 +58,7 @@ impl Default for ProsceniumSettings {
     fn default() -> Self {
         Self {
             algorithm: Algorithm::default(),
-            max: None,
+            jruby_load_max: 100,
             counts: true,
             connections_max: 128,
             queue_max: 10_000,
@@ -179,18 +179,12 @@ impl Wake for WakeOne {
 impl Proscenium {
     /// A pool of members with so many JRubies each.
     pub fn new(settings: ProsceniumSettings, jrubies: &[u32], seed: u64) -> Self {
-        let members = jrubies
-            .iter()
-            .enumerate()
-            .map(|(index, jrubies)| MemberSettings {
-                in_flight_max: settings
-                    .max
-                    .map(|factor| ((f64::from(*jrubies) * factor).round() as u32).max(1)),
-                ..MemberSettings::new(&format!("compiler{index}.example.com:8140"))
-            });
+        let members = (0..jrubies.len())
+            .map(|index| MemberSettings::new(&format!("compiler{index}.example.com:8140")));
         let pool = PoolSettings {
             members: members.collect(),
             algorithm: settings.algorithm,
+            jruby_load_max: settings.jruby_load_max,
             check: CheckSettings {
                 assume_up: true,
                 ..settings.check.clone()

@@ -94,9 +94,10 @@ fn describe(
             "  bound: at full capacity the last waits {wait:.0} s of the agent's {READ_TIMEOUT:.0} s"
         );
     }
+    let several = scenario.proxies.len() > 1;
     let _ = writeln!(
         table,
-        "  {:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>9}",
+        "  {:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>9}{}",
         "",
         "runs",
         "failed",
@@ -107,13 +108,18 @@ fn describe(
         "p99 s",
         "end p99",
         "queue",
-        "refusals"
+        "refusals",
+        if several { "    inside" } else { "" },
     );
     for (name, outcomes) in names.iter().zip(outcomes) {
         let all = SimulationOutcome::merged(outcomes);
+        let inside = match several {
+            true => format!(" {:>9}", all.longest_inside),
+            false => String::new(),
+        };
         let _ = writeln!(
             table,
-            "  {name:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>9}",
+            "  {name:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>9}{inside}",
             all.runs,
             all.failed(),
             all.timed_out,

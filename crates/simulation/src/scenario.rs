@@ -19,6 +19,8 @@ pub struct Scenario {
     pub from: f64,
     /// Time from which new runs are no longer measured, in seconds.
     pub until: f64,
+    /// The part of the agents that each proxy serves.
+    pub proxies: Vec<f64>,
     /// Whether the proxy can read the number of JRubies from the compilers' status services.
     pub counts: bool,
     /// The goals for Proscenium's column.
@@ -47,6 +49,11 @@ pub enum ScenarioEvent {
     /// The first compiler is killed and returns cold.
     Death {
         /// When it is killed.
+        at: f64,
+    },
+    /// The first proxy dies, and its agents use the next one.
+    ProxyDeath {
+        /// When it dies.
         at: f64,
     },
     /// The compilers are drained, restarted and made ready again, one after the other.
@@ -120,6 +127,7 @@ pub fn all() -> Vec<Scenario> {
         event,
         from: 120.0,
         until: 720.0,
+        proxies: vec![1.0],
         counts: true,
         goals: Goals::BETTER,
     };
@@ -267,6 +275,85 @@ pub fn all() -> Vec<Scenario> {
         },
     ]
 }
+
+/// Scenarios of several proxies in front of 4 compilers.
+pub fn several_proxies() -> Vec<Scenario> {
+    let estate = |name, what, agents, proxies, event, p99| Scenario {
+        name,
+        what,
+        fleet: FleetSettings::new(agents),
+        compilers: vec![CompilerSettings::new(4); 4],
+        event,
+        from: 120.0,
+        until: 1_320.0,
+        proxies,
+        counts: true,
+        goals: Goals {
+            no_failed_runs: false,
+            p99,
+        },
+    };
+    let (at_60, at_85) = (5_000, 7_100);
+    let (halves, nothing) = (vec![0.5, 0.5], ScenarioEvent::Nothing);
+    let herd = ScenarioEvent::Herd {
+        at: 180.0,
+        within: 5.0,
+        agents: 300,
+    };
+    vec![
+        estate(
+            "proxies-equal",
+            "two proxies serve half of the agents each",
+            at_85,
+            halves.clone(),
+            nothing,
+            P99::Shown,
+        ),
+        estate(
+            "proxies-vrrp",
+            "one of two proxies serves all agents",
+            at_85,
+            vec![1.0, 0.0],
+            nothing,
+            P99::Better,
+        ),
+        estate(
+            "proxies-80-20",
+            "one of two proxies serves 80 % of the agents",
+            at_85,
+            vec![0.8, 0.2],
+            nothing,
+            P99::Better,
+        ),
+        estate(
+            "proxies-herd",
+            "300 agents run at once, by two proxies",
+            at_60,
+            halves.clone(),
+            herd,
+            P99::Shown,
+        ),
+        estate(
+            DEATH,
+            "one of two proxies dies",
+            at_60,
+            halves,
+            ScenarioEvent::ProxyDeath { at: 240.0 },
+            P99::Better,
+        ),
+        estate(
+            "proxies-10",
+            "ten proxies serve a tenth of the agents each",
+            at_85,
+            vec![0.1; 10],
+            nothing,
+            P99::Shown,
+        ),
+    ]
+}
+
+/// The scenario in which a proxy dies.
+pub const DEATH: &str = "proxies-death";
 
 /// A small version of a scenario for tests: two compilers with two JRubies each.
 pub fn small(scenario: &Scenario) -> Scenario {

@@ -50,6 +50,8 @@ pub(crate) enum Happening {
     Look,
     /// A code deployment empties all environment caches.
     Deploy,
+    /// The first proxy dies.
+    LoseProxy,
     /// The certname that requests catalogs in a loop opens its streams.
     Loop(u32),
     /// The lengths of the queues are sampled.
@@ -182,6 +184,7 @@ impl<'a, B: Balancer> World<'a, B> {
                 self.agenda.at(seconds(at), Happening::Look);
             }
             ScenarioEvent::Deploy { at } => self.agenda.at(seconds(at), Happening::Deploy),
+            ScenarioEvent::ProxyDeath { at } => self.agenda.at(seconds(at), Happening::LoseProxy),
             ScenarioEvent::Loop { at, streams } => {
                 self.agenda.at(seconds(at), Happening::Loop(streams));
             }
@@ -263,6 +266,7 @@ impl<'a, B: Balancer> World<'a, B> {
             Happening::QueueTimeout(id, token) => self.queue_timeout(id, token),
             Happening::Look => self.look(),
             Happening::Deploy => self.compilers.iter_mut().for_each(Compiler::empty_caches),
+            Happening::LoseProxy => self.lose_proxy(),
             Happening::Loop(streams) => {
                 for _ in 0..streams {
                     let id = self.open(self.scenario.fleet.agents, RunKind::Looping);
@@ -272,7 +276,10 @@ impl<'a, B: Balancer> World<'a, B> {
             Happening::Sample => {
                 let inside: usize = self.compilers.iter().map(Compiler::waiting).sum();
                 let waiting = self.balancer.waiting() + inside;
-                self.outcome.longest_queue = self.outcome.longest_queue.max(waiting);
+                let in_one = self.compilers.iter().map(Compiler::waiting).max();
+                let outcome = &mut self.outcome;
+                outcome.longest_queue = outcome.longest_queue.max(waiting);
+                outcome.longest_inside = outcome.longest_inside.max(in_one.unwrap_or_default());
                 self.balancer.tick(self.now);
                 self.agenda.at(self.now + SECOND, Happening::Sample);
             }
@@ -439,6 +446,16 @@ impl<'a, B: Balancer> World<'a, B> {
             && let Some(answer) = self.fail(id, AttemptStage::ReceiveHead)
         {
             self.follow(id, answer);
+        }
+    }
+
+    /// The runs whose request the proxy had fail. A compiler that has the request continues to process it.
+    fn lose_proxy(&mut self) {
+        self.balancer.lose_proxy();
+        for id in 0..self.runs.len() as RequestId {
+            if self.runs[id as usize].state != State::Idle && self.balancer.is_lost(id) {
+                self.reply(id, Reply::Broken);
+            }
         }
     }
 

@@ -35,6 +35,7 @@ fn single_queue(jrubies: u32, load: f64, requests: Requests) -> Scenario {
         event: ScenarioEvent::Nothing,
         from: 500.0,
         until: interval,
+        proxies: vec![1.0],
         counts: true,
         goals: Goals {
             no_failed_runs: true,
@@ -97,7 +98,8 @@ fn waits_for_requests_of_one_length_are_those_of_pollaczek_and_khinchin() {
 
 #[test]
 fn every_run_of_every_scenario_ends_once() {
-    for scenario in scenario::all() {
+    let all = [scenario::all(), scenario::several_proxies()].concat();
+    for scenario in all {
         let scenario = scenario::small(&scenario);
         for column in columns() {
             let outcome = column.run(&scenario, 7);
@@ -113,6 +115,43 @@ fn every_run_of_every_scenario_ends_once() {
             assert_eq!(outcome.runs, times, "{} by {}", scenario.name, column.name);
         }
     }
+}
+
+/// The outcomes of a scenario of several proxies with full and with divided limits.
+fn full_and_divided(name: &str) -> [SimulationOutcome; 2] {
+    let mut all = scenario::several_proxies().into_iter();
+    let scenario = Scenario {
+        until: 600.0,
+        ..all.find(|one| one.name == name).expect("a scenario")
+    };
+    let columns =
+        column::of_several_proxies(&ProsceniumSettings::default(), scenario.proxies.len());
+    [column::FULL, column::DIVIDED].map(|name| {
+        let column = columns.iter().find(|column| column.name == name);
+        column.expect("a column").run(&scenario, 1)
+    })
+}
+
+#[test]
+fn divided_limits_make_agents_wait_many_times_longer_when_one_proxy_has_most_of_them() {
+    for name in ["proxies-death", "proxies-vrrp", "proxies-80-20"] {
+        let [full, divided] = full_and_divided(name).map(|outcome| outcome.percentile(0.99));
+        assert!(divided > 3.0 * full, "{name}: {divided} s and {full} s");
+    }
+}
+
+#[test]
+fn full_limits_on_two_proxies_cost_no_time_and_let_no_more_requests_than_jrubies_wait_in_a_compiler()
+ {
+    let [full, divided] = full_and_divided("proxies-equal");
+    let [own, other] = [&full, &divided].map(|outcome| outcome.percentile(0.99));
+    assert!(own < 1.05 * other, "{own} s and {other} s");
+    assert_eq!(divided.longest_inside, 0);
+    assert!(
+        (1..=4).contains(&full.longest_inside),
+        "{}",
+        full.longest_inside
+    );
 }
 
 #[test]
