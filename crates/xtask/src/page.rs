@@ -1,10 +1,11 @@
 //! `cargo xtask page`: the page of `proscenium ui` in a real Chromium, in front of a small estate: each item changes when
-//! the thing changes, and axe-core finds no violation.
+//! the thing changes, and axe-core finds no violation. Then the same for two proxies of a fleet.
 
 mod axe;
 mod browser;
 mod checks;
 mod estate;
+mod fleet;
 
 use std::{
     fs,
@@ -98,7 +99,11 @@ fn show(binary: &Path, axe: &str, options: &Options) -> Result<()> {
     };
     screens(&browser, axe, &images, options.screenshots)?;
     drop(traffic);
-    checks::end(&estate, &browser)
+    checks::end(&estate, &browser)?;
+    // The narrowest screen, on which the rows of the fleet become blocks.
+    let narrow = &SCREENS[2];
+    set_screen(&browser, narrow)?;
+    fleet::check(binary, &browser, axe, narrow.width)
 }
 
 /// Looks for violations on each screen, with the dialog open too, and takes the screenshots.

@@ -26,6 +26,7 @@ const FILES: &[File] = &[
     ("/pools.js", SCRIPT, include_str!("page/pools.js")),
     ("/traffic.js", SCRIPT, include_str!("page/traffic.js")),
     ("/trust.js", SCRIPT, include_str!("page/trust.js")),
+    ("/fleet.js", SCRIPT, include_str!("page/fleet.js")),
     ("/agents.js", SCRIPT, include_str!("page/agents.js")),
     ("/actions.js", SCRIPT, include_str!("page/actions.js")),
     ("/uPlot.js", SCRIPT, include_str!("page/uPlot.iife.min.js")),

@@ -29,6 +29,10 @@ pub(super) fn all(estate: &PageEstate, browser: &Browser) -> Result<OperatorPage
         &has("#problems-body", "Nothing."),
     )?;
     browser.wait_for("the token is not in the address", "location.hash === ''")?;
+    browser.wait_for(
+        "a proxy alone has no section of a fleet",
+        "document.querySelector('#fleet').hidden",
+    )?;
     keyboard(estate, browser)?;
     members(estate, browser)?;
     agents(estate, browser)?;
@@ -283,7 +287,7 @@ pub(super) fn end(estate: &PageEstate, browser: &Browser) -> Result<()> {
 }
 
 /// Presses a button in a part of the page, writes the reason, and confirms.
-fn act(browser: &Browser, action: &str, part: &str, why: &str) -> Result<()> {
+pub(super) fn act(browser: &Browser, action: &str, part: &str, why: &str) -> Result<()> {
     let button = format!("{part} [data-action={action}]");
     browser.wait_for(&format!("the button {action}"), &there(&button))?;
     browser.script(&format!("document.querySelector(\"{button}\").click()"))?;
@@ -305,12 +309,12 @@ fn search(browser: &Browser, words: &str) -> Result<()> {
 }
 
 /// Whether an element is there.
-fn there(selector: &str) -> String {
+pub(super) fn there(selector: &str) -> String {
     format!("document.querySelector(\"{selector}\")")
 }
 
 /// Whether an element contains this text.
-fn has(selector: &str, text: &str) -> String {
+pub(super) fn has(selector: &str, text: &str) -> String {
     format!(
         "[...document.querySelectorAll(\"{selector}\")].some((found) => found.textContent.includes('{text}'))"
     )

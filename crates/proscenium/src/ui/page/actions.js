@@ -74,7 +74,7 @@ async function confirm(done) {
   try {
     const outcome = await pending.send(why, byId("force").checked);
     byId("dialog").close();
-    await done(outcome.not_persisted);
+    await done(outcome);
   } catch (error) {
     byId("dialog-error").textContent = error.message;
     byId("dialog-force").hidden = error.status !== 409;

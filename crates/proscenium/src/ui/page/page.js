@@ -4,6 +4,7 @@ import { connectActions } from "./actions.js";
 import { connectSearch, refreshAgent } from "./agents.js";
 import { openSession, read } from "./api.js";
 import { byId, h, show } from "./dom.js";
+import { appliedElsewhere, showFleet } from "./fleet.js";
 import { count, duration, now, seconds } from "./format.js";
 import { showPools } from "./pools.js";
 import { showProblems } from "./problems.js";
@@ -48,6 +49,7 @@ async function refresh(everything) {
     showFacts();
     showProblems(status, state.requests);
     showPools(status, state.actions);
+    showFleet(status.fleet);
     showWork(traffic, history);
     showPlots(history);
     showInterval(history);
@@ -55,7 +57,7 @@ async function refresh(everything) {
     showCrls(status);
     showCertificates(status, state.expiring);
     if (refusals !== undefined) showRefusedClients(refusals);
-    if (blocks !== undefined) showBlocks(blocks, state.actions);
+    if (blocks !== undefined) showBlocks(blocks, status.fleet, state.actions);
     connection("good", state.actions ? "live, changes allowed" : "live, read-only");
     return true;
   } catch (error) {
@@ -68,10 +70,12 @@ async function refresh(everything) {
   }
 }
 
-async function changed(notPersisted) {
+/** Shows what a change has caused. It stays until the next one. */
+async function changed({ not_persisted: notPersisted, fleet }) {
+  const found = [notPersisted && `The change is active, but a restart would undo it: ${notPersisted}`, ...appliedElsewhere(fleet)];
+  show("outcome", found.filter(Boolean).map((line) => h("p", {}, line)));
   await refresh(true);
   await refreshAgent(state.actions);
-  if (notPersisted) connection("bad", `The change is active, but a restart would undo it: ${notPersisted}`);
 }
 
 function showFacts() {

@@ -1,6 +1,7 @@
 // Pools and their members.
 
 import { h, show, state, table } from "./dom.js";
+import { alsoWithdrawn } from "./fleet.js";
 import { ago, count, duration, milliseconds, plural, time } from "./format.js";
 
 const COLUMNS = [
@@ -26,15 +27,15 @@ export function showPools(status, actions) {
       ].join(" · ")),
     ],
     actions ? [...COLUMNS, { name: "Action" }] : COLUMNS,
-    pool.members.map((member) => ({ cells: cells(pool, member, actions), attributes: { "data-member": member.address } })),
+    pool.members.map((member) => ({ cells: cells(pool, member, status.fleet, actions), attributes: { "data-member": member.address } })),
     { class: "members" }))));
 }
 
-function cells(pool, member, actions) {
+function cells(pool, member, fleet, actions) {
   const row = [
     [h("strong", {}, member.address), notes(member)],
     health(member),
-    service(member),
+    service(pool.name, member, fleet),
     [count(member.in_flight), member.tunnels > 0 ? ` (${plural(member.tunnels, "tunnel")})` : ""],
     jrubies(member.jrubies),
     probes(member.recent_probes),
@@ -58,12 +59,14 @@ function health(member) {
   return [state(kind, member.health), member.since ? h("span", { class: "note" }, `for ${duration((Date.now() - Date.parse(member.since)) / 1000)}`) : null];
 }
 
-function service(member) {
+function service(pool, member, fleet) {
   const by = member.administrative;
   const word = { ready: "ready", drain: "draining", maintenance: "maintenance" }[member.administrative_state];
+  const elsewhere = by ? alsoWithdrawn(fleet, pool, member.address) : "";
   return [
     state(member.administrative_state === "ready" ? "good" : "warn", word),
     by ? h("span", { class: "note" }, `by ${by.by} ${ago(by.since)}${by.why ? `: ${by.why}` : ""}${by.until ? `, until ${time(by.until)}` : ""}`) : null,
+    elsewhere ? h("span", { class: "note" }, elsewhere) : null,
   ];
 }
 

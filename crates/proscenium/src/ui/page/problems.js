@@ -36,7 +36,7 @@ const FIRST = {
   "fleet-no-space": "Compact and defragment etcd, then run `etcdctl alarm disarm`.",
   "fleet-clock": "Check the clock of this host: `timedatectl`.",
   "fleet-last-member": "Make another member of the pool available, or repeat the drain with `--force`.",
-  "fleet-differs": "Run `proscenium fleet` for all differences.",
+  "fleet-differs": "See the fleet below, and apply the same configuration to all proxies.",
   "passthrough-member": "Remove the address from DNS or from the pool that passes connections through.",
 };
 

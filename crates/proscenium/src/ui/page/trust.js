@@ -1,6 +1,7 @@
 // Refusals, CRLs, certificates and blocks.
 
 import { h, none, show, state, table } from "./dom.js";
+import { sameRecords } from "./fleet.js";
 import { ago, count, duration, now, seconds, time, until } from "./format.js";
 
 const REFUSED_CLIENTS_SHOWN = 20;
@@ -88,13 +89,13 @@ export function showCertificates(status, expiring) {
       agents.length === 0 ? h("p", { class: "note" }, "No certificate of an agent that was seen expires within 60 days.") : null);
 }
 
-export function showBlocks(blocks, actions) {
+export function showBlocks(blocks, fleet, actions) {
   if (blocks.length === 0) {
     show("blocks-body", none("No certificate is blocked."));
     return;
   }
   const columns = [{ name: "Blocked" }, { name: "Reason" }, { name: "By" }, { name: "Since" }, { name: "Until" }];
-  show("blocks-body", table("Active blocks, the oldest first", actions ? [...columns, { name: "Action" }] : columns, blocks.map((block) => ({
+  show("blocks-body", table(`Active blocks, the oldest first${sameRecords(fleet)}`, actions ? [...columns, { name: "Action" }] : columns, blocks.map((block) => ({
     cells: [
       subject(block.blocked), block.why, block.by, ago(block.since), block.until ? time(block.until) : "you lift it",
       ...(actions ? [h("button", { type: "button", "data-action": "unblock", "data-subject": JSON.stringify(block.blocked), "aria-label": `Lift the block of ${subject(block.blocked)}` }, "Lift")] : []),
