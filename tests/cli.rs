@@ -120,11 +120,12 @@ fn verbs(command: &clap::Command) -> Vec<Vec<String>> {
 #[test]
 fn help_ends_with_the_exit_codes_of_the_verb() {
     for verb in proscenium::verbs_with_exit_codes() {
-        let help = proscenium(&[verb, "--help"]).stdout;
+        let words: Vec<_> = verb.split(' ').chain(["--help"]).collect();
+        let help = proscenium(&words).stdout;
         let (_, codes) = help.split_once("\nExit codes:\n").expect("exit codes");
         let shown: Vec<u8> = codes
             .lines()
-            .filter_map(|line| line.get(..4)?.trim().parse().ok())
+            .filter_map(|line| line.get(..5)?.trim().parse().ok())
             .collect();
         let declared = proscenium::exit_codes(verb).iter().map(|(code, _)| *code);
         assert_eq!(shown, declared.collect::<Vec<_>>(), "{help}");

@@ -58,6 +58,7 @@ mod fleet_command;
 mod fleet_conditions;
 mod fleet_crls;
 mod fleet_faults;
+mod fleet_turn;
 mod forged_headers;
 mod full_disks;
 mod generated_subjects;

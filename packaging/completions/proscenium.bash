@@ -148,11 +148,17 @@ _proscenium() {
             proscenium__subcmd__fleet,key)
                 cmd="proscenium__subcmd__fleet__subcmd__key"
                 ;;
+            proscenium__subcmd__fleet,turn)
+                cmd="proscenium__subcmd__fleet__subcmd__turn"
+                ;;
             proscenium__subcmd__fleet__subcmd__help,help)
                 cmd="proscenium__subcmd__fleet__subcmd__help__subcmd__help"
                 ;;
             proscenium__subcmd__fleet__subcmd__help,key)
                 cmd="proscenium__subcmd__fleet__subcmd__help__subcmd__key"
+                ;;
+            proscenium__subcmd__fleet__subcmd__help,turn)
+                cmd="proscenium__subcmd__fleet__subcmd__help__subcmd__turn"
                 ;;
             proscenium__subcmd__help,block)
                 cmd="proscenium__subcmd__help__subcmd__block"
@@ -255,6 +261,9 @@ _proscenium() {
                 ;;
             proscenium__subcmd__help__subcmd__fleet,key)
                 cmd="proscenium__subcmd__help__subcmd__fleet__subcmd__key"
+                ;;
+            proscenium__subcmd__help__subcmd__fleet,turn)
+                cmd="proscenium__subcmd__help__subcmd__fleet__subcmd__turn"
                 ;;
             *)
                 ;;
@@ -1353,7 +1362,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__fleet)
-            opts="-h --socket --config --json --watch --help key help"
+            opts="-h --socket --config --json --watch --help key turn help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1404,7 +1413,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__fleet__subcmd__help)
-            opts="key help"
+            opts="key turn help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1445,6 +1454,20 @@ _proscenium() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        proscenium__subcmd__fleet__subcmd__help__subcmd__turn)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         proscenium__subcmd__fleet__subcmd__key)
             opts="-h --config --json --watch --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1452,6 +1475,64 @@ _proscenium() {
                 return 0
             fi
             case "${prev}" in
+                --config)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --watch)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__fleet__subcmd__turn)
+            opts="-h --timeout --socket --config --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --timeout)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --socket)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --config)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1692,7 +1773,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help__subcmd__fleet)
-            opts="key"
+            opts="key turn"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1706,6 +1787,20 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__help__subcmd__fleet__subcmd__key)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__fleet__subcmd__turn)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

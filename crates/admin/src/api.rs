@@ -133,6 +133,8 @@ fn changes() -> OpenApiRouter<Api> {
         .routes(routes!(blocks::lift))
         .routes(routes!(crls::fetch))
         .routes(routes!(crls::accept))
+        .routes(routes!(fleet::ask_for_turn))
+        .routes(routes!(fleet::end_turn))
 }
 
 /// Lets a request pass if the account of its caller may do this.

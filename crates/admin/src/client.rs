@@ -21,7 +21,8 @@ use crate::{
     BlockStatus, BlockSubject, CertificatesStatus, ConfigurationStatus, CrlAcceptRequest,
     CrlAccepted, CrlFetchOutcome, FleetStatus, LiveExplainRequest, LiveExplanation, LogLevelStatus,
     LogsReopened, MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus,
-    ReloadOutcome, RequestsStatus, Status, TrafficStatus, WhoRequest, WhoStatus,
+    ReloadOutcome, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd, TurnRequest,
+    WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem},
 };
 
@@ -329,6 +330,25 @@ impl AdminClient {
     /// The proxy does not answer, or is not part of a fleet.
     pub async fn fleet(&self) -> Result<FleetStatus, AdminClientError> {
         self.get("/v1/fleet").await
+    }
+
+    /// Asks for the turn of the fleet, or says that the request for it still stands.
+    ///
+    /// # Errors
+    /// The proxy does not answer, is not part of a fleet, or the request is invalid.
+    pub async fn ask_for_turn(
+        &self,
+        request: &TurnRequest,
+    ) -> Result<TurnAnswer, AdminClientError> {
+        self.post("/v1/fleet/turn", request).await
+    }
+
+    /// Ends a request for the turn, and the turn if it was taken for this request.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or is not part of a fleet.
+    pub async fn end_turn(&self, end: &TurnEnd) -> Result<TurnAnswer, AdminClientError> {
+        self.post("/v1/fleet/turn/end", end).await
     }
 
     /// The body of an endpoint, as it is.

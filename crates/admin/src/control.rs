@@ -13,8 +13,8 @@ use crate::{
     BlockOutcome, BlockRequest, BlockStatus, BlockSubject, ConfigurationStatus, CrlAcceptError,
     CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, FleetOutcome, LiveExplainError,
     LiveExplainRequest, LiveExplanation, MemberStateError, MemberStateOutcome, MemberStateRequest,
-    MemberStatus, Permission, RefusalsStatus, RequestsStatus, Status, TrafficStatus, WhoError,
-    WhoRequest, WhoStatus,
+    MemberStatus, Permission, RefusalsStatus, RequestsStatus, Status, TrafficStatus, TurnAnswer,
+    TurnEnd, TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy from the operator's point of view.
@@ -31,6 +31,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// The content of `GET /v1/status`. Must not block: the admin runtime has one thread.
     fn status(&self) -> Status;
+
+    /// Why a load balancer should send agents to another proxy; none: it is ready. Must not block.
+    fn unready(&self) -> Option<&'static str>;
 
     /// All metrics in this format. Must not block.
     fn metrics(&self, format: Exposition) -> String;
@@ -101,6 +104,25 @@ pub trait Control: Send + Sync + 'static {
         &self,
         members: Vec<(String, String)>,
     ) -> Pin<Box<dyn Future<Output = Option<FleetOutcome>> + Send + '_>>;
+
+    /// Asks for the turn of the fleet, or says that the request for it still stands.
+    ///
+    /// # Errors
+    /// This proxy is not part of a fleet, or the request is invalid.
+    fn ask_for_turn(
+        &self,
+        request: TurnRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>>;
+
+    /// Ends a request for the turn, and the turn if it was taken for this request.
+    ///
+    /// # Errors
+    /// This proxy is not part of a fleet.
+    fn end_turn(
+        &self,
+        end: TurnEnd,
+    ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>>;
 
     /// One member. Must not block.
     ///

@@ -26,6 +26,9 @@ pub struct FleetStatus {
     pub first_list: Option<Timestamp>,
     /// The records of operators' acts that this proxy has, by kind.
     pub records: BTreeMap<String, u64>,
+    /// The proxy that may be restarted or upgraded now; none: no proxy has asked for the turn.
+    #[serde(default)]
+    pub turn: Option<FleetTurn>,
     /// The proxies that are registered, by name. Without the store, those that were registered last.
     pub proxies: Vec<FleetProxyStatus>,
     /// In what they differ.
@@ -61,6 +64,9 @@ pub struct FleetProxyStatus {
     pub version: String,
     /// `serving` or `draining`.
     pub phase: String,
+    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    #[serde(default)]
+    pub unready: Option<String>,
     /// When it started.
     pub started: Option<Timestamp>,
     /// When its entry was last changed; by its own clock, if it was changed before this proxy started.
@@ -76,6 +82,19 @@ pub struct FleetProxyStatus {
     pub withheld: BTreeSet<String>,
     /// The highest revision of the store whose records it has applied.
     pub applied: i64,
+}
+
+/// The turn of the fleet: at most one proxy has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FleetTurn {
+    /// The certname of the proxy that has it.
+    pub proxy: String,
+    /// The account on its host that has asked for it, as `uid 0`.
+    pub by: String,
+    /// The command that runs meanwhile.
+    pub command: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
 }
 
 /// A member that a proxy sends nothing new.

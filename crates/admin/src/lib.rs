@@ -21,10 +21,12 @@ mod history;
 mod http_listener;
 mod members;
 mod metrics_listener;
+mod readiness;
 mod refused_changes;
 mod serve;
 mod status;
 mod traffic;
+mod turn;
 mod who;
 
 pub use audit::{AuditEntry, AuditOrigin, Permission};
@@ -46,7 +48,7 @@ pub use crl::{
 };
 pub use fleet::{
     FleetDifference, FleetOutcome, FleetProxyOutcome, FleetProxyStatus, FleetRefusedKey,
-    FleetStatus, FleetUnreached, FleetWithdrawnMember,
+    FleetStatus, FleetTurn, FleetUnreached, FleetWithdrawnMember,
 };
 pub use gauges::gauges;
 pub use history::{HistoryStatus, TrafficPeriod, WorkPeriod};
@@ -56,6 +58,7 @@ pub use members::{
     MemberStateRequest, PoolMemberStatus, RunningRequestStatus, SetMemberState, TunnelStatus,
 };
 pub use metrics_listener::serve_metrics;
+pub use readiness::unready;
 pub use serve::serve;
 pub use status::{
     ActiveCa, ActiveCrl, ActiveTrust, AdministrativeState, AgentCheckStatus, AgentCounts,
@@ -68,6 +71,9 @@ pub use status::{
 pub use traffic::{
     DurationCount, QueueStatus, RequestInFlight, RequestsStatus, SlowRequestStatus, TrafficStatus,
     WorkTraffic,
+};
+pub use turn::{
+    TURN_COMMAND_BYTES_MAX, TURN_TIMEOUT_SECONDS_MAX, TurnAnswer, TurnEnd, TurnError, TurnRequest,
 };
 pub use who::{
     AGENTS_SHOWN_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus,

@@ -13,6 +13,7 @@ mod proxy_entry;
 mod record;
 mod records;
 mod stamp;
+mod turn;
 
 pub use block::{BlockId, BlockRecord, Lift};
 pub use crl_hint::{ActiveCrlEntry, ActiveCrls, CrlHints, HINT_JITTER_MAX, NewerCrls, newer_crls};
@@ -24,3 +25,4 @@ pub use proxy_entry::{
 pub use record::{RECORD_BYTES_MAX, Record, RecordContent, RecordFault};
 pub use records::{Merged, RECORDS_MAX, Records, TooManyRecords};
 pub use stamp::Stamp;
+pub use turn::{TURN_BYTES_MAX, TURN_KEY, TurnFault, TurnRecord, not_ready};

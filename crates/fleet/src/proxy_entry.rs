@@ -20,6 +20,8 @@ pub struct ProxyEntry {
     pub clock: u64,
     /// `starting`, `serving` or `draining`.
     pub phase: String,
+    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    pub unready: Option<String>,
     /// Digest of each section of its configuration, without certificates, names and addresses of the host.
     pub sections: BTreeMap<String, String>,
     /// Its active CRLs.

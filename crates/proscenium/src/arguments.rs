@@ -1,6 +1,7 @@
 //! The command line, as typed.
 
 use std::{
+    ffi::OsString,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -134,7 +135,7 @@ pub(crate) enum Verb {
     /// Remove a block
     #[command(after_long_help = exit_codes::help("unblock"))]
     Unblock(Unblock),
-    /// Show the proxies that share drains and blocks with this one, and in what they differ, or make a key for them
+    /// Show the proxies that share drains and blocks with this one, and in what they differ; make a key; take turns
     Fleet(Fleet),
     /// List the blocks, with their times and reasons
     Blocks(Socket),
@@ -477,6 +478,24 @@ pub(crate) struct Fleet {
 pub(crate) enum FleetVerb {
     /// Print a new key for the file in [fleet] key_file, which all proxies of the fleet have
     Key,
+    /// Run a command that stops or restarts this proxy, when it is its turn: one proxy of the fleet at a time
+    ///
+    /// The command starts when all other proxies are ready and none of them has the turn. The turn ends when the command
+    /// has ended and this proxy is ready again. The next proxy then gets its turn.
+    #[command(after_long_help = exit_codes::help("fleet turn"))]
+    Turn(FleetTurn),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FleetTurn {
+    /// Longest time to wait for the turn, and for this proxy to be ready after the command; the command itself has no limit
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = length)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+    /// Command with its arguments, after `--`
+    #[arg(value_name = "COMMAND", required = true, last = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// One member, or all members on one host.

@@ -27,6 +27,17 @@ pub(crate) const FLEET_LOST: u8 = 4;
 /// The change is active on this proxy alone, although it is part of a fleet.
 pub(crate) const NOT_SENT: u8 = 5;
 
+/// `fleet turn`: the command was executed, and the proxy was not ready afterwards. As timeout(1) has it.
+pub(crate) const TURN_NOT_READY: u8 = 124;
+/// `fleet turn`: the turn was not taken, and the command was not executed. As timeout(1) and env(1) have it.
+pub(crate) const NO_TURN: u8 = 125;
+/// `fleet turn`: the command cannot be executed. As a shell has it.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// `fleet turn`: the command does not exist. As a shell has it.
+pub(crate) const NO_COMMAND: u8 = 127;
+/// Added to the number of a signal that has ended a command, as a shell does.
+pub(crate) const SIGNALLED: u8 = 128;
+
 const NOT_SENT_MEANS: &str = "The change is active on this proxy, but it was not sent to the fleet; standard error shows the reason and the proxies on which to run the command too.";
 const UNAVAILABLE_MEANS: &str =
     "An address or the admin socket is not available now, so that a later start may succeed.";
@@ -125,6 +136,30 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
             ),
         ],
     ),
+    (
+        "fleet turn",
+        &[
+            (
+                0,
+                "The command was executed with exit code 0, and the proxy is ready.",
+            ),
+            (USAGE, USAGE_MEANS),
+            (
+                TURN_NOT_READY,
+                "The command was executed with exit code 0, but the proxy was not ready when `--timeout` ended; standard error shows the reason.",
+            ),
+            (
+                NO_TURN,
+                "The command was not executed, because the turn was not taken: no `[fleet]`, no proxy, the store is not reached, or `--timeout` ended; standard error shows the reason.",
+            ),
+            (NOT_EXECUTABLE, "The command cannot be executed."),
+            (NO_COMMAND, "The command does not exist."),
+            (
+                SIGNALLED,
+                "128 and the number of the signal that ended the wait or the command. Any other exit code is that of the command.",
+            ),
+        ],
+    ),
     ("drain", OF_WITHDRAWAL),
     ("maintenance", OF_WITHDRAWAL),
     ("ready", OF_SHARED),
@@ -148,7 +183,7 @@ pub fn verbs_with_exit_codes() -> impl Iterator<Item = &'static str> {
 pub(crate) fn help(verb: &str) -> String {
     let mut help = String::from("Exit codes:");
     for (code, meaning) in exit_codes(verb) {
-        let _ = write!(help, "\n  {code:>2}  {meaning}");
+        let _ = write!(help, "\n  {code:>3}  {meaning}");
     }
     help
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use admin::{FleetOutcome, FleetProxyStatus, FleetStatus};
+use admin::{FleetOutcome, FleetProxyStatus, FleetStatus, FleetTurn};
 use anyhow::Context as _;
 use pki::FleetKeys;
 
@@ -12,12 +12,13 @@ use crate::{
     columns::table_or_lines,
     exit_codes::NOT_SENT,
     failure::Failure,
-    output,
+    fleet_turn, output,
 };
 
 /// Shows the fleet, or prints a new key.
 pub(crate) fn fleet(arguments: &Arguments, wanted: &Fleet) -> Result<(), Failure> {
-    match wanted.verb {
+    match &wanted.verb {
+        Some(FleetVerb::Turn(turn)) => fleet_turn::turn(arguments, turn),
         Some(FleetVerb::Key) => {
             let key = FleetKeys::generate().context("the system has no random numbers")?;
             output::answer(arguments.json, &key, String::clone)
@@ -33,8 +34,11 @@ fn text(fleet: &FleetStatus) -> String {
     let mut lines = vec![store_line(fleet)];
     lines.extend(fleet.no_space.clone());
     lines.push(table_or_lines(HEADER, &fleet.proxies, cells, line));
+    lines.extend(fleet.turn.as_ref().map(|turn| turn_line(fleet, turn)));
     for proxy in &fleet.proxies {
         let name = &proxy.name;
+        let unready = proxy.unready.as_ref();
+        lines.extend(unready.map(|why| format!("{name}: not ready: {why}")));
         lines.extend(proxy.withdrawn.iter().map(|member| {
             let (pool, address, in_flight) = (&member.pool, &member.member, member.in_flight);
             format!("{name}: {address} in {pool} gets nothing new, {in_flight} in flight")
@@ -61,6 +65,21 @@ fn text(fleet: &FleetStatus) -> String {
         format!("ignored: {key}: {why}")
     }));
     lines.join("\n")
+}
+
+/// Which proxy has the turn.
+fn turn_line(fleet: &FleetStatus, turn: &FleetTurn) -> String {
+    let (proxy, command, by) = (&turn.proxy, &turn.command, &turn.by);
+    let since = turn.since.as_ref().map(|since| format!(" since {since}"));
+    let is_registered = fleet.proxies.iter().any(|known| known.name == *proxy);
+    let missing = match is_registered {
+        true => "",
+        false => ", and is not registered now",
+    };
+    format!(
+        "{proxy} has the turn{}: {command} ({by}){missing}",
+        since.unwrap_or_default()
+    )
 }
 
 /// Whether the store is reached.

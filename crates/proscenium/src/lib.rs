@@ -16,6 +16,7 @@ mod doctor;
 mod exit_codes;
 mod failure;
 mod fleet;
+mod fleet_turn;
 mod fleet_wait;
 mod init;
 mod log;

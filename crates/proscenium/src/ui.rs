@@ -26,7 +26,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::session::{Session, new_token};
+use self::session::Session;
+pub(crate) use self::session::new_token;
 use crate::{
     arguments::{Arguments, Ui},
     ask::{client, wait},

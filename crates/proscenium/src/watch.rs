@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    arguments::{Arguments, ConfigVerb, CrlVerb, Fleet, Verb},
+    arguments::{Arguments, ConfigVerb, CrlVerb, Fleet, FleetVerb, Verb},
     failure::Failure,
     output,
 };
@@ -20,7 +20,16 @@ pub(crate) fn repeat(
     arguments: &Arguments,
     perform: impl Fn(&Arguments) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    if arguments.json && matches!(arguments.verb, Verb::Run(_) | Verb::Top(_)) {
+    let is_silent = matches!(
+        arguments.verb,
+        Verb::Run(_)
+            | Verb::Top(_)
+            | Verb::Fleet(Fleet {
+                verb: Some(FleetVerb::Turn(_)),
+                ..
+            })
+    );
+    if arguments.json && is_silent {
         return Err(Failure::Usage(
             "error: this command prints no result, so it has no --json".to_owned(),
         ));

@@ -9,8 +9,8 @@ use admin::{
     CrlFetchResult, FleetOutcome, LastChange, LiveExplainError, LiveExplainRequest,
     LiveExplanation, LogLevelError, LogLevelStatus, LogsReopened, MemberStateError,
     MemberStateOutcome, MemberStateRequest, MemberStatus, NamedValue, Permission, RefusalsStatus,
-    ReloadOutcome, ReopenLogsError, RequestsStatus, Status, TrafficStatus, WhoError, WhoRequest,
-    WhoStatus,
+    ReloadOutcome, ReopenLogsError, RequestsStatus, Status, TrafficStatus, TurnAnswer, TurnEnd,
+    TurnError, TurnRequest, WhoError, WhoRequest, WhoStatus,
 };
 use telemetry::Exposition;
 use tokio::sync::{Semaphore, oneshot};
@@ -80,6 +80,10 @@ impl Control for Operator {
 
     fn status(&self) -> Status {
         status(&self.app)
+    }
+
+    fn unready(&self) -> Option<&'static str> {
+        self.app.unready()
     }
 
     fn metrics(&self, format: Exposition) -> String {
@@ -164,6 +168,21 @@ impl Control for Operator {
         members: Vec<(String, String)>,
     ) -> Pin<Box<dyn Future<Output = Option<FleetOutcome>> + Send + '_>> {
         Box::pin(async move { self.app.applied_elsewhere(&members).await })
+    }
+
+    fn ask_for_turn(
+        &self,
+        request: TurnRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>> {
+        Box::pin(async move { self.app.ask_for_turn(request, by).await })
+    }
+
+    fn end_turn(
+        &self,
+        end: TurnEnd,
+    ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>> {
+        Box::pin(async move { self.app.end_turn(&end.request).await })
     }
 
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {

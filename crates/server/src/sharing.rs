@@ -10,6 +10,7 @@ mod outcome;
 mod registry;
 pub(crate) mod state;
 mod status;
+mod turn;
 pub(crate) mod view;
 mod watcher;
 
@@ -92,7 +93,7 @@ async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
         };
         // With another certificate it stays in the fleet.
         if is_stopped || settings(&app) != before {
-            member.leave().await;
+            member.leave(is_stopped).await;
         }
         if is_stopped {
             return;
@@ -125,6 +126,8 @@ struct Member<'a> {
     batch_max: usize,
     failures: u32,
     registration: Registration,
+    /// When the lease of the turn was extended.
+    turn_extended_at: Option<Instant>,
     alarms: FleetAlarms,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
@@ -148,6 +151,7 @@ impl<'a> Member<'a> {
             batch_max: CHANGES_MAX,
             failures: 0,
             registration: Registration::default(),
+            turn_extended_at: None,
             alarms: FleetAlarms::default(),
             put_back_at: None,
             delete_at: None,
@@ -176,6 +180,7 @@ impl<'a> Member<'a> {
                 _ = news.recv_many(&mut received, NEWS_MAX) => self.apply(received.drain(..)).await,
                 // An operator waits for the result.
                 () = self.app.sharing.acted.notified() => self.send().await,
+                () = self.app.sharing.turn.asked.notified() => {}
                 _ = tick.tick() => {
                     self.apply_withheld().await;
                     self.alarms.update(self.app, &self.view);
@@ -190,6 +195,7 @@ impl<'a> Member<'a> {
                 () = self.app.sharing.entry_changed.notified() => {}
             }
             self.register().await;
+            self.update_turn().await;
         }
     }
 
@@ -376,9 +382,7 @@ impl<'a> Member<'a> {
         };
         for (key, revision) in self.view.over(view::milliseconds_now()) {
             // If another proxy was faster, the watch shows it.
-            writer
-                .put_if(&key, revision, Put::Delete)
-                .await?;
+            writer.put_if(&key, revision, Put::Delete).await?;
         }
         Ok(())
     }
@@ -407,8 +411,11 @@ impl<'a> Member<'a> {
     }
 
     /// Removes this proxy from the fleet.
-    async fn leave(&mut self) {
+    async fn leave(&mut self, is_stopped: bool) {
         let left = async {
+            if is_stopped {
+                self.keep_turn_while_stopped().await?;
+            }
             self.connect().await?;
             match &self.writer {
                 Some(writer) => self.registration.end(&**writer).await,

@@ -7,8 +7,8 @@ use std::{
 
 use admin::{
     AgentCheckStatus, DistrustedStatus, GenerationStatus, HandOverStatus, JrubyStatus, LastReload,
-    ListenerStatus, MaterialsStatus, MemberStatus, PoolStatus, ProbeStatus, RefusedMaterials,
-    Status,
+    ListenerStatus, MaterialsStatus, MemberStatus, PoolStatus, ProbeStatus, ProcessPhase,
+    RefusedMaterials, Status,
 };
 use balancing::{Health, Member, PoolEntry, WeightSource, Work, settings::Role};
 use pki::TrustStore;
@@ -40,10 +40,7 @@ pub(crate) fn status(app: &App) -> Status {
     let state = app.state();
     Status {
         version: app.options.build.version.to_string(),
-        phase: match app.shared.signals.borrow().phase {
-            LifecyclePhase::Serving => admin::ProcessPhase::Serving,
-            LifecyclePhase::Draining | LifecyclePhase::Cutting => admin::ProcessPhase::Draining,
-        },
+        phase: app.phase(),
         generation: GenerationStatus {
             number: generation.number,
             loaded_at: state.loaded_at.into(),
@@ -109,6 +106,24 @@ pub(crate) fn status(app: &App) -> Status {
         body_buffer_bytes: app.shared.body_buffer_bytes(),
         edge_copies: edge_copies(app),
         fleet,
+    }
+}
+
+impl App {
+    /// The phase of the process.
+    fn phase(&self) -> ProcessPhase {
+        match self.shared.signals.borrow().phase {
+            LifecyclePhase::Serving => ProcessPhase::Serving,
+            LifecyclePhase::Draining | LifecyclePhase::Cutting => ProcessPhase::Draining,
+        }
+    }
+
+    /// Why a load balancer should send agents to another proxy; none: it is ready.
+    pub(crate) fn unready(&self) -> Option<&'static str> {
+        let generation = self.generation();
+        let pools = generation.pools.iter();
+        let available = pools.map(|pool| (&**pool.pool.name(), pool.pool.available() as u64));
+        admin::unready(self.phase(), available, self.waits_for_fleet())
     }
 }
 

@@ -1005,6 +1005,23 @@ impl Proxy {
         }
     }
 
+    /// Starts the program again, whose process has ended, and waits until it serves.
+    ///
+    /// # Panics
+    /// The process has not ended, or the new one ends or does not serve in time.
+    #[track_caller]
+    pub fn start_again(&self) {
+        let mut started = self.started();
+        assert!(started.running.process.has_ended(), "it still runs");
+        started.running = started.start.spawn(None);
+        if let Err(outcome) = started.wait_until_serving() {
+            panic!(
+                "the proxy ended with {:?}:\n{}",
+                outcome.code, outcome.stderr
+            );
+        }
+    }
+
     /// Another process that the proxy has started serves as this value from now on: it is killed at the end.
     pub fn adopt(&self, pid: u32) {
         self.started().adopted = Pid::from_raw(pid.cast_signed());

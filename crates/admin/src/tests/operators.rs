@@ -119,6 +119,8 @@ async fn every_change_is_in_the_audit_log() {
 async fn an_account_does_what_its_group_permits() {
     let explain = post("/v1/explain", "", r#"{"method": "GET", "url": "/"}"#);
     let drain = post("/v1/pools/p/members/m", "", DRAIN);
+    let turn = r#"{"request": "4f", "command": "true", "timeout_seconds": 60}"#;
+    let turn = post("/v1/fleet/turn", "", turn);
     for (permission, read, operate) in [
         (Permission::None, "403", "403"),
         (Permission::Read, "200", "403"),
@@ -134,6 +136,7 @@ async fn an_account_does_what_its_group_permits() {
             (&get("/v1/pools/p/members/m"), read),
             (&explain, read),
             (&drain, operate),
+            (&turn, operate),
         ] {
             let answer = admin.raw(request).await;
             assert_eq!(
@@ -146,6 +149,36 @@ async fn an_account_does_what_its_group_permits() {
         let refused = refused.iter().filter(|entry| entry.action == "refused");
         assert_eq!(refused.count(), usize::from(permission == Permission::Read));
     }
+}
+
+#[tokio::test]
+async fn a_turn_has_one_line_in_the_audit_log_however_often_it_is_asked_for() {
+    let admin = Admin::start(Fake::default());
+    let client = admin.client();
+    let mut request = TurnRequest {
+        request: "4f".to_owned(),
+        command: "systemctl restart proscenium".to_owned(),
+        timeout_seconds: 60,
+        had_turn: false,
+    };
+    for had_turn in [false, true, true] {
+        request.had_turn = had_turn;
+        assert!(client.ask_for_turn(&request).await.unwrap().has_turn);
+    }
+    request.timeout_seconds = 0;
+    let refused = client.ask_for_turn(&request).await.unwrap_err();
+    assert!(refused.to_string().contains("(422 "), "{refused}");
+    let end = TurnEnd {
+        request: "4f".to_owned(),
+    };
+    let refused = client.end_turn(&end).await.unwrap_err();
+    assert!(refused.to_string().contains("(404 "), "{refused}");
+    let entries = admin.control.audit.lock().unwrap();
+    let [entry] = entries.as_slice() else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(entry.action, "fleet-turn");
+    assert_eq!(entry.subject["command"], "systemctl restart proscenium");
 }
 
 #[tokio::test]

@@ -57,6 +57,10 @@ impl Control for Fake {
         self.status.lock().unwrap().clone()
     }
 
+    fn unready(&self) -> Option<&'static str> {
+        None
+    }
+
     fn traffic(&self) -> TrafficStatus {
         TrafficStatus::default()
     }
@@ -167,6 +171,27 @@ impl Control for Fake {
                 ..FleetOutcome::default()
             })
         })
+    }
+
+    fn ask_for_turn(
+        &self,
+        request: TurnRequest,
+        _: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>> {
+        Box::pin(async move {
+            request.check()?;
+            Ok(TurnAnswer {
+                has_turn: true,
+                ..TurnAnswer::default()
+            })
+        })
+    }
+
+    fn end_turn(
+        &self,
+        _: TurnEnd,
+    ) -> Pin<Box<dyn Future<Output = Result<TurnAnswer, TurnError>> + Send + '_>> {
+        Box::pin(async { Err(TurnError::NoFleet) })
     }
 
     fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {

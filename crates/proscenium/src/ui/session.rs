@@ -60,7 +60,7 @@ fn same(expected: Option<&str>, given: &str) -> bool {
 ///
 /// # Errors
 /// The system provides no random numbers.
-pub(super) fn new_token() -> Result<String, Failure> {
+pub(crate) fn new_token() -> Result<String, Failure> {
     let mut bytes = [0; KEY_BYTES];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty());
     // Up to 256 bytes are always complete (getrandom(2)).

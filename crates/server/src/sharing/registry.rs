@@ -83,6 +83,13 @@ impl Registration {
         Ok(())
     }
 
+    /// Whether the store has the entry as it is.
+    pub(super) fn is_current(&self, app: &App, view: &View) -> bool {
+        let is_there = view.revision(&ProxyEntry::key_of(app.records.proxy())) != 0;
+        let put = self.put.as_ref();
+        is_there && put.is_some_and(|(_, put)| put.unready.is_none() && put.phase == "serving")
+    }
+
     /// When the entry must be updated without another reason: the other proxies wait for it.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.due_at
@@ -124,6 +131,7 @@ impl App {
                 LifecyclePhase::Draining | LifecyclePhase::Cutting => "draining",
             }
             .to_owned(),
+            unready: self.unready_for_turn(),
             sections: sections.collect(),
             crls: crls.collect(),
             alarms: alarms.iter().map(telemetry::ActiveAlarm::key).collect(),
@@ -136,6 +144,15 @@ impl App {
             },
             applied,
         }
+    }
+
+    /// Why another proxy must not be restarted now; none: this one is ready.
+    pub(super) fn unready_for_turn(&self) -> Option<String> {
+        let preparing = || {
+            let process = self.hand_over.preparing();
+            process.map(|_| "a new process is about to take over")
+        };
+        self.unready().or_else(preparing).map(str::to_owned)
     }
 
     /// The members that get nothing new, with the requests that they still have, also of former processes.

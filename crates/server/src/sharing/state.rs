@@ -10,10 +10,14 @@ use std::{
 };
 
 use balancing::MemberName;
+use fleet::TurnRecord;
 use fleet_store::{Revision, StoreError};
 use tokio::sync::{Notify, watch};
 
-use super::view::{HeardProxy, Refused, View};
+use super::{
+    turn::{TurnProgress, TurnRequests},
+    view::{HeardProxy, Refused, View},
+};
 
 /// What the tasks of the process share about the fleet.
 #[derive(Debug, Default)]
@@ -30,6 +34,8 @@ pub(crate) struct Sharing {
     pub(crate) status: watch::Sender<SharingStatus>,
     /// Members that another proxy has drained, and that are the last available ones here.
     withheld: Mutex<BTreeSet<MemberName>>,
+    /// What an operator of this proxy has asked for.
+    pub(super) turn: TurnRequests,
 }
 
 /// What is known about the store.
@@ -57,6 +63,10 @@ pub(crate) struct SharingStatus {
     pub(super) not_sent: (u64, String),
     /// After how many milliseconds all other proxies had applied the last act of this one.
     pub(super) apply_delay: Option<u64>,
+    /// The turn, as the store has it.
+    pub(super) turn: Option<TurnRecord>,
+    /// How far this proxy is with the request for the turn.
+    pub(super) turn_progress: TurnProgress,
 }
 
 impl SharingStatus {
@@ -128,6 +138,7 @@ impl Sharing {
             status.refused = view.refused().collect();
             status.proxies = view.proxies().cloned().collect();
             status.applied = view.records_at();
+            status.turn = view.turn().cloned();
         });
     }
 

@@ -6,10 +6,10 @@ use std::{
 };
 
 use admin::{
-    FleetDifference, FleetProxyStatus, FleetRefusedKey, FleetStatus, FleetUnreached,
+    FleetDifference, FleetProxyStatus, FleetRefusedKey, FleetStatus, FleetTurn, FleetUnreached,
     FleetWithdrawnMember, Timestamp,
 };
-use fleet::{ProxyEntry, RecordKey};
+use fleet::{ProxyEntry, RecordKey, TurnRecord};
 
 use super::{
     state::SharingStatus,
@@ -63,10 +63,19 @@ impl App {
                 .collect(),
             rejected_records: rejected.collect(),
             sync_age_seconds: status.first_list.map(|_| sync_age.as_secs()),
-            is_starting: status.first_list.is_none()
-                && !self.sharing.is_successor()
-                && self.started.0.elapsed() < fleet.ready_after,
+            is_starting: self.waits_for_fleet(),
+            turn: status.turn.as_ref().map(turn_status),
             apply_delay_milliseconds: status.apply_delay,
+        })
+    }
+
+    /// Whether a load balancer should wait because the proxy has just started and has no list of the records yet.
+    pub(crate) fn waits_for_fleet(&self) -> bool {
+        let fleet = self.state().foundation.config.fleet.clone();
+        fleet.is_some_and(|fleet| {
+            self.sharing.status.borrow().first_list.is_none()
+                && !self.sharing.is_successor()
+                && self.started.0.elapsed() < fleet.ready_after
         })
     }
 
@@ -92,6 +101,15 @@ fn differences(entries: &[(ProxyEntry, u64)]) -> Vec<FleetDifference> {
     found.collect()
 }
 
+fn turn_status(turn: &TurnRecord) -> FleetTurn {
+    FleetTurn {
+        proxy: turn.proxy.clone(),
+        by: turn.by.clone(),
+        command: turn.command.clone(),
+        since: at(turn.since),
+    }
+}
+
 fn proxy_status((entry, heard_at): (ProxyEntry, u64)) -> FleetProxyStatus {
     let crls = entry.crls.into_values().map(|crl| (crl.issuer, crl.number));
     let withdrawn = entry.withdrawn.into_iter();
@@ -104,6 +122,7 @@ fn proxy_status((entry, heard_at): (ProxyEntry, u64)) -> FleetProxyStatus {
         name: entry.name,
         version: entry.version,
         phase: entry.phase,
+        unready: entry.unready,
         started: at(entry.started),
         heard_at: at(heard_at),
         crls: crls.collect(),

@@ -6,7 +6,10 @@ use std::{
     time::SystemTime,
 };
 
-use fleet::{EntryFault, ProxyEntry, Record, RecordFault, RecordKey, Records};
+use fleet::{
+    EntryFault, ProxyEntry, Record, RecordFault, RecordKey, Records, TURN_KEY, TurnFault,
+    TurnRecord,
+};
 use fleet_store::{Change, Listing, Revision, Stored};
 use pki::FleetKeys;
 
@@ -19,6 +22,8 @@ pub(crate) struct View {
     stored: BTreeMap<String, Known>,
     /// The highest revision of a record.
     records_at: Revision,
+    /// The revision at which this proxy has ended its turn: a watch that lags behind may still show it.
+    turn_ended_at: Revision,
     /// Keys whose records the store has lost since it had them.
     lost: BTreeSet<String>,
     /// Whether ignored records are counted: each is counted once.
@@ -39,6 +44,7 @@ struct Known {
 enum Content {
     Record(Box<Record>),
     Proxy(Box<HeardProxy>),
+    Turn(Box<TurnRecord>),
 }
 
 /// A proxy of the fleet, as far as it was heard of.
@@ -61,6 +67,8 @@ pub(crate) enum RefusedBecause {
     Record(#[from] RecordFault),
     #[error(transparent)]
     Entry(#[from] EntryFault),
+    #[error(transparent)]
+    Turn(#[from] TurnFault),
 }
 
 impl RefusedBecause {
@@ -73,10 +81,12 @@ impl RefusedBecause {
         match self {
             Self::Seal => "seal",
             Self::UnknownKind | Self::Record(RecordFault::UnknownKind) => "unknown-kind",
-            Self::Record(RecordFault::TooLong(_)) | Self::Entry(EntryFault::TooLong) => "too-long",
-            Self::Record(RecordFault::Malformed(_)) | Self::Entry(EntryFault::Form(_)) => {
-                "malformed"
-            }
+            Self::Record(RecordFault::TooLong(_))
+            | Self::Entry(EntryFault::TooLong)
+            | Self::Turn(TurnFault::TooLong) => "too-long",
+            Self::Record(RecordFault::Malformed(_))
+            | Self::Entry(EntryFault::Form(_))
+            | Self::Turn(TurnFault::Form(_)) => "malformed",
             Self::Record(RecordFault::OtherKey(_)) | Self::Entry(EntryFault::Name(_)) => {
                 "other-key"
             }
@@ -98,6 +108,7 @@ impl View {
             site_prefix,
             stored: BTreeMap::new(),
             records_at: 0,
+            turn_ended_at: 0,
             lost: BTreeSet::new(),
             is_counting: true,
             rejected: BTreeMap::new(),
@@ -108,6 +119,7 @@ impl View {
     pub(crate) fn replace(&mut self, listing: Listing) -> Vec<Record> {
         let before = std::mem::take(&mut self.stored);
         self.records_at = 0;
+        self.turn_ended_at = 0;
         let mut records = Vec::new();
         for stored in listing.keys {
             let known = before.get(&stored.key);
@@ -131,6 +143,8 @@ impl View {
         let mut records = Vec::new();
         for change in changes {
             match change {
+                Change::Put(stored)
+                    if stored.key == TURN_KEY && stored.revision <= self.turn_ended_at => {}
                 Change::Put(stored) if stored.revision > self.revision(&stored.key) => {
                     let now = milliseconds_now();
                     records.extend(self.store(stored, |_| now));
@@ -161,6 +175,27 @@ impl View {
         let content = Ok(Content::Proxy(Box::new(HeardProxy { entry, heard_at })));
         self.stored
             .insert(key.to_owned(), Known { revision, content });
+    }
+
+    /// Notes the turn that this proxy has written.
+    pub(crate) fn put_turn(&mut self, revision: Revision, turn: TurnRecord) {
+        let content = Ok(Content::Turn(Box::new(turn)));
+        self.stored
+            .insert(TURN_KEY.to_owned(), Known { revision, content });
+    }
+
+    /// Notes that the turn has ended at this revision; 0: it is unknown when.
+    pub(crate) fn end_turn(&mut self, revision: Revision) {
+        self.stored.remove(TURN_KEY);
+        self.turn_ended_at = self.turn_ended_at.max(revision);
+    }
+
+    /// The turn. `None` also if it cannot be read.
+    pub(crate) fn turn(&self) -> Option<&TurnRecord> {
+        match self.stored.get(TURN_KEY)?.content.as_ref().ok()? {
+            Content::Turn(turn) => Some(turn),
+            Content::Record(_) | Content::Proxy(_) => None,
+        }
     }
 
     /// Takes over one key of a list that has no record.
@@ -211,7 +246,7 @@ impl View {
     pub(crate) fn record(&self, key: &str) -> Option<&Record> {
         match self.stored.get(key)?.content.as_ref().ok()? {
             Content::Record(record) => Some(record),
-            Content::Proxy(_) => None,
+            Content::Proxy(_) | Content::Turn(_) => None,
         }
     }
 
@@ -262,6 +297,7 @@ impl View {
                 proxy.heard_at = heard_at(&proxy.entry);
                 None
             }
+            Ok(Content::Turn(_)) => None,
             Err(why) => {
                 if self.is_counting {
                     *self.rejected.entry(why.reason()).or_default() += 1;
@@ -281,6 +317,9 @@ impl View {
             let proxy = HeardProxy { entry, heard_at: 0 };
             return Ok(Content::Proxy(Box::new(proxy)));
         }
+        if key == TURN_KEY {
+            return Ok(Content::Turn(Box::new(TurnRecord::parse(bytes)?)));
+        }
         let key = RecordKey::parse(key).ok_or(RefusedBecause::UnknownKind)?;
         Ok(Content::Record(Box::new(Record::parse(&key, bytes)?)))
     }
@@ -290,7 +329,7 @@ impl Known {
     fn proxy(&self) -> Option<&HeardProxy> {
         match self.content.as_ref().ok()? {
             Content::Proxy(proxy) => Some(proxy),
-            Content::Record(_) => None,
+            Content::Record(_) | Content::Turn(_) => None,
         }
     }
 }

@@ -89,7 +89,8 @@ fn command_page(command: &Command, above: &[String]) -> String {
         });
     rendered.expect("memory can be written to");
     let mut more = Roff::new();
-    exit_status(&mut more, command.get_name());
+    let words = command.get_bin_name().unwrap_or_default();
+    exit_status(&mut more, words.trim_start_matches("proscenium "));
     if above.is_empty() {
         list(&mut more, "FILES", FILES);
         list(&mut more, "ENVIRONMENT", ENVIRONMENT);
