@@ -38,6 +38,22 @@ proxy() {
   fi
 }
 
+# Reads the lists of packages, and sets $upgrade to the command that upgrades PACKAGE to VERSION, or to the newest version if
+# it is empty. None of its words has a blank.
+prepare_upgrade() { # prepare_upgrade PACKAGE VERSION
+  [ -z "$2" ] || matches "$2" '[A-Za-z0-9][A-Za-z0-9+.~:_-]*' || die "version must be a version, not '$2'"
+  if command -v apt-get >/dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -q update
+    # A configuration file that was changed stays as it is.
+    upgrade="apt-get -q install --yes --only-upgrade -o Dpkg::Options::=--force-confold $1${2:+=$2}"
+  elif command -v dnf >/dev/null; then
+    upgrade="dnf upgrade --assumeyes $1${2:+-$2}"
+  else
+    die "neither apt-get nor dnf is installed"
+  fi
+}
+
 duration() { # duration NAME VALUE
   matches "$2" '[0-9]{1,9}(s|m|h)' || die "$1 must be a duration such as 10m, not '$2'"
 }
