@@ -58,7 +58,7 @@ proxy_load_crl() { # proxy_load_crl REVOKED-AGENT
   wait_for 10 "the proxy to load the CRL" refused "$1"
 }
 refused() {
-  case $(request "$1" "/puppet/v3/node/$1.$DOMAIN" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
+  case $(request "$1" "/puppet/v3/node/$1.$DOMAIN?environment=production" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
 }
 
 # Runs proscenium doctor, by default with the configuration of the running proxy.
