@@ -109,21 +109,28 @@ refreshed_without_the_ca() {
 
 # --- helpers ------------------------------------------------------------------------
 
-verb() { # verb WORDS...: a command to the running proxy
-  "$(proscenium_binary)" "$@" --socket "$LAB_DIR/proxy/admin.sock"
+verb() { # verb WORDS...: a command to the running proxy, with several to the first one or that in ON
+  "$(proscenium_binary)" "$@" --socket "$LAB_DIR/${ON:-${PROXIES%% *}}/admin.sock"
 }
+on_all() { local ON; for ON in $PROXIES; do "$@" || return; done; } # on_all COMMAND...: on each proxy, until it fails
+on_any() { local ON; for ON in $PROXIES; do ! "$@" || return 0; done; return 1; }
+
+# Access records of all proxies since mark_records.
+mark_records() { local ON; for ON in $PROXIES; do wc -l <"$LAB_DIR/$ON/log/access.log" >"$LAB_DIR/$ON/records"; done; }
+new_records() { on_all records_of_one; }
+records_of_one() { tail -n "+$(($(cat "$LAB_DIR/$ON/records") + 1))" "$LAB_DIR/$ON/log/access.log"; }
 
 crl_fetch() {
   SINCE=$(date +%s.%N)
-  verb crl fetch >"$LAB_DIR/proxy/fetch.log" 2>&1 || broken "crl fetch: $(cat "$LAB_DIR/proxy/fetch.log")"
+  verb crl fetch >"$LAB_DIR/fetch.log" 2>&1 || broken "crl fetch: $(cat "$LAB_DIR/fetch.log")"
 }
 
 revoke() { # revoke NAME: as the CA's administrator does it. SINCE is the time of the revocation, and first_refusal looks for later records.
-  BEFORE=$(wc -l <"$LAB_DIR/proxy/log/access.log")
-  ca_command revoke --certname "$1.$DOMAIN" >"$LAB_DIR/admin/revoke.log" 2>&1 & local command=$!
+  mark_records
+  ca_command revoke --certname "$1.$DOMAIN" >"$LAB_DIR/revoke.log" 2>&1 & local command=$!
   wait_for 60 "the CA to revoke $1" revocation_at_the_ca "$1"
   SINCE=$(date +%s.%N)
-  wait $command || broken "revoke: $(cat "$LAB_DIR/admin/revoke.log")"
+  wait $command || broken "revoke: $(cat "$LAB_DIR/revoke.log")"
 }
 revocation_at_the_ca() { [ "$(requests_at ca "PUT /puppet-ca/v1/certificate_status/$1[^\"]*\" 204")" -gt 0 ]; }
 
@@ -146,7 +153,7 @@ revoked_while_it_runs() { # revoked_while_it_runs NAME [COMMAND...]: the command
 # The first record of the proxy, a JSON object, about a revoked agent since `revoke` started. Workers write independently, so
 # records of two connections may be in either order. Each record begins with the time of its request.
 first_refusal() {
-  tail -n "+$((BEFORE + 1))" "$LAB_DIR/proxy/log/access.log" | LC_ALL=C sort |
+  new_records | LC_ALL=C sort |
     awk '/"verdict":"FAILED:revoked"/ && !n++ { print } END { exit !n }'
 }
 was_refused() { first_refusal >/dev/null; }

@@ -51,13 +51,10 @@ drained_restarts_fail_no_run() {
     [ "$name" != "$CLOSED" ] || forbid_counts
     restart "$name"
     expect 0 verb ready compilers "$(member "$name")"
-    wait_for 60 "the proxy to use $name again" proxy_uses "$name"
+    wait_for 60 "the proxies to use $name again" on_all proxy_uses "$name"
   done
   loops_stop
-  failed_records >"$OUTPUT"
-  [ ! -s "$OUTPUT" ] || broken "requests failed"
-  ! grep -vE ' [02]$' "$LOOPS/runs" >"$OUTPUT" || broken "runs failed"
-  say "    $(wc -l <"$LOOPS/runs") runs"
+  no_run_failed
 }
 
 forbidden_counts_are_explained() {
@@ -117,7 +114,7 @@ only_compiler_restarts() {
   failed_records | grep -vF /status/v1/simple >"$LOOPS/failed" || :
   ! grep -vE "$MUST_NOT_BE_REPEATED" "$LOOPS/failed" >"$OUTPUT" || broken "requests failed that can be repeated"
   runs_are_explained
-  waited=$(tail -n "+$((BEFORE + 1))" "$LAB_DIR/proxy/log/access.log" | grep -oE '"queue_us":[0-9]{7,}' | sort -t: -k2 -n | tail -n 1) ||
+  waited=$(new_records | grep -oE '"queue_us":[0-9]{7,}' | sort -t: -k2 -n | tail -n 1) ||
     broken "no request waited"
   say "    restarted in $began s; the longest wait was $((${waited#*:} / 1000000)) s; $(wc -l <"$LOOPS/runs") runs," \
     "$(grep -cvE ' [02]$' "$LOOPS/runs" || :) failed, for $(wc -l <"$LOOPS/failed") catalogs and reports that were cut off"
@@ -134,7 +131,7 @@ full_queue_fails_no_run() {
   AGENT=$RETRYING_AGENT expect 0 agent_enrol "$retrying"
   QUEUE_MAX=1 cmd_proxy
   jrubies_are_read
-  BEFORE=$(wc -l <"$LAB_DIR/proxy/log/access.log")
+  mark_records
   hold=$(new_hold)
   AGENT=$RETRYING_AGENT HOLD=$hold agent_run "$busy" >"$LOOPS/busy.out" 2>&1 & run_at_one=$!
   AGENT=$RETRYING_AGENT HOLD=$hold agent_run "$one" >"$LOOPS/one.out" 2>&1 & run_at_other=$!
@@ -188,9 +185,9 @@ end_held_run() { # end_held_run STATUSES
 drain() { # drain NAME: until that compiler has no requests; a held catalog is finished meanwhile
   local status=0
   verb drain compilers "$(member "$1")" --wait --timeout 2m --why "restart" >"$LOOPS/drain" 2>&1 & local drain=$!
-  wait_for 60 "the proxy to drain $1" proxy_shows "$1" "[a-z]+ +drain "
+  wait_for 60 "the proxies to drain $1" on_all proxy_shows "$1" "[a-z]+ +drain "
   if [ "${HELD:-}" ]; then
-    proxy_shows "$1" ".* [1-9][0-9]* in flight" && kill -0 $drain || broken "a catalog is being compiled: $(cat "$LOOPS/drain")"
+    on_any proxy_shows "$1" ".* [1-9][0-9]* in flight" && kill -0 $drain || broken "a catalog is being compiled: $(cat "$LOOPS/drain")"
     end_held_run "0 2"
   fi
   wait $drain || status=$?
@@ -213,7 +210,7 @@ proxy_uses() { proxy_shows "$1" "up +ready "; }
 # the agent, a number, the exit status.
 loops_start() {
   local name
-  BEFORE=$(wc -l <"$LAB_DIR/proxy/log/access.log")
+  mark_records
   LOOPS=$(mktemp -d "$LAB_DIR/loops.XXXXXX")
   LOOP_PIDS=()
   for name in "$one" "$two"; do
@@ -239,9 +236,20 @@ loops_stop() {
   wait "${LOOP_PIDS[@]}"
 }
 
-# Records of requests that were refused or failed since loops_start.
+# Neither a run nor a request has failed since loops_start. Also prints how many TLS sessions were resumed.
+no_run_failed() { # no_run_failed [NAME]: except requests of that agent
+  failed_records | grep -vF "\"certname\":\"${1:-}.$DOMAIN\"" >"$OUTPUT" || :
+  [ ! -s "$OUTPUT" ] || broken "requests failed"
+  ! grep -vE ' [02]$' "$LOOPS/runs" >"$OUTPUT" || broken "runs failed"
+  say "    $(wc -l <"$LOOPS/runs") runs; $(connections '"user_agent":"Puppet') connections of agents, $(connections '"resumed":true') of them resumed a session"
+}
+# connections TEXT: how many had a record with this text since loops_start. In such a short time, no port is used twice.
+connections() { on_all ports "$1" | wc -l; }
+ports() { records_of_one | sed -nE "/$1/s/.*\"port\":([0-9]+).*/\1/p" | sort -u; }
+
+# Records of requests that were refused or failed since mark_records.
 failed_records() {
-  tail -n "+$((BEFORE + 1))" "$LAB_DIR/proxy/log/access.log" | grep -E '"status":(null|[45])|"reason":"' || :
+  new_records | grep -E '"status":(null|[45])|"reason":"' || :
 }
 
 # A catalog or a report that was sent to a compiler, which then closed the connection or answered that it is stopping.

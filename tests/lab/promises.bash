@@ -170,7 +170,7 @@ promise() { # promise SENTENCE FUNCTION
 
 broken() { # broken WHY: print the reason with all output, and exit
   { echo "--- output"; cat "$OUTPUT"
-    echo "--- the proxy's last lines"; tail -n 8 "$LAB_DIR"/proxy/log/*
+    echo "--- the proxy's last lines"; tail -n 8 "$LAB_DIR"/p*/log/*
   } >&2
   say "FAILED: $PROMISE ($MEMBERS): $1"
   say "$PROMISES_PASSED passed, 1 failed"

@@ -2,17 +2,17 @@
 
 # The command LAB_PROXY gets its configuration in these variables. It stays in the foreground, reloads its CRL on SIGHUP and
 # exits on SIGTERM.
-proxy_environment() {
-  local ssl=$LAB_DIR/proxy/ssl name
+proxy_environment() { # proxy_environment [NAME CERTNAME]
+  local ssl=$LAB_DIR/${1:-proxy}/ssl certname=${2:-puppet}.$DOMAIN name
   export MEMBERS FRONT_CRL_INTERVAL=${CRL_INTERVAL:-86400} FRONT_QUEUE_MAX=${QUEUE_MAX:-}
-  export FRONT_DIR=$LAB_DIR/proxy FRONT_LISTEN=$(address proxy):$TLS_PORT
+  export FRONT_DIR=$LAB_DIR/${1:-proxy} FRONT_LISTEN=$(address proxy):$TLS_PORT
   export FRONT_CA=$(address ca):$PLAIN_PORT FRONT_CA_TLS=ca.$DOMAIN:$TLS_PORT
   export FRONT_MASTERS="" FRONT_MASTERS_TLS=""
   for name in $COMPILERS; do
     FRONT_MASTERS+="$(address "$name"):$PLAIN_PORT "
     FRONT_MASTERS_TLS+="$name.$DOMAIN:$TLS_PORT "
   done
-  export FRONT_CERT=$ssl/certs/puppet.$DOMAIN.pem FRONT_KEY=$ssl/private_keys/puppet.$DOMAIN.pem
+  export FRONT_CERT=$ssl/certs/$certname.pem FRONT_KEY=$ssl/private_keys/$certname.pem
   export FRONT_CA_BUNDLE=$ssl/certs/ca.pem FRONT_CRL=$ssl/crl.pem
 }
 
@@ -23,6 +23,12 @@ proxy_conf() {
 }
 
 proxy_start() {
+  local MEMBERS=$MEMBERS
+  if [ "$MEMBERS" = fleet ]; then
+    fleet_start
+    MEMBERS=front
+    export FRONT_READY=:$READY_PORT FRONT_PROXIES="$(address p1):$TLS_PORT $(address p2):$TLS_PORT"
+  fi
   proxy_copy
   proxy_environment
   sh -c "exec $LAB_PROXY" >>"$LAB_DIR/proxy/log/stdout.log" 2>&1 </dev/null &
@@ -57,8 +63,10 @@ proxy_load_crl() { # proxy_load_crl REVOKED-AGENT
   signal proxy HUP
   wait_for 10 "the proxy to load the CRL" refused "$1"
 }
-refused() {
-  case $(request "$1" "/puppet/v3/node/$1.$DOMAIN?environment=production" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
+refused() { # refused NAME [options]
+  local name=$1
+  shift
+  case $(request "$name" "/puppet/v3/node/$name.$DOMAIN?environment=production" -o /dev/null -w '%{http_code}' "$@") in 400 | 403 | 000) ;; *) return 1 ;; esac
 }
 
 # Runs proscenium doctor, by default with the configuration of the running proxy.

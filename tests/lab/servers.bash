@@ -8,6 +8,8 @@ address() {
   proxy) echo "$LAB_NET.10" ;;
   ca) echo "$LAB_NET.11" ;;
   m[1-9]) echo "$LAB_NET.$((11 + ${1#m}))" ;;
+  p[1-9]) echo "$LAB_NET.$((20 + ${1#p}))" ;;
+  etcd) echo "$LAB_NET.30" ;;
   *) die "no address for $1" ;;
   esac
 }
@@ -18,7 +20,7 @@ ca_make() {
   cp -r "$LAB_SOURCE/site/." "$LAB_DIR/code/"
   head -c 2000000 /dev/urandom >"$LAB_DIR/code/environments/production/modules/lab/files/big"
   puppet_conf ca ca "autosign = $LAB_DIR/ca/autosign.conf"
-  { echo "puppet.$DOMAIN"; for name in $COMPILERS; do echo "$name.$DOMAIN"; done; echo "*.auto.$DOMAIN"; } >"$LAB_DIR/ca/autosign.conf"
+  { echo "puppet.$DOMAIN"; for name in $COMPILERS $FLEET; do echo "$name.$DOMAIN"; done; echo "*.auto.$DOMAIN"; } >"$LAB_DIR/ca/autosign.conf"
   server_conf ca
   puppetserver ca setup --config "$LAB_DIR/ca/puppet.conf" --ca-name 'Puppet CA: lab' --subject-alt-names "ca.$DOMAIN" >"$LAB_DIR/ca/log/setup.log"
   say "CA made"

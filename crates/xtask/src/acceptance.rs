@@ -42,6 +42,10 @@ const CHECKS: &[Check] = &[
     ("packages", &["cargo", "xtask", "dist", "--check"]),
     ("systemd", &["cargo", "xtask", "systemd"]),
     ("lab-7", &["env", "PUPPET=7", "cargo", "xtask", "lab"]),
+    (
+        "lab-fleet",
+        &["env", "PUPPET=7", "cargo", "xtask", "lab", "fleet"],
+    ),
     ("lab-8", &["env", "PUPPET=8", "cargo", "xtask", "lab"]),
     ("soak", &["cargo", "xtask", "soak", "--minutes", "60"]),
     ("fuzz", &["cargo", "xtask", "fuzz"]),

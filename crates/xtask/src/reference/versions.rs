@@ -51,7 +51,7 @@ fn rows(list: &str) -> Vec<Vec<&str>> {
 fn when(word: &str) -> &'static str {
     match word {
         "ci" => "every change",
-        "all" => "acceptance",
+        "all" | "alone" => "acceptance",
         _ => "not tried",
     }
 }
