@@ -22,17 +22,25 @@ impl Fleet {
     /// The same with further options of etcd.
     pub(crate) fn start_with(members: usize, options: &[&str]) -> Option<Self> {
         let ca = Ca::new();
+        let store = EtcdCluster::start_with(&ca, members, options)?;
+        Some(Self::of(ca, store))
+    }
+
+    /// A fleet whose store has three members, of which the first can be cut off from the others.
+    pub(crate) fn start_separable() -> Option<Self> {
+        let ca = Ca::new();
+        let store = EtcdCluster::start_separable(&ca, 3)?;
+        Some(Self::of(ca, store))
+    }
+
+    fn of(ca: Ca, store: EtcdCluster) -> Self {
         let keys = TempDir::new().expect("a directory");
-        let fleet = Self {
-            store: EtcdCluster::start_with(&ca, members, options)?,
-            keys,
-            ca,
-        };
+        let fleet = Self { store, keys, ca };
         // 32 bytes in base64.
         fs::write(fleet.key_file(), format!("{}=", "A".repeat(43))).expect("a file");
         let mode = fs::Permissions::from_mode(0o600);
         fs::set_permissions(fleet.key_file(), mode).expect("a mode");
-        Some(fleet)
+        fleet
     }
 
     pub(crate) fn key_file(&self) -> PathBuf {

@@ -10,7 +10,8 @@ use std::{
 use rustls::crypto::{aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256, tls13::OkmBlock};
 use serde_json::{Value, json};
 use testkit::{
-    DelayingRelay, HeldPort, TestCredential, Tool, fleet_table, fleet_table_of, wait_until,
+    DelayingRelay, HeldPort, TestCredential, Tool, fleet_table, fleet_table_of, has_own_namespaces,
+    reconnect, wait_until,
 };
 
 use crate::{
@@ -164,6 +165,49 @@ fn a_frozen_member_delays_no_block_because_another_member_is_watched_too() {
         wait_for_status(&second, &fleet.ca.agent("web03"), 403);
         fleet.store.freeze(follower, false);
         assert_blocks_reach_all(&fleet, &proxies, &["web04", "web05"]);
+    });
+}
+
+#[test]
+fn a_member_that_is_cut_off_from_the_others_is_noticed_and_another_one_used() {
+    if !has_own_namespaces(
+        "fleet_faults::a_member_that_is_cut_off_from_the_others_is_noticed_and_another_one_used",
+    ) {
+        return;
+    }
+    let Some(fleet) = Fleet::start_separable() else {
+        return;
+    };
+    let endpoint = |index| format!("\"https://{}\"", fleet.store.address(index));
+    let (cut, other) = (endpoint(0), endpoint(1));
+    let table = |endpoints: &str| fleet_table_of(endpoints, &fleet.key_file());
+    let first = fleet.proxy_with("p1", &table(&format!("[{other}]")));
+    let second = fleet.proxy_with("p2", &table(&format!("[{cut}, {other}]")));
+    // It can use no other member.
+    let third = fleet.proxy_with("p3", &table(&format!("[{cut}]")));
+    let proxies = [&first, &second, &third];
+    let late = fleet.ca.agent("web04");
+    unnoticed(&proxies, &fleet.ca.agent("web09"), || {
+        assert_blocks_reach_all(&fleet, &proxies, &["web01", "web02", "web03"]);
+        fleet.store.cut_off_first();
+        // Without `hasleader`, the watch would stay open and silent, as the connection does.
+        let is_unwatched = || {
+            let status = third.proxy.admin("GET", "/v1/fleet").json();
+            let why = status["unreached"]["why"].as_str()?.to_owned();
+            (status["sync_age_seconds"].as_u64()? > 0).then_some(why)
+        };
+        let why = wait_until(LIMIT, is_unwatched).expect("the watch ends");
+        assert!(why.contains("no leader"), "{why}");
+        assert_blocks_reach_all(&fleet, &[&first, &second], &["web04", "web05"]);
+        let path = CATALOG.replace("web01", "web04");
+        assert_eq!(third.client(&late).get(&path).status, 200);
+        block_alone(&third, "web06");
+        reconnect();
+        for name in ["web04", "web05", "web06"] {
+            for proxy in proxies {
+                wait_for_status(proxy, &fleet.ca.agent(name), 403);
+            }
+        }
     });
 }
 

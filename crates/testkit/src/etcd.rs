@@ -1,10 +1,14 @@
 //! A real etcd cluster with mutual TLS: etcd from Debian.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::Write as _,
     net::SocketAddr,
     net::TcpStream,
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::Mutex,
@@ -18,13 +22,17 @@ use serde_json::Value;
 
 use crate::{
     ca::{Ca, TestCredential},
+    namespaces::{cut_off, cut_off_account},
     port::HeldPort,
-    tools::Tool,
+    tools::{Tool, skip},
     wait::wait_until,
 };
 
 /// Time for a member to listen.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// The account of a first member that can be cut off: `nobody` of Debian.
+const SEPARATE_ACCOUNT: u32 = 65534;
 
 /// The cluster; its members are killed when it is dropped.
 #[derive(Debug)]
@@ -32,6 +40,8 @@ pub struct EtcdCluster {
     directory: TempDir,
     members: Vec<EtcdMember>,
     options: Vec<String>,
+    /// Whether the first member runs as an account of its own, so that it can be cut off from the others.
+    is_separable: bool,
 }
 
 #[derive(Debug)]
@@ -59,6 +69,25 @@ impl EtcdCluster {
     /// If it does not start.
     #[track_caller]
     pub fn start_with(ca: &Ca, members: usize, options: &[&str]) -> Option<Self> {
+        Self::make(ca, members, options, false)
+    }
+
+    /// Starts a cluster whose first member can be cut off from the others ([`EtcdCluster::cut_off_first`]). It needs root, because
+    /// this member runs as another account.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    pub fn start_separable(ca: &Ca, members: usize) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip("it needs root, to start a program as another account", &[]);
+            return None;
+        }
+        Self::make(ca, members, &[], true)
+    }
+
+    #[track_caller]
+    fn make(ca: &Ca, members: usize, options: &[&str], is_separable: bool) -> Option<Self> {
         Tool::Etcd.command()?;
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().display().to_string();
@@ -67,6 +96,7 @@ impl EtcdCluster {
                 .iter()
                 .map(|option| option.replace("{dir}", &path))
                 .collect(),
+            is_separable,
             directory,
             members: (1..=members)
                 .map(|number| EtcdMember {
@@ -85,6 +115,13 @@ impl EtcdCluster {
         write("root.pem", &root.chain_pem());
         write("root-key.pem", &root.key_pem);
         cluster.write_crl(ca);
+        if is_separable {
+            let data = cluster.path(&cluster.members[0].name);
+            fs::create_dir(&data).expect("a directory");
+            chown(&data, Some(SEPARATE_ACCOUNT), None).expect("root may do this");
+            let passable = Permissions::from_mode(0o711);
+            fs::set_permissions(cluster.directory.path(), passable).expect("its own directory");
+        }
         (0..members).for_each(|index| cluster.run(index));
         (0..members).for_each(|index| cluster.wait_until_it_listens(index));
         Some(cluster)
@@ -269,6 +306,22 @@ impl EtcdCluster {
         fs::remove_dir_all(data).expect("its data");
     }
 
+    /// Drops all packets between the first member and the others from now on. Clients still reach it. Only in namespaces of the
+    /// test's own, for a separable cluster.
+    ///
+    /// # Panics
+    /// It cannot be cut off.
+    pub fn cut_off_first(&self) {
+        assert!(self.is_separable, "it does not run as another account");
+        let [first, others @ ..] = &self.members[..] else {
+            return;
+        };
+        cut_off(first.peers.address());
+        for other in others {
+            cut_off_account(SEPARATE_ACCOUNT, other.peers.address());
+        }
+    }
+
     /// Freezes a member (SIGSTOP), or lets it run again.
     ///
     /// # Panics
@@ -323,6 +376,9 @@ impl EtcdCluster {
         etcd.args(&self.options);
         // Variables named ETCD_… would be options too.
         let etcd = etcd.env_clear().stdout(Stdio::null()).stderr(log);
+        if self.is_separable && index == 0 {
+            etcd.uid(SEPARATE_ACCOUNT).gid(SEPARATE_ACCOUNT);
+        }
         let child = etcd.spawn().expect("etcd starts");
         *member.child.lock().expect("no test has failed") = Some(child);
     }

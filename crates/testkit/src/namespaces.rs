@@ -56,21 +56,46 @@ pub fn has_own_namespaces(test: &str) -> bool {
 /// # Panics
 /// This process has no such namespaces.
 pub fn cut_off(server: SocketAddr) {
-    assert!(
-        env::var_os(INNER).is_some(),
-        "only in namespaces of its own"
-    );
-    let port = server.port().to_string();
+    for side in ["dport", "sport"] {
+        drop_packets(&format!("ipproto tcp {side} {}", server.port()));
+    }
+}
+
+/// Drops every packet that the programs of an account send to this port of loopback. Only in namespaces of the test's own.
+///
+/// # Panics
+/// This process has no such namespaces.
+pub(crate) fn cut_off_account(account: u32, server: SocketAddr) {
+    let port = server.port();
+    drop_packets(&format!(
+        "uidrange {account}-{account} ipproto tcp dport {port}"
+    ));
+}
+
+/// Drops no packet any more.
+///
+/// # Panics
+/// This process has no namespaces of its own.
+pub fn reconnect() {
+    assert_own();
+    while ip("rule show").lines().any(|rule| rule.starts_with("5:")) {
+        ip("rule del pref 5");
+    }
+}
+
+fn drop_packets(selector: &str) {
+    assert_own();
     // The rules come before the table of local addresses, which the kernel has at the first place.
     if !ip("rule show").contains("10:\tfrom all lookup local") {
         ip("rule add pref 10 lookup local");
         ip("rule del pref 0");
     }
-    for side in ["dport", "sport"] {
-        ip(&format!(
-            "rule add pref 5 ipproto tcp {side} {port} blackhole"
-        ));
-    }
+    ip(&format!("rule add pref 5 {selector} blackhole"));
+}
+
+fn assert_own() {
+    let is_own = env::var_os(INNER).is_some();
+    assert!(is_own, "only in namespaces of its own");
 }
 
 /// Mounts an empty disk of 512 KiB at this directory, for the rest of this process.
@@ -78,10 +103,7 @@ pub fn cut_off(server: SocketAddr) {
 /// # Panics
 /// This process has no namespaces of its own.
 pub fn small_disk(directory: &Path) {
-    assert!(
-        env::var_os(INNER).is_some(),
-        "only in namespaces of its own"
-    );
+    assert_own();
     let mut mount = Tool::Mount.command().expect("it comes with unshare");
     mount.args(["-t", "tmpfs", "-o", "size=512k,mode=0700", "tmpfs"]);
     let output = mount.arg(directory).output().expect("mount starts");
