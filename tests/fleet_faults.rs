@@ -169,6 +169,33 @@ fn a_frozen_member_delays_no_block_because_another_member_is_watched_too() {
 }
 
 #[test]
+fn a_block_is_sent_through_another_member_while_one_is_frozen() {
+    let (Some(fleet), Some(_)) = (Fleet::start(3), Tool::Etcdctl.command()) else {
+        return;
+    };
+    let endpoint = |index| format!("\"https://{}\"", fleet.store.address(index));
+    let leader = fleet.store.leader();
+    let followers = [(leader + 1) % 3, (leader + 2) % 3];
+    let [one, two] = followers.map(endpoint);
+    // With these limits, a call to a frozen member takes longer than an operator waits.
+    let table = fleet_table_of(&format!("[{one}, {two}]"), &fleet.key_file());
+    let table = format!("{table}keepalive = \"1h\"\nrequest_timeout = \"60s\"\n");
+    let first = fleet.proxy_with("p1", &table);
+    let second = fleet.proxy_with(
+        "p2",
+        &fleet_table_of(&format!("[{}]", endpoint(leader)), &fleet.key_file()),
+    );
+    assert_blocks_reach_all(&fleet, &[&first, &second], &["web01", "web02"]);
+    // It has a connection for writes to one of them.
+    for (follower, name) in followers.into_iter().zip(["web03", "web04"]) {
+        fleet.store.freeze(follower, true);
+        done(&first.proxy, &["block"], &[name, "--why", "stolen"]);
+        wait_for_status(&second, &fleet.ca.agent(name), 403);
+        fleet.store.freeze(follower, false);
+    }
+}
+
+#[test]
 fn a_member_that_is_cut_off_from_the_others_is_noticed_and_another_one_used() {
     if !has_own_namespaces(
         "fleet_faults::a_member_that_is_cut_off_from_the_others_is_noticed_and_another_one_used",

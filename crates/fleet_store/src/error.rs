@@ -11,7 +11,7 @@ pub enum StoreError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// It did not answer in time.
-    #[error("{endpoint} did not answer within {limit:?} (request_timeout)")]
+    #[error("{endpoint} did not answer within {limit:?}")]
     Late {
         /// The endpoint.
         endpoint: String,

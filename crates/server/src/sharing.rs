@@ -13,6 +13,7 @@ mod status;
 mod turn;
 pub(crate) mod view;
 mod watcher;
+mod writer;
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,6 +33,7 @@ pub(crate) use connection::etcd;
 use registry::Registration;
 use view::View;
 use watcher::{News, watch_endpoint};
+use writer::Writer;
 
 /// News of the store that wait to be applied. Those that wait together are applied together.
 const NEWS_MAX: usize = 64;
@@ -48,6 +50,11 @@ const DELETE_INTERVAL: Duration = Duration::from_secs(3600);
 const TICK: Duration = Duration::from_secs(1);
 /// How long a process that stops waits for the store to remove its entry.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum time of a call at the first attempt, in place of the limits of the store: a member that is frozen does not answer, and
+/// another one does. The next attempts have more.
+const PATIENCE: Duration = Duration::from_millis(300);
+/// Maximum time until the store has an act of an operator, who then sees that it was not sent.
+const SENT_WITHIN: Duration = Duration::from_secs(5);
 /// First and maximum wait before another attempt to reach the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -263,18 +270,45 @@ impl<'a> Member<'a> {
     async fn send(&mut self) {
         self.retry_at = None;
         let acts = self.app.sharing.acts();
-        let attempts = match self.app.sharing.status.borrow().sent.0 == acts {
-            true => 1,
-            // A connection that was opened before may be broken, which says nothing about its endpoint.
-            false => self.connection.store.endpoints().len() + usize::from(self.writer.is_some()),
+        let is_new = self.app.sharing.status.borrow().sent.0 < acts;
+        let sent = match is_new {
+            true => self.send_acts(acts).await,
+            false => self.try_send(acts, self.patience()).await,
         };
-        for attempt in 1..=attempts {
-            match self.try_send(acts).await {
-                Ok(()) => return,
-                Err(error) if attempt == attempts => self.failed(acts, &error),
-                Err(_) => self.drop_writer(),
+        if let Err(error) = sent {
+            self.app.sharing.not_sent(acts, &error);
+            self.failed(&error);
+        }
+    }
+
+    /// Tries each endpoint, and all again with more patience if one was late: it may be frozen, or etcd elects a leader.
+    async fn send_acts(&mut self, acts: u64) -> Result<(), StoreError> {
+        let (began, mut patience) = (Instant::now(), PATIENCE);
+        loop {
+            match self.try_endpoints(acts, patience).await {
+                Err(StoreError::Late { .. }) if began.elapsed() < SENT_WITHIN => patience *= 2,
+                sent => return sent,
             }
         }
+    }
+
+    /// Returns the last error, or that an endpoint was late.
+    async fn try_endpoints(&mut self, acts: u64, patience: Duration) -> Result<(), StoreError> {
+        // A connection that was opened before may be broken, which says nothing about its endpoint.
+        let attempts = self.connection.store.endpoints().len() + usize::from(self.writer.is_some());
+        let mut result = Ok(());
+        for _ in 0..attempts {
+            match self.try_send(acts, patience).await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    self.drop_writer();
+                    if !matches!(result, Err(StoreError::Late { .. })) {
+                        result = Err(error);
+                    }
+                }
+            }
+        }
+        result
     }
 
     /// The records that the store lacks, as far as is known.
@@ -282,13 +316,16 @@ impl<'a> Member<'a> {
         self.app.records.missed(|key| self.view.record(key))
     }
 
+    /// The next attempt is made at another endpoint.
     fn drop_writer(&mut self) {
-        self.writer = None;
-        self.next_endpoint += 1;
+        if self.writer.take().is_some() {
+            self.next_endpoint += 1;
+        }
     }
 
-    fn failed(&mut self, acts: u64, error: &StoreError) {
-        self.app.sharing.write_failed(acts, error);
+    /// Notes that the store was not reached, and tries the next endpoint after a while.
+    fn failed(&mut self, error: &StoreError) {
+        self.app.sharing.write_failed(error);
         self.drop_writer();
         self.failures += 1;
         self.halve_batch();
@@ -297,17 +334,28 @@ impl<'a> Member<'a> {
         self.retry_at = Some(Instant::now() + random_part_of(wait));
     }
 
+    /// How long a call may take for which no operator waits. While it lasts, no record of another proxy is applied.
+    fn patience(&self) -> Duration {
+        PATIENCE.saturating_mul(1 << self.failures.min(10))
+    }
+
+    /// Opens a connection for calls for which no operator waits.
     async fn connect(&mut self) -> Result<(), StoreError> {
+        self.connect_within(self.patience()).await
+    }
+
+    async fn connect_within(&mut self, patience: Duration) -> Result<(), StoreError> {
         if self.writer.is_none() {
-            let store = &self.connection.store;
+            let store = &*self.connection.store;
             let endpoint = self.next_endpoint % store.endpoints().len();
-            self.writer = Some(store.connect(endpoint).await?);
+            let writer = Writer::connect(store, endpoint, patience).await;
+            self.writer = Some(Box::new(writer.inspect_err(|_| self.next_endpoint += 1)?));
         }
         Ok(())
     }
 
-    async fn try_send(&mut self, acts: u64) -> Result<(), StoreError> {
-        self.connect().await?;
+    async fn try_send(&mut self, acts: u64, patience: Duration) -> Result<(), StoreError> {
+        self.connect_within(patience).await?;
         while !self.send_once().await? {
             if self.app.sharing.status.borrow().sent.0 == acts {
                 // It is put back later, if no other proxy has done so.
@@ -371,7 +419,7 @@ impl<'a> Member<'a> {
     async fn delete_ended(&mut self) {
         self.delete_at = Some(Instant::now() + DELETE_INTERVAL);
         if let Err(error) = self.try_delete_ended().await {
-            self.failed(self.app.sharing.acts(), &error);
+            self.failed(&error);
         }
     }
 
@@ -393,7 +441,7 @@ impl<'a> Member<'a> {
             return;
         }
         if let Err(error) = self.try_register().await {
-            self.failed(self.app.sharing.acts(), &error);
+            self.failed(&error);
         }
     }
 

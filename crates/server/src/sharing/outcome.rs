@@ -5,12 +5,9 @@ use std::time::Duration;
 use admin::{FleetOutcome, FleetProxyOutcome};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{registry::place, state::SharingStatus};
+use super::{SENT_WITHIN, registry::place, state::SharingStatus};
 use crate::shared_state::App;
 
-/// Maximum time until the store has an act. Each endpoint is tried, and one that is frozen takes as long as
-/// `request_timeout`.
-const SENT_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum time, after that, until the other proxies have applied it. Each says so at most once a second.
 const APPLIED_WITHIN: Duration = Duration::from_secs(3);
 

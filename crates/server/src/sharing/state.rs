@@ -147,14 +147,17 @@ impl Sharing {
             .send_modify(|status| note(&mut status.watch_failure, why));
     }
 
-    pub(super) fn write_failed(&self, acts: u64, why: &StoreError) {
-        self.status.send_modify(|status| {
-            match why {
-                StoreError::NoSpace { .. } => status.no_space = Some(why.to_string()),
-                _ => note(&mut status.write_failure, why),
-            }
-            status.not_sent = (acts, why.to_string());
+    pub(super) fn write_failed(&self, why: &StoreError) {
+        self.status.send_modify(|status| match why {
+            StoreError::NoSpace { .. } => status.no_space = Some(why.to_string()),
+            _ => note(&mut status.write_failure, why),
         });
+    }
+
+    /// These acts of operators were not sent. Those that were made meanwhile are tried next.
+    pub(super) fn not_sent(&self, acts: u64, why: &StoreError) {
+        let failed = (acts, why.to_string());
+        self.status.send_modify(|status| status.not_sent = failed);
     }
 
     pub(super) fn listed(&self) {

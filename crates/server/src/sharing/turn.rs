@@ -217,7 +217,7 @@ impl Member<'_> {
         if (standing.is_some() || self.own_turn().is_some()) && is_reached() {
             match self.try_update_turn(standing.as_ref()).await {
                 Ok(found) => waits_for = found,
-                Err(error) => self.failed(self.app.sharing.acts(), &error),
+                Err(error) => self.failed(&error),
             }
             self.app.sharing.publish(&mut self.view);
         }
