@@ -281,12 +281,15 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Tries each endpoint, and all again with more patience if one was late: it may be frozen, or etcd elects a leader.
+    /// Tries each endpoint, and all again with more patience if one was late: it may be frozen, or etcd elects a leader. A call that
+    /// came before the election has ended is not answered afterwards either, so that it must not last long.
     async fn send_acts(&mut self, acts: u64) -> Result<(), StoreError> {
         let (began, mut patience) = (Instant::now(), PATIENCE);
         loop {
             match self.try_endpoints(acts, patience).await {
-                Err(StoreError::Late { .. }) if began.elapsed() < SENT_WITHIN => patience *= 2,
+                Err(StoreError::Late { .. }) if began.elapsed() < SENT_WITHIN => {
+                    patience = PATIENCE * 2;
+                }
                 sent => return sent,
             }
         }
