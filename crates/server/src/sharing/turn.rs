@@ -448,3 +448,51 @@ fn described(turn: &TurnRecord) -> String {
     let since = Timestamp::from_unix_seconds(i64::try_from(turn.since / 1000).unwrap_or(i64::MAX));
     format!("{proxy} has the turn since {since}: {command} ({by})")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(name: &str, had_turn: bool) -> TurnRequest {
+        TurnRequest {
+            request: name.to_owned(),
+            had_turn,
+            ..TurnRequest::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_request_stands_until_it_ends_or_is_silent() {
+        let turns = TurnRequests::default();
+        let ask = |name: &str, had_turn| {
+            let asked = turns.ask(request(name, had_turn), "uid 0".to_owned());
+            asked.map_err(|other| other.request.request)
+        };
+        assert_eq!(ask("a", false), Ok(1));
+        assert_eq!(ask("b", false), Err("a".to_owned()));
+        // The command of a former process runs, which this process hears of later.
+        assert_eq!(ask("c", true), Ok(2));
+        for other in [false, true] {
+            assert_eq!(ask("b", other), Err("c".to_owned()));
+        }
+        tokio::time::advance(SILENT_MAX / 2).await;
+        assert_eq!(ask("c", true), Ok(3));
+        tokio::time::advance(SILENT_MAX / 2).await;
+        assert_eq!(ask("b", false), Err("c".to_owned()));
+        tokio::time::advance(SILENT_MAX / 2).await;
+        assert_eq!(ask("b", false), Ok(4));
+        // The end of another request changes nothing.
+        turns.end("c");
+        assert_eq!(ask("a", false), Err("b".to_owned()));
+        turns.end("b");
+        assert_eq!(ask("a", false), Ok(7));
+        turns.forget("a");
+        assert_eq!(ask("b", false), Err("a".to_owned()), "it has not ended");
+        turns.end("a");
+        turns.forget("a");
+        assert!(turns.standing().is_none());
+        // A new process has the turn of a command that ends before it was heard.
+        turns.end("d");
+        assert!(turns.standing().as_ref().is_some_and(|one| one.is_ending));
+    }
+}

@@ -440,4 +440,34 @@ mod tests {
         view.replace(listing(3, keys));
         assert_eq!(view.over(now), [("blocks/p1-3".to_owned(), 3)]);
     }
+
+    fn turn(view: &View, revision: Revision) -> Vec<Change> {
+        let turn = TurnRecord {
+            proxy: "p1".to_owned(),
+            ..TurnRecord::default()
+        };
+        vec![Change::Put(Stored {
+            key: TURN_KEY.to_owned(),
+            value: view.sealed(TURN_KEY, &turn.to_bytes()),
+            revision,
+        })]
+    }
+
+    #[test]
+    fn a_watch_that_lags_behind_does_not_bring_an_ended_turn_back() {
+        let mut view = view();
+        let (first, next, restored) = (turn(&view, 5), turn(&view, 7), turn(&view, 4));
+        view.change(first.clone());
+        assert!(view.turn().is_some());
+        view.end_turn(6);
+        view.change(first);
+        assert_eq!(view.turn(), None);
+        view.change(next);
+        assert!(view.turn().is_some());
+        // A store that was restored from a backup has lower revisions.
+        view.end_turn(8);
+        view.replace(Listing::default());
+        view.change(restored);
+        assert!(view.turn().is_some());
+    }
 }
