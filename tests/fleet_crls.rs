@@ -103,6 +103,25 @@ fn a_revocation_that_one_proxy_fetches_reaches_all_without_a_command_there() {
 }
 
 #[test]
+fn a_crl_file_that_one_proxy_reloads_makes_the_others_fetch_and_it_fetches_nothing_itself() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    // It has the agent's copy of the CRL, and does not fetch.
+    let (first, second) = (fleet.proxy("p1"), fetching(&fleet, "p2"));
+    let [one, two] = ["web01", "web02"].map(|name| fleet.ca.agent(name));
+    wait_for_status(&second, &one, 200);
+    fleet.ca.revoke(&one);
+    first.proxy.write_crl();
+    first.proxy.reload_applied();
+    wait_for_status(&second, &one, 403);
+    fleet.ca.revoke(&two);
+    fetch(&second.proxy);
+    wait_for_number(&first, "p2", &fleet.ca.crl_number().to_string());
+    say_again(&second, "p2", &first);
+    wait_for_status(&first, &two, 200);
+    assert_eq!(count(&first), 0);
+}
+
+#[test]
 fn a_number_that_is_not_higher_fetches_nothing_and_one_that_the_ca_lacks_fetches_once() {
     let Some(fleet) = Fleet::start(1) else { return };
     let [first, second] = ["p1", "p2"].map(|name| fetching(&fleet, name));

@@ -13,6 +13,8 @@ use crate::ProxyEntry;
 const HINT_INTERVAL_MIN: Duration = Duration::from_secs(10);
 /// Maximum wait before such a fetch: not all proxies ask the CA in the same moment.
 pub const HINT_JITTER_MAX: Duration = Duration::from_millis(200);
+/// Maximum length of a number: RFC 5280 allows 20 bytes.
+const NUMBER_LEN_MAX: usize = 64;
 /// Maximum number of numbers that are remembered because a fetch was made for them.
 const TRIED_MAX: usize = 1024;
 
@@ -57,14 +59,15 @@ pub fn newer_crls<'e>(
         .collect()
 }
 
-/// The order of numbers by their text: the longer of two numbers without leading zeros is higher.
-fn rank(number: &str) -> (u8, usize, &str) {
-    let kind = match number {
-        "none" => 0,
-        _ if number.starts_with("0x") => 2,
-        _ => 1,
+/// The order of numbers by their text: the longer of two numbers without leading zeros is higher. `None`: it has no number, or
+/// one that no proxy writes.
+fn rank(number: &str) -> Option<(bool, usize, &str)> {
+    let hex = number.strip_prefix("0x");
+    let is_number = match hex {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()),
     };
-    (kind, number.len(), number)
+    (is_number && number.len() <= NUMBER_LEN_MAX).then_some((hex.is_some(), number.len(), number))
 }
 
 /// Decides when to ask the CA because of other proxies. Each number is a reason for one fetch, so that one that the CA does
@@ -145,6 +148,7 @@ mod tests {
 
     #[test]
     fn only_a_higher_number_of_a_trusted_issuer_is_newer() {
+        let long = &*"9".repeat(NUMBER_LEN_MAX + 1);
         for (number, others, expected) in [
             ("7", vec!["7"], false),
             ("7", vec!["6"], false),
@@ -155,6 +159,8 @@ mod tests {
             ("7", vec!["none"], false),
             ("none", vec!["none"], false),
             ("none", vec!["0"], true),
+            ("none", vec!["", "-1", "1e9", "0xG", "9…"], false),
+            ("7", vec!["seven", "99999 ", long], false),
             (
                 "1329227995784915872903807060280344575",
                 vec!["0x01000000000000000000000000000000"],
