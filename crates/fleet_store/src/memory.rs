@@ -248,3 +248,32 @@ impl ChangeStream for MemoryWatch {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn several_keys_are_changed_at_one_revision_or_not_at_all() {
+        let store = Memory::default();
+        let put = |key, expected| KeyChange {
+            key,
+            expected,
+            put: Put::Value(key.as_bytes()),
+        };
+        let written = store.put_all_if(&[put("a", 0), put("b", 0)]).await;
+        assert_eq!(written.expect("it is reached"), Some(1));
+        let refused = store.put_all_if(&[put("c", 0), put("b", 9)]).await;
+        assert_eq!(refused.expect("it is reached"), None);
+        let listing = store.list().await.expect("it is reached");
+        let keys: Vec<_> = listing
+            .keys
+            .iter()
+            .map(|stored| (stored.key.as_str(), stored.revision))
+            .collect();
+        assert_eq!(keys, [("a", 1), ("b", 1)]);
+        let mut watch = store.watch(0).await.expect("it is reached");
+        let changes = watch.next().await.expect("it is reached");
+        assert_eq!(changes.len(), 2, "they arrive together");
+    }
+}

@@ -331,7 +331,6 @@ impl<'a> Member<'a> {
         self.app.sharing.write_failed(error);
         self.drop_writer();
         self.failures += 1;
-        self.halve_batch();
         let (first, max) = RETRY;
         let wait = first.saturating_mul(1 << self.failures.min(10)).min(max);
         self.retry_at = Some(Instant::now() + random_part_of(wait));
@@ -366,7 +365,6 @@ impl<'a> Member<'a> {
             }
         }
         self.failures = 0;
-        self.batch_max = CHANGES_MAX;
         self.app.sharing.publish(&mut self.view);
         self.app.sharing.sent(acts, self.view.records_at());
         Ok(())
@@ -392,7 +390,9 @@ impl<'a> Member<'a> {
                 put: Put::Value(sealed),
             });
             let changes: Vec<_> = changes.collect();
-            match writer.put_all_if(&changes).await? {
+            let written = writer.put_all_if(&changes).await;
+            self.batch_max = next_batch_max(self.batch_max, matches!(written, Ok(Some(_))));
+            match written? {
                 Some(revision) => {
                     for (key, record) in batch {
                         self.view.put(key, revision, record.clone());
@@ -402,7 +402,6 @@ impl<'a> Member<'a> {
                 None => {
                     let listing = writer.list().await?;
                     let records = self.view.replace(listing);
-                    self.halve_batch();
                     self.note_lost();
                     self.take_over(records).await;
                     return Ok(false);
@@ -411,11 +410,6 @@ impl<'a> Member<'a> {
             rest = later;
         }
         Ok(true)
-    }
-
-    /// One record that cannot be written must not keep out the others for long, and etcd may be configured for less.
-    fn halve_batch(&mut self) {
-        self.batch_max = (self.batch_max / 2).max(1);
     }
 
     /// Deletes the blocks from the store that ended long ago.
@@ -489,6 +483,15 @@ fn batch_len(records: &[(String, Record)], count_max: usize) -> usize {
     fits.count().max(1)
 }
 
+/// The maximum for the next batch. One record that another proxy changes must not keep out the others for long, and etcd may
+/// be configured for less.
+fn next_batch_max(before: usize, is_written: bool) -> usize {
+    match is_written {
+        true => (before * 2).min(CHANGES_MAX),
+        false => (before / 2).max(1),
+    }
+}
+
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
@@ -537,6 +540,19 @@ mod tests {
             let records = vec![record(why); count];
             let found = batch_len(&records, count_max);
             assert_eq!(found, expected, "{count} {why} {count_max}");
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_refused_is_followed_by_shorter_ones_down_to_one_record() {
+        let mut batch_max = CHANGES_MAX;
+        for expected in [50, 25, 12, 6, 3, 1, 1] {
+            batch_max = next_batch_max(batch_max, false);
+            assert_eq!(batch_max, expected);
+        }
+        for expected in [2, 4, 8, 16, 32, 64, CHANGES_MAX, CHANGES_MAX] {
+            batch_max = next_batch_max(batch_max, true);
+            assert_eq!(batch_max, expected);
         }
     }
 }
