@@ -54,7 +54,8 @@ pub(crate) struct Api {
     info(
         title = "Proscenium admin API",
         description = "Status and commands of a running Proscenium, over its Unix socket. Errors are problem details \
-                       (RFC 9457). A change with `If-Match` happens only if the entity tag still matches."
+                       (RFC 9457). A change with `If-Match` happens only if the entity tag still matches. A change of \
+                       members or blocks on another proxy of the fleet changes the tag too."
     ),
     components(schemas(Problem))
 )]
