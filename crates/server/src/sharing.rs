@@ -366,7 +366,7 @@ impl<'a> Member<'a> {
         }
         self.failures = 0;
         self.app.sharing.publish(&mut self.view);
-        self.app.sharing.sent(acts, self.view.records_at());
+        self.app.sharing.sent(acts, self.view.written_at());
         Ok(())
     }
 

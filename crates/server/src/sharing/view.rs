@@ -20,10 +20,12 @@ pub(crate) struct View {
     /// Before each key, and part of its seal: a record of another site is none of this one.
     site_prefix: String,
     stored: BTreeMap<String, Known>,
-    /// The highest revision of a record.
+    /// The highest revision of a record that a list or a watch has shown.
     records_at: Revision,
     /// The revision at which this proxy has ended its turn: a watch that lags behind may still show it.
     turn_ended_at: Revision,
+    /// The highest revision of a record that this proxy has written.
+    written_at: Revision,
     /// Keys whose records the store has lost since it had them.
     lost: BTreeSet<String>,
     /// Whether ignored records are counted: each is counted once.
@@ -109,6 +111,7 @@ impl View {
             stored: BTreeMap::new(),
             records_at: 0,
             turn_ended_at: 0,
+            written_at: 0,
             lost: BTreeSet::new(),
             is_counting: true,
             rejected: BTreeMap::new(),
@@ -118,8 +121,7 @@ impl View {
     /// Takes over a list, which has all keys. Returns the records that can be used.
     pub(crate) fn replace(&mut self, listing: Listing) -> Vec<Record> {
         let before = std::mem::take(&mut self.stored);
-        self.records_at = 0;
-        self.turn_ended_at = 0;
+        (self.records_at, self.written_at, self.turn_ended_at) = (0, 0, 0);
         let mut records = Vec::new();
         for stored in listing.keys {
             let known = before.get(&stored.key);
@@ -149,6 +151,10 @@ impl View {
                     let now = milliseconds_now();
                     records.extend(self.store(stored, |_| now));
                 }
+                // What this proxy has written: the changes before it have arrived too.
+                Change::Put(stored) if self.is_written(&stored) => {
+                    self.records_at = self.records_at.max(stored.revision);
+                }
                 Change::Deleted { key, revision } if revision > self.revision(&key) => {
                     if let Some(known) = self.stored.remove(&key) {
                         self.note_lost(&key, &known);
@@ -160,9 +166,9 @@ impl View {
         records
     }
 
-    /// Notes a record that this proxy has written.
+    /// Notes a record that this proxy has written. Changes of other proxies before it may not have arrived yet.
     pub(crate) fn put(&mut self, key: &str, revision: Revision, record: Record) {
-        self.records_at = self.records_at.max(revision);
+        self.written_at = self.written_at.max(revision);
         self.lost.remove(key);
         let content = Ok(Content::Record(Box::new(record)));
         self.stored
@@ -210,6 +216,16 @@ impl View {
     /// The highest revision of a record. All records up to it are known.
     pub(crate) fn records_at(&self) -> Revision {
         self.records_at
+    }
+
+    /// The revision from which on the store has all that this proxy has written.
+    pub(crate) fn written_at(&self) -> Revision {
+        self.written_at.max(self.records_at)
+    }
+
+    /// Whether a change is the known version of a record.
+    fn is_written(&self, stored: &Stored) -> bool {
+        stored.revision == self.revision(&stored.key) && self.record(&stored.key).is_some()
     }
 
     /// The keys whose records the store has lost since it had them, or replaced by older ones.
@@ -469,5 +485,22 @@ mod tests {
         view.replace(Listing::default());
         view.change(restored);
         assert!(view.turn().is_some());
+    }
+
+    #[test]
+    fn a_record_that_this_proxy_writes_does_not_confirm_earlier_ones_of_other_proxies() {
+        let mut view = view();
+        let (own, foreign) = (block("p1-1", None), block("p2-1", None));
+        view.put(&own.key().to_string(), 8, own.clone());
+        assert_eq!((view.records_at(), view.written_at()), (0, 8));
+        let change = vec![Change::Put(stored(&view, &foreign, 7))];
+        assert_eq!(view.change(change), [foreign]);
+        assert_eq!(view.records_at(), 7);
+        let change = vec![Change::Put(stored(&view, &own, 8))];
+        assert_eq!(view.change(change), [], "it is known");
+        assert_eq!((view.records_at(), view.written_at()), (8, 8));
+        // A restored store begins with lower numbers.
+        view.replace(listing(3, Vec::new()));
+        assert_eq!((view.records_at(), view.written_at()), (0, 0));
     }
 }
