@@ -683,13 +683,13 @@ fn t12_a_share_of_a_backup_is_for_agents_while_it_is_used() {
 
 #[test]
 fn t12_a_reload_applies_a_raised_rate_at_once() {
-    let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 190");
+    let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 100");
     let mut client = estate.anonymous().connect().expect("connects");
     let (_, refused) = until_refused(&mut client);
     assert_unavailable(&refused, 429);
     estate.proxy.edit_config(
-        "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 190",
-        "anonymous_rate_per_address = 100\nanonymous_burst_per_address = 190",
+        "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 100",
+        "anonymous_rate_per_address = 100\nanonymous_burst_per_address = 100",
     );
     estate.proxy.reload_applied();
     wait_for_a_place(&estate);
