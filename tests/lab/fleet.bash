@@ -17,6 +17,7 @@ fleet() {
   promise "an agent is revoked, crl fetch runs on one proxy, and both refuse it; no other run fails" revoked_on_both
   promise "while etcd is down, a compiler restarts after drain --wait on each proxy, and no run fails" restart_without_etcd
   promise "a proxy stops and starts again, and no run fails" proxy_restarts
+  promise "both proxies are upgraded at once with fleet turn, which lets one wait for the other, and no run fails" upgraded_in_turn
   MEMBERS=moved-address
   move_address p1
   # The operator's proxy is the one that serves no agent.
@@ -103,6 +104,38 @@ address_moves() {
   expect_end "4 6" $run
   [ "$(grep -c "Connection reset by peer" "$OUTPUT")" = "$(grep -c "Could not evaluate" "$OUTPUT")" ] || broken "another request failed"
   expect "0 2" agent_run "$busy"
+}
+
+# Both proxies take their turn, although both want it at once. Each runs another build afterwards.
+upgraded_in_turn() {
+  local name pid turns=() failed=""
+  : >"$LAB_DIR/turns"
+  loops_start
+  for name in p1 p2; do
+    "$PROSCENIUM" fleet turn --socket "$LAB_DIR/$name/admin.sock" --timeout 10m -- \
+      bash -euc "$(declare -f install_build); install_build $name" >"$LOOPS/turn-$name" 2>&1 & turns+=($!)
+  done
+  for pid in "${turns[@]}"; do wait "$pid" || failed=yes; done
+  cat "$LOOPS"/turn-* >"$OUTPUT"
+  [ -z "$failed" ] || broken "a turn failed"
+  printed "fleet turn: waiting"
+  loops_stop
+  no_run_failed
+  for name in p1 p2; do alive "$name" || broken "$name has not handed over"; done
+  cp "$LAB_DIR/turns" "$OUTPUT"
+  [ "$(cut -d ' ' -f 2 "$OUTPUT" | uniq | wc -l)" = 2 ] || broken "the upgrades overlapped"
+}
+install_build() { # install_build NAME: as a package does it
+  local program=$LAB_DIR/$1/proscenium process
+  echo "begin $1" >>"$LAB_DIR/turns"
+  cp "$program" "$program.new"
+  echo >>"$program.new"
+  mv "$program.new" "$program"
+  "$program" reload --socket "$LAB_DIR/$1/admin.sock"
+  for process in /proc/[0-9]*; do
+    [ ! "$process/exe" -ef "$program" ] || echo "${process#/proc/}" >"$LAB_DIR/$1.pid"
+  done
+  echo "end $1" >>"$LAB_DIR/turns"
 }
 
 # --- helpers ------------------------------------------------------------------------
