@@ -281,15 +281,17 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Tries each endpoint, and all again with more patience if one was late: it may be frozen, or etcd elects a leader. A call that
-    /// came before the election has ended is not answered afterwards either, so that it must not last long.
+    /// Tries each endpoint, and all again if one was late: it may be frozen, or etcd elects a leader. A call that came before the
+    /// election has ended is not answered afterwards either, so the first ones are short. On a slow network, the last ones succeed.
     async fn send_acts(&mut self, acts: u64) -> Result<(), StoreError> {
-        let (began, mut patience) = (Instant::now(), PATIENCE);
+        let began = Instant::now();
         loop {
+            let patience = match began.elapsed() < SENT_WITHIN / 2 {
+                true => PATIENCE,
+                false => PATIENCE * 5,
+            };
             match self.try_endpoints(acts, patience).await {
-                Err(StoreError::Late { .. }) if began.elapsed() < SENT_WITHIN => {
-                    patience = PATIENCE * 2;
-                }
+                Err(StoreError::Late { .. }) if began.elapsed() < SENT_WITHIN => {}
                 sent => return sent,
             }
         }
