@@ -31,7 +31,7 @@ use crate::{
 /// Time for a member to listen.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The account of a first member that can be cut off: `nobody` of Debian.
+/// The account of a first member that can be cut off: one without rights.
 const SEPARATE_ACCOUNT: u32 = 65534;
 
 /// The cluster; its members are killed when it is dropped.
@@ -154,6 +154,22 @@ impl EtcdCluster {
         };
         let leader = || (0..self.members.len()).find(is_leader);
         wait_until(LIMIT, leader).expect("a cluster has a leader")
+    }
+
+    /// How often a member has become the leader since it started.
+    pub fn elections(&self, index: usize) -> usize {
+        let log = self.path(&format!("{}.log", self.members[index].name));
+        let log = fs::read_to_string(log).unwrap_or_default();
+        log.matches("became leader at term").count()
+    }
+
+    /// The process id of a member. `None` if it was killed.
+    ///
+    /// # Panics
+    /// A test has failed.
+    pub fn pid(&self, index: usize) -> Option<u32> {
+        let child = self.members[index].child.lock();
+        child.expect("no test has failed").as_ref().map(Child::id)
     }
 
     /// Writes the CRL of the leaves' issuer for etcd.

@@ -36,6 +36,7 @@ const CHECKS: &[Check] = &[
     ("reload-storm", &["cargo", "xtask", "reload-storm"]),
     ("matrix", &["cargo", "xtask", "matrix"]),
     ("herd", &["cargo", "xtask", "herd"]),
+    ("fleet", &["cargo", "xtask", "fleet"]),
     ("simulate", &["cargo", "xtask", "simulate"]),
     ("tunnel", &["cargo", "xtask", "tunnel"]),
     ("static", &["cargo", "xtask", "dist", "--static"]),

@@ -28,6 +28,8 @@ mod w1;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub(crate) use cpu::run_time;
+
 use crate::workspace;
 
 /// What to measure.

@@ -13,6 +13,7 @@ mod debian;
 mod demo;
 mod deny;
 mod dist;
+mod fleet;
 mod fresh;
 mod fuzz;
 mod herd;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Pgo(options) => pgo::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Herd(options) => herd::run(&options),
+        Command::Fleet(options) => fleet::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Tunnel(options) => tunnel::run(&options),
         Command::Fresh(options) => fresh::run(&options),
@@ -115,6 +117,9 @@ enum Command {
     Soak(soak::Options),
     /// Run a rolling restart under 200 agents and a herd of 900, with stand-in compilers; exits 1 if a run fails
     Herd(herd::Options),
+    /// Measure after what time a command on one of 20 proxies applies to all, with etcd healthy and with its faults, and what a
+    /// fleet costs a proxy; exits 1 if a goal is missed
+    Fleet(fleet::Options),
     /// Simulate 100,000 agents in virtual time with this balancing and with others; exits 1 if a goal is missed
     Simulate(simulate::Options),
     /// Keep passed-through connections silent for minutes; exits 1 if one is closed

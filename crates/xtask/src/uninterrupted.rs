@@ -115,7 +115,7 @@ pub(crate) fn reload_storm(options: &ReloadOptions) -> Result<()> {
 }
 
 /// Runs the measurement. A stand-in panics where a test would fail.
-fn without_panic(run: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(crate) fn without_panic(run: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|_| Err(anyhow!("it broke off; the reason is above")))
 }

@@ -6,6 +6,7 @@
 //! them are compared with a baseline for the same kind of processor.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -14,6 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use testkit::{Ca, EtcdCluster};
 
 use super::{
     callgrind, cores::Cores, load::Load, members::Members, peers::Peer, pki::Pki, requests::Mix,
@@ -32,6 +34,10 @@ pub(crate) struct Options {
     /// Measure nginx as well
     #[arg(long)]
     nginx: bool,
+    /// Measure Proscenium with `[fleet]` as well; needs etcd. Instructions are then those of the busiest thread, which serves the
+    /// requests: what a proxy does once a second is on another one
+    #[arg(long, conflicts_with = "check")]
+    fleet: bool,
     /// Compare with bench/baseline.tsv and exit 1 if the figure is more than 3 % above it
     #[arg(long)]
     check: bool,
@@ -42,6 +48,9 @@ pub(crate) struct Options {
 
 /// A figure may exceed its baseline by at most 3 %.
 const EXCESS_MAX: f64 = 0.03;
+
+/// Members of etcd of the proxy with `[fleet]`.
+const STORE_MEMBERS: usize = 3;
 
 /// The file with a baseline for each kind of processor.
 const BASELINE: &str = "bench/baseline.tsv";
@@ -75,8 +84,20 @@ pub(super) fn syscalls(options: &Options) -> Result<()> {
 pub(super) fn instructions_of(setting: &Setting<'_>, peer: &Peer) -> Result<(f64, f64)> {
     let few = callgrind_run(peer, setting, setting.requests)?;
     let many = callgrind_run(peer, setting, 3 * setting.requests)?;
-    let each = |less: u64, more: u64| more.saturating_sub(less) as f64 / setting.extra();
-    Ok((each(few.total, many.total), each(few.own, many.own)))
+    let more = many.into_iter().map(|(thread, many)| {
+        let few = few.get(&thread);
+        let (total, own) = few.map_or((0, 0), |few| (few.total, few.own));
+        (
+            many.total.saturating_sub(total),
+            many.own.saturating_sub(own),
+        )
+    });
+    let (total, own) = match setting.is_busiest_alone {
+        true => more.max().unwrap_or_default(),
+        false => more.fold((0, 0), |sum, thread| (sum.0 + thread.0, sum.1 + thread.1)),
+    };
+    let each = |more: u64| more as f64 / setting.extra();
+    Ok((each(total), each(own)))
 }
 
 /// System calls per request.
@@ -103,6 +124,8 @@ pub(super) struct Setting<'a> {
     pub(super) connections: usize,
     /// Folder to keep callgrind's files in.
     pub(super) keep: Option<&'a Path>,
+    /// Whether the instructions of the busiest thread are counted, not those of all.
+    pub(super) is_busiest_alone: bool,
 }
 
 impl Setting<'_> {
@@ -140,6 +163,7 @@ fn compare(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result<f6
         requests: options.requests,
         connections: options.connections,
         keep: options.keep.as_deref(),
+        is_busiest_alone: options.fleet,
     };
     let ours = measure(&peers[0], &setting)?;
     if options.nginx {
@@ -147,10 +171,23 @@ fn compare(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result<f6
             measure(peer, &setting)?;
         }
     }
+    if options.fleet {
+        let ca = Ca::named("fleet");
+        let store = EtcdCluster::start(&ca, STORE_MEMBERS).context("etcd is not installed")?;
+        measure(
+            &Peer::in_fleet(folder.path(), &members, &ca, &store)?,
+            &setting,
+        )?;
+    }
     Ok(ours)
 }
 
-fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<callgrind::Sum> {
+/// The counts by thread, if each is counted alone.
+fn callgrind_run(
+    peer: &Peer,
+    setting: &Setting<'_>,
+    requests: u64,
+) -> Result<BTreeMap<String, callgrind::Sum>> {
     let folder = setting.folder;
     let out = folder.join("callgrind");
     fs::create_dir_all(&out)?;
@@ -164,13 +201,21 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
         "--tool=callgrind",
         "--trace-children=yes",
     ];
-    let proxy = peer.start_under(&[&tool[..], &[&file]].concat(), setting.cores)?;
+    let threads = match setting.is_busiest_alone {
+        true => "--separate-threads=yes",
+        false => "--separate-threads=no",
+    };
+    let proxy = peer.start_under(&[&tool[..], &[threads, &file]].concat(), setting.cores)?;
     setting.load(peer, requests)?;
     // The files are written when the processes end.
     drop(proxy);
-    let mut sum = callgrind::Sum::default();
+    let mut sums = BTreeMap::<_, callgrind::Sum>::new();
     for file in fs::read_dir(&out)? {
         let file = file?;
+        // Its end is the thread, after the process.
+        let name = file.file_name().display().to_string();
+        let thread = name.split_once('-').map_or("", |(_, thread)| thread);
+        let sum = sums.entry(thread.to_owned()).or_default();
         sum.read(&fs::read_to_string(file.path())?);
         if let Some(keep) = setting.keep {
             let run = if requests == setting.requests {
@@ -185,11 +230,11 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
     }
     fs::remove_dir_all(&out)?;
     ensure!(
-        sum.total > 0,
+        sums.values().any(|sum| sum.total > 0),
         "valgrind wrote no figures of {}",
         peer.name()
     );
-    Ok(sum)
+    Ok(sums)
 }
 
 fn strace_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<u64> {

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 /// CPU time of every thread in the process tree. Threads that have ended are not included.
-pub(super) fn run_time(root: u32) -> Duration {
+pub(crate) fn run_time(root: u32) -> Duration {
     tree(root).into_iter().map(process_time).sum()
 }
 

@@ -9,10 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use testkit::{Ca, EtcdCluster, fleet_table};
 
 use super::{
     cores::Cores,
     members::Members,
+    pki::write_private,
     shape::{Division, Shape},
 };
 use crate::workspace;
@@ -93,6 +95,31 @@ impl Peer {
         let config = edit(shape.fill(include_str!("../../../../bench/proscenium.toml")));
         let command = [&binary, "run", "--config"];
         Self::new("proscenium", folder, members, shape, config, &command)
+    }
+
+    /// Proscenium as the only proxy of a fleet, which shares its records through this store.
+    pub(super) fn in_fleet(
+        folder: &Path,
+        members: &Members,
+        ca: &Ca,
+        store: &EtcdCluster,
+    ) -> Result<Self> {
+        let binary = workspace::build_proscenium(true)?.display().to_string();
+        let credential = ca.agent("p1");
+        // 32 bytes in base64.
+        write_private(&folder.join("fleet.key"), &format!("{}=", "A".repeat(43)))?;
+        write_private(&folder.join("fleet-ca.pem"), &ca.bundle_pem())?;
+        write_private(&folder.join("fleet-cert.pem"), &credential.chain_pem())?;
+        write_private(&folder.join("fleet-key.pem"), &credential.key_pem)?;
+        let shape = &Shape::PLAIN;
+        let config = shape.fill(include_str!("../../../../bench/proscenium.toml"));
+        let table = fleet_table(store, &folder.join("fleet.key"));
+        let config = format!(
+            "{config}\n[state]\ndirectory = \"@dir@/state\"\n{table}certificate = \"@dir@/fleet-cert.pem\"\n\
+             key = \"@dir@/fleet-key.pem\"\nca = \"@dir@/fleet-ca.pem\"\n"
+        );
+        let command = [&binary, "run", "--config"];
+        Self::new("with-fleet", folder, members, shape, config, &command)
     }
 
     /// Fills in a configuration template and writes it. The path is the last argument of the command.

@@ -92,6 +92,7 @@ impl Setting<'_> {
             requests: 2_000,
             connections,
             keep: None,
+            is_busiest_alone: false,
         }
     }
 
