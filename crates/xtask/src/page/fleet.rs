@@ -1,6 +1,11 @@
 //! A fleet on the page: two proxies in front of the same servers, with an etcd.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Stdio};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result};
 use rustix::process::Signal;
@@ -40,6 +45,7 @@ pub(super) fn check(binary: &Path, browser: &Browser, axe: &str, width: u32) -> 
         &format!("{} && {}", has(&row("p1"), "this proxy"), there(&row("p2"))),
     )?;
     browser.wait_for("they are alike", &has("#fleet-body", "no differences"))?;
+    turn(binary, &config, browser)?;
     acts(&proxies, &servers, browser)?;
     differences(&proxies, &servers, browser)?;
     fits(browser, width)?;
@@ -58,6 +64,26 @@ pub(super) fn check(binary: &Path, browser: &Browser, axe: &str, width: u32) -> 
             has("#outcome", "not sent to the fleet"),
             has("#outcome", "on p2 too")
         ),
+    )
+}
+
+/// The turn of a proxy, while it has it.
+fn turn(binary: &Path, config: &Path, browser: &Browser) -> Result<()> {
+    let mut turn = Command::new(binary);
+    turn.arg("--config")
+        .arg(config)
+        .args(["fleet", "turn", "--", "cat"]);
+    let mut turn = turn.stdin(Stdio::piped()).spawn().context("the turn")?;
+    browser.wait_for(
+        "the turn names its proxy",
+        &has("#fleet-body", "p1 has the turn"),
+    )?;
+    // Its command ends with its input.
+    drop(turn.stdin.take());
+    anyhow::ensure!(turn.wait()?.success(), "the command has ended");
+    browser.wait_for(
+        "the turn has ended",
+        &format!("!({})", has("#fleet-body", "has the turn")),
     )
 }
 

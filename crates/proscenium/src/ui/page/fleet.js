@@ -20,6 +20,7 @@ export function showFleet(fleet) {
   if (!fleet) return;
   show("fleet-body",
     h("p", {}, `Store of the fleet ${fleet.site} (${fleet.endpoints.join(", ")}): `, store(fleet)),
+    fleet.turn ? h("p", {}, `${fleet.turn.proxy} has the turn since ${time(fleet.turn.since)}: ${fleet.turn.command} (${fleet.turn.by})`) : null,
     table(fleet.differences.length === 0 ? "Registered proxies; no differences" : `Registered proxies; ${plural(fleet.differences.length, "difference")}`,
       COLUMNS, fleet.proxies.map((proxy) => ({ cells: cells(fleet, proxy), attributes: { "data-proxy": proxy.name } }))),
     fleet.refused.map((refused) => h("p", { class: "note" }, `Ignored: ${refused.key}: ${refused.why}`)));
@@ -34,12 +35,11 @@ function store({ connected, unreached }) {
 
 function cells(fleet, proxy) {
   const isOwn = proxy.name === fleet.name;
-  const unready = proxy.unready ?? (proxy.phase === "serving" ? null : proxy.phase);
   return [
     [h("strong", {}, proxy.name), isOwn ? h("span", { class: "note" }, "this proxy") : null],
     proxy.version,
     proxy.phase,
-    h("span", { class: unready ? false : "word" }, state(unready ? "warn" : "good", unready ?? "ready")),
+    h("span", { class: proxy.unready ? false : "word" }, state(proxy.unready ? "warn" : "good", proxy.unready ?? "ready")),
     isOwn ? "–" : ago(proxy.heard_at),
     proxy.alarms.length === 0 ? "none" : isOwn ? `${proxy.alarms.length}, see above` : lines(proxy.alarms),
     [
