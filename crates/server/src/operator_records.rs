@@ -285,7 +285,12 @@ impl OperatorRecords {
 
     /// A copy of all records.
     pub(crate) fn all(&self) -> Records {
-        self.lock().records.clone()
+        self.read(Records::clone)
+    }
+
+    /// What a function finds in the records.
+    pub(crate) fn read<T>(&self, of: impl FnOnce(&Records) -> T) -> T {
+        of(&self.lock().records)
     }
 
     /// A number that each change of a block raises.

@@ -5,7 +5,10 @@ mod lasting;
 mod members;
 mod parts;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+};
 
 use balancing::settings::Role;
 use config::{Config, ConfigReport, Draft, LoadedConfig};
@@ -17,6 +20,7 @@ use rustls_pki_types::UnixTime;
 use crate::{
     certificates::{self, OwnCertificate},
     materials::{files::ConfigFiles, stamps::Stamps},
+    sharing::registry::digest,
 };
 
 pub(crate) use lasting::Lasting;
@@ -206,9 +210,19 @@ pub(crate) struct Foundation {
     /// The credentials of listeners, each once.
     pub(crate) credentials: Credentials,
     pub(crate) member_tls: Vec<PreparedTls>,
+    section_digests: OnceLock<BTreeMap<String, String>>,
 }
 
 impl Foundation {
+    /// A digest for each section of the configuration, by which proxies of a fleet find out in what they differ.
+    pub(crate) fn section_digests(&self) -> &BTreeMap<String, String> {
+        self.section_digests.get_or_init(|| {
+            let sections = self.config.sections().into_iter();
+            let digests = sections.map(|(name, text)| (name, digest([text.as_bytes()])));
+            digests.collect()
+        })
+    }
+
     /// The bundles that verify the proxy's certificates and those of its peers: that of clients, then those of members.
     pub(crate) fn stores<'a>(&'a self, clients: &'a TrustStore) -> Vec<&'a TrustStore> {
         let of_members = self.member_tls.iter().map(|tls| &*tls.trust);
@@ -424,6 +438,7 @@ impl Prepared {
                 certificates,
                 credentials,
                 member_tls,
+                section_digests: OnceLock::new(),
             },
             report,
         )

@@ -7,7 +7,7 @@ mod alarms;
 pub(crate) mod audit;
 mod connection;
 mod outcome;
-mod registry;
+pub(crate) mod registry;
 pub(crate) mod state;
 mod status;
 mod turn;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -82,11 +83,11 @@ impl FleetAlarms {
     }
 
     fn older(&mut self, app: &App, view: &View) -> Option<String> {
-        let records = app.records.all();
         // A block that ended long ago may be deleted.
-        let is_missed =
-            |key: &&String| RecordKey::parse(key).is_some_and(|key| records.get(&key).is_some());
-        let lost = view.lost().iter().filter(is_missed).count();
+        let lost = app.records.read(|records| {
+            let keys = view.lost().iter().filter_map(|key| RecordKey::parse(key));
+            keys.filter(|key| records.get(key).is_some()).count()
+        });
         if lost > 0 {
             self.older_at = Some(Instant::now());
             return Some(format!(
@@ -157,7 +158,7 @@ fn unreached(status: &SharingStatus, now: SystemTime) -> Option<String> {
 }
 
 /// Whether the clocks of most other proxies differ from that of this one.
-fn wrong_clock(proxies: &[HeardProxy], own: &str) -> Option<String> {
+fn wrong_clock(proxies: &[Arc<HeardProxy>], own: &str) -> Option<String> {
     let others = proxies.iter().filter(|proxy| proxy.entry.name != own);
     let offsets = others.map(|proxy| {
         let offset = i128::from(proxy.entry.clock) - i128::from(proxy.heard_at);
@@ -178,13 +179,15 @@ mod tests {
 
     #[test]
     fn the_own_clock_is_wrong_if_those_of_most_others_differ() {
-        let heard = |name: &str, offset: i64| HeardProxy {
-            entry: fleet::ProxyEntry {
-                name: name.to_owned(),
-                clock: 1_000_000_u64.saturating_add_signed(offset),
-                ..fleet::ProxyEntry::default()
-            },
-            heard_at: 1_000_000,
+        let heard = |name: &str, offset: i64| {
+            Arc::new(HeardProxy {
+                entry: fleet::ProxyEntry {
+                    name: name.to_owned(),
+                    clock: 1_000_000_u64.saturating_add_signed(offset),
+                    ..fleet::ProxyEntry::default()
+                },
+                heard_at: 1_000_000,
+            })
         };
         for (offsets, expected) in [
             (vec![], false),

@@ -107,9 +107,7 @@ impl Registration {
 impl App {
     /// What this proxy says about itself, with the highest revision of the store whose records it has applied.
     pub(crate) fn proxy_entry(&self, applied: Revision) -> ProxyEntry {
-        let sections = self.state().foundation.config.sections();
-        let sections = sections.into_iter();
-        let sections = sections.map(|(name, text)| (name, digest([text.as_bytes()])));
+        let sections = self.state().foundation.section_digests().clone();
         let generation = self.generation();
         let crls = generation.trust.newest_crls().map(|crl| {
             let entry = ActiveCrlEntry {
@@ -132,16 +130,14 @@ impl App {
             }
             .to_owned(),
             unready: self.unready_for_turn(),
-            sections: sections.collect(),
+            sections,
             crls: crls.collect(),
             alarms: alarms.iter().map(telemetry::ActiveAlarm::key).collect(),
             withdrawn: self.withdrawn(),
             withheld: self.sharing.withheld().iter().map(place).collect(),
-            records: {
-                let records = self.records.all();
-                let records = records.iter();
-                digest(records.map(|(_, record)| record.bytes()))
-            },
+            records: self
+                .records
+                .read(|all| digest(all.iter().map(|(_, record)| record.bytes()))),
             applied,
         }
     }
@@ -181,7 +177,8 @@ pub(super) fn place((pool, member): &(String, String)) -> String {
     format!("{pool}/{member}")
 }
 
-fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+/// A short digest: equal ones mean equal content.
+pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut digest = Fingerprint::of(parts).to_string();
     digest.truncate(DIGEST_DIGITS);
     digest

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::SystemTime,
@@ -54,7 +54,7 @@ pub(crate) struct SharingStatus {
     /// How many records were ignored since the start, by reason.
     pub(crate) rejected: BTreeMap<&'static str, u64>,
     /// The proxies that are registered.
-    pub(crate) proxies: Vec<HeardProxy>,
+    pub(crate) proxies: Vec<Arc<HeardProxy>>,
     /// The highest revision of a record that is applied.
     pub(crate) applied: Revision,
     /// The number of acts that the store has, and the revision at which it had them.

@@ -11,10 +11,7 @@ use admin::{
 };
 use fleet::{ProxyEntry, RecordKey, TurnRecord};
 
-use super::{
-    state::SharingStatus,
-    view::{HeardProxy, RefusedBecause},
-};
+use super::{state::SharingStatus, view::RefusedBecause};
 use crate::shared_state::App;
 
 impl App {
@@ -25,13 +22,15 @@ impl App {
         let endpoints = fleet.etcd.iter().map(|endpoint| endpoint.address());
         let entries = self.entries(&status);
         let mut records = BTreeMap::from([("block".to_owned(), 0), ("member".to_owned(), 0)]);
-        for (key, _) in self.records.all().iter() {
-            let kind = match key {
-                RecordKey::Member { .. } => "member",
-                RecordKey::Block(_) => "block",
-            };
-            *records.entry(kind.to_owned()).or_default() += 1;
-        }
+        self.records.read(|all| {
+            for (key, _) in all.iter() {
+                let kind = match key {
+                    RecordKey::Member { .. } => "member",
+                    RecordKey::Block(_) => "block",
+                };
+                *records.entry(kind.to_owned()).or_default() += 1;
+            }
+        });
         let unreached = status.unreached();
         let counted = |reason: &&'static str| status.rejected.get(reason).copied().unwrap_or(0);
         let rejected = RefusedBecause::REASONS.iter();
@@ -83,7 +82,7 @@ impl App {
     pub(crate) fn entries(&self, status: &SharingStatus) -> Vec<(ProxyEntry, u64)> {
         let own = self.proxy_entry(status.applied);
         let heard = status.proxies.iter();
-        let heard = heard.map(|HeardProxy { entry, heard_at }| (entry.clone(), *heard_at));
+        let heard = heard.map(|heard| (heard.entry.clone(), heard.heard_at));
         let mut entries: Vec<_> = heard.filter(|(entry, _)| entry.name != own.name).collect();
         let clock = own.clock;
         entries.push((own, clock));

@@ -45,7 +45,7 @@ struct Known {
 #[derive(Debug)]
 enum Content {
     Record(Box<Record>),
-    Proxy(Box<HeardProxy>),
+    Proxy(Arc<HeardProxy>),
     Turn(Box<TurnRecord>),
 }
 
@@ -178,7 +178,7 @@ impl View {
     /// Notes the entry that this proxy has written.
     pub(crate) fn put_entry(&mut self, key: &str, revision: Revision, entry: ProxyEntry) {
         let heard_at = entry.clock;
-        let content = Ok(Content::Proxy(Box::new(HeardProxy { entry, heard_at })));
+        let content = Ok(Content::Proxy(Arc::new(HeardProxy { entry, heard_at })));
         self.stored
             .insert(key.to_owned(), Known { revision, content });
     }
@@ -249,7 +249,7 @@ impl View {
     }
 
     /// The proxies of the fleet, by name.
-    pub(crate) fn proxies(&self) -> impl Iterator<Item = &HeardProxy> {
+    pub(crate) fn proxies(&self) -> impl Iterator<Item = &Arc<HeardProxy>> {
         self.stored.values().filter_map(Known::proxy)
     }
 
@@ -310,7 +310,8 @@ impl View {
                 Some((**record).clone())
             }
             Ok(Content::Proxy(proxy)) => {
-                proxy.heard_at = heard_at(&proxy.entry);
+                let heard_at = heard_at(&proxy.entry);
+                Arc::make_mut(proxy).heard_at = heard_at;
                 None
             }
             Ok(Content::Turn(_)) => None,
@@ -331,7 +332,7 @@ impl View {
         if let Some(name) = ProxyEntry::name_in(key) {
             let entry = ProxyEntry::parse(name, bytes)?;
             let proxy = HeardProxy { entry, heard_at: 0 };
-            return Ok(Content::Proxy(Box::new(proxy)));
+            return Ok(Content::Proxy(Arc::new(proxy)));
         }
         if key == TURN_KEY {
             return Ok(Content::Turn(Box::new(TurnRecord::parse(bytes)?)));
@@ -342,7 +343,7 @@ impl View {
 }
 
 impl Known {
-    fn proxy(&self) -> Option<&HeardProxy> {
+    fn proxy(&self) -> Option<&Arc<HeardProxy>> {
         match self.content.as_ref().ok()? {
             Content::Proxy(proxy) => Some(proxy),
             Content::Record(_) | Content::Turn(_) => None,
