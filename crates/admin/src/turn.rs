@@ -1,6 +1,6 @@
 //! The turn of a fleet, which `proscenium fleet turn` takes for a command.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use thiserror::Error;
 use utoipa::ToSchema;
 
@@ -21,6 +21,7 @@ pub struct TurnRequest {
     /// characters.
     pub command: String,
     /// For how many seconds the turn is kept if this proxy stops while it has it: 1 to 86,400.
+    #[serde(deserialize_with = "whole")]
     pub timeout_seconds: u64,
     /// Whether an earlier answer to this request had the turn. Then it is taken again without waiting for the other proxies if the
     /// store has lost it.
@@ -59,6 +60,15 @@ pub enum TurnError {
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
+}
+
+/// A whole number that is not negative, also as `60.0`, which is an integer of JSON Schema.
+fn whole<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
+    let number = f64::deserialize(value)?;
+    match number >= 0.0 && number.fract() == 0.0 {
+        true => Ok(number as u64),
+        false => Err(D::Error::custom(format!("{number} is not a whole number"))),
+    }
 }
 
 impl TurnRequest {
@@ -117,6 +127,24 @@ mod tests {
                 None => assert_eq!(refused, Ok(())),
                 Some(word) => assert!(refused.expect_err(word).contains(word)),
             }
+        }
+    }
+
+    #[test]
+    fn seconds_are_a_whole_number_in_any_form_of_json() {
+        for (seconds, expected) in [
+            ("60", Some(60)),
+            ("60.0", Some(60)),
+            ("1e300", Some(u64::MAX)),
+            ("-1", None),
+            ("1.5", None),
+            ("\"60\"", None),
+        ] {
+            let body =
+                format!(r#"{{"request": "4f", "command": "true", "timeout_seconds": {seconds}}}"#);
+            let request: Option<TurnRequest> = serde_json::from_str(&body).ok();
+            let found = request.map(|request| request.timeout_seconds);
+            assert_eq!(found, expected, "{seconds}");
         }
     }
 }
