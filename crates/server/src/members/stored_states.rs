@@ -27,6 +27,12 @@ struct Stored {
     records: Vec<serde_json::Value>,
 }
 
+/// The part of the file that says its version.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
 /// What the file has: the states in effect, and the records of the fleet, which may have been withheld or have ended.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct StoredStates {
@@ -91,7 +97,7 @@ fn record(stored: &serde_json::Value) -> Result<Record, String> {
     Record::parse(&key, &bytes).map_err(|fault| fault.to_string())
 }
 
-/// Writes the states. It blocks.
+/// Writes the states, unless the file is of a newer version: what that has is lost otherwise. It blocks.
 ///
 /// # Errors
 /// Why they are not stored.
@@ -100,6 +106,16 @@ pub(crate) fn write(
     instructions: Vec<(MemberName, Instruction)>,
     records: &Records,
 ) -> Result<(), String> {
+    let known = directory.read(FILE, FILE_BYTES_MAX).ok().flatten();
+    let known = known.and_then(|bytes| serde_json::from_slice::<Version>(&bytes).ok());
+    if let Some(Version { version }) = known
+        && version > VERSION
+    {
+        return Err(format!(
+            "{} has version {version}, of a newer proscenium, and is not overwritten: move it to another place",
+            directory.path().join(FILE).display()
+        ));
+    }
     let records = records
         .iter()
         .filter(|(key, _)| matches!(key, RecordKey::Member { .. }));
@@ -216,5 +232,14 @@ mod tests {
             write_text(&wrong);
             assert!(read(&directory).is_err(), "{wrong}");
         }
+        let newer = "{\"version\":3,\"things\":[]}";
+        write_text(newer);
+        let refused = write(&directory, Vec::new(), &Records::default()).unwrap_err();
+        assert!(refused.contains("version 3"), "{refused}");
+        let kept = directory.read(FILE, FILE_BYTES_MAX).unwrap();
+        assert_eq!(kept.as_deref(), Some(newer.as_bytes()));
+        write_text("{");
+        write(&directory, Vec::new(), &Records::default()).unwrap();
+        assert_eq!(read(&directory).unwrap(), StoredStates::default());
     }
 }
