@@ -282,8 +282,30 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     let line = foreign_line(&second, "drain");
     let result = line["result"].as_str().unwrap_or_default();
     assert!(result.starts_with("withheld: "), "{line}");
+    // A new process withholds it as well, until another member is available.
+    let mut former = second.take_over().unwrap_or_else(|o| panic!("{o:?}"));
+    former.wait_for_end(LIMIT);
+    wait_for_alarms(&second, &[&alarm]);
     done(&first, &["ready"], &[&address]);
     wait_for_alarms(&second, &[]);
+}
+
+#[test]
+fn a_drain_on_another_proxy_does_not_take_a_last_member_that_is_down_for_a_moment() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
+    let first = fleet.proxy_before("p1", &servers);
+    let address = servers.compilers[0].address();
+    let table = fleet_table(&fleet.store, &fleet.key_file());
+    let second = proxy_before(&fleet, "p2", &servers, 1, &table);
+    servers.compilers[0].stop();
+    for proxy in [&first, &second] {
+        proxy.wait_for_health("compilers", &address, "down");
+    }
+    done(&first, &["drain"], &[&address]);
+    second.wait_for_event("withheld");
+    servers.compilers[0].restart();
+    second.wait_for_members(&["compilers"]);
 }
 
 /// Waits until exactly these alarms are active.

@@ -452,6 +452,14 @@ impl Pool {
         entries.filter(|entry| entry.member.is_available()).count()
     }
 
+    /// Whether a member other than this one is available, and known to be up.
+    pub fn has_available_besides(&self, member: usize) -> bool {
+        let others = self.entries.iter().enumerate();
+        let mut others = others.filter(|(index, _)| *index != member);
+        others
+            .any(|(_, entry)| entry.member.is_available() && entry.member.awaited_probe().is_none())
+    }
+
     /// Whether members are available now, but none would be without these. Others count only if they are known to be up: a
     /// member that is ready again after a drain may have been stopped meanwhile.
     pub fn depends_on(&self, members: &[usize]) -> bool {

@@ -80,6 +80,7 @@ impl SharingTask {
 }
 
 async fn share_records(app: Arc<App>, mut stop: oneshot::Receiver<()>) {
+    app.withhold_again();
     loop {
         let configured = FleetConnection::of(&app);
         let reloaded = app.sharing.reloaded.notified();

@@ -11,6 +11,7 @@ use admin::{
     MemberStateRequest, MemberStatus, PoolMemberStatus, SetMemberState, Timestamp,
 };
 use balancing::{HealthChange, Instruction, MemberAddress, MemberName, Registry};
+use fleet::RecordKey;
 use proxy::PoolRuntime;
 use rustls_pki_types::UnixTime;
 use telemetry::{Alarm, Alarms};
@@ -172,10 +173,13 @@ impl App {
             let selected = in_pool(&generation.pools, &pool, &member).ok();
             let instruction = instruction_of(&record, SystemTime::now());
             let known = registry.instruction(&pool, &member);
+            // This member may be down for a moment, or not probed yet: it may be the last one nevertheless.
+            let is_last =
+                |(runtime, index): Selected<'_>| !runtime.pool.has_available_besides(index);
             let is_withheld = !record.force
                 && instruction.is_some()
                 && known.is_none()
-                && selected.is_some_and(|selected| refuse_last(&[selected]).is_err());
+                && selected.is_some_and(is_last);
             let is_new = self
                 .sharing
                 .withhold((pool.clone(), member.clone()), is_withheld);
@@ -217,6 +221,26 @@ impl App {
         }
         self.member_states.changed.notify_one();
         audit
+    }
+
+    /// Withholds the drains of other proxies that an earlier process withheld: their records have no instruction.
+    pub(crate) fn withhold_again(&self) {
+        let _one_at_a_time = self.member_states.lock();
+        let generation = self.generation();
+        let registry = &self.lasting.registry;
+        let now = SystemTime::now();
+        for (key, _) in self.records.all().iter() {
+            let RecordKey::Member { pool, member } = key else {
+                continue;
+            };
+            let record = self.records.of_member(pool, member);
+            let is_withheld = record.is_some_and(|record| instruction_of(&record, now).is_some())
+                && registry.instruction(pool, member).is_none()
+                && in_pool(&generation.pools, pool, member).is_ok();
+            if is_withheld {
+                self.sharing.withhold((pool.clone(), member.clone()), true);
+            }
+        }
     }
 
     fn state_changed(&self, pool: &str, member: &str, change: Option<HealthChange>) {
