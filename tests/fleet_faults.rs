@@ -455,6 +455,38 @@ fn an_agents_certificate_is_refused_by_the_store_and_the_proxy_says_so() {
     }
 }
 
+#[test]
+fn a_proxy_that_may_not_write_says_so_once_and_still_follows_the_others() {
+    let (Some(fleet), Some(_)) = (Fleet::start(1), Tool::Etcdctl.command()) else {
+        return;
+    };
+    let control = |arguments: &str| {
+        let arguments: Vec<_> = arguments.split(' ').collect();
+        fleet.store.control(&arguments, &[]);
+    };
+    control("user add root --no-password");
+    control("user grant-role root root");
+    for (user, right) in [("p1", "readwrite"), ("p2", "read")] {
+        control(&format!("role add {user}"));
+        control(&format!(
+            "role grant-permission {user} --prefix=true {right} /proscenium/"
+        ));
+        control(&format!("user add {user} --no-password"));
+        control(&format!("user grant-role {user} {user}"));
+    }
+    control("auth enable");
+    let (first, second) = (fleet.proxy("p1"), fleet.proxy("p2"));
+    second.proxy.wait_for_event("permission denied");
+    for number in 1..=9 {
+        let name = format!("web0{number}");
+        block(&first, &name);
+        wait_for_status(&second, &fleet.ca.agent(&name), 403);
+    }
+    let events = second.proxy.stderr();
+    let count = events.matches("the fleet's store is not reached").count();
+    assert_eq!(count, 1, "{events}");
+}
+
 /// A value with the seal of the test's key file, 32 bytes 0.
 pub(crate) fn sealed(key: &str, bytes: &[u8]) -> Vec<u8> {
     let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
@@ -589,11 +621,41 @@ fn t21_forged_and_replayed_records_have_no_effect_and_are_not_deleted() {
             json!({ "newer": ["field"] })
         );
     });
+    // What a newer version may block, and this one does not know.
+    let unknown = String::from_utf8(block_record("p7-10", "web03")).expect("text");
+    let unknown = unknown.replace("\"certname\"", "\"pattern\"");
+    let place = at("blocks/p7-10");
+    put(&place, &sealed(&place, unknown.as_bytes()));
+    first.proxy.wait_for_status("an alarm", |status| {
+        let mut alarms = status["alarms"].as_array().into_iter().flatten();
+        alarms.any(|known| known["key"] == "fleet-record:blocks/p7-10")
+    });
     for (key, value) in &ignored {
         assert_eq!(fleet.store.value(key).as_ref(), Some(value), "{key}");
     }
     wait_for_status(&first, &fleet.ca.agent("web01"), 200);
     wait_for_status(&second, &fleet.ca.agent("web01"), 200);
+}
+
+#[test]
+fn long_values_of_another_client_keep_out_no_block() {
+    let (Some(fleet), Some(_)) = (Fleet::start(1), Tool::Etcdctl.command()) else {
+        return;
+    };
+    let first = fleet.proxy("p1");
+    block(&first, "web01");
+    // Together, they are longer than a message of gRPC may be.
+    for number in 0..6 {
+        let key = format!("{PREFIX}blocks/a-{number}");
+        fleet.store.control(&["put", &key], &vec![b'x'; 1 << 20]);
+    }
+    let second = fleet.proxy("p2");
+    wait_for_status(&second, &fleet.ca.agent("web01"), 403);
+    let alarm = format!("fleet-record:blocks/a-{}", 5);
+    second.proxy.wait_for_status(&alarm, |status| {
+        let mut alarms = status["alarms"].as_array().into_iter().flatten();
+        alarms.any(|known| known["key"] == *alarm)
+    });
 }
 
 #[test]

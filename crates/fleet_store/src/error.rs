@@ -40,6 +40,14 @@ pub enum StoreError {
         /// The prefix.
         prefix: String,
     },
+    /// Its answer is longer than is read.
+    #[error("{endpoint}: {text}")]
+    TooLong {
+        /// The endpoint.
+        endpoint: String,
+        /// The lengths.
+        text: String,
+    },
     /// Anything else: no leader, a watch that ended, a connection that broke.
     #[error("{endpoint}: {text}")]
     Failed {

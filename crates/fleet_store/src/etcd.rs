@@ -37,6 +37,10 @@ use rpc::{
 
 /// Keys of one page of a list. A page of the longest records is shorter than 4 MiB, gRPC's limit of a message.
 const PAGE_KEYS: i64 = 200;
+/// Maximum length of a key below the prefix. A longer one is ignored. Those of records have two names.
+const KEY_BYTES_MAX: usize = 2048;
+/// Maximum length of all values of a list. Records are shorter than 2 KiB, and there are at most 25,000.
+const LIST_BYTES_MAX: usize = 64 << 20;
 /// Waiting for the answer to a ping of HTTP/2.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -163,7 +167,8 @@ impl EtcdSession {
         if let Some(broken) = why_broken(&self.broken, &endpoint) {
             return broken;
         }
-        let text = status.message().to_owned();
+        // It is printed in terminals, and etcd may be another's.
+        let text = status.message().replace(char::is_control, " ");
         match status.code() {
             Code::PermissionDenied | Code::Unauthenticated => StoreError::Denied { endpoint, text },
             // etcd answers a certificate whose CN is not a user in this way.
@@ -172,6 +177,9 @@ impl EtcdSession {
             }
             Code::ResourceExhausted if text.contains("space exceeded") => {
                 StoreError::NoSpace { endpoint }
+            }
+            Code::OutOfRange if text.contains("message length too large") => {
+                StoreError::TooLong { endpoint, text }
             }
             _ if text.is_empty() => StoreError::Failed {
                 endpoint,
@@ -234,11 +242,11 @@ impl EtcdSession {
     }
 }
 
-/// A key below a prefix. `None` if its name is not text, which no version writes, and for probes.
+/// A key below a prefix. `None` if its name is not text or too long, which no version writes, and for probes.
 fn stored(prefix: &str, found: rpc::KeyValue) -> Option<Stored> {
     let key = String::from_utf8(found.key).ok()?;
     let key = key.strip_prefix(prefix)?;
-    if key.starts_with(PROBES) {
+    if key.len() > KEY_BYTES_MAX || key.starts_with(PROBES) {
         return None;
     }
     Some(Stored {
@@ -254,16 +262,40 @@ impl Session for EtcdSession {
             let mut client = KvClient::new(self.channel.clone());
             let mut listing = Listing::default();
             let mut from = self.whole("");
+            let (mut keys, mut bytes, mut limit) = (0, 0, PAGE_KEYS);
             loop {
                 let page = client.range(rpc::RangeRequest {
                     key: from.clone(),
                     range_end: self.prefix_end(),
-                    limit: PAGE_KEYS,
+                    limit,
                     // All pages are of the revision of the first.
                     revision: listing.revision,
                     keys_only: false,
                 });
-                let page = self.answer(page).await?;
+                let page = match self.answer(page).await {
+                    // Keys of another client may have any value, and must not keep out those of the proxies.
+                    Err(StoreError::TooLong { .. }) if limit > 1 => {
+                        limit /= 2;
+                        continue;
+                    }
+                    page => page?,
+                };
+                keys += page.kvs.len();
+                bytes += page.kvs.iter().map(|key| key.value.len()).sum::<usize>();
+                if keys > KEYS_MAX {
+                    return Err(StoreError::TooManyKeys {
+                        prefix: self.settings.prefix.clone(),
+                    });
+                }
+                if bytes > LIST_BYTES_MAX {
+                    return Err(self.failed(&format!(
+                        "the values below {} have more than {LIST_BYTES_MAX} bytes",
+                        self.settings.prefix
+                    )));
+                }
+                if page.more && page.kvs.is_empty() {
+                    return Err(self.failed("it says that there are more keys, and lists none"));
+                }
                 if listing.revision == 0 {
                     listing.revision = page.header.map_or(0, |header| header.revision);
                 }
@@ -271,15 +303,10 @@ impl Session for EtcdSession {
                     from = last.key.clone();
                     from.push(0);
                 }
-                let keys = page.kvs.into_iter();
+                let found = page.kvs.into_iter();
                 listing
                     .keys
-                    .extend(keys.filter_map(|key| stored(&self.settings.prefix, key)));
-                if listing.keys.len() > KEYS_MAX {
-                    return Err(StoreError::TooManyKeys {
-                        prefix: self.settings.prefix.clone(),
-                    });
-                }
+                    .extend(found.filter_map(|key| stored(&self.settings.prefix, key)));
                 if !page.more {
                     return Ok(listing);
                 }
@@ -552,5 +579,30 @@ impl AsyncWrite for Watched {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_no_version_writes_are_not_listed() {
+        let long = "k".repeat(KEY_BYTES_MAX + 1);
+        for (key, expected) in [
+            (b"/p/blocks/1".to_vec(), Some("blocks/1")),
+            (b"/other/blocks/1".to_vec(), None),
+            (b"/p/probes/1".to_vec(), None),
+            (b"/p/\xff".to_vec(), None),
+            (format!("/p/{long}").into_bytes(), None),
+            (format!("/p/{}", &long[1..]).into_bytes(), Some(&long[1..])),
+        ] {
+            let found = rpc::KeyValue {
+                key,
+                ..rpc::KeyValue::default()
+            };
+            let found = stored("/p/", found).map(|stored| stored.key);
+            assert_eq!(found.as_deref(), expected);
+        }
     }
 }

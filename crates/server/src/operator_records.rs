@@ -1,7 +1,7 @@
 //! The records of operators' acts: blocks, with those that were lifted. What the proxy enforces is derived from them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{BuildHasher as _, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -36,6 +36,8 @@ struct KnownRecords {
     proxy: String,
     records: Records,
     blocks: BTreeMap<BlockTarget, BTreeMap<BlockId, Block>>,
+    /// The blocks that are not lifted and have a target of a kind that this version does not know: they are not enforced.
+    unknown: BTreeSet<BlockId>,
     /// Raised with each change of a block.
     version: u64,
     /// The block that was set or lifted last.
@@ -246,6 +248,11 @@ impl OperatorRecords {
         Ok(is_any)
     }
 
+    /// The ids of the blocks that are not enforced, because this version does not know what they block.
+    pub(crate) fn unknown_blocks(&self) -> BTreeSet<BlockId> {
+        self.lock().unknown.clone()
+    }
+
     /// Forgets the blocks that ended a month ago. Returns whether there was one.
     pub(crate) fn forget_ended(&self, now: UnixTime) -> bool {
         let mut known = self.lock();
@@ -444,6 +451,16 @@ impl KnownRecords {
         self.version += 1;
         self.last_block = Some(content.id.clone());
         let Some(mut block) = of_record(content) else {
+            match &content.lifted {
+                None => {
+                    let (id, blocked) = (&content.id, &content.blocked);
+                    tracing::error!(%id, %blocked, "a block is not enforced, because this version does not know what it blocks");
+                    self.unknown.insert(id.clone());
+                }
+                Some(_) => {
+                    self.unknown.remove(&content.id);
+                }
+            }
             return;
         };
         block.by = account(&self.proxy, &content.by, &content.proxy);
@@ -603,6 +620,32 @@ mod tests {
             let derived = blocks_in_effect(proxy, &own.all(), |_| true);
             assert_eq!(derived[0].by, by, "on {proxy}");
         }
+    }
+
+    #[test]
+    fn a_block_of_an_unknown_target_is_named_until_it_is_lifted() {
+        let record = Record::of_block(BlockRecord {
+            id: "p2-1".to_owned(),
+            blocked: serde_json::json!({ "pattern": "web*" }),
+            by: "uid 0".to_owned(),
+            proxy: "p2".to_owned(),
+            why: "stolen".to_owned(),
+            since: 5000,
+            until: None,
+            lifted: None,
+        });
+        let lift = Lift {
+            by: "uid 0".to_owned(),
+            proxy: "p2".to_owned(),
+            at: 6000,
+        };
+        let lifted = record.lifted(&lift).expect("active");
+        let own = records();
+        own.take_over(vec![record], at(5));
+        assert_eq!(own.unknown_blocks(), ["p2-1".to_owned()].into());
+        assert_eq!(own.blocks_in_effect(|_| true), []);
+        own.take_over(vec![lifted], at(6));
+        assert_eq!(own.unknown_blocks(), BTreeSet::new());
     }
 
     #[test]

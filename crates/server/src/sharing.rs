@@ -55,6 +55,8 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Maximum time until the store has an act of an operator, who then sees that it was not sent.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
+/// How often the store is listed because it has refused a change, in one attempt to send. Another proxy is faster a few times.
+const LISTS_MAX: usize = 50;
 /// First and maximum wait before another attempt to reach the store.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -332,6 +334,8 @@ impl<'a> Member<'a> {
     /// Notes that the store was not reached, and tries the next endpoint after a while.
     fn failed(&mut self, error: &StoreError) {
         self.app.sharing.write_failed(error);
+        // The store may have nothing else to get, so this shows when it accepts changes again.
+        self.registration.put_again();
         self.drop_writer();
         self.failures += 1;
         let (first, max) = RETRY;
@@ -361,13 +365,23 @@ impl<'a> Member<'a> {
 
     async fn try_send(&mut self, acts: u64, patience: Duration) -> Result<(), StoreError> {
         self.connect_within(patience).await?;
+        let mut lists = 0;
         while !self.send_once().await? {
+            lists += 1;
+            if lists == LISTS_MAX {
+                let names = self.connection.store.endpoints();
+                return Err(StoreError::Failed {
+                    endpoint: names[self.next_endpoint % names.len()].clone(),
+                    text: format!(
+                        "it has refused {LISTS_MAX} changes to what it had listed before"
+                    ),
+                });
+            }
             if self.app.sharing.status.borrow().sent.0 == acts {
                 // It is put back later, if no other proxy has done so.
                 return Ok(());
             }
         }
-        self.failures = 0;
         self.app.sharing.publish(&mut self.view);
         self.app.sharing.sent(acts, self.view.written_at());
         Ok(())
@@ -400,6 +414,8 @@ impl<'a> Member<'a> {
                     for (key, record) in batch {
                         self.view.put(key, revision, record.clone());
                     }
+                    self.failures = 0;
+                    self.app.sharing.written();
                 }
                 // Another proxy was faster, or the store was restored: the list shows what it has now.
                 None => {
@@ -451,9 +467,14 @@ impl<'a> Member<'a> {
             return Ok(());
         };
         let lease = self.connection.lease;
-        self.registration
+        let is_put = self
+            .registration
             .update(self.app, &**writer, &mut self.view, lease)
             .await?;
+        if is_put {
+            self.failures = 0;
+            self.app.sharing.written();
+        }
         self.app.sharing.publish(&mut self.view);
         Ok(())
     }

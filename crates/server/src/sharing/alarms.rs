@@ -56,6 +56,13 @@ impl FleetAlarms {
         let refused: Vec<_> = refused
             .map(|refused| (refused.key.clone(), format!("the key {} of the fleet's store is ignored: {}; it was written by a proxy with another key file or a newer version, or by another client of etcd (operating/fleet.md)", refused.key, refused.why)))
             .collect();
+        let unknown = app.records.unknown_blocks().into_iter().take(REFUSED_MAX);
+        let unknown = unknown.map(|id| {
+            let key = RecordKey::Block(id).to_string();
+            let message = format!("the block {key} of the fleet is not enforced here, because this version does not know what it blocks: upgrade this proxy (operating/fleet.md)");
+            (key, message)
+        });
+        let refused: Vec<_> = refused.into_iter().chain(unknown).collect();
         alarms.replace(Alarm::FleetRecord, &refused, now);
         let older = self.older(app, view);
         match older {

@@ -30,14 +30,14 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// Puts the entry if it has changed, and extends its lease when that is due.
+    /// Puts the entry if it has changed, and extends its lease when that is due. Returns whether it was put.
     pub(super) async fn update(
         &mut self,
         app: &App,
         session: &dyn Session,
         view: &mut View,
         lease_length: Duration,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let lease = match self.lease {
             Some(lease) if self.keep_alive_at > Some(Instant::now()) => lease,
             Some(lease) if session.keep_alive(lease).await? => lease,
@@ -56,7 +56,7 @@ impl Registration {
             && at.elapsed() < PUT_INTERVAL_MIN
         {
             self.due_at = Some(*at + PUT_INTERVAL_MIN);
-            return Ok(());
+            return Ok(false);
         }
         self.due_at = None;
         let entry = app.proxy_entry(view.records_at());
@@ -65,7 +65,7 @@ impl Registration {
             && put.is_same(&entry)
             && at.elapsed() < PUT_INTERVAL_MAX
         {
-            return Ok(());
+            return Ok(false);
         }
         let sealed = view.sealed(&key, &entry.to_bytes());
         let put = Put::Leased(&sealed, lease);
@@ -76,11 +76,19 @@ impl Registration {
             Some(revision) => {
                 view.put_entry(&key, revision, entry.clone());
                 self.put = Some((Instant::now(), entry));
+                Ok(true)
             }
             // The former process was faster, or the watch has not shown its last entry yet.
-            None => view.take_over_key(session.list().await?, &key),
+            None => {
+                view.take_over_key(session.list().await?, &key);
+                Ok(false)
+            }
         }
-        Ok(())
+    }
+
+    /// Has the next update put the entry, whether it has changed or not.
+    pub(super) fn put_again(&mut self) {
+        self.put = None;
     }
 
     /// Whether the store has the entry as it is.

@@ -19,6 +19,9 @@ use super::{
     view::{HeardProxy, Refused, View},
 };
 
+/// Maximum number of ignored keys that are shown. All are counted.
+const REFUSED_MAX: usize = 100;
+
 /// What the tasks of the process share about the fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
@@ -135,7 +138,7 @@ impl Sharing {
             for (reason, count) in rejected {
                 *status.rejected.entry(reason).or_default() += count;
             }
-            status.refused = view.refused().collect();
+            status.refused = view.refused().take(REFUSED_MAX).collect();
             status.proxies = view.proxies().cloned().collect();
             status.applied = view.records_at();
             status.turn = view.turn().cloned();
@@ -171,8 +174,14 @@ impl Sharing {
     pub(super) fn sent(&self, acts: u64, revision: Revision) {
         self.status.send_modify(|status| {
             status.sent = (acts, revision);
-            status.write_failure = None;
-            status.no_space = None;
+        });
+    }
+
+    /// The store has accepted a change. That nothing is left to send says nothing about it.
+    pub(super) fn written(&self) {
+        self.status.send_if_modified(|status| {
+            let had_failed = status.write_failure.take().is_some();
+            status.no_space.take().is_some() || had_failed
         });
     }
 }
@@ -185,5 +194,31 @@ fn note(failure: &mut Option<(SystemTime, String)>, why: &StoreError) {
             tracing::warn!("the fleet's store is not reached: {why}");
             *failure = Some((SystemTime::now(), why));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_to_write_lasts_until_a_change_is_accepted() {
+        let sharing = Sharing::default();
+        let endpoint = "etcd1:2379".to_owned();
+        let denied = StoreError::Denied {
+            endpoint: endpoint.clone(),
+            text: "permission denied".to_owned(),
+        };
+        sharing.write_failed(&denied);
+        sharing.write_failed(&StoreError::NoSpace { endpoint });
+        let since = sharing.status().unreached().cloned();
+        assert!(since.is_some());
+        // There was nothing to send.
+        sharing.sent(0, 7);
+        assert_eq!(sharing.status().unreached().cloned(), since);
+        assert!(sharing.status().no_space.is_some());
+        sharing.written();
+        assert_eq!(sharing.status().unreached(), None);
+        assert_eq!(sharing.status().no_space, None);
     }
 }

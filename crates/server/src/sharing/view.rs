@@ -10,7 +10,7 @@ use fleet::{
     EntryFault, ProxyEntry, Record, RecordFault, RecordKey, Records, TURN_KEY, TurnFault,
     TurnRecord,
 };
-use fleet_store::{Change, Listing, Revision, Stored};
+use fleet_store::{Change, KEYS_MAX, Listing, Revision, Stored};
 use pki::FleetKeys;
 
 /// The keys of a site.
@@ -287,7 +287,8 @@ impl View {
     pub(crate) fn refused(&self) -> impl Iterator<Item = Refused> {
         self.stored.iter().filter_map(|(key, known)| {
             let why = known.content.as_ref().err()?.clone();
-            let key = key.clone();
+            // It is printed in terminals, and another client of the store may have written it.
+            let key = key.escape_debug().to_string();
             Some(Refused { key, why })
         })
     }
@@ -322,7 +323,10 @@ impl View {
                 None
             }
         };
-        self.stored.insert(key, Known { revision, content });
+        // No more than a list may have, so that another client of the store cannot fill the memory. A record applies nevertheless.
+        if self.stored.len() < KEYS_MAX || self.stored.contains_key(&key) {
+            self.stored.insert(key, Known { revision, content });
+        }
         record
     }
 
@@ -402,6 +406,37 @@ mod tests {
 
     fn listing(revision: Revision, keys: Vec<Stored>) -> Listing {
         Listing { revision, keys }
+    }
+
+    #[test]
+    fn another_client_of_the_store_cannot_fill_the_memory_nor_keep_out_a_record() {
+        let mut view = view();
+        let forged = (0..KEYS_MAX + 9).map(|number| {
+            Change::Put(Stored {
+                key: format!("blocks/{number}"),
+                value: b"{}".to_vec(),
+                revision: 7,
+            })
+        });
+        view.change(forged.collect());
+        assert_eq!(view.refused().count(), KEYS_MAX);
+        let record = block("p1-1", None);
+        let put = Change::Put(stored(&view, &record, 8));
+        assert_eq!(view.change(vec![put]), [record]);
+    }
+
+    #[test]
+    fn a_key_of_another_client_is_shown_without_its_control_characters() {
+        let mut view = view();
+        let key = "blocks/\u{1b}[2J\n".to_owned();
+        let (value, revision) = (Vec::new(), 7);
+        view.change(vec![Change::Put(Stored {
+            key,
+            value,
+            revision,
+        })]);
+        let refused = view.refused().next().unwrap();
+        assert_eq!(refused.key, "blocks/\\u{1b}[2J\\n");
     }
 
     #[test]
