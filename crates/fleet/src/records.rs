@@ -149,11 +149,15 @@ impl Records {
     }
 }
 
-/// For how long a block has been over, in milliseconds. `None` if it is active, or no block.
+/// For how long a block has been over, in milliseconds. `None` if it is active, or no block. One that was lifted is over whatever
+/// the clock says.
 fn ended_for(record: &Record, now: u64) -> Option<u64> {
     match record.content() {
         RecordContent::Member(_) => None,
-        RecordContent::Block(block) => block.end().and_then(|end| now.checked_sub(end)),
+        RecordContent::Block(block) => block.end().and_then(|end| match block.lifted {
+            Some(_) => Some(now.saturating_sub(end)),
+            None => now.checked_sub(end),
+        }),
     }
 }
 

@@ -132,6 +132,11 @@ fn a_record_beyond_the_maximum_is_refused_and_changes_of_known_ones_are_not() {
     assert_eq!(records.len(), RECORDS_MAX);
     let is_known = |id: &str| records.get(&RecordKey::Block(id.to_owned())).is_some();
     assert!(is_known("b7") && !is_known("b9"));
+    // A lifted one does so by any clock, because the clock is not trusted after a start.
+    assert_eq!(
+        records.merge(block("another", None, None), 0),
+        Ok(Merged::Newer)
+    );
 }
 
 /// What happens to a fleet.
