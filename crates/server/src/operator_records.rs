@@ -71,7 +71,7 @@ impl OperatorRecords {
         let now = milliseconds(UnixTime::now());
         for (pool, member) in names {
             let stamp = known.records.next_stamp(now, &self.proxy);
-            let record = member_record(pool, member, instruction, by, force, stamp);
+            let record = member_record((&**pool, &**member), instruction, by, force, (stamp, now));
             let _ = known.merge(record, now);
         }
     }
@@ -89,7 +89,8 @@ impl OperatorRecords {
             if known.records.get(&key).is_none() {
                 let stamp = known.records.next_stamp(now, &self.proxy);
                 let by = instruction.by.clone();
-                let record = member_record(pool, member, Some(instruction), &by, false, stamp);
+                let name = (&**pool, &**member);
+                let record = member_record(name, Some(instruction), &by, false, (stamp, now));
                 let _ = known.merge(record, now);
             }
         }
@@ -357,13 +358,13 @@ impl OperatorRecords {
     }
 }
 
+/// `now`: milliseconds since the epoch. A stamp may be years later if a clock of the fleet was ahead once.
 fn member_record(
-    pool: &str,
-    member: &str,
+    (pool, member): (&str, &str),
     instruction: Option<&Instruction>,
     by: &str,
     force: bool,
-    stamp: Stamp,
+    (stamp, now): (Stamp, u64),
 ) -> Record {
     let at = |time: SystemTime| {
         let since = time
@@ -380,7 +381,7 @@ fn member_record(
             Some(Administrative::Maintenance) => MemberState::Maintenance,
         },
         by: by.to_owned(),
-        since: instruction.map_or(stamp.ms, |instruction| at(instruction.since)),
+        since: instruction.map_or(now, |instruction| at(instruction.since)),
         why: instruction.and_then(|instruction| instruction.why.clone()),
         until: instruction
             .and_then(|instruction| instruction.until)
@@ -620,6 +621,25 @@ mod tests {
             let derived = blocks_in_effect(proxy, &own.all(), |_| true);
             assert_eq!(derived[0].by, by, "on {proxy}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_once_does_not_date_later_changes() {
+        let own = records();
+        let ahead = Stamp {
+            ms: u64::from(u32::MAX) * 1000,
+            by: "p2".to_owned(),
+        };
+        let name = ("compilers", "c1:8140");
+        own.take_over(
+            vec![member_record(name, None, "uid 0", false, (ahead, 7))],
+            at(5),
+        );
+        let names = [(name.0.to_owned(), name.1.to_owned())];
+        own.set_states(&names, None, "uid 0", false);
+        let record = own.of_member(name.0, name.1).expect("a record");
+        assert_eq!(record.stamp.ms, u64::from(u32::MAX) * 1000 + 1);
+        assert!(record.since < record.stamp.ms, "{record:?}");
     }
 
     #[test]
