@@ -1,6 +1,11 @@
 //! What operators of a fleet see: the proxies and their differences, and where else a change applies.
 
-use std::{os::unix::fs::PermissionsExt as _, thread, time::Duration};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    sync::{Arc, RwLock},
+    thread,
+    time::Duration,
+};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -282,6 +287,12 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
     let line = foreign_line(&second, "drain");
     let result = line["result"].as_str().unwrap_or_default();
     assert!(result.starts_with("withheld: "), "{line}");
+    // It returns to a pool that has no other.
+    servers.compilers[0].stop();
+    second.wait_for_health("compilers", &address, "down");
+    servers.compilers[0].restart();
+    second.wait_for_members(&["compilers"]);
+    wait_for_alarms(&second, &[&alarm]);
     // A new process withholds it as well, until another member is available.
     let mut former = second.take_over().unwrap_or_else(|o| panic!("{o:?}"));
     former.wait_for_end(LIMIT);
@@ -291,20 +302,34 @@ fn a_drain_that_another_proxy_withholds_does_not_count_as_done() {
 }
 
 #[test]
-fn a_drain_on_another_proxy_does_not_take_a_last_member_that_is_down_for_a_moment() {
+fn a_drain_on_another_proxy_does_not_take_a_last_member_that_is_not_probed_yet() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();
     let first = fleet.proxy_before("p1", &servers);
     let address = servers.compilers[0].address();
-    let table = fleet_table(&fleet.store, &fleet.key_file());
-    let second = proxy_before(&fleet, "p2", &servers, 1, &table);
-    servers.compilers[0].stop();
-    for proxy in [&first, &second] {
-        proxy.wait_for_health("compilers", &address, "down");
-    }
     done(&first, &["drain"], &[&address]);
+    let probes = Arc::new(RwLock::new(()));
+    let held = probes.write().expect("no panic");
+    let of_server = Arc::clone(&probes);
+    servers.compilers[0].answer(move |request| {
+        if request.is_probe() {
+            drop(of_server.read());
+        }
+        None
+    });
+    // To this one, the first compiler is the only one.
+    let second = support::proxy(&fleet.ca)
+        .certname("p2")
+        .with(&format!(
+            "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n\
+             [pools.compilers]\nscheme = \"http\"\nmembers = [{address:?}]\n\
+             [pools.compilers.check]\ninterval = \"60s\"\ntimeout = \"60s\"\n",
+            servers.ca_server.address(),
+        ))
+        .with(&fleet_table(&fleet.store, &fleet.key_file()))
+        .start();
     second.wait_for_event("withheld");
-    servers.compilers[0].restart();
+    drop(held);
     second.wait_for_members(&["compilers"]);
 }
 

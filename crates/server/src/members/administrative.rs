@@ -10,7 +10,7 @@ use admin::{
     AdministrativeState, AuditEntry, Caller, MemberSelection, MemberStateError, MemberStateOutcome,
     MemberStateRequest, MemberStatus, PoolMemberStatus, SetMemberState, Timestamp,
 };
-use balancing::{HealthChange, Instruction, MemberAddress, MemberName, Registry};
+use balancing::{Health, HealthChange, Instruction, MemberAddress, MemberName, Registry};
 use fleet::RecordKey;
 use proxy::PoolRuntime;
 use rustls_pki_types::UnixTime;
@@ -173,9 +173,13 @@ impl App {
             let selected = in_pool(&generation.pools, &pool, &member).ok();
             let instruction = instruction_of(&record, SystemTime::now());
             let known = registry.instruction(&pool, &member);
-            // This member may be down for a moment, or not probed yet: it may be the last one nevertheless.
-            let is_last =
-                |(runtime, index): Selected<'_>| !runtime.pool.has_available_besides(index);
+            // After a start, no member is probed yet, and this one may be the last one nevertheless. One that goes down while it is
+            // the last one returns to a pool that has no other.
+            let is_held = self.sharing.is_withheld(&(pool.clone(), member.clone()));
+            let is_last = |(runtime, index): Selected<'_>| {
+                let health = runtime.pool.entries()[index].member.health();
+                (is_held || health != Health::Down) && !runtime.pool.has_available_besides(index)
+            };
             let is_withheld = !record.force
                 && instruction.is_some()
                 && known.is_none()

@@ -119,6 +119,12 @@ impl Sharing {
         }
     }
 
+    /// Whether the drain of a member by another proxy is withheld.
+    pub(crate) fn is_withheld(&self, member: &MemberName) -> bool {
+        let withheld = self.withheld.lock().unwrap_or_else(PoisonError::into_inner);
+        withheld.contains(member)
+    }
+
     /// The members whose drain by another proxy is withheld.
     pub(crate) fn withheld(&self) -> BTreeSet<MemberName> {
         self.withheld
