@@ -139,6 +139,8 @@ struct Member<'a> {
     /// When the lease of the turn was extended.
     turn_extended_at: Option<Instant>,
     alarms: FleetAlarms,
+    /// How often records were put back that others had replaced by ones that are ignored here.
+    overwrites: u32,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
     /// When blocks that ended long ago are deleted from the store.
@@ -163,6 +165,7 @@ impl<'a> Member<'a> {
             registration: Registration::default(),
             turn_extended_at: None,
             alarms: FleetAlarms::default(),
+            overwrites: 0,
             put_back_at: None,
             delete_at: None,
             retry_at: None,
@@ -264,8 +267,14 @@ impl<'a> Member<'a> {
     async fn take_over(&mut self, records: Vec<Record>) {
         self.app.take_over(records).await;
         self.app.sharing.publish(&mut self.view);
-        if self.put_back_at.is_none() && !self.missed().is_empty() {
-            self.put_back_at = Some(Instant::now() + random_part_of(PUT_BACK_WITHIN));
+        if self.put_back_at.is_none() {
+            let missed = self.missed();
+            let overwrites = missed.iter().all(|(key, _)| self.view.is_refused(key));
+            if !missed.is_empty() {
+                let within = put_back_within(if overwrites { self.overwrites } else { 0 });
+                self.put_back_at = Some(Instant::now() + random_part_of(within));
+                self.overwrites = self.overwrites.saturating_add(u32::from(overwrites));
+            }
         }
     }
 
@@ -516,6 +525,12 @@ fn next_batch_max(before: usize, is_written: bool) -> usize {
     }
 }
 
+/// The maximum wait before records are put back. It grows if others replace them each time: two proxies with other key files would
+/// fill the store in an hour.
+fn put_back_within(overwrites: u32) -> Duration {
+    PUT_BACK_WITHIN * (1 << overwrites.min(11))
+}
+
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
@@ -549,6 +564,13 @@ mod tests {
             lifted: None,
         };
         ("blocks/p1-1".to_owned(), Record::of_block(block))
+    }
+
+    #[test]
+    fn records_that_others_replace_again_and_again_are_put_back_less_and_less_often() {
+        for (overwrites, expected) in [(0, 2), (1, 4), (2, 8), (11, 4096), (u32::MAX, 4096)] {
+            assert_eq!(put_back_within(overwrites).as_secs(), expected);
+        }
     }
 
     #[test]

@@ -266,6 +266,12 @@ impl View {
         }
     }
 
+    /// Whether a key is ignored.
+    pub(crate) fn is_refused(&self, key: &str) -> bool {
+        let known = self.stored.get(key);
+        known.is_some_and(|known| known.content.is_err())
+    }
+
     /// The keys of blocks that ended so long ago that no proxy puts them back, with their revisions. `now`: milliseconds since
     /// the epoch.
     pub(crate) fn over(&self, now: u64) -> Vec<(String, Revision)> {
