@@ -416,6 +416,19 @@ fn records_of_another_key_file_are_ignored_with_an_alarm_and_counted() {
 }
 
 #[test]
+fn two_proxies_with_one_certname_are_an_alarm_while_both_run() {
+    let Some(fleet) = Fleet::start(1) else { return };
+    let (first, second) = (fleet.proxy("p1"), fleet.proxy("p1"));
+    for proxy in [&first, &second] {
+        wait_for_alarms(&proxy.proxy, &["fleet-record:proxies/p1"]);
+    }
+    let why = first.proxy.status()["alarms"].to_string();
+    assert!(why.contains("has the certname p1 too"), "{why}");
+    drop(second);
+    wait_for_alarms(&first.proxy, &[]);
+}
+
+#[test]
 fn a_store_that_has_lost_records_is_an_alarm_until_they_are_back() {
     let Some(fleet) = Fleet::start(1) else { return };
     let servers = Estate::builder().ca(&fleet.ca).compilers(2).start();

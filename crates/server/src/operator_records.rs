@@ -203,7 +203,9 @@ impl OperatorRecords {
             }
             let now = milliseconds(block.since);
             self.lift_all(&mut known, &block.blocked, &block.by, now)?;
-            number = now.max(number + 1);
+            // Another process may have the name of this proxy, and its blocks must not get the same ids.
+            number =
+                (now << 16 | u64::from(RandomState::new().hash_one(()) as u16)).max(number + 1);
             let id = |number: u64| format!("{}-{number:x}", self.proxy);
             while known.records.get(&RecordKey::Block(id(number))).is_some() {
                 number += 1;

@@ -43,9 +43,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 const WATCHES_MAX: usize = 2;
 /// Maximum time before records that the store lacks are put back: of several proxies, the first to come does it.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(2);
-/// How often blocks that ended long ago are deleted from the store. A proxy whose clock is wrong deletes some that the others
-/// put back, so it must not do so often.
-const DELETE_INTERVAL: Duration = Duration::from_secs(3600);
+/// How often blocks that ended long ago are deleted from the store, and records that were refused are tried again. A proxy whose
+/// clock is wrong deletes some that the others put back, so it must not do so often.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(600);
 /// How often the entry of this proxy is compared with what it is, and it is tried to apply a drain that is withheld.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a process that stops waits for the store to remove its entry.
@@ -143,8 +143,8 @@ struct Member<'a> {
     overwrites: u32,
     /// When records that the store lacks are put back.
     put_back_at: Option<Instant>,
-    /// When blocks that ended long ago are deleted from the store.
-    delete_at: Option<Instant>,
+    /// When the store and the own records are compared as a whole.
+    sweep_at: Option<Instant>,
     /// When the next attempt to write is made after a failure.
     retry_at: Option<Instant>,
 }
@@ -167,7 +167,7 @@ impl<'a> Member<'a> {
             alarms: FleetAlarms::default(),
             overwrites: 0,
             put_back_at: None,
-            delete_at: None,
+            sweep_at: None,
             retry_at: None,
             connection,
         }
@@ -187,7 +187,7 @@ impl<'a> Member<'a> {
         loop {
             let (put_back_at, retry_at) = (self.put_back_at, self.retry_at);
             let due_at = self.registration.due_at().filter(|_| retry_at.is_none());
-            let delete_at = self.delete_at.filter(|_| retry_at.is_none());
+            let sweep_at = self.sweep_at.filter(|_| retry_at.is_none());
             tokio::select! {
                 // The sender lives as long as this loop.
                 _ = news.recv_many(&mut received, NEWS_MAX) => self.apply(received.drain(..)).await,
@@ -203,7 +203,7 @@ impl<'a> Member<'a> {
                     self.send().await;
                 }
                 () = at(retry_at) => self.send().await,
-                () = at(delete_at) => self.delete_ended().await,
+                () = at(sweep_at) => self.sweep().await,
                 () = at(due_at) => {}
                 () = self.app.sharing.entry_changed.notified() => {}
             }
@@ -247,9 +247,10 @@ impl<'a> Member<'a> {
             // The next news may be that another proxy has put all back.
             self.note_lost();
         }
-        if is_listed && self.watching.contains(&true) {
+        self.view.is_followed = self.watching.contains(&true);
+        if is_listed && self.view.is_followed {
             self.app.sharing.listed();
-            self.delete_at
+            self.sweep_at
                 .get_or_insert_with(|| Instant::now() + random_part_of(PUT_BACK_WITHIN));
         }
         self.take_over(records).await;
@@ -440,9 +441,12 @@ impl<'a> Member<'a> {
         Ok(true)
     }
 
-    /// Deletes the blocks from the store that ended long ago.
-    async fn delete_ended(&mut self) {
-        self.delete_at = Some(Instant::now() + DELETE_INTERVAL);
+    /// Takes over records that were refused because the clock was ahead or there was no room, and deletes the blocks from the
+    /// store that ended long ago.
+    async fn sweep(&mut self) {
+        self.sweep_at = Some(Instant::now() + SWEEP_INTERVAL);
+        let records = self.view.records();
+        self.take_over(records).await;
         if let Err(error) = self.try_delete_ended().await {
             self.failed(&error);
         }

@@ -354,8 +354,12 @@ impl App {
             runtime.is_some_and(|runtime| runtime.connectors().any(|c| &*c.address == member))
         };
         let (changed, forgotten) = registry.note_absent(named, now);
+        // The store of a fleet would bring the record back.
+        let is_shared = self.state().foundation.config.fleet.is_some();
         for ((pool, member), Instruction { state, .. }) in &forgotten {
-            self.records.forget_member(pool, member);
+            if !is_shared {
+                self.records.forget_member(pool, member);
+            }
             tracing::info!(pool, member, %state, "forgot the administrative state of a member that has not been configured for 30 days");
         }
         if changed || !ended.is_empty() {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fleet::RecordKey;
+use fleet::{ProxyEntry, RecordKey};
 use telemetry::Alarm;
 use tokio::time::Instant;
 
@@ -62,7 +62,13 @@ impl FleetAlarms {
             let message = format!("the block {key} of the fleet is not enforced here, because this version does not know what it blocks: upgrade this proxy (operating/fleet.md)");
             (key, message)
         });
-        let refused: Vec<_> = refused.into_iter().chain(unknown).collect();
+        let own = app.records.proxy();
+        let twin = view.twin_until.filter(|until| *until > Instant::now());
+        let twin = twin.map(|_| {
+            let message = format!("another proxy of the fleet has the certname {own} too: their entries replace each other, and drain --wait and fleet turn see one of them only; give each proxy a certificate and a certname of its own (operating/fleet.md)");
+            (ProxyEntry::key_of(own), message)
+        });
+        let refused: Vec<_> = refused.into_iter().chain(unknown).chain(twin).collect();
         alarms.replace(Alarm::FleetRecord, &refused, now);
         let older = self.older(app, view);
         match older {
@@ -188,10 +194,10 @@ mod tests {
     fn the_own_clock_is_wrong_if_those_of_most_others_differ() {
         let heard = |name: &str, offset: i64| {
             Arc::new(HeardProxy {
-                entry: fleet::ProxyEntry {
+                entry: ProxyEntry {
                     name: name.to_owned(),
                     clock: 1_000_000_u64.saturating_add_signed(offset),
-                    ..fleet::ProxyEntry::default()
+                    ..ProxyEntry::default()
                 },
                 heard_at: 1_000_000,
             })

@@ -16,6 +16,10 @@ use crate::{operator_records::milliseconds, shared_state::App, status::member_st
 const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Maximum time between two versions of the entry: etcd keeps each until it compacts, and the lease shows that the proxy lives.
 const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
+/// How often another proxy replaces the entry until it counts as one with the same name.
+const REPLACED_MAX: u32 = 3;
+/// For how long it counts after that.
+const TWIN_SHOWN_FOR: Duration = Duration::from_secs(10);
 /// Digits of a digest.
 const DIGEST_DIGITS: usize = 16;
 
@@ -25,6 +29,8 @@ pub(super) struct Registration {
     lease: Option<LeaseId>,
     keep_alive_at: Option<Instant>,
     put: Option<(Instant, ProxyEntry)>,
+    /// How often another proxy has replaced the entry since it was found unchanged.
+    replaced: u32,
     /// When the entry may be put again, if that was tried earlier.
     due_at: Option<Instant>,
 }
@@ -60,8 +66,20 @@ impl Registration {
         }
         self.due_at = None;
         let entry = app.proxy_entry(view.records_at());
+        let is_replaced = self.put.as_ref().is_some_and(|(_, put)| {
+            let mut proxies = view.proxies();
+            proxies.any(|heard| heard.entry.name == put.name && heard.entry != *put)
+        });
+        match is_replaced {
+            true => self.replaced += 1,
+            false => self.replaced = 0,
+        }
+        if self.replaced >= REPLACED_MAX {
+            view.twin_until = Some(Instant::now() + TWIN_SHOWN_FOR);
+        }
         if let Some((at, put)) = &self.put
             && !is_lost
+            && !is_replaced
             && put.is_same(&entry)
             && at.elapsed() < PUT_INTERVAL_MAX
         {

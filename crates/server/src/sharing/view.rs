@@ -12,6 +12,7 @@ use fleet::{
 };
 use fleet_store::{Change, KEYS_MAX, Listing, Revision, Stored};
 use pki::FleetKeys;
+use tokio::time::Instant;
 
 /// The keys of a site.
 #[derive(Debug)]
@@ -20,6 +21,10 @@ pub(crate) struct View {
     /// Before each key, and part of its seal: a record of another site is none of this one.
     site_prefix: String,
     stored: BTreeMap<String, Known>,
+    /// Whether a watch shows what changes. Without one, a restored store may have other records with the same revisions.
+    pub(crate) is_followed: bool,
+    /// Until when another proxy counts as one with the name of this one.
+    pub(crate) twin_until: Option<Instant>,
     /// The highest revision of a record that a list or a watch has shown.
     records_at: Revision,
     /// The revision at which this proxy has ended its turn: a watch that lags behind may still show it.
@@ -109,6 +114,8 @@ impl View {
             keys,
             site_prefix,
             stored: BTreeMap::new(),
+            is_followed: true,
+            twin_until: None,
             records_at: 0,
             turn_ended_at: 0,
             written_at: 0,
@@ -215,7 +222,7 @@ impl View {
 
     /// The highest revision of a record. All records up to it are known.
     pub(crate) fn records_at(&self) -> Revision {
-        self.records_at
+        if self.is_followed { self.records_at } else { 0 }
     }
 
     /// The revision from which on the store has all that this proxy has written.
@@ -270,6 +277,12 @@ impl View {
     pub(crate) fn is_refused(&self, key: &str) -> bool {
         let known = self.stored.get(key);
         known.is_some_and(|known| known.content.is_err())
+    }
+
+    /// All records that can be used.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        let keys = self.stored.keys();
+        keys.filter_map(|key| self.record(key).cloned()).collect()
     }
 
     /// The keys of blocks that ended so long ago that no proxy puts them back, with their revisions. `now`: milliseconds since

@@ -6,7 +6,7 @@ use admin::{
     AuditEntry, BlockCertnamesOutcome, BlockCertnamesRequest, BlockError, BlockOutcome,
     BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
 };
-use fleet::{Record, RecordKey, Records};
+use fleet::{RECORDS_MAX, Record, RecordKey, Records};
 use identity::{Certname, CertnameError, settings::SubjectRule};
 use pki::{Block, DenyList};
 use rustls_pki_types::UnixTime;
@@ -142,7 +142,11 @@ impl App {
         if others + new.len() > DenyList::BLOCKS_MAX {
             return Err(too_many());
         }
-        self.records.block(new).map_err(|_| too_many())
+        self.records.block(new).map_err(|_| {
+            BlockError::Senseless(format!(
+                "there is no room: the maximum is {RECORDS_MAX} records, which are blocks, those that ended in the last 31 days, and states of members"
+            ))
+        })
     }
 
     /// Refuses a name that no certificate can have: the block would match no client, and no operator would notice.
