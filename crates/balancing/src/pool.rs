@@ -453,7 +453,7 @@ impl Pool {
     }
 
     /// Whether a member other than this one is available, and known to be up.
-    pub fn has_available_besides(&self, member: usize) -> bool {
+    pub fn has_another_available(&self, member: usize) -> bool {
         let others = self.entries.iter().enumerate();
         let mut others = others.filter(|(index, _)| *index != member);
         others

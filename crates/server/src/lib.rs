@@ -18,6 +18,7 @@ mod commit;
 mod control;
 mod date_evidence;
 mod descriptors;
+mod digest;
 mod dns;
 mod drain;
 mod explain;

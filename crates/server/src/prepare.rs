@@ -19,8 +19,8 @@ use rustls_pki_types::UnixTime;
 
 use crate::{
     certificates::{self, OwnCertificate},
+    digest::digest,
     materials::{files::ConfigFiles, stamps::Stamps},
-    sharing::registry::digest,
 };
 
 pub(crate) use lasting::Lasting;

@@ -7,7 +7,7 @@ mod alarms;
 pub(crate) mod audit;
 mod connection;
 mod outcome;
-pub(crate) mod registry;
+mod registry;
 pub(crate) mod state;
 mod status;
 mod turn;

@@ -178,7 +178,7 @@ impl App {
             let is_held = self.sharing.is_withheld(&(pool.clone(), member.clone()));
             let is_last = |(runtime, index): Selected<'_>| {
                 let health = runtime.pool.entries()[index].member.health();
-                (is_held || health != Health::Down) && !runtime.pool.has_available_besides(index)
+                (is_held || health != Health::Down) && !runtime.pool.has_another_available(index)
             };
             let is_withheld = !record.force
                 && instruction.is_some()

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use fleet::{ActiveCrlEntry, ProxyEntry, WithdrawnMember};
 use fleet_store::{LeaseId, Put, Revision, Session, StoreError};
-use pki::Fingerprint;
 use proxy::LifecyclePhase;
 use tokio::time::Instant;
 
 use super::view::{View, milliseconds_now};
-use crate::{operator_records::milliseconds, shared_state::App, status::member_status};
+use crate::{
+    digest::digest, operator_records::milliseconds, shared_state::App, status::member_status,
+};
 
 /// Minimum time between two versions of the entry.
 const PUT_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -20,8 +21,6 @@ const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
 const REPLACED_MAX: u32 = 3;
 /// For how long it counts after that.
 const TWIN_SHOWN_FOR: Duration = Duration::from_secs(10);
-/// Digits of a digest.
-const DIGEST_DIGITS: usize = 16;
 
 /// The registration of this proxy.
 #[derive(Debug, Default)]
@@ -201,11 +200,4 @@ impl App {
 /// A member as an entry names it.
 pub(super) fn place((pool, member): &(String, String)) -> String {
     format!("{pool}/{member}")
-}
-
-/// A short digest: equal ones mean equal content.
-pub(crate) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
-    let mut digest = Fingerprint::of(parts).to_string();
-    digest.truncate(DIGEST_DIGITS);
-    digest
 }
