@@ -28,8 +28,9 @@ pub(super) struct Registration {
     lease: Option<LeaseId>,
     keep_alive_at: Option<Instant>,
     put: Option<(Instant, ProxyEntry)>,
-    /// How often another proxy has replaced the entry since it was found unchanged.
+    /// How often another proxy has replaced the entry, and when it did so last.
     replaced: u32,
+    replaced_at: Option<Instant>,
     /// When the entry may be put again, if that was tried earlier.
     due_at: Option<Instant>,
 }
@@ -69,11 +70,18 @@ impl Registration {
             let mut proxies = view.proxies();
             proxies.any(|heard| heard.entry.name == put.name && heard.entry != *put)
         });
-        match is_replaced {
-            true => self.replaced += 1,
-            false => self.replaced = 0,
+        // The news that it was replaced may come shortly after this.
+        if self
+            .replaced_at
+            .is_some_and(|at| at.elapsed() > TWIN_SHOWN_FOR)
+        {
+            self.replaced = 0;
         }
-        if self.replaced >= REPLACED_MAX {
+        if is_replaced {
+            self.replaced += 1;
+            self.replaced_at = Some(Instant::now());
+        }
+        if is_replaced && self.replaced >= REPLACED_MAX {
             view.twin_until = Some(Instant::now() + TWIN_SHOWN_FOR);
         }
         if let Some((at, put)) = &self.put
