@@ -144,43 +144,47 @@ fn a_refused_request_is_recorded_with_its_reason() {
 
 #[test]
 fn a_refused_handshake_is_recorded_with_its_reason_and_no_status() {
-    let estate = Estate::builder()
-        .proxy(|proxy| {
-            proxy.listener(
-                "client_cert = \"required\"\non_invalid = \"abort\"\nhandshake_timeout = \"500ms\"",
-            )
-        })
-        .start();
+    let estate = |settings: &'static str| {
+        Estate::builder()
+            .proxy(move |proxy| {
+                proxy.listener(&format!(
+                    "client_cert = \"required\"\non_invalid = \"abort\"\n{settings}"
+                ))
+            })
+            .start()
+    };
+    let refusing = estate("");
     let stranger = Ca::other().agent("web01");
-    for client in [estate.anonymous(), estate.client(&stranger)] {
+    for client in [refusing.anonymous(), refusing.client(&stranger)] {
         client
             .try_request("GET", CATALOG, &[], b"")
             .expect_err("is refused");
     }
-    let mut plain = TcpStream::connect(estate.proxy.address()).expect("connects");
+    let mut plain = TcpStream::connect(refusing.proxy.address()).expect("connects");
     plain
         .write_all(b"\0 / HTTP/1.1\r\nHost: puppet\r\n\r\n")
         .expect("is taken");
     let _ = plain.read_to_end(&mut Vec::new());
-    let mut silent = TcpStream::connect(estate.proxy.address()).expect("connects");
+    // Only for this client: on a busy machine, a refusal could take longer.
+    let impatient = estate("handshake_timeout = \"500ms\"");
+    let mut silent = TcpStream::connect(impatient.proxy.address()).expect("connects");
     let _ = silent.read_to_end(&mut Vec::new());
-    let records = estate.proxy.wait_for_records(4);
+
+    let mut records = refusing.proxy.wait_for_records(3);
+    records.extend(impatient.proxy.wait_for_records(1));
     let reasons: Vec<_> = records
         .iter()
         .filter_map(|record| record["reason"].as_str())
         .collect();
-    assert_eq!(reasons.len(), 4, "{records:#?}");
-    for expected in [
-        "no-certificate",
-        "unknown-issuer",
-        "not-tls",
-        "handshake-timeout",
-    ] {
-        assert!(
-            reasons.contains(&expected),
-            "{expected} is not in {reasons:?}"
-        );
-    }
+    assert_eq!(
+        reasons,
+        [
+            "no-certificate",
+            "unknown-issuer",
+            "not-tls",
+            "handshake-timeout"
+        ]
+    );
     for record in &records {
         assert_eq!(
             (&record["status"], &record["method"]),

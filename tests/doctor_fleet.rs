@@ -56,10 +56,7 @@ fn rights_in_etcd_are_compared_with_what_the_proxy_needs() {
     let Some((clinic, store)) = clinic(1, &[], "") else {
         return;
     };
-    let control = |arguments: &str| {
-        let arguments: Vec<_> = arguments.split(' ').collect();
-        store.control(&arguments, &[]);
-    };
+    let control = |words: &str| store.execute(words);
     control("user add root --no-password");
     control("user grant-role root root");
     control("role add proscenium");

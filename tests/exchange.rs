@@ -154,7 +154,7 @@ fn ambiguous_framing_is_refused_and_the_connection_closed() {
 #[test]
 fn a_length_with_chunks_is_not_forwarded_and_the_connection_closed() {
     http1_alone!("HTTP/2 has no chunks");
-    // hyper drops the length (RFC 9112, 6.1). Neither a member nor a next request may see it.
+    // RFC 9112, 6.1. Neither a member nor a next request may see the length.
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let head = format!(

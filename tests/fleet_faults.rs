@@ -429,10 +429,7 @@ fn an_agents_certificate_is_refused_by_the_store_and_the_proxy_says_so() {
     let (Some(fleet), Some(_)) = (Fleet::start(1), Tool::Etcdctl.command()) else {
         return;
     };
-    let control = |arguments: &str| {
-        let arguments: Vec<_> = arguments.split(' ').collect();
-        fleet.store.control(&arguments, &[]);
-    };
+    let control = |words: &str| fleet.store.execute(words);
     control("user add root --no-password");
     control("user grant-role root root");
     control("role add proscenium");
@@ -460,10 +457,7 @@ fn a_proxy_that_may_not_write_says_so_once_and_still_follows_the_others() {
     let (Some(fleet), Some(_)) = (Fleet::start(1), Tool::Etcdctl.command()) else {
         return;
     };
-    let control = |arguments: &str| {
-        let arguments: Vec<_> = arguments.split(' ').collect();
-        fleet.store.control(&arguments, &[]);
-    };
+    let control = |words: &str| fleet.store.execute(words);
     control("user add root --no-password");
     control("user grant-role root root");
     for (user, right) in [("p1", "readwrite"), ("p2", "read")] {

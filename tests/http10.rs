@@ -65,7 +65,7 @@ fn a_body_of_unknown_length_that_is_larger_than_the_buffer_is_refused_with_411()
     let piece = [b'x'; 800];
     let mut agent = connection(&estate);
     agent
-        .send_chunked("PUT", REPORT, &[], &[&piece, &piece])
+        .send_chunked("PUT", REPORT, &[], &[&piece, &piece, &piece])
         .expect("sends");
     assert_eq!(agent.read_response().expect("an answer").status, 411);
     assert!(estate.far_end().is_empty());

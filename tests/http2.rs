@@ -566,7 +566,7 @@ fn connect_and_extended_connect_are_refused() {
     let (estate, mut connection) = begin(Estate::builder());
     let fields = [(":method", "CONNECT"), (":authority", "puppet:8140")];
     let stream = connection.open(&fields, false).expect("opens");
-    assert_eq!(connection.outcome(stream), StreamOutcome::Answered(400));
+    assert_eq!(connection.outcome(stream), StreamOutcome::Answered(405));
     let records = estate.proxy.wait_for_records(1);
     assert_eq!(records[0]["method"], "CONNECT");
     // RFC 8441: a setting tells clients whether they may send an extended CONNECT for a WebSocket.

@@ -39,7 +39,7 @@ fn assert_grows_little(estate: &Estate, transfer: impl Fn(&Barrier) + Send + Syn
     for transfer in running {
         transfer.join().expect("a whole transfer");
     }
-    let growth = estate.proxy.memory_peak_kib() - before;
+    let growth = estate.proxy.memory_growth_kib(before);
     assert!(
         growth < GROWTH_KIB_MAX * TRANSFERS as u64,
         "{growth} KiB for {TRANSFERS} transfers"

@@ -41,11 +41,20 @@ servers_start() {
     enrol "$name" & enrolments+=($!)
     server_conf "$name"
   done
-  for name in "${enrolments[@]}"; do wait "$name" || die "not enrolled: $(tail -n 3 "$LAB_DIR"/*/bootstrap.log)"; done
+  for name in "${enrolments[@]}"; do wait "$name" || die "not enrolled: $(tail -n 12 "$LAB_DIR"/*/bootstrap.log "$LAB_DIR"/ca/log/*.log)"; done
   for name in $COMPILERS; do server_start "$name"; done
   for name in $COMPILERS; do wait_running "$name"; done
 }
-enrol() { puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$1" >"$LAB_DIR/$1/bootstrap.log" 2>&1; }
+# Several enrolments at once at a CA that has just started, on a full machine, failed once. The command continues where it
+# stopped, and its output is shown if it fails again.
+enrol() {
+  local tries
+  for tries in 1 2 3; do
+    puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$1" >>"$LAB_DIR/$1/bootstrap.log" 2>&1 && return
+    say "$1 is not enrolled, try $tries"
+  done
+  return 1
+}
 
 puppet_conf() { # puppet_conf NAME SERVER [LINE]: the puppet.conf of one server or agent
   local dir=$LAB_DIR/$1

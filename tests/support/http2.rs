@@ -88,6 +88,6 @@ pub(crate) fn assert_others_go_on(estate: &Estate) {
 
 #[track_caller]
 pub(crate) fn assert_grown_less(estate: &Estate, before: u64, kib: u64) {
-    let grown = estate.proxy.memory_peak_kib() - before;
+    let grown = estate.proxy.memory_growth_kib(before);
     assert!(grown < kib, "{grown} KiB");
 }

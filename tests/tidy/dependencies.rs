@@ -39,7 +39,7 @@ fn broken_rules_are_found() {
     );
     breaks(
         |rules| rules.bans.deny[0].spec = "hyper".to_owned(),
-        "proxy depends on hyper ",
+        "admin depends on hyper ",
     );
     breaks(
         |rules| rules.bans.deny[0].spec = "h2@<99".to_owned(),

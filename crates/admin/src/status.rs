@@ -25,6 +25,10 @@ pub struct Status {
     /// Processes that have handed over and finish their requests, the oldest first. Their requests are counted at the members.
     #[serde(default)]
     pub former_processes: Vec<FormerProcessStatus>,
+    /// Why handshakes compete with requests for CPU time: the system refused the class `SCHED_IDLE`. None: they use only
+    /// the time that nothing else needs, unless the machine is full.
+    #[serde(default)]
+    pub handshake_priority: Option<String>,
     /// Listeners.
     pub listeners: Vec<ListenerStatus>,
     /// The address on which metrics are served. `None` without `[metrics] address`.

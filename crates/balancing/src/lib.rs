@@ -33,6 +33,7 @@ mod pick_criteria;
 mod pool_entry;
 mod pool_factors;
 mod pool_state;
+mod pool_sums;
 mod rank;
 
 mod rendezvous;

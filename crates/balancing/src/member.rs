@@ -277,7 +277,7 @@ impl Member {
         self.down_at_ms.store(down_at, Ordering::Relaxed);
         self.note(|evidence| {
             // Without probes, nothing else would bring it up again.
-            self.retry_at_ms.store(retry_at, Ordering::Release);
+            self.set_retry_at(retry_at);
             *evidence = known;
         });
     }
@@ -415,7 +415,7 @@ impl Member {
     pub fn connect_refused(&self, now: Duration) -> Option<HealthChange> {
         self.note_failure(now, |evidence| {
             if evidence.is_unprobed() {
-                self.retry_at_ms.store(retry_after(now), Ordering::Release);
+                self.set_retry_at(retry_after(now));
             }
             evidence.connect_refused()
         })
@@ -444,9 +444,10 @@ impl Member {
 
     /// Changes what was learned from its refusals.
     fn teach<R>(&self, change: impl FnOnce(&Overload) -> R) -> R {
-        let before = self.overload.limit();
+        let learned = || (self.overload.limit(), self.overload.paused_until_ms());
+        let before = learned();
         let taught = change(&self.overload);
-        if self.overload.limit() != before {
+        if learned() != before {
             self.tally.changed();
         }
         taught
@@ -533,9 +534,26 @@ impl Member {
         let Some(due) = self.retry_due(now) else {
             return false;
         };
-        self.retry_at_ms
+        let claimed = self
+            .retry_at_ms
             .compare_exchange(due, retry_after(now), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+            .is_ok();
+        if claimed {
+            self.tally.changed();
+        }
+        claimed
+    }
+
+    fn set_retry_at(&self, at_ms: u64) {
+        if self.retry_at_ms.swap(at_ms, Ordering::AcqRel) != at_ms {
+            self.tally.changed();
+        }
+    }
+
+    /// The times, in milliseconds since start, that alone decide whether it may get requests. 0: none.
+    pub(crate) fn times(&self) -> [u64; 2] {
+        let retry_at = self.retry_at_ms.load(Ordering::Acquire);
+        [retry_at, self.overload.paused_until_ms()]
     }
 
     fn retry_due(&self, now: Duration) -> Option<u64> {
@@ -563,7 +581,7 @@ impl Member {
         let mut evidence = self.evidence();
         let noted = change(&mut evidence);
         if !evidence.is_unprobed() || evidence.health() == Health::Up {
-            self.retry_at_ms.store(0, Ordering::Release);
+            self.set_retry_at(0);
         }
         // Not at the start of the proxy, when the member is seen for the first time.
         if self.health() == Health::Down && evidence.health() == Health::Up {
@@ -603,7 +621,7 @@ fn retry_after(now: Duration) -> u64 {
 }
 
 /// Never 0, which means that no request may try it.
-fn millis(since_start: Duration) -> u64 {
+pub(crate) fn millis(since_start: Duration) -> u64 {
     u64::try_from(since_start.as_millis())
         .unwrap_or(u64::MAX)
         .max(1)

@@ -103,14 +103,19 @@ impl Overload {
         self.limit.load(Ordering::Relaxed)
     }
 
+    /// Until when it gets no requests, in milliseconds since start; 0: it may get requests.
+    pub(crate) fn paused_until_ms(&self) -> u64 {
+        self.paused_until_ms.load(Ordering::Relaxed)
+    }
+
     /// Whether it gets no requests now.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
-        self.has_paused() && millis(now) < self.paused_until_ms.load(Ordering::Relaxed)
+        self.has_paused() && millis(now) < self.paused_until_ms()
     }
 
     /// Whether a pause has begun that was not ended yet.
     pub(crate) fn has_paused(&self) -> bool {
-        self.paused_until_ms.load(Ordering::Relaxed) != 0
+        self.paused_until_ms() != 0
     }
 
     pub(crate) fn end_pause(&self) {

@@ -13,6 +13,7 @@ use crate::pick_criteria::{MemberPersistence, PickCriteria};
 use crate::pool_entry::{MEMBERS_MAX, PickRule, PoolEntry};
 use crate::pool_factors::PoolFactors;
 use crate::pool_state::PoolState;
+use crate::pool_sums::{PoolSums, TierSums};
 use crate::rank::{RankReason, RankedMember};
 use crate::registry::Registry;
 use crate::rendezvous::most_wanted;
@@ -38,6 +39,7 @@ pub struct Pool {
     /// Largest configured weight.
     weight_max: u64,
     factors: PoolFactors,
+    sums: PoolSums,
     state: Arc<PoolState>,
 }
 
@@ -53,6 +55,7 @@ impl Pool {
     /// Builds a pool. Members that the registry already knows keep their counters, health and administrative state.
     ///
     /// A running generation sees no change before [`adopt`](Self::adopt), so a pool may be built and thrown away.
+    /// The settings name no address twice.
     ///
     /// `connections_max`: maximum connections to one member. Each request in flight holds one.
     pub fn new(settings: &PoolSettings, connections_max: u32, registry: &Registry) -> Self {
@@ -81,6 +84,7 @@ impl Pool {
                 .max()
                 .unwrap_or(1),
             factors: PoolFactors::default(),
+            sums: PoolSums::default(),
             tiers: tiers.len() as u32,
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
@@ -326,11 +330,8 @@ impl Pool {
 
     /// How many catalogs the members that are up and ready are expected to compile in this time.
     pub fn catalogs_in(&self, time: Duration, now: Duration) -> u32 {
-        let open = self
-            .entries
-            .iter()
-            .filter(|entry| entry.is_up_and_ready(now));
-        let jrubies: u64 = open.map(|entry| u64::from(entry.working_max())).sum();
+        let sums = self.sums.at(&self.entries, &self.state.tally, now);
+        let jrubies = u64::from(sums.jrubies);
         let each = u64::from(self.state.times.expected_ms(Task::of(Work::Catalog)));
         let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let catalogs = jrubies.saturating_mul(time) / each.max(1);
@@ -514,7 +515,7 @@ impl Pool {
             let before = pace.slowness();
             self.state.times.learn(task.work, took, doubtful, pace);
             if pace.slowness() != before {
-                self.state.tally.changed();
+                self.state.tally.pace_changed();
             }
         }
     }
@@ -532,50 +533,59 @@ impl Pool {
     /// keep their priority: requests wait for them and do not go to another site. Members whose JRubies are all busy
     /// are available.
     pub fn active_tier(&self, now: Duration) -> u32 {
-        if self.tiers == 1 {
-            return 0;
+        match self.tiers {
+            1 => 0,
+            _ => self.tier_sums(now).tier,
         }
-        let ordinary = |entry: &&PoolEntry| entry.role == Role::Ordinary;
-        let mut available = self.entries.iter().filter(ordinary);
-        let role = match self.has_backup && !available.any(|entry| entry.is_available(now)) {
-            true => Role::Backup,
-            false => Role::Ordinary,
-        };
-        let of_role = || self.entries.iter().filter(|entry| entry.role == role);
-        let up = of_role().filter(|entry| entry.is_up_and_ready(now));
-        let lowest = up.map(|entry| entry.tier).min();
-        lowest
-            .or_else(|| of_role().map(|entry| entry.tier).min())
-            .unwrap_or(0)
     }
 
     /// How many requests for such work the pool's members may have in flight now. The members that count are those of
     /// the active priority that are up and ready, or all members while there are none. For work that holds JRubies,
     /// the JRubies limit the number.
     pub fn capacity(&self, task: Task, now: Duration) -> u32 {
-        let tier = self.active_tier(now);
-        let most = |entry: &PoolEntry| match task.without_jruby {
-            true => entry.in_flight_max,
-            false => entry.working_max(),
-        };
-        let sum = |in_turn: &dyn Fn(&PoolEntry) -> bool| {
-            let entries = self.entries.iter().filter(|entry| in_turn(entry));
-            entries.fold(0u32, |sum, entry| sum.saturating_add(most(entry)))
-        };
-        match sum(&|entry| entry.tier == tier && entry.is_up_and_ready(now)) {
-            0 => sum(&|_| true),
-            available => available,
-        }
+        self.tier_sums(now).slots[usize::from(task.without_jruby)]
     }
 
-    /// How many more requests the members that count for [`capacity`](Self::capacity) may have in flight now, whatever
-    /// their work. 0: a request waits for a connection, and not for a JRuby.
-    pub fn free_connections(&self, now: Duration) -> u32 {
-        let tier = self.active_tier(now);
+    /// Whether the members that count for [`capacity`](Self::capacity) may have more than `number` further requests in
+    /// flight now, whatever their work. If they may not even have one, a request waits for a connection, and not for a
+    /// JRuby.
+    pub fn has_free_connections(&self, number: u32, now: Duration) -> bool {
+        let sums = self.tier_sums(now);
+        // All members together have at least as many requests in flight as those that count, but for requests that a
+        // worker is just counting. Those may wait a moment too long; the slots themselves decide what is admitted.
+        let free_min = sums
+            .connections
+            .saturating_sub(self.state.tally.in_flight());
+        free_min > number || self.free_connections(sums.tier, now) > number
+    }
+
+    /// Visits all members. It is called only while most connections are busy.
+    #[cold]
+    fn free_connections(&self, tier: u32, now: Duration) -> u32 {
         let entries = self.entries.iter();
         let usable = entries.filter(|entry| entry.tier == tier && entry.is_up_and_ready(now));
         let free = |entry: &PoolEntry| entry.in_flight_max.saturating_sub(entry.member.in_flight());
         usable.fold(0, |sum, entry| sum.saturating_add(free(entry)))
+    }
+
+    /// The sums of the members that get requests now.
+    fn tier_sums(&self, now: Duration) -> TierSums {
+        let sums = self.sums.at(&self.entries, &self.state.tally, now);
+        let backups = self.tiers > 1
+            && self.has_backup
+            // All members together have at least as many requests in flight as the ordinary ones.
+            && sums.open_connections <= self.state.tally.in_flight()
+            && (sums.open_connections == 0 || !self.has_ordinary_available(now));
+        match backups {
+            true => sums.backup,
+            false => sums.ordinary,
+        }
+    }
+
+    #[cold]
+    fn has_ordinary_available(&self, now: Duration) -> bool {
+        let mut entries = self.entries.iter();
+        entries.any(|entry| entry.role == Role::Ordinary && entry.is_available(now))
     }
 
     fn candidates<'a>(
@@ -652,7 +662,7 @@ impl Pool {
             for entry in &self.entries {
                 entry.member.pace.ease();
             }
-            self.state.tally.changed();
+            self.state.tally.pace_changed();
         }
         among.least_load(times.expected_ms(among.task).into(), turns)
     }

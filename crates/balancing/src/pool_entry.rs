@@ -156,6 +156,14 @@ impl PoolEntry {
         )
     }
 
+    /// The same, although it may be at `in_flight_max`.
+    pub(crate) fn is_available_unless_full(&self, now: Duration) -> bool {
+        matches!(
+            self.obstacle(Task::default(), now),
+            None | Some(RankReason::Full { .. } | RankReason::Working { .. })
+        )
+    }
+
     #[inline]
     pub(crate) fn is_among(&self, members: &[u64]) -> bool {
         members.contains(&self.member.id())

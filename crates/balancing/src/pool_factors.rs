@@ -56,7 +56,7 @@ impl PoolFactors {
     #[inline]
     pub(crate) fn refresh(&self, entries: &[PoolEntry], tally: &Tally, goes_by_load: bool) {
         // One more than the number of changes, so that 0 means that nothing was computed yet.
-        if self.changes.load(Ordering::Acquire) != tally.changes() + 1 {
+        if self.changes.load(Ordering::Acquire) != tally.all_changes() + 1 {
             self.work_out(entries, tally, goes_by_load);
         }
     }
@@ -69,7 +69,7 @@ impl PoolFactors {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // Read before the values: a later change makes the next pick compute again.
-        let changes = tally.changes() + 1;
+        let changes = tally.all_changes() + 1;
         let by_load = if goes_by_load { counted(entries) } else { 0 };
         self.by_load.store(by_load, Ordering::Relaxed);
         let (mut shares, mut open_shares) = (0, 0);

@@ -91,6 +91,7 @@ pub(crate) struct Tally {
     in_flight: AtomicU32,
     working: AtomicU32,
     changes: AtomicU64,
+    pace_changes: AtomicU64,
 }
 
 impl Tally {
@@ -123,9 +124,21 @@ impl Tally {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
+    /// The same for changes of nothing but how fast members are.
+    pub(crate) fn pace_changed(&self) {
+        self.pace_changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes of what members may get.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// These, and changes of how fast members are.
+    #[inline]
+    pub(crate) fn all_changes(&self) -> u64 {
+        self.changes() + self.pace_changes.load(Ordering::Acquire)
     }
 }
 

@@ -308,7 +308,9 @@ fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) 
 fn conditions(root: &Section<'_>, own: &OwnNames, problems: &mut Vec<Problem>) {
     for route in root.tables(Root::routes) {
         for (name, _) in route.pairs(Route::header) {
-            if is_removed(&name, own) && !is_removed(&name, &OwnNames::default()) {
+            if is_removed(name.as_bytes(), own)
+                && !is_removed(name.as_bytes(), &OwnNames::default())
+            {
                 let message = format!(
                     "{name} carries the identity, and the proxy removes it from every request"
                 );

@@ -68,7 +68,7 @@ fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<CompleteResponse,
     let mut buffer = BytesMut::new();
     let mut reader = HeadReader::new(FIELDS_MAX);
     let head = loop {
-        match reader.read(&mut buffer, &mut HeaderMap::new())? {
+        match reader.read(&mut buffer)? {
             Some(head) if is_interim(head.status) => {}
             Some(head) => break head,
             None => buffer.extend_from_slice(pieces.next().ok_or(Malformed::Incomplete)?),
@@ -79,7 +79,7 @@ fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<CompleteResponse,
     loop {
         match decoder.decode(&mut buffer)? {
             Decoded::Data(data) => body.extend_from_slice(&data),
-            Decoded::End => return Ok((head.status, fields(&head.headers), body)),
+            Decoded::End => return Ok((head.status, fields(&head.fields.to_map()), body)),
             Decoded::Incomplete => match pieces.next() {
                 Some(piece) => buffer.extend_from_slice(piece),
                 None => decoder.closed()?,

@@ -16,13 +16,15 @@ mod crl;
 mod csr;
 mod der;
 mod dn;
+mod former_front;
 mod log;
 mod path;
 mod proxy_header;
 mod reader;
 mod request;
+mod requests;
 mod scrub;
-mod watch;
+mod strict_chunks;
 
 /// A check, and the dictionary for mutating its input.
 #[derive(Clone, Copy, Debug)]
@@ -93,9 +95,9 @@ pub const TARGETS: &[FuzzTarget] = &[
         words: request::WORDS,
     },
     FuzzTarget {
-        name: "watch",
-        check: watch::check,
-        words: watch::WORDS,
+        name: "requests",
+        check: requests::check,
+        words: requests::WORDS,
     },
     FuzzTarget {
         name: "log",

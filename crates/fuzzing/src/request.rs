@@ -1,48 +1,87 @@
-//! Sends a client's request head through hyper, the request watch and the proxy's own rules. The member must receive
-//! exactly one request. It contains each of the proxy's identity headers once, and no client header with such a name.
+//! Sends the bytes of a client's connection, in any division into pieces, through the codec and the proxy's own rules.
+//! For each request the member must receive exactly one. It contains each of the proxy's identity headers once, and no
+//! client header with such a name.
 //!
-//! Input: one byte that selects the client's identity and the form of the identity headers, then the bytes of the
-//! request head.
+//! Input: one byte that selects the client's identity and the form of the identity headers, then everything that the
+//! client sends on its connection.
 
 use std::{
-    cell::RefCell,
-    convert::Infallible,
     net::Ipv4Addr,
-    pin::pin,
-    rc::Rc,
     sync::{Arc, LazyLock},
 };
 
-use http::{Request, Response, request::Parts};
-use http_body_util::Empty;
-use http1::Framing;
-use hyper::{
-    body::{Body, Incoming},
-    server::conn::http1::Builder,
-    service::service_fn,
-};
-use hyper_util::rt::TokioIo;
+use bytes::BytesMut;
+use http::HeaderMap;
+use http1::{BodyKind, Framing, RequestBodyDecoder, RequestHead, RequestHeadReader};
 use identity::{
     Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderSet, IdentityHeaders, IdentityName,
     IdentitySettings, OwnNames,
 };
 use proxy::{RequestStamp, member_head};
 
-use crate::{dn, scrub::seems_identity, watch};
+use crate::{
+    dn,
+    former_front::{BodyEnd, encoded},
+    requests::read_body,
+    scrub::seems_identity,
+};
 
 pub(crate) fn check(input: &[u8]) {
     let Some((&how, bytes)) = input.split_first() else {
         return;
     };
-    // The target `watch` checks the bytes after the head.
-    let Some((head, framing)) = read_with_hyper(bytes) else {
-        return;
+    let sent = member_requests(how, bytes, bytes.len().max(1));
+    for piece in [1, usize::from(how >> 3) + 2] {
+        let divided = member_requests(how, bytes, piece);
+        assert_eq!(divided, sent, "pieces of {piece}");
+    }
+}
+
+/// Head and body of the requests that members receive from a client whose bytes arrive in pieces.
+fn member_requests(how: u8, bytes: &[u8], piece: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut sent = Vec::new();
+    let mut reader = RequestHeadReader::new(http1::HEAD_BYTES_MAX);
+    let mut buffer = BytesMut::new();
+    let mut pieces = bytes.chunks(piece);
+    loop {
+        let unread = buffer.clone();
+        let head = match reader.read(&mut buffer) {
+            Ok(Some(head)) => head,
+            Ok(None) => match pieces.next() {
+                Some(piece) => {
+                    buffer.extend_from_slice(piece);
+                    continue;
+                }
+                None => return sent,
+            },
+            Err(_) => return sent,
+        };
+        let (kind, keeps_alive) = (head.body, head.keeps_alive);
+        let head = sent_head(how, head);
+        let (body, end) = read_body(RequestBodyDecoder::new(kind), &mut buffer, &mut pieces);
+        if let Some((head, target)) = head {
+            // Otherwise a part of the head is not in the buffer any more.
+            if piece >= bytes.len() {
+                let line = strict_line(&unread).expect("a request line that reads one way");
+                assert!(line.ends_with(&target) || target == "/", "{line}");
+            }
+            sent.push((head, body));
+        }
+        if end != BodyEnd::Complete || !keeps_alive {
+            return sent;
+        }
+    }
+}
+
+/// The head that the member receives, and its target. `None`: the request is refused.
+fn sent_head(how: u8, head: RequestHead) -> Option<(Vec<u8>, String)> {
+    let framing = match head.body {
+        BodyKind::Length(0) | BodyKind::UntilClose => Framing::None,
+        BodyKind::Length(length) => Framing::Length(length),
+        BodyKind::Chunked => Framing::Chunked,
     };
-    let faults = watch::watched(&[bytes]).faults;
-    let fault = faults.iter().find(|(number, _)| *number == 0);
-    let fault = fault.map(|(_, fault)| *fault);
-    let target = head.uri.path_and_query().map(ToString::to_string);
-    let method = head.method.clone();
+    let (method, fault) = (head.method.clone(), head.fault);
+    let target = head.target.path_and_query().map(ToString::to_string);
     let known = &*FIXTURES;
     let (identity, form) = (
         &known.identities[usize::from(how & 1)],
@@ -55,16 +94,13 @@ pub(crate) fn check(input: &[u8]) {
         address: Ipv4Addr::new(192, 0, 2, 7).into(),
         request_id: "ours",
     };
-    let Ok(sent) = member_head(head, fault, framing, stamp) else {
-        return;
-    };
+    let bytes = member_head(head, framing, stamp).ok()?;
     assert_eq!(fault, None);
-    let line = strict_line(bytes).expect("a request line that reads one way");
-    let sent = ParsedRequest::read(&sent);
+    let sent = ParsedRequest::read(&bytes);
     assert_eq!(sent.method, method.as_str());
     assert_eq!(Some(&sent.target), target.as_ref());
-    assert!(line.ends_with(&sent.target) || sent.target == "/", "{line}");
     check_fields(&sent, framing, (identity, form));
+    Some((bytes, sent.target))
 }
 
 /// Each of the proxy's header fields is present once, and no other field can be mistaken for one of them.
@@ -73,7 +109,7 @@ fn check_fields(
     framing: Framing,
     (identity, form): (&IdentityHeaders, &HeaderForm),
 ) {
-    let mut ours = http::HeaderMap::new();
+    let mut ours = HeaderMap::new();
     identity.stamp(form, &mut ours, true);
     for (name, value) in &ours {
         assert_eq!(sent.values(name.as_str()), [value.as_bytes()], "{name}");
@@ -87,13 +123,15 @@ fn check_fields(
         assert_eq!(sent.values(name), [value.as_bytes()], "{name}");
     }
     assert_eq!(sent.values("host").len(), 1);
-    let (lengths, codings) = match framing {
-        Framing::None => (0, 0),
-        Framing::Length(_) => (1, 0),
-        Framing::Chunked => (0, 1),
+    let (length, coding) = match framing {
+        Framing::None => (None, None),
+        Framing::Length(length) => (Some(length.to_string()), None),
+        Framing::Chunked => (None, Some("chunked".to_owned())),
     };
-    assert_eq!(sent.values("content-length").len(), lengths);
-    assert_eq!(sent.values("transfer-encoding").len(), codings);
+    for (name, value) in [("content-length", length), ("transfer-encoding", coding)] {
+        let expected: Vec<_> = value.iter().map(String::as_bytes).collect();
+        assert_eq!(sent.values(name), expected, "{name}");
+    }
     let forwarded = [
         "x-forwarded-for",
         "x-real-ip",
@@ -189,50 +227,18 @@ impl ParsedRequest {
     }
 }
 
-/// The target of a request line that consists of three words separated by single spaces.
+/// The target, with an encoded query, of a request line that consists of three words separated by single spaces.
 fn strict_line(bytes: &[u8]) -> Option<String> {
     let blank = bytes
         .iter()
         .take_while(|byte| matches!(byte, b'\r' | b'\n'));
     let text = &bytes[blank.count()..];
     let end = text.windows(2).position(|two| two == b"\r\n")?;
-    let line = std::str::from_utf8(&text[..end]).ok()?;
+    let line = String::from_utf8(encoded(&text[..end])).ok()?;
     let mut words = line.split(' ');
     let (_, target, version) = (words.next()?, words.next()?, words.next()?);
     let whole = words.next().is_none() && version.starts_with("HTTP/1.");
     whole.then(|| target.to_owned())
-}
-
-/// The first request that hyper parses from these bytes, and how its body is framed for the member.
-fn read_with_hyper(bytes: &[u8]) -> Option<(Parts, Framing)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.expect("a runtime").block_on(async {
-        let made = Rc::new(RefCell::new(None));
-        let found = Rc::clone(&made);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (head, body) = request.into_parts();
-            let framing = match body.size_hint().exact() {
-                _ if body.is_end_stream() => Framing::None,
-                Some(length) => Framing::Length(length),
-                None => Framing::Chunked,
-            };
-            found.borrow_mut().get_or_insert((head, framing));
-            // Never respond, so that hyper does not read a second request.
-            std::future::pending::<Result<Response<Empty<bytes::Bytes>>, Infallible>>()
-        });
-        let transport = tokio::io::join(bytes, tokio::io::sink());
-        let connection = Builder::new()
-            .max_header_size(http1::HEAD_BYTES_MAX)
-            .half_close(true)
-            .serve_connection(TokioIo::new(transport), service);
-        let mut connection = pin!(connection);
-        std::future::poll_fn(|cx| {
-            let _ = connection.as_mut().poll(cx);
-            std::task::Poll::Ready(())
-        })
-        .await;
-        made.take()
-    })
 }
 
 /// Client identities and header forms, built once.
@@ -299,6 +305,9 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"Connection: host, x-client-verify\r\n",
     b"Content-Length: 3\r\n",
     b"Transfer-Encoding: chunked\r\n",
+    b"0\r\n\r\n",
+    b"3\r\nabc\r\n",
+    b"GET / HTTP/1.1\r\nHost: puppet\r\n\r\n",
     b"Expect: 100-continue\r\n",
     b"Upgrade: h2c\r\n",
     b"\r\n\r\n",

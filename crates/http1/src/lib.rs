@@ -1,22 +1,27 @@
-//! HTTP/1.1 and HTTP/1.0 as a client: requests to bytes, bytes to responses (RFC 9112).
+//! HTTP/1.1 and HTTP/1.0 (RFC 9112): requests of clients and responses of members from bytes, and both to bytes.
 //!
-//! [`RequestWatch`] also finds faults in clients' requests that hyper's parser accepts.
-//!
-//! Without IO and clock. The crate refuses to write requests, and to read responses, that another parser could read
+//! Without IO and clock. The crate refuses to write requests, and to read messages, that another parser could read
 //! differently.
 
 mod body;
 mod chunks;
-mod incoming;
+mod fields;
 mod malformed;
 mod request;
+mod request_body;
+mod request_head;
 mod response;
+mod response_head;
 
 pub use body::{Decoded, Decoder};
-pub use chunks::ChunkWatch;
-pub use incoming::{HeadFault, RequestWatch};
+pub use fields::{Field, FieldName, Fields};
 pub use malformed::Malformed;
 pub use request::{
     FieldLines, Framing, RequestLine, Unwritable, begin_chunk, end_chunk, end_chunks, write_head,
 };
+pub use request_body::RequestBodyDecoder;
+pub use request_head::{
+    HeadFault, REQUEST_FIELDS_MAX, RefusedHead, RequestHead, RequestHeadReader,
+};
 pub use response::{BodyKind, HEAD_BYTES_MAX, Head, HeadReader};
+pub use response_head::{BodyCoding, BodySize, ResponseHead};

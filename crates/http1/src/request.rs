@@ -1,9 +1,8 @@
 //! Writes the head of a request, and the framing of its body.
 
-use http::{
-    HeaderName, Method, Uri, Version,
-    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
-};
+use http::{Method, Uri, Version};
+
+use crate::fields::FieldName;
 
 /// The framing of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +47,7 @@ pub struct FieldLines {
 impl FieldLines {
     /// # Errors
     /// [`Unwritable::Byte`].
-    pub fn new<'f>(
-        fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
-    ) -> Result<Self, Unwritable> {
+    pub fn new<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Result<Self, Unwritable> {
         let mut bytes = Vec::new();
         let lines = push_fields(&mut bytes, fields);
         match has_no_controls(&bytes, 2 * lines) {
@@ -68,7 +65,7 @@ impl FieldLines {
 pub fn write_head<'f>(
     out: &mut Vec<u8>,
     line: RequestLine<'_>,
-    fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
     more: Option<&FieldLines>,
     framing: Framing,
 ) -> Result<(), Unwritable> {
@@ -83,7 +80,7 @@ pub fn write_head<'f>(
 fn write<'f>(
     out: &mut Vec<u8>,
     line: RequestLine<'_>,
-    fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
     more: Option<&FieldLines>,
     framing: Framing,
 ) -> Result<(), Unwritable> {
@@ -131,17 +128,16 @@ fn write<'f>(
 }
 
 /// Appends the lines of all fields except those that frame the body. Returns how many.
-fn push_fields<'f>(
-    out: &mut Vec<u8>,
-    fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
-) -> u32 {
+fn push_fields<'f>(out: &mut Vec<u8>, fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> u32 {
     let mut lines = 0;
     for (name, value) in fields {
-        if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
+        if matches!(
+            FieldName::of(name),
+            FieldName::ContentLength | FieldName::TransferEncoding
+        ) {
             continue;
         }
         lines += 1;
-        let name = name.as_str().as_bytes();
         out.reserve(name.len() + value.len() + 4);
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
@@ -183,7 +179,7 @@ fn word(out: &mut Vec<u8>, word: &str) -> Result<(), Unwritable> {
     Ok(())
 }
 
-fn decimal(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
@@ -228,22 +224,14 @@ mod tests {
         fields: &[(&str, &str)],
         framing: Framing,
     ) -> String {
-        let fields: Vec<_> = fields
-            .iter()
-            .map(|(name, value)| {
-                (
-                    name.parse::<HeaderName>().expect("a name"),
-                    value.as_bytes(),
-                )
-            })
-            .collect();
         let line = RequestLine {
             method: &method.parse().expect("a method"),
             target: &target.parse().expect("a target"),
             version,
         };
         let mut out = b"before".to_vec();
-        let fields = fields.iter().map(|(name, value)| (name, *value));
+        let fields = fields.iter();
+        let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
         match write_head(&mut out, line, fields, None, framing) {
             Ok(()) => {}
             Err(error) => {
@@ -348,11 +336,8 @@ mod tests {
     #[test]
     fn prewritten_lines_equal_those_of_their_fields() {
         let fields = |fields: &'static [(&str, &str)]| {
-            let name = |name: &str| name.parse::<HeaderName>().expect("a name");
-            let fields = fields
-                .iter()
-                .map(move |(n, value)| (name(n), value.as_bytes()));
-            fields.collect::<Vec<_>>()
+            let fields = fields.iter();
+            fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()))
         };
         let line = RequestLine {
             method: &Method::GET,
@@ -360,18 +345,16 @@ mod tests {
             version: Version::HTTP_11,
         };
         let more = fields(&[("a", "1"), ("b", "\t2"), ("content-length", "7")]);
-        let more = FieldLines::new(more.iter().map(|(name, value)| (name, *value)));
+        let more = FieldLines::new(more);
         let more = more.expect("legal values");
         let own = fields(&[("c", "3")]);
         let mut head = Vec::new();
-        let own = own.iter().map(|(name, value)| (name, *value));
         let written = write_head(&mut head, line, own, Some(&more), Framing::Length(4));
         assert_eq!(written, Ok(()));
         let expected = "GET / HTTP/1.1\r\nc: 3\r\na: 1\r\nb: \t2\r\ncontent-length: 4\r\n\r\n";
         assert_eq!(String::from_utf8(head).expect("text"), expected);
         for value in ["1\r\nd: 4", "\n", "\0"] {
-            let bad = [(HeaderName::from_static("a"), value.as_bytes())];
-            let bad = FieldLines::new(bad.iter().map(|(name, value)| (name, *value)));
+            let bad = FieldLines::new([(&b"a"[..], value.as_bytes())].into_iter());
             assert!(matches!(bad, Err(Unwritable::Byte)), "{value:?}");
         }
     }

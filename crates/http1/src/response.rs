@@ -1,23 +1,19 @@
 //! Reads the head of a response, and the framing of its body.
 
-use std::mem::MaybeUninit;
+use bytes::BytesMut;
+use http::{Method, StatusCode, Version};
 
-use bytes::{Bytes, BytesMut};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
-    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
+use crate::{
+    fields::{FieldName, Fields, read_line},
+    malformed::Malformed,
 };
-
-use crate::malformed::Malformed;
 
 /// Maximum bytes of a head.
 pub const HEAD_BYTES_MAX: usize = 64 << 10;
 /// How every head begins.
 const BEGIN: &[u8] = b"HTTP/1.";
-/// Fields of a head that need no allocation beside the head's own.
-const USUAL_FIELDS_MAX: usize = 100;
-/// How many fields the proxy usually adds to a response. Reserving room for them saves a second allocation.
-const FIELDS_ADDED: usize = 2;
+/// Fields of a head that are read without a second allocation.
+const USUAL_FIELDS: usize = 16;
 
 /// The head of a response.
 #[derive(Debug)]
@@ -27,7 +23,7 @@ pub struct Head {
     /// 1.0 or 1.1.
     pub version: Version,
     /// Fields, including hop-by-hop ones.
-    pub headers: HeaderMap,
+    pub fields: Fields,
     /// Which of the framing fields the head has. Most heads lack two of them.
     framing: FramingFields,
 }
@@ -40,10 +36,10 @@ struct FramingFields {
 }
 
 impl FramingFields {
-    fn note(&mut self, name: &HeaderName) {
-        self.coding |= name == TRANSFER_ENCODING;
-        self.length |= name == CONTENT_LENGTH;
-        self.connection |= name == CONNECTION;
+    fn note(&mut self, known: FieldName) {
+        self.coding |= known == FieldName::TransferEncoding;
+        self.length |= known == FieldName::ContentLength;
+        self.connection |= known == FieldName::Connection;
     }
 }
 
@@ -80,15 +76,8 @@ impl HeadReader {
     ///
     /// # Errors
     /// [`Malformed`].
-    ///
-    /// The fields are put into `spare`, which is left empty. A map that was used before has its capacity already.
-    pub fn read(
-        &mut self,
-        buffer: &mut BytesMut,
-        spare: &mut HeaderMap,
-    ) -> Result<Option<Head>, Malformed> {
-        // Other bytes cannot become a head, the parser would skip empty lines, and a peer with another protocol may wait
-        // for an answer to its first line.
+    pub fn read(&mut self, buffer: &mut BytesMut) -> Result<Option<Head>, Malformed> {
+        // Other bytes cannot become a head, and a peer with another protocol may wait for an answer to its first line.
         let begun = buffer.len().min(BEGIN.len());
         if buffer[..begun] != BEGIN[..begun] {
             return Err(Malformed::Version);
@@ -103,7 +92,7 @@ impl HeadReader {
             return Err(Malformed::TooLarge);
         }
         self.searched = 0;
-        parse(buffer.split_to(end), std::mem::take(spare), self.fields_max).map(Some)
+        parse(buffer.split_to(end), self.fields_max).map(Some)
     }
 
     /// The position behind the empty line that ends a head.
@@ -126,95 +115,56 @@ impl HeadReader {
     }
 }
 
-fn parse(head: BytesMut, headers: HeaderMap, fields_max: usize) -> Result<Head, Malformed> {
-    let head = head.freeze();
-    let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELDS_MAX];
-    let usual = &mut usual[..fields_max.min(USUAL_FIELDS_MAX)];
-    match parse_into(&head, headers, usual) {
-        Err(Malformed::Fields(max)) if max < fields_max => {
-            let mut fields = vec![MaybeUninit::uninit(); fields_max];
-            parse_into(&head, HeaderMap::new(), &mut fields)
+fn parse(mut head: BytesMut, fields_max: usize) -> Result<Head, Malformed> {
+    let line_end = |head: &[u8], start: usize| Some(start + memchr::memchr(b'\n', &head[start..])?);
+    let mut start = line_end(&head, 0).ok_or(Malformed::Field)? + 1;
+    let (version, status) = status_line(&head[..start - 1])?;
+    let (mut lines, mut framing) = (Vec::with_capacity(USUAL_FIELDS), FramingFields::default());
+    while let Some(end) = line_end(&head, start) {
+        match &head[start..end] {
+            // The end was found before.
+            b"" | b"\r" if end + 1 == head.len() => break,
+            [b' ' | b'\t', ..] => return Err(Malformed::Folded),
+            _ if lines.len() == fields_max => return Err(Malformed::Fields(fields_max)),
+            _ => {}
         }
-        parsed => parsed,
+        let line = read_line(&mut head, start, end);
+        let (line, _) = line.ok_or(Malformed::Field)?;
+        framing.note(line.known);
+        lines.push(line);
+        start = end + 1;
     }
-}
-
-fn parse_into<'h>(
-    head: &'h Bytes,
-    mut headers: HeaderMap,
-    fields: &mut [MaybeUninit<httparse::Header<'h>>],
-) -> Result<Head, Malformed> {
-    let fields_max = fields.len();
-    let mut parsed = httparse::Response::new(&mut []);
-    let status = httparse::ParserConfig::default()
-        .parse_response_with_uninit_headers(&mut parsed, head, fields)
-        .map_err(|error| match error {
-            httparse::Error::Version => Malformed::Version,
-            httparse::Error::Status => Malformed::Status,
-            httparse::Error::TooManyHeaders => Malformed::Fields(fields_max),
-            _ if is_folded(head) => Malformed::Folded,
-            _ => Malformed::Field,
-        })?;
-    // The end was found before. A parser that stops elsewhere reads lines differently.
-    if status != httparse::Status::Complete(head.len()) {
-        return Err(Malformed::Field);
-    }
-    headers.clear();
-    headers.reserve(parsed.headers.len() + FIELDS_ADDED);
-    let mut framing = FramingFields::default();
-    for field in parsed.headers.iter() {
-        let name = name_of(field.name.as_bytes()).ok_or(Malformed::Field)?;
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
-            .map_err(|_| Malformed::Field)?;
-        framing.note(&name);
-        headers.append(name, value);
-    }
-    let code = parsed.code.ok_or(Malformed::Status)?;
     Ok(Head {
-        status: StatusCode::from_u16(code).map_err(|_| Malformed::Status)?,
-        version: match parsed.version {
-            Some(0) => Version::HTTP_10,
-            _ => Version::HTTP_11,
-        },
-        headers,
+        status,
+        version,
+        fields: Fields::new(head.freeze(), lines),
         framing,
     })
 }
 
-/// Whether a line after the first begins with a blank.
-fn is_folded(head: &[u8]) -> bool {
-    memchr::memchr_iter(b'\n', head).any(|end| matches!(head.get(end + 1), Some(b' ' | b'\t')))
-}
-
-/// The name of a field. A name that the `http` crate does not know costs an allocation, except the one that every
-/// response of a Puppet server has.
-fn name_of(name: &[u8]) -> Option<HeaderName> {
-    static X_PUPPET_VERSION: HeaderName = HeaderName::from_static("x-puppet-version");
-    if name.eq_ignore_ascii_case(X_PUPPET_VERSION.as_str().as_bytes()) {
-        return Some(X_PUPPET_VERSION.clone());
+/// RFC 9112, 4. Many servers leave out the blank before an empty reason.
+fn status_line(line: &[u8]) -> Result<(Version, StatusCode), Malformed> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let (version, rest) = match line.strip_prefix(BEGIN) {
+        Some([b'0', b' ', rest @ ..]) => (Version::HTTP_10, rest),
+        Some([b'1', b' ', rest @ ..]) => (Version::HTTP_11, rest),
+        _ => return Err(Malformed::Version),
+    };
+    let (code, reason) = rest.split_at_checked(3).ok_or(Malformed::Status)?;
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
+    if !matches!(reason, [] | [b' ', ..]) || !reason.iter().all(is_text) {
+        return Err(Malformed::Status);
     }
-    HeaderName::from_bytes(name).ok()
+    let status = StatusCode::from_bytes(code).map_err(|_| Malformed::Status)?;
+    Ok((version, status))
 }
 
 impl Head {
-    /// For tests: a head with these fields.
-    pub fn new(status: StatusCode, version: Version, headers: HeaderMap) -> Self {
-        let mut framing = FramingFields::default();
-        headers.keys().for_each(|name| framing.note(name));
-        Self {
-            status,
-            version,
-            headers,
-            framing,
-        }
-    }
-
     /// The framing of its body, as the response to a request with this method (RFC 9112, 6.3). A transfer coding
     /// overrides a Content-Length.
     ///
     /// # Errors
     /// [`Malformed::Length`] and [`Malformed::Coding`]: parsers could differ in where the body ends.
-    /// [`Malformed::Length`] and [`Malformed::Coding`]: it could end in two places.
     pub fn body(&self, method: &Method) -> Result<BodyKind, Malformed> {
         let is_bare = *method == Method::HEAD
             || self.status.is_informational()
@@ -228,14 +178,11 @@ impl Head {
                 .length()?
                 .map_or(BodyKind::UntilClose, BodyKind::Length));
         }
-        let mut codings = self.headers.get_all(TRANSFER_ENCODING).iter();
+        let mut codings = self.fields.all("transfer-encoding");
         match codings.next() {
             Some(coding)
                 if codings.next().is_none()
-                    && coding
-                        .as_bytes()
-                        .trim_ascii()
-                        .eq_ignore_ascii_case(b"chunked")
+                    && coding.eq_ignore_ascii_case(b"chunked")
                     && self.version == Version::HTTP_11 =>
             {
                 Ok(BodyKind::Chunked)
@@ -250,8 +197,8 @@ impl Head {
         if !self.framing.length {
             return Ok(known);
         }
-        for line in self.headers.get_all(CONTENT_LENGTH) {
-            for value in line.as_bytes().split(|byte| *byte == b',') {
+        for line in self.fields.all("content-length") {
+            for value in line.split(|byte| *byte == b',') {
                 let length = number(value.trim_ascii()).ok_or(Malformed::Length)?;
                 if known.is_some_and(|known| known != length) {
                     return Err(Malformed::Length);
@@ -273,8 +220,8 @@ impl Head {
         }
         let mut close = false;
         let mut keep = false;
-        for line in self.headers.get_all(CONNECTION) {
-            for token in line.as_bytes().split(|byte| *byte == b',') {
+        for line in self.fields.all("connection") {
+            for token in line.split(|byte| *byte == b',') {
                 let token = token.trim_ascii();
                 close |= token.eq_ignore_ascii_case(b"close");
                 keep |= token.eq_ignore_ascii_case(b"keep-alive");
@@ -285,7 +232,7 @@ impl Head {
 }
 
 /// Digits only, without sign and blanks.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -308,7 +255,7 @@ mod tests {
         let mut pieces = bytes.chunks(piece);
         for piece in pieces.by_ref() {
             buffer.extend_from_slice(piece);
-            if let Some(head) = reader.read(&mut buffer, &mut HeaderMap::new())? {
+            if let Some(head) = reader.read(&mut buffer)? {
                 buffer.extend(pieces.flatten());
                 return Ok(Some((head, buffer)));
             }
@@ -339,12 +286,9 @@ mod tests {
                     (head.status, head.version),
                     (StatusCode::OK, Version::HTTP_11)
                 );
-                let fields: Vec<_> = head.headers.iter().collect();
-                let fields: Vec<_> = fields
-                    .iter()
-                    .map(|(n, v)| (n.as_str(), v.as_bytes()))
-                    .collect();
-                let expected: [(&str, &[u8]); 3] = [("a", b"b"), ("a", b"e"), ("c", b"d")];
+                let fields = head.fields.iter();
+                let fields: Vec<_> = fields.map(|field| (field.text(), field.value)).collect();
+                let expected: [(&str, &[u8]); 3] = [("a", b"b"), ("c", b"d"), ("a", b"e")];
                 assert_eq!(fields, expected);
                 assert_eq!(rest, "body");
             }
@@ -397,8 +341,8 @@ mod tests {
             let of_fields = |count| {
                 let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x:y\r\n".repeat(count));
                 let mut buffer = BytesMut::from(head.as_bytes());
-                let read = HeadReader::new(max).read(&mut buffer, &mut HeaderMap::new());
-                read.map(|head| head.map(|head| head.headers.len()))
+                let read = HeadReader::new(max).read(&mut buffer);
+                read.map(|head| head.map(|head| head.fields.len()))
             };
             assert_eq!(of_fields(max), Ok(Some(max)));
             assert_eq!(of_fields(max + 1), Err(Malformed::Fields(max)));

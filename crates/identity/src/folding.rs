@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-/// Whether [`crate::scrub()`] removes headers of this name under every configuration.
+/// Whether [`crate::ScrubReport::scrubs`] removes headers of this name under every configuration.
 pub(crate) fn seems_identity(name: &str) -> bool {
     is_identity_name(without_cgi_prefix(name.as_bytes()))
 }
@@ -99,6 +99,8 @@ const PREFIXES: &[&[u8]] = &[
     b"x-clientcert",
     b"x-ssl-",
     b"x-sslclient",
+    b"x-tlsclient",
+    b"x-mtlsclient",
     b"x-tls-",
     b"x-mtls-",
     b"x-cert-",
@@ -168,10 +170,12 @@ const PREFIXES: &[&[u8]] = &[
     b"x-iisnode-",
     b"x-cas-",
     // Certificates of clients.
-    b"ssl-client-",
+    b"ssl-client",
     b"sslclient", // F5, such as SSLClientCertSubject
-    b"tls-client-",
+    b"tls-client",
+    b"tlsclient",
     b"mtls-",
+    b"mtlsclient",
     b"client-cert", // RFC 9440, with Client-Cert-Chain
     b"clientcert",
     b"cert-chain",             // Keycloak
@@ -220,7 +224,6 @@ const NAMES: &[&[u8]] = &[
     b"x-real-ip",
     b"x-authentication",
     b"proxy",
-    b"ssl-client",
     b"x-user",
     b"x-email",
     b"x-group",

@@ -1,4 +1,4 @@
-//! Headers of clients that a configuration removes, or keeps although [`crate::scrub()`] removes them.
+//! Headers of clients that a configuration removes, or keeps although [`crate::ScrubReport::scrubs`] removes them.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use crate::folding::{after, folded, without_cgi_prefix};
 /// `remove_headers` and `keep_headers` of a route or pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderRules {
-    /// Headers that are removed in every spelling, in addition to those of [`crate::scrub()`]. Default none.
+    /// Headers that are removed in every spelling, in addition to those of [`crate::ScrubReport::scrubs`]. Default none.
     pub remove: Vec<HeaderPattern>,
-    /// Headers that are sent to the member although [`crate::scrub()`] removes them. Default none.
+    /// Headers that are sent to the member although [`crate::ScrubReport::scrubs`] removes them. Default none.
     pub keep: Vec<HeaderPattern>,
 }
 

@@ -41,7 +41,7 @@ pub use identity_name::{HeaderRole, IdentityName, NameError};
 pub use oid::dotted_oid;
 pub use own_names::OwnNames;
 pub use refusal::{Reason, Refusal};
-pub use scrub::{ScrubReport, is_removed, scrub};
+pub use scrub::{ScrubReport, is_removed};
 pub use settings::{IdentitySettings, SubjectRule};
 pub use subject::Subject;
 pub use subject_error::SubjectError;

@@ -59,7 +59,7 @@ impl OwnNames {
     }
 
     /// Whether some route keeps the header of this name, and only clients write it.
-    pub(crate) fn may_keep(&self, name: &str) -> bool {
+    pub fn may_keep(&self, name: &str) -> bool {
         let bare = without_cgi_prefix(name.as_bytes());
         let same = |own: &str| same_for_readers(bare, own.as_bytes());
         let renamed = self.renamed.iter().map(IdentityName::as_str);

@@ -1,6 +1,7 @@
 //! The accept loop of one worker for one listener, and the handshake of each connection.
 
 use std::{
+    future::poll_fn,
     io,
     net::{IpAddr, SocketAddr},
     pin::{Pin, pin},
@@ -13,12 +14,10 @@ use std::{
 use identity::Certname;
 use pki::{ListenerCredentials, Peer, ServerTls, TrustStore};
 use rustls::pki_types::UnixTime;
-use thiserror::Error;
 use tokio::{
     net::TcpStream,
     time::{Instant, sleep, sleep_until, timeout},
 };
-use tokio_rustls::server::TlsStream;
 
 use crate::{
     activity::{Activity, TlsIo},
@@ -28,6 +27,7 @@ use crate::{
     },
     gate::{ClientSlots, Gate, Permit},
     handshake_failure::HandshakeFailure,
+    handshakes::Handshakes,
     hello::Hello,
     per_address::{AddressGate, AddressPermit},
     plain_http::{self, PlainHttp},
@@ -35,8 +35,9 @@ use crate::{
     queue::AcceptQueue,
     redirect::{self, Redirected},
     settings::{ClientCertPolicy, ListenerSettings},
-    turns::{Turns, poll_once},
-    waiting::{WaitingHandshakes, WaitingLimits},
+    tls_handshake::TlsHandshake,
+    tls_stream::TlsStream,
+    waiting::{Displaced, WaitingClient, WaitingHandshakes, WaitingLimits},
 };
 
 /// First and maximum wait after the system refused to accept a connection, usually because descriptors ran out.
@@ -152,7 +153,7 @@ impl Listener {
 pub async fn accept_loop<L, S, F>(
     listener: Arc<Listener>,
     socket: AcceptQueue,
-    context: Rc<L>,
+    (context, handshakes): (Rc<L>, Handshakes),
     serve: S,
     closed: impl Future<Output = ()>,
 ) where
@@ -164,14 +165,16 @@ pub async fn accept_loop<L, S, F>(
     let acceptor = Rc::new(Acceptor {
         listener: Arc::clone(&listener),
         context: Rc::clone(&context),
-        turns: Turns::default(),
+        handshakes,
     });
     let start = |stream, client, permit| {
         let (acceptor, serve) = (Rc::clone(&acceptor), serve.clone());
         // Boxed, because starting and ending a task would otherwise move kilobytes several times.
         tokio::task::spawn_local(Box::pin(async move {
             let from = (client, port);
-            if let Some(accepted) = handshake(&acceptor, stream, from, permit).await {
+            // Boxed, so that its memory is free once it is done: a connection lasts, and needs a tenth of that.
+            let accepted = Box::pin(handshake(&acceptor, stream, from, permit));
+            if let Some(accepted) = accepted.await {
                 serve(accepted).await;
             }
         }));
@@ -311,15 +314,8 @@ async fn slot(
 struct Acceptor<L> {
     listener: Arc<Listener>,
     context: Rc<L>,
-    turns: Turns,
+    handshakes: Handshakes,
 }
-
-/// The handshake was closed to make room for another one.
-#[derive(Debug, Error)]
-#[error(
-    "the proxy closed the handshake at a limit of the listener, because it had waited longest for its client"
-)]
-pub(crate) struct Displaced;
 
 impl<L: ListenerContext> Acceptor<L> {
     /// Runs a step that waits only for this client.
@@ -330,7 +326,7 @@ impl<L: ListenerContext> Acceptor<L> {
         mut step: Pin<&mut impl Future<Output = io::Result<T>>>,
     ) -> io::Result<T> {
         // Often the bytes are there already.
-        match poll_once(step.as_mut()).await {
+        match poll_fn(|cx| Poll::Ready(step.as_mut().poll(cx))).await {
             Poll::Ready(done) => done,
             Poll::Pending => self.wait_for_client(settings, client, step).await,
         }
@@ -343,6 +339,16 @@ impl<L: ListenerContext> Acceptor<L> {
         client: IpAddr,
         step: Pin<&mut impl Future<Output = io::Result<T>>>,
     ) -> io::Result<T> {
+        let waiting = self.begin_to_wait(settings, client);
+        tokio::select! {
+            biased;
+            () = waiting.closed() => Err(io::Error::other(Displaced)),
+            done = step => done,
+        }
+    }
+
+    /// A handshake begins to wait for its client.
+    fn begin_to_wait(&self, settings: &ListenerSettings, client: IpAddr) -> WaitingClient<'_> {
         let limits = WaitingLimits {
             max: settings.handshakes_max,
             max_per_address: settings
@@ -361,17 +367,13 @@ impl<L: ListenerContext> Acceptor<L> {
                 self.context.limit_reached(&self.listener.name, limit);
             }
         }
-        tokio::select! {
-            biased;
-            () = waiting.closed() => Err(io::Error::other(Displaced)),
-            done = step => done,
-        }
+        waiting
     }
 }
 
 /// What follows once PROXY header, server name and TLS are done.
 enum Negotiated {
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream>, Option<String>),
     Passthrough(Passthrough),
     /// The request was answered with a redirect, and the connection closed.
     Redirected(Box<Redirected>),
@@ -392,20 +394,29 @@ async fn handshake<L: ListenerContext>(
     acceptor: &Acceptor<L>,
     stream: TcpStream,
     (peer, port): (SocketAddr, u16),
-    mut permit: Permit,
+    permit: Permit,
 ) -> Option<Accepted> {
     let (listener, context) = (&*acceptor.listener, &*acceptor.context);
     let began = Instant::now();
     let (current, _) = context.current(&listener.name)?;
-    let mut origin = Origin {
-        client: peer,
-        peer: None,
+    let mut known = KnownClient {
+        origin: Origin {
+            client: peer,
+            peer: None,
+        },
+        permit,
+        claimed: None,
     };
     let negotiated = timeout(
         current.settings.handshake_timeout,
-        negotiate(acceptor, &current, stream, (&mut origin, &mut permit)),
+        negotiate(acceptor, &current, stream, &mut known),
     )
     .await;
+    let KnownClient {
+        origin,
+        permit,
+        claimed,
+    } = known;
     let ended = |failure: Option<FailedHandshake<'_>>| {
         context.handshake_ended(
             &listener.name,
@@ -417,20 +428,20 @@ async fn handshake<L: ListenerContext>(
         );
     };
     match negotiated {
-        Ok(Ok(Negotiated::Tls(stream))) => {
-            let tls = NegotiatedTls::of(stream.get_ref().1, began.elapsed());
+        Ok(Ok(Negotiated::Tls(stream, server_name))) => {
+            let tls = NegotiatedTls::of(stream.common(), server_name, began.elapsed());
             // Verified with the active trust store: the handshake may have begun with an older one, and the verifier
             // does not see resumed sessions.
             let (current, trust) = context.current(&listener.name)?;
             let presented = match current.settings.client_cert {
                 // A reload may have changed the policy during the handshake.
                 ClientCertPolicy::None => &[],
-                _ => stream.get_ref().1.peer_certificates().unwrap_or_default(),
+                _ => stream.common().peer_certificates().unwrap_or_default(),
             };
             let verdict = ClientVerdict::verify(&trust, presented, UnixTime::now());
             ended(None);
             let activity = Arc::new(Activity::new());
-            Some(Accepted::Http(Connection {
+            Some(Accepted::Http(Box::new(Connection {
                 io: TlsIo::new(stream, Arc::clone(&activity)),
                 activity,
                 downstream: Downstream {
@@ -443,7 +454,7 @@ async fn handshake<L: ListenerContext>(
                 },
                 verdict,
                 permit,
-            }))
+            })))
         }
         Ok(Ok(Negotiated::Passthrough(passthrough))) => {
             let Passthrough {
@@ -472,11 +483,10 @@ async fn handshake<L: ListenerContext>(
             listener.certificate_rejections.note(client, &error);
             let reason = HandshakeFailure::of(&error);
             let answered = error.get_ref().and_then(|e| e.downcast_ref::<PlainHttp>());
-            let is_refused = matches!(reason, HandshakeFailure::Certificate(_));
             ended(Some(FailedHandshake {
                 reason,
                 cause: &pki::cause(&error, Peer::Client, |_| None),
-                claimed: is_refused.then(pki::take_refused_name).flatten(),
+                claimed,
                 request_id: answered.map(|answered| &*answered.request_id),
             }));
             None
@@ -493,28 +503,37 @@ async fn handshake<L: ListenerContext>(
     }
 }
 
+/// What is known of a client, however its handshake ends.
+struct KnownClient {
+    origin: Origin,
+    permit: Permit,
+    /// The unverified certname in a certificate that the handshake was refused for.
+    claimed: Option<Certname>,
+}
+
 /// Reads the PROXY header and the server name and terminates TLS, as far as the listener needs that. A PROXY header
-/// completes `origin` and `permit`.
+/// completes the origin and the permit of `known`.
 async fn negotiate<L: ListenerContext>(
     acceptor: &Acceptor<L>,
     current: &ActiveListener,
     mut stream: TcpStream,
-    (origin, permit): (&mut Origin, &mut Permit),
+    known: &mut KnownClient,
 ) -> io::Result<Negotiated> {
     let (listener, context) = (&*acceptor.listener, &*acceptor.context);
     let settings = &current.settings;
     if let Some(from) = &settings.proxy_protocol {
-        let peer = origin.client;
+        let peer = known.origin.client;
         // Boxed like everything that most connections do not use, because it would enlarge the task of every
         // connection.
         let mut header = Box::pin(preface::read(&mut stream, peer, from));
-        *origin = Box::pin(acceptor.await_client(settings, peer.ip(), header.as_mut())).await?;
-        match permit_of_client(listener, context, settings, origin.client.ip()) {
-            Ok(address) => permit.set_address(address),
+        known.origin =
+            Box::pin(acceptor.await_client(settings, peer.ip(), header.as_mut())).await?;
+        match permit_of_client(listener, context, settings, known.origin.client.ip()) {
+            Ok(address) => known.permit.set_address(address),
             Err(TooManyConnections) => return Ok(Negotiated::Closed),
         }
     }
-    let client = origin.client.ip();
+    let client = known.origin.client.ip();
     if current.tls.is_none() && !settings.refuses_other_names {
         if let Some(base) = &settings.redirect_to_https {
             let mut answer = Box::pin(redirect::answer(
@@ -536,10 +555,9 @@ async fn negotiate<L: ListenerContext>(
             pool: pool.into(),
         }));
     }
-    let is_kept = !settings.sni_passthrough.is_empty();
-    let hello = pin!(hello(context, stream, is_kept));
+    let hello = pin!(hello(context, stream));
     let mut hello = acceptor.await_client(settings, client, hello).await?;
-    if is_kept {
+    if !settings.sni_passthrough.is_empty() {
         let server_name = hello.server_name();
         let pool = server_name
             .as_deref()
@@ -560,24 +578,20 @@ async fn negotiate<L: ListenerContext>(
     if settings.sni_strict {
         hello = Box::pin(hello.require_known(&tls.credentials)).await?;
     }
-    acceptor.turns.take(client).await;
-    let mut handshake = pin!(hello.accept(tls.config.for_connection()));
-    let accepted = match poll_once(handshake.as_mut()).await {
-        Poll::Ready(accepted) => accepted,
-        Poll::Pending => {
-            let handshake = pin!(acceptor.turns.resume(client, handshake));
-            acceptor.wait_for_client(settings, client, handshake).await
-        }
+    let server_name = hello.server_name();
+    let handshake = TlsHandshake {
+        executor: acceptor.handshakes.executor(),
+        config: tls.config.for_connection(),
+        client,
+        may_sign_with_rsa: tls.credentials.have_rsa(),
     };
-    accepted.map(Box::new).map(Negotiated::Tls)
+    let wait = || acceptor.begin_to_wait(settings, client);
+    let completed = handshake.complete(hello, wait, &mut known.claimed).await;
+    Ok(Negotiated::Tls(Box::new(completed?), server_name))
 }
 
 /// Reads the client's hello. A client that sends plain HTTP gets an answer in it.
-async fn hello<L: ListenerContext>(
-    context: &L,
-    stream: TcpStream,
-    is_kept: bool,
-) -> io::Result<Hello> {
+async fn hello<L: ListenerContext>(context: &L, stream: TcpStream) -> io::Result<Hello> {
     // Agents probe a port before their first request, and load balancers probe with a reset. Such a connection is not a
     // handshake.
     let mut first = [0; plain_http::FIRST_BYTES];
@@ -590,7 +604,7 @@ async fn hello<L: ListenerContext>(
         Box::pin(plain_http::answer(stream, &request_id)).await;
         return Err(io::Error::other(PlainHttp { request_id }));
     }
-    Hello::read(stream, is_kept).await
+    Hello::read(stream).await
 }
 
 /// Whether the peer closed the connection while it was in the queue.
@@ -654,7 +668,9 @@ mod tests {
             let socket = AcceptQueue::new(ListeningSocket::Tcp(socket));
             let socket = socket.expect("a socket of this runtime");
             let serve = |_: Accepted| ready(());
-            accept_loop(listener, socket, Rc::clone(&context), serve, ready(())).await;
+            let handshakes = Handshakes::new(None).0;
+            let worker = (Rc::clone(&context), handshakes);
+            accept_loop(listener, socket, worker, serve, ready(())).await;
             while Rc::strong_count(&context) > 1 {
                 yield_now().await;
             }

@@ -1,6 +1,6 @@
 //! When a connection was last active, and the transport that records it.
 //!
-//! hyper has one timer for both a head and an idle connection. The proxy needs two, and the drain rule needs the time
+//! A head and an idle connection have different limits, and the drain rule needs the time
 //! of the last byte. The transport records times; the task that serves the connection reads them.
 
 use std::{
@@ -21,7 +21,8 @@ use tokio::{
     io::{AsyncBufRead, AsyncRead, AsyncWrite, BufReader, Interest, ReadBuf},
     net::TcpStream,
 };
-use tokio_rustls::server::TlsStream;
+
+use crate::tls_stream::TlsStream;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,14 +114,17 @@ impl Activity {
         self.written.load(Ordering::Relaxed)
     }
 
-    fn read_some(&self) {
-        let now = self.now();
-        self.last_read.store(now, Ordering::Relaxed);
+    /// An idle connection has a part of a request head.
+    pub fn begin_head(&self) {
         if self.stage.load(Ordering::Relaxed) == ConnectionStage::Idle as u8 {
-            self.since.store(now, Ordering::Relaxed);
+            self.since.store(self.now(), Ordering::Relaxed);
             self.stage
                 .store(ConnectionStage::Head as u8, Ordering::Relaxed);
         }
+    }
+
+    fn read_some(&self) {
+        self.last_read.store(self.now(), Ordering::Relaxed);
     }
 
     /// A pending flush counts as a stalled write too, because TLS holds a record until the socket accepts it.
@@ -167,7 +171,7 @@ impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ClientStream for T {
 #[derive(Debug)]
 enum Inner {
     /// Boxed, because the stream has more than a kilobyte and is moved a dozen times.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream>),
     /// In tests: without a socket and without TLS.
     Memory(BufReader<Box<dyn ClientStream>>),
 }
@@ -175,7 +179,7 @@ enum Inner {
 impl Inner {
     /// Whether TLS itself has bytes to write.
     fn wants_write(&self) -> bool {
-        matches!(self, Self::Tls(stream) if stream.get_ref().1.wants_write())
+        matches!(self, Self::Tls(stream) if stream.wants_write())
     }
 }
 
@@ -208,7 +212,7 @@ enum End {
 }
 
 impl TlsIo {
-    pub(crate) fn new(inner: Box<TlsStream<TcpStream>>, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(inner: Box<TlsStream>, activity: Arc<Activity>) -> Self {
         Self {
             inner: Inner::Tls(inner),
             activity,
@@ -231,15 +235,17 @@ impl TlsIo {
     /// The client sent bytes that are not TLS, or the connection broke. Do not poll again after that. If the connection
     /// ended without a TLS `close_notify`, the error is [`io::ErrorKind::UnexpectedEof`].
     pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_fill_buf(cx));
+        let polled = match &mut self.inner {
+            Inner::Tls(stream) => stream.poll_readable(cx),
+            Inner::Memory(stream) => Pin::new(stream)
+                .poll_fill_buf(cx)
+                .map_ok(|bytes| !bytes.is_empty()),
+        };
         let has_bytes = match polled {
-            Poll::Ready(Ok(bytes)) => !bytes.is_empty(),
+            Poll::Ready(Ok(has_bytes)) => has_bytes,
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
-                // TLS may have to answer, for example to refuse a renegotiation.
-                if self.inner.wants_write() {
-                    let _ = Pin::new(self).poll_flush(cx);
-                }
+                self.flush_tls(cx);
                 return Poll::Pending;
             }
         };
@@ -249,13 +255,21 @@ impl TlsIo {
         Poll::Ready(Ok(has_bytes))
     }
 
+    /// TLS may have to answer what it has read, for example to refuse a renegotiation, and holds what its socket did not
+    /// accept.
+    fn flush_tls(&mut self, cx: &mut Context<'_>) {
+        if self.inner.wants_write() {
+            let _ = Pin::new(self).poll_flush(cx);
+        }
+    }
+
     /// Whether the client has closed the connection after its last response. The proxy then sends no `close_notify`,
     /// because the system would answer with a reset.
     fn is_left(&self) -> bool {
         let Inner::Tls(stream) = &self.inner else {
             return self.end == End::Idle;
         };
-        let socket = stream.get_ref().0;
+        let socket = stream.socket();
         // If the runtime knows of no end, the system is asked: the end may have arrived just after the last bytes.
         self.end == End::Idle
             && (is_ended(socket)
@@ -287,12 +301,14 @@ impl AsyncRead for TlsIo {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_read(cx, buffer));
-        if let Poll::Ready(Ok(())) = polled {
-            match buffer.filled().len() > before {
+        match polled {
+            Poll::Ready(Ok(())) => match buffer.filled().len() > before {
                 true => self.activity.read_some(),
                 false if buffer.remaining() > 0 => self.ended(),
                 false => {}
-            }
+            },
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.flush_tls(cx),
         }
         polled
     }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use identity::{ClientIdentity, IdentityHeaders};
 use pki::{ChainVerification, TrustStore};
-use rustls::{ServerConnection, pki_types::CertificateDer, pki_types::UnixTime};
+use rustls::{CommonState, pki_types::CertificateDer, pki_types::UnixTime};
 use tokio::net::TcpStream;
 
 use crate::{
@@ -15,13 +15,9 @@ use crate::{
 
 /// An accepted connection.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are of the large variant, and a box would be an allocation for each"
-)]
 pub enum Accepted {
     /// TLS is terminated, and requests follow.
-    Http(Connection),
+    Http(Box<Connection>),
     /// The bytes go to a member unchanged.
     Passthrough(Box<RawConnection>),
 }
@@ -104,7 +100,11 @@ pub struct NegotiatedTls {
 }
 
 impl NegotiatedTls {
-    pub(crate) fn of(connection: &ServerConnection, took: Duration) -> Self {
+    pub(crate) fn of(
+        connection: &CommonState,
+        server_name: Option<String>,
+        took: Duration,
+    ) -> Self {
         Self {
             version: match connection.protocol_version() {
                 Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -114,7 +114,7 @@ impl NegotiatedTls {
                 .negotiated_cipher_suite()
                 .and_then(|suite| suite.suite().as_str())
                 .unwrap_or("-"),
-            server_name: connection.server_name().map(Arc::from),
+            server_name: server_name.map(Arc::from),
             resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
             took,
             http2: connection.alpn_protocol() == Some(b"h2"),

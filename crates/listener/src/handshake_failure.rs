@@ -6,11 +6,12 @@ use identity::Reason;
 use rustls::PeerIncompatible;
 
 use crate::{
-    accept::Displaced,
+    handshake_thread::Panicked,
     hello::{LongHello, UnknownName},
     plain_http::PlainHttp,
     preface::{NoBytes, PrefaceError},
     redirect::NotHttp,
+    waiting::Displaced,
 };
 
 /// Why a handshake failed. A `match` on it names every case, so that no new case is counted as another one by accident.
@@ -52,6 +53,8 @@ pub enum HandshakeFailure {
     LongHello,
     /// The client sent something other than HTTP to a listener that redirects plain HTTP.
     NotHttp,
+    /// The proxy itself failed while it computed the handshake.
+    Internal,
 }
 
 impl HandshakeFailure {
@@ -76,6 +79,7 @@ impl HandshakeFailure {
             Self::ProxyHeader => "proxy-header",
             Self::LongHello => "long-client-hello",
             Self::NotHttp => "not-http",
+            Self::Internal => "internal-error",
         }
     }
 
@@ -95,6 +99,9 @@ impl HandshakeFailure {
         }
         if source.is::<Displaced>() {
             return Self::Displaced;
+        }
+        if source.is::<Panicked>() {
+            return Self::Internal;
         }
         match source.downcast_ref::<PrefaceError>() {
             Some(PrefaceError::Peer) => return Self::ProxyPeer,

@@ -6,20 +6,17 @@ use std::{
     future::poll_fn,
     io::{self, Read},
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
 use pki::ListenerCredentials;
-use rustls::{
-    ServerConfig,
-    server::{Accepted, Acceptor},
-};
+use rustls::server::{Accepted, Acceptor};
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, ReadBuf},
     net::TcpStream,
 };
-use tokio_rustls::{Accept, StartHandshake};
+
+use crate::offered_session::offers_session;
 
 /// Maximum bytes of a client's hello. A hello with post-quantum keys has 2 KiB.
 const HELLO_BYTES_MAX: usize = 16 << 10;
@@ -55,8 +52,8 @@ pub(crate) struct LongHello;
 /// A handshake whose first message was read. Nothing was computed yet.
 pub(crate) struct Hello {
     accepted: Accepted,
-    /// The bytes that were read, if they are kept for a member that gets them unchanged.
-    bytes: Option<Vec<u8>>,
+    /// The bytes that were read.
+    bytes: Vec<u8>,
     stream: TcpStream,
 }
 
@@ -65,12 +62,11 @@ impl Hello {
     ///
     /// # Errors
     /// The bytes are not TLS, the hello is too long, or the client closed the connection.
-    pub(crate) async fn read(stream: TcpStream, is_kept: bool) -> io::Result<Self> {
+    pub(crate) async fn read(stream: TcpStream) -> io::Result<Self> {
         let mut acceptor = Acceptor::default();
         let mut socket = Socket {
             stream,
-            length: 0,
-            kept: is_kept.then(Vec::new),
+            bytes: Vec::new(),
         };
         loop {
             if poll_fn(|cx| socket.poll_into(cx, &mut acceptor)).await? == 0 {
@@ -80,11 +76,11 @@ impl Hello {
                 Ok(Some(accepted)) => {
                     return Ok(Self {
                         accepted,
-                        bytes: socket.kept,
+                        bytes: socket.bytes,
                         stream: socket.stream,
                     });
                 }
-                Ok(None) if socket.length < HELLO_BYTES_MAX => {}
+                Ok(None) if socket.bytes.len() < HELLO_BYTES_MAX => {}
                 Ok(None) => return Err(io::Error::other(LongHello)),
                 Err((error, mut alert)) => {
                     let mut record = Vec::new();
@@ -103,9 +99,14 @@ impl Hello {
         hello.server_name().map(ToOwned::to_owned)
     }
 
-    /// The connection and the bytes read from it, to be passed through.
+    /// Whether the client offers a session, which need not be one of this listener.
+    pub(crate) fn offers_session(&self) -> bool {
+        offers_session(&self.bytes)
+    }
+
+    /// The connection and the bytes read from it.
     pub(crate) fn into_raw(self) -> (TcpStream, Vec<u8>) {
-        (self.stream, self.bytes.unwrap_or_default())
+        (self.stream, self.bytes)
     }
 
     /// Refuses a handshake whose server name these credentials do not cover.
@@ -134,15 +135,10 @@ impl Hello {
         refuse(self.stream, &[ALERT, 3, 3, 0, 2, FATAL, refused.alert()]).await;
         io::Error::other(refused)
     }
-
-    /// Computes the answer to the hello. The result completes the handshake.
-    pub(crate) fn accept(self, tls: Arc<ServerConfig>) -> Accept<TcpStream> {
-        StartHandshake::from_parts(self.accepted, self.stream).into_stream(tls)
-    }
 }
 
 /// Sends an alert and closes the connection. A client that has gone meanwhile is refused as well.
-async fn refuse(mut stream: TcpStream, alert: &[u8]) {
+pub(crate) async fn refuse(mut stream: TcpStream, alert: &[u8]) {
     if stream.write_all(alert).await.is_ok() {
         let _ = stream.shutdown().await;
     }
@@ -152,9 +148,7 @@ async fn refuse(mut stream: TcpStream, alert: &[u8]) {
 struct Socket {
     stream: TcpStream,
     /// Bytes read so far.
-    length: usize,
-    /// These bytes, if they are kept.
-    kept: Option<Vec<u8>>,
+    bytes: Vec<u8>,
 }
 
 impl Socket {
@@ -185,10 +179,7 @@ impl Read for Reader<'_, '_> {
             Poll::Ready(read) => read?,
         }
         let read = buffer.filled();
-        self.socket.length += read.len();
-        if let Some(kept) = &mut self.socket.kept {
-            kept.extend_from_slice(read);
-        }
+        self.socket.bytes.extend_from_slice(read);
         Ok(read.len())
     }
 }

@@ -8,9 +8,14 @@ mod activity;
 mod address;
 mod certificate_rejections;
 mod connection;
+mod fair_queue;
 mod gate;
+mod handshake_executor;
 mod handshake_failure;
+mod handshake_thread;
+mod handshakes;
 mod hello;
+mod offered_session;
 mod per_address;
 mod plain_http;
 mod preface;
@@ -18,7 +23,11 @@ mod queue;
 mod redirect;
 pub mod settings;
 mod socket;
-mod turns;
+#[cfg(test)]
+mod test_tls;
+mod tls_handshake;
+mod tls_records;
+mod tls_stream;
 mod waiting;
 
 pub use accept::{
@@ -33,6 +42,8 @@ pub use connection::{
 };
 pub use gate::{ClientSlots, Gate, Permit};
 pub use handshake_failure::HandshakeFailure;
+pub use handshake_thread::HandshakePriority;
+pub use handshakes::{HandshakeHelper, Handshakes};
 pub use per_address::{AddressGate, AddressPermit};
 pub use queue::{AcceptQueue, ListeningSocket};
 pub use redirect::Redirected;

@@ -60,6 +60,13 @@ pub(crate) struct MadeRoom {
     pub(crate) at_max_per_address: bool,
 }
 
+/// The handshake was closed to make room for another one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the proxy closed the handshake at a limit of the listener, because it had waited longest for its client"
+)]
+pub(crate) struct Displaced;
+
 impl WaitingHandshakes {
     /// How many wait now.
     pub fn count(&self) -> usize {
@@ -91,23 +98,15 @@ impl WaitingHandshakes {
         }
         let number = all.next_number;
         all.next_number += 1;
-        all.count += 1;
-        let closed = Arc::<Notify>::default();
-        let waiting = Waiting {
-            since: now,
-            closed: Arc::clone(&closed),
-        };
-        all.change(address, |all| {
-            all.young.insert(number, (now, address));
-            let of_address = all.addresses.entry(address).or_default();
-            of_address.insert(number, waiting);
-        });
+        drop(all);
         let client = WaitingClient {
             handshakes: self,
             address,
             number,
-            closed,
+            since: now,
+            closed: Arc::default(),
         };
+        client.add();
         (client, made)
     }
 
@@ -220,6 +219,7 @@ pub(crate) struct WaitingClient<'a> {
     handshakes: &'a WaitingHandshakes,
     address: IpAddr,
     number: u64,
+    since: Instant,
     closed: Arc<Notify>,
 }
 
@@ -228,11 +228,39 @@ impl WaitingClient<'_> {
     pub(crate) async fn closed(&self) {
         self.closed.notified().await;
     }
+
+    /// Waits for the proxy itself. The handshake then waits for its client again, and since the same time as before, so
+    /// that a client gains nothing by sending single bytes.
+    pub(crate) async fn except_during<T>(&self, work: impl Future<Output = T>) -> T {
+        self.leave();
+        let done = work.await;
+        self.add();
+        done
+    }
+
+    fn leave(&self) {
+        self.handshakes.all().remove(self.address, self.number);
+    }
+
+    fn add(&self) {
+        let (address, number, since) = (self.address, self.number, self.since);
+        let waiting = Waiting {
+            since,
+            closed: Arc::clone(&self.closed),
+        };
+        let mut all = self.handshakes.all();
+        all.count += 1;
+        all.change(address, |all| {
+            all.young.insert(number, (since, address));
+            let of_address = all.addresses.entry(address).or_default();
+            of_address.insert(number, waiting);
+        });
+    }
 }
 
 impl Drop for WaitingClient<'_> {
     fn drop(&mut self) {
-        self.handshakes.all().remove(self.address, self.number);
+        self.leave();
     }
 }
 
@@ -371,7 +399,7 @@ mod tests {
     #[test]
     fn the_index_agrees_with_a_search_of_all_addresses() {
         let handshakes = WaitingHandshakes::default();
-        let (mut waiting, mut now) = (Vec::new(), Instant::now());
+        let (mut waiting, mut now) = (Vec::<WaitingClient<'_>>::new(), Instant::now());
         let mut state: u64 = 1;
         let mut below = |max: u64| {
             // Knuth's constants; the low bits of such a sequence repeat soon.
@@ -382,7 +410,13 @@ mod tests {
         };
         for step in 0..5_000 {
             now += Duration::from_millis(below(40));
-            match below(8) {
+            match below(10) {
+                7..9 if !waiting.is_empty() => {
+                    let index = below(waiting.len() as u64) as usize;
+                    waiting[index].leave();
+                    now += Duration::from_millis(below(400));
+                    waiting[index].add();
+                }
                 0..4 => {
                     let client = address(&format!("192.0.2.{}", below(9)));
                     waiting.push(handshakes.enter(client, NO_LIMIT, now).0);

@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustls::SignatureScheme;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{SignatureAlgorithm, SignatureScheme};
 
 use crate::credential::Credential;
 use crate::problem::PkiProblem;
@@ -21,6 +21,7 @@ pub struct ListenerCredentials {
     /// Positions in `keys` by lower-case name; wildcards by the part after `*`: `.example.com`.
     exact: HashMap<String, Vec<usize>>,
     wildcard: HashMap<String, Vec<usize>>,
+    have_rsa: bool,
 }
 
 impl ListenerCredentials {
@@ -35,6 +36,7 @@ impl ListenerCredentials {
             keys: Vec::new(),
             exact: HashMap::new(),
             wildcard: HashMap::new(),
+            have_rsa: false,
         };
         for credential in credentials {
             for name in credential.names() {
@@ -45,7 +47,9 @@ impl ListenerCredentials {
                 };
                 positions.or_default().push(shown.keys.len());
             }
-            shown.keys.push(Arc::new(credential.certified_key()));
+            let key = credential.certified_key();
+            shown.have_rsa |= key.key.algorithm() == SignatureAlgorithm::RSA;
+            shown.keys.push(Arc::new(key));
         }
         match shown.keys.is_empty() {
             true => Err(PkiProblem::Tls(
@@ -63,6 +67,11 @@ impl ListenerCredentials {
     /// Whether no certificate is valid for any name.
     pub fn have_no_names(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty()
+    }
+
+    /// Whether a key among them is an RSA key. Its signature costs 50 to 100 times one of ECDSA or Ed25519.
+    pub fn have_rsa(&self) -> bool {
+        self.have_rsa
     }
 
     /// The credentials that are valid for a lower-case name: exact names first, then wildcards. A `*` matches the first

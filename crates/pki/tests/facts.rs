@@ -46,6 +46,28 @@ fn a_credential_has_its_subject_names_dates_and_kind_of_key() {
 }
 
 #[test]
+fn credentials_know_whether_a_key_among_them_is_rsa() {
+    let parse = |chain: &str, key: &str| {
+        Credential::parse(&Named::new("c", chain.into()), &Named::new("k", key.into())).unwrap()
+    };
+    let ed25519 = parse(fixture!("ed25519.pem"), fixture!("ed25519.key"));
+    let rsa = parse(fixture!("rsa2048.pem"), fixture!("rsa2048.key"));
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let ecdsa = credential(&TestCa::root("root").sign_key(&leaf_params("puppet", 5), key));
+    for (credentials, have_rsa) in [
+        (vec![&ed25519], false),
+        (vec![&ecdsa], false),
+        (vec![&ed25519, &ecdsa], false),
+        (vec![&rsa], true),
+        (vec![&rsa, &ecdsa], true),
+        (vec![&ed25519, &ecdsa, &rsa], true),
+    ] {
+        let shown = ListenerCredentials::new(credentials).unwrap();
+        assert_eq!(shown.have_rsa(), have_rsa);
+    }
+}
+
+#[test]
 fn names_of_certificates_are_addresses_and_host_names_each_once() {
     let ca = TestCa::root("root");
     let mut params = leaf_params("puppet", 5);

@@ -63,6 +63,12 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             "former process {pid}: finishes {in_flight} requests on {connections} connections"
         )?;
     }
+    if let Some(why) = &status.handshake_priority {
+        writeln!(
+            text,
+            "handshakes compete with requests for CPU time: the class SCHED_IDLE was refused ({why})"
+        )?;
+    }
     for alarm in status
         .alarms
         .iter()
@@ -455,6 +461,7 @@ last reload: refused at 1970-01-01T00:01:00Z
     and its help
 hand-over: process 4711 prepares to take over since 1970-01-01T00:01:30Z, version 1.2.4
 former process 4242: finishes 2 requests on 3 connections
+handshakes compete with requests for CPU time: the class SCHED_IDLE was refused (Operation not permitted)
 ALARM since 1970-01-01T00:05:00Z: no member of pool compilers is available
 
 listeners
@@ -601,6 +608,7 @@ materials, watch = notify
                 connections: 3,
                 in_flight: 2,
             }],
+            handshake_priority: Some("Operation not permitted".to_owned()),
             listeners: vec![ListenerStatus {
                 name: "agents".to_owned(),
                 address: "0.0.0.0:8140".to_owned(),

@@ -170,7 +170,7 @@ impl AdmissionRequest<'_> {
             _ => {
                 let pool = &self.pool.pool;
                 let connections = pool.capacity(self.task, now);
-                match self.jruby || pool.free_connections(now) > reserved(connections) {
+                match self.jruby || pool.has_free_connections(reserved(connections), now) {
                     true => share.of(connections),
                     false => 1,
                 }
@@ -190,7 +190,7 @@ impl AdmissionRequest<'_> {
         };
         if !ticket.is_behind_its_client() {
             // While no member is up, a free connection does not help.
-            if pool.free_connections(now) == 0 && pool.is_available(now) {
+            if !pool.has_free_connections(0, now) && pool.is_available(now) {
                 end_slowest();
             }
             return;

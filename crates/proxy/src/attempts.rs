@@ -8,12 +8,12 @@ use balancing::{
     PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict, Task, key_hash,
     settings::Algorithm, source_hash,
 };
-use http::{StatusCode, response};
+use http::StatusCode;
 use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::{Instant, sleep};
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, OwnFields, SendOptions,
+    AttemptError, DialError, DialStage, Exchange, MemberHead, OwnFields, SendOptions,
     settings::UpstreamSettings,
 };
 
@@ -65,7 +65,7 @@ pub(crate) struct Attempt<'a> {
 
 /// A member's response.
 pub(crate) struct MemberResponse {
-    pub(crate) head: response::Parts,
+    pub(crate) head: MemberHead,
     pub(crate) body: AnswerBody,
 }
 
@@ -283,7 +283,7 @@ impl Attempts<'_> {
     /// on the 503, if the response shows that the member did nothing, and if the whole request can be sent again.
     fn waits_for_queue(
         &self,
-        head: &response::Parts,
+        head: &MemberHead,
         lease: &PoolLease,
         exchange: &ActiveExchange,
     ) -> bool {
@@ -375,7 +375,7 @@ impl Attempts<'_> {
     /// Whether a member answered that it is starting or stopping, so that a safe request may go to another member.
     /// Agents of Puppet 7 do not handle a `Retry-After`: they close the connection, wait, and then fail to read the
     /// response that they already had (docs/decisions/starting-server-404.md).
-    fn may_try_another(&self, head: &response::Parts) -> bool {
+    fn may_try_another(&self, head: &MemberHead) -> bool {
         let class = self.plan.endpoint.class;
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
+use http1::Fields;
 use identity::ClientIdentity;
 use listener::ClientVerdict;
 use routing::{
@@ -34,7 +35,7 @@ pub(crate) struct UpstreamRequest<'a> {
 pub(crate) fn question<'a>(
     context: &'a RequestContext,
     (method, target): (&'a Method, &'a Uri),
-    headers: &'a HeaderMap,
+    fields: &'a Fields,
 ) -> Result<RoutingRequest<'a>, ProxyError> {
     let conn = &context.conn;
     let path = CanonicalPath::of_target(target.path(), target.query())
@@ -44,8 +45,8 @@ pub(crate) fn question<'a>(
         path,
         query: target.query(),
         listener: Some(&conn.downstream.listener),
-        host: host_of(headers),
-        headers,
+        host: host_of(fields),
+        fields,
         source: Some(conn.downstream.client.ip()),
         sni: conn.server_name(),
         identity: context.verdict.identity(),
@@ -100,7 +101,7 @@ pub(crate) fn recheck_access(
     }
     let line = (request.method, request.target);
     // With the identity that the member would read.
-    let question = question(context, line, request.scrubbed.headers())?;
+    let question = question(context, line, request.scrubbed.fields())?;
     match current.routes.find(&question) {
         RouteDecision::Refuse(refusal) if matches!(refusal.reason, RefusalReason::Access(_)) => {
             // The rule that refuses the request belongs to the newer configuration.

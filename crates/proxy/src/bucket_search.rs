@@ -37,7 +37,7 @@ impl Attempts<'_> {
             && self.request.method == Method::GET
             && self.request.upgrade.is_none()
             && answer.head.status == StatusCode::NOT_FOUND
-            && respond::is_puppets_own(&answer.head.headers)
+            && respond::is_puppets_own(&answer.head.fields)
             && length.is_none_or(|length| length <= MISS_BYTES_MAX as u64)
     }
 
@@ -123,7 +123,7 @@ async fn read_miss(
         body.give_back(Instant::now());
     }
     if whole.is_none() {
-        head.headers.remove(CONTENT_LENGTH);
+        head.fields.remove(&CONTENT_LENGTH);
     }
     MemberResponse {
         head,

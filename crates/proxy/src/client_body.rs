@@ -1,24 +1,21 @@
 //! The body of a request as the client's protocol delivers it: data without trailers, and the fault if it ends early.
 
 use std::{
-    io,
-    pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use h2::RecvStream;
-use http_body::{Body, SizeHint};
-use hyper::body::Incoming;
+use http_body::SizeHint;
 use tokio::sync::Notify;
 
-use crate::{body_fault::BodyFault, connection::Conn};
+use crate::{body_fault::BodyFault, client_wire::RequestStream, connection::Conn};
 
 /// The body of a request before it is read.
 #[derive(Debug)]
 pub(crate) enum ClientBody {
-    Http1(Incoming),
+    Http1(RequestStream),
     Http2(StreamBody),
 }
 
@@ -37,9 +34,9 @@ pub(crate) struct StreamBody {
     stream: (Rc<Conn>, u32),
 }
 
-impl From<Incoming> for ClientBody {
-    fn from(incoming: Incoming) -> Self {
-        Self::Http1(incoming)
+impl From<RequestStream> for ClientBody {
+    fn from(stream: RequestStream) -> Self {
+        Self::Http1(stream)
     }
 }
 
@@ -56,31 +53,21 @@ impl ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, BodyFault>>> {
         match self {
-            Self::Http1(incoming) => loop {
-                return match Pin::new(&mut *incoming).poll_frame(cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(None) => Poll::Ready(None),
-                    Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(fault_of(&error)))),
-                    Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                        Ok(data) => Poll::Ready(Some(Ok(data))),
-                        Err(_) => continue,
-                    },
-                };
-            },
+            Self::Http1(stream) => stream.poll_data(cx),
             Self::Http2(stream) => stream.poll_data(cx),
         }
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
         match self {
-            Self::Http1(incoming) => incoming.is_end_stream(),
+            Self::Http1(stream) => stream.is_end(),
             Self::Http2(stream) => stream.is_end(),
         }
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Http1(incoming) => incoming.size_hint(),
+            Self::Http1(stream) => stream.size_hint(),
             Self::Http2(stream) => match stream.length {
                 Some(length) => SizeHint::with_exact(length + stream.held()),
                 None if stream.data.is_end_stream() => SizeHint::with_exact(0),
@@ -143,16 +130,6 @@ impl StreamBody {
             }
             return Poll::Ready(Some(Ok(data)));
         }
-    }
-}
-
-/// hyper reports invalid framing as an input error of its decoder, and a lost connection as the original error.
-fn fault_of(error: &hyper::Error) -> BodyFault {
-    let source =
-        std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    match source.map(io::Error::kind) {
-        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyFault::Broken,
-        _ => BodyFault::Gone,
     }
 }
 

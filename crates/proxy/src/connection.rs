@@ -10,7 +10,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{
     Activity, ClientCertPolicy, ClientVerdict, Connection, ConnectionStage, Downstream,
@@ -27,7 +26,6 @@ use upstream::OwnLines;
 use crate::{
     client_shares::ClientAccounts,
     forwarding::forwarded,
-    http1_transport::TransportNotes,
     pace::{RateLimits, ReaderPace},
     reason::LogReason,
     response_timer::ResponseTimer,
@@ -40,7 +38,7 @@ use crate::{
 pub(crate) struct Conn {
     pub(crate) downstream: Downstream,
     pub(crate) activity: Arc<Activity>,
-    pub(crate) metrics: ListenerMetrics,
+    pub(crate) metrics: Rc<ListenerMetrics>,
     pub(crate) tls: Option<Arc<TlsFacts>>,
     forwarded: OnceCell<OwnLines>,
     verdict: RefCell<Rc<ClientVerdict>>,
@@ -70,8 +68,8 @@ pub(crate) struct Conn {
     pub(crate) reader: ReaderPace,
     /// What its access log lines have in common, and the verdict that this holds for.
     known_client: RefCell<Option<(Rc<ClientVerdict>, Arc<KnownClient>)>>,
-    /// What its transport has noted about its requests (HTTP/1).
-    pub(crate) notes: Arc<TransportNotes>,
+    /// Whether nothing of the next request has been received (HTTP/1).
+    pub(crate) is_between: Cell<bool>,
     /// Its slot among the worker's connections that hold buffers (HTTP/1).
     warm_slot: Cell<Option<usize>>,
     /// Whether it was requested to release its buffers.
@@ -79,9 +77,7 @@ pub(crate) struct Conn {
     /// The task that releases them.
     pub(crate) task: RefCell<Option<Waker>>,
     /// Its requests, if several run at once (HTTP/2).
-    pub(crate) streams: Option<Streams>,
-    /// Set if a request asked for an upgrade: yields the transport once HTTP has ended on it.
-    pub(crate) upgrade: RefCell<Option<OnUpgrade>>,
+    pub(crate) streams: Option<Box<Streams>>,
     _permit: Permit,
 }
 
@@ -163,7 +159,7 @@ impl Conn {
     pub(crate) fn new(
         connection: Connection,
         settings: &ListenerSettings,
-        metrics: ListenerMetrics,
+        metrics: Rc<ListenerMetrics>,
         agents: &Agents,
     ) -> (Self, listener::TlsIo) {
         let Connection {
@@ -195,11 +191,11 @@ impl Conn {
             rates,
             reader: ReaderPace::new(rates),
             seen,
-            notes: Arc::default(),
+            is_between: Cell::new(true),
             warm_slot: Cell::new(None),
             rest_requested: Cell::new(false),
             task: RefCell::default(),
-            streams: http2.then(|| Streams::new(settings)),
+            streams: http2.then(|| Box::new(Streams::new(settings))),
             downstream,
             activity,
             metrics,
@@ -213,7 +209,6 @@ impl Conn {
             broken_off: Cell::new(None),
             waiting: Cell::new(0),
             response_timer: ResponseTimer::default(),
-            upgrade: RefCell::default(),
             _permit: permit,
         };
         (conn, io)
@@ -315,10 +310,9 @@ impl Conn {
     /// Whether it is between requests and only its transport holds bytes that were read or are to be written.
     pub(crate) fn is_between_requests(&self) -> bool {
         self.stage().0 == ConnectionStage::Idle
-            && self.notes.is_between(self.requests.get())
+            && self.is_between.get()
             && self.activity.write_stalled().is_none()
             && !self.closing.get()
-            && self.upgrade.borrow().is_none()
     }
 
     /// The connection no longer holds buffers.

@@ -1,22 +1,23 @@
 //! The request path: every request passes [`handle`].
 
-use std::{cell::Cell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
+use std::{cell::Cell, future::pending, panic::resume_unwind, pin::pin, rc::Rc, sync::Arc};
 
-use http::{Request, Response, StatusCode, request, response};
-use hyper::upgrade::OnUpgrade;
+use http::StatusCode;
+use http1::RequestHead;
 use identity::HeaderRules;
 use listener::{ClientVerdict, ConnectionStage};
 use routing::{Class, ForwardPlan, RouteDecision};
 use telemetry::Limit;
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
-use upstream::settings::HttpVersion;
+use upstream::{MemberHead, settings::HttpVersion};
 
 use crate::{
     attempts::{Attempts, MemberResponse},
     authorization::{UpstreamRequest, question, refused_anywhere},
     body_fault::BodyFault,
     client_body::ClientBody,
+    client_response::ClientResponse,
     connection::Conn,
     context::RequestContext,
     edge::{self, EdgeAnswer},
@@ -47,14 +48,14 @@ use crate::{
 pub(crate) async fn handle(
     worker: Rc<Worker>,
     conn: Rc<Conn>,
-    request: Request<impl Into<ClientBody>>,
-) -> Response<ResponseBody> {
+    head: RequestHead,
+    body: ClientBody,
+) -> ClientResponse {
     let began = Instant::now();
     conn.activity.enter_at(ConnectionStage::Busy, began);
     let context = RequestContext::new(worker, conn, began);
-    let (head, body) = request.into_parts();
     if renewal::outlasts_client(&context.generation, &head) {
-        let whole = spawn_local(run_exchange(context, head, body.into()));
+        let whole = spawn_local(run_exchange(context, head, body));
         return match whole.await.map_err(JoinError::try_into_panic) {
             Ok(response) => response,
             Err(Ok(panic)) => resume_unwind(panic),
@@ -62,16 +63,18 @@ pub(crate) async fn handle(
             Err(Err(_)) => pending().await,
         };
     }
-    run_exchange(context, head, body.into()).await
+    // Pinned here: `await` would copy the five kilobytes of the future first.
+    pin!(run_exchange(context, head, body)).await
 }
 
 async fn run_exchange(
     context: RequestContext,
-    head: request::Parts,
+    head: RequestHead,
     body: ClientBody,
-) -> Response<ResponseBody> {
+) -> ClientResponse {
     let mut exchange = ActiveExchange::begin(&context, &head, body);
-    let mut response = match pass(&context, head, &mut exchange).await {
+    let passed = pin!(pass(&context, head, &mut exchange)).await;
+    let mut response = match passed {
         Ok(Outcome::Answered {
             head,
             body: AnswerBody::Streamed(member),
@@ -95,7 +98,7 @@ async fn run_exchange(
     // The same id is in the access record and in the request to the member, so that an error that an agent shows leads
     // to both.
     response
-        .headers_mut()
+        .fields
         .insert(RequestId::HEADER, context.request_id.to_value());
     response
 }
@@ -105,12 +108,11 @@ async fn run_exchange(
 pub(crate) fn give_up(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
-    request: Request<impl Into<ClientBody>>,
+    (head, body): (&RequestHead, ClientBody),
     fault: Option<BodyFault>,
 ) {
     let context = RequestContext::new(Rc::clone(worker), Rc::clone(conn), Instant::now());
-    let (head, body) = request.into_parts();
-    let exchange = ActiveExchange::begin(&context, &head, body.into());
+    let exchange = ActiveExchange::begin(&context, head, body);
     if let Some(fault) = fault {
         drop(respond::to_response(
             worker,
@@ -128,7 +130,7 @@ pub(crate) fn give_up(
 enum Outcome<'g> {
     /// A member's response is passed on.
     Answered {
-        head: response::Parts,
+        head: MemberHead,
         body: AnswerBody,
         pool: &'g Arc<PoolRuntime>,
     },
@@ -143,7 +145,7 @@ enum Outcome<'g> {
 /// Sanitize, route, authorise, and try members until one responds.
 async fn pass<'g>(
     context: &'g RequestContext,
-    mut head: request::Parts,
+    mut head: RequestHead,
     exchange: &mut ActiveExchange,
 ) -> Result<Outcome<'g>, ProxyError> {
     let RequestContext {
@@ -152,17 +154,17 @@ async fn pass<'g>(
         verdict,
         ..
     } = context;
-    if let Some(fault) = exchange.head_fault().or_else(|| head.extensions.remove()) {
+    if let Some(fault) = head.fault {
         return Err(ProxyError::InvalidRequest(InvalidRequest::Head(fault)));
     }
     if let Some(streams) = &conn.streams {
         check_http2_head(&head, streams.head_bytes_max).map_err(ProxyError::InvalidRequest)?;
     }
-    // hyper marks the requests that have an `Upgrade` field, so that other heads need not be searched for it.
-    let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {
-        *conn.upgrade.borrow_mut() = Some(marked);
-        Upgrade::requested_by(&mut head, exchange.upload.finished().is_none())
-    });
+    // Heads that have no such field need not be searched for it.
+    let upgrade = match head.has_upgrade {
+        true => Upgrade::requested_by(&mut head, exchange.upload.finished().is_none()),
+        false => None,
+    };
     if is_server_wide(&head) {
         return refused_anywhere(verdict).map_or(Ok(Outcome::ServerWide), Err);
     }
@@ -173,7 +175,7 @@ async fn pass<'g>(
         scrubbing,
     } = sanitize(head, &generation.own_names).map_err(ProxyError::InvalidRequest)?;
     exchange.scrubbed(scrubbing);
-    let question = question(context, (&method, &target), scrubbed.headers())?;
+    let question = question(context, (&method, &target), scrubbed.fields())?;
     let decision = generation.routes.find(&question);
     let none = HeaderRules::default();
     let header_rules = match &decision {
@@ -203,7 +205,7 @@ async fn pass<'g>(
         &context.worker.shared.edge,
         generation,
         &plan,
-        scrubbed.headers(),
+        scrubbed.fields(),
     ) {
         return Ok(Outcome::Copy(answer));
     }
@@ -240,7 +242,7 @@ async fn pass<'g>(
         scrubbed: by_rules.as_ref().unwrap_or(&scrubbed),
         upgrade: upgrade.as_ref(),
     };
-    let stay = persistence::stay(context, pool, &plan, scrubbed.headers());
+    let stay = persistence::stay(context, pool, &plan, scrubbed.fields());
     let attempts = Attempts {
         context,
         pool,
@@ -254,9 +256,9 @@ async fn pass<'g>(
         .run(generation.settings.attempts_max, exchange)
         .await?;
     let answered_by = (exchange.lease.as_ref(), attempts.tried_home.get());
-    persistence::note_answer(context, &plan, stay, answered_by, &mut head.headers);
+    persistence::note_answer(context, &plan, stay, answered_by, &mut head.fields);
     if pool.rules.proxy_pass_reverse {
-        location::rewrite(pool, host_of(scrubbed.headers()), &mut head.headers);
+        location::rewrite(pool, host_of(scrubbed.fields()), &mut head.fields);
     }
     let body = match body {
         AnswerBody::Streamed(body) if plan.is_renewal() => {
@@ -275,7 +277,6 @@ async fn pass<'g>(
         }
         body => body,
     };
-    context.worker.connections.recycle(scrubbed);
     Ok(Outcome::Answered { head, body, pool })
 }
 
@@ -286,7 +287,7 @@ async fn pass<'g>(
 fn rewriter(
     plan: &ForwardPlan<'_>,
     pool: &PoolRuntime,
-    head: &mut response::Parts,
+    head: &mut MemberHead,
     exchange: &ActiveExchange,
 ) -> Result<Option<Box<NameRewriter>>, ProxyError> {
     let Some(front) = plan.rewrite_member_names() else {

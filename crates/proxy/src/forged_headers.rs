@@ -9,7 +9,6 @@ use std::{
 };
 
 use balancing::counted_as;
-use http::HeaderName;
 
 /// The clients whose forged identity headers were logged in the last minute, over all workers.
 #[derive(Debug, Default)]
@@ -51,11 +50,11 @@ impl ForgedHeaders {
 }
 
 /// Header names for an event, shortened: a client may send many and long ones.
-pub(crate) fn shown(names: &[HeaderName]) -> String {
-    let shown = names.iter().take(NAMES_MAX).map(|name| {
-        let name = name.as_str();
-        name.get(..NAME_BYTES_MAX).unwrap_or(name)
-    });
+pub(crate) fn shown(names: &[String]) -> String {
+    let shown = names
+        .iter()
+        .take(NAMES_MAX)
+        .map(|name| name.get(..NAME_BYTES_MAX).unwrap_or(name));
     let mut shown = shown.collect::<Vec<_>>().join(", ");
     if names.len() > NAMES_MAX {
         shown.push_str(", ...");
@@ -119,7 +118,7 @@ mod tests {
 
     #[test]
     fn names_are_bounded_in_number_and_length() {
-        let name = |text: &str| HeaderName::from_bytes(text.as_bytes()).unwrap();
+        let name = |text: &str| text.to_owned();
         assert_eq!(
             shown(&[name("x-client-dn"), name("x_client_cert")]),
             "x-client-dn, x_client_cert"

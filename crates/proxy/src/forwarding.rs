@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use http::HeaderValue;
+use http1::FieldName;
 use upstream::{OwnFields, OwnLines, Scrubbed};
 
 use crate::settings::HostRule;
@@ -14,12 +15,12 @@ pub(crate) fn set_host_fields<'a>(
     rule: HostRule,
     member: &'a HeaderValue,
 ) {
-    let asked = scrubbed.headers().get(names::HOST.name());
+    let asked = scrubbed.fields().get(FieldName::Host);
     if rule == HostRule::Member || asked.is_none() {
         own.set(&names::HOST, member.as_bytes());
     }
     match asked {
-        Some(host) => own.set(&names::X_FORWARDED_HOST, host.as_bytes()),
+        Some(host) => own.set(&names::X_FORWARDED_HOST, host),
         None => own.remove(&names::X_FORWARDED_HOST),
     }
 }

@@ -171,6 +171,7 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         | HandshakeFailure::LongHello
         | HandshakeFailure::NotHttp
         | HandshakeFailure::Protocol
+        | HandshakeFailure::Internal
         | HandshakeFailure::Certificate(Reason::BadSignature) => {
             (HandshakeResult::Failed, EndedBy::Proxy)
         }

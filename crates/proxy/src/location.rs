@@ -5,9 +5,10 @@ use std::borrow::Cow;
 
 use balancing::without_ip;
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
+    HeaderName, HeaderValue,
     header::{CONTENT_LOCATION, LOCATION},
 };
+use http1::Fields;
 
 use crate::pool_runtime::PoolRuntime;
 
@@ -16,7 +17,7 @@ pub(crate) const URL_HEADERS: [HeaderName; 3] =
     [LOCATION, CONTENT_LOCATION, HeaderName::from_static("uri")];
 
 /// Rewrites URLs that name a member of the pool, and `http` URLs with the client's Host.
-pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, headers: &mut HeaderMap) {
+pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, fields: &mut Fields) {
     let Some(host) = host else {
         return;
     };
@@ -25,12 +26,12 @@ pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, headers: &mut Head
         entries.any(|entry| is_same_server(entry.member.address(), authority))
     };
     for name in URL_HEADERS {
-        let rewritten = headers.get(&name).and_then(|value| {
-            let url = rewritten(value.to_str().ok()?, host, is_member)?;
+        let rewritten = fields.value(&name).and_then(|value| {
+            let url = rewritten(std::str::from_utf8(value).ok()?, host, is_member)?;
             HeaderValue::try_from(url).ok()
         });
         if let Some(value) = rewritten {
-            headers.insert(name, value);
+            fields.insert(name, value);
         }
     }
 }
@@ -101,6 +102,10 @@ mod tests {
             (
                 "http://puppet.example.com:8140/x",
                 Some("https://puppet.example.com:8140/x"),
+            ),
+            (
+                "http://127.0.0.1:18140/\u{fc}",
+                Some("https://puppet.example.com:8140/\u{fc}"),
             ),
             ("https://puppet.example.com:8140/x", None),
             ("http://127.0.0.1:18141/", None),

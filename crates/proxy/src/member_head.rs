@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderValue, Version, request::Parts};
-use http1::{Framing, HeadFault, RequestLine, write_head};
+use http::{HeaderValue, Version};
+use http1::{Framing, RequestHead, RequestLine, write_head};
 use identity::{HeaderForm, IdentityHeaders, OwnNames};
 use routing::CanonicalPath;
 use upstream::OwnFields;
@@ -34,12 +34,11 @@ pub struct RequestStamp<'a> {
 /// # Errors
 /// The text of the response, if the request is refused before it is routed.
 pub fn member_head(
-    head: Parts,
-    fault: Option<HeadFault>,
+    head: RequestHead,
     framing: Framing,
     stamp: RequestStamp<'_>,
 ) -> Result<Vec<u8>, String> {
-    if let Some(fault) = fault {
+    if let Some(fault) = head.fault {
         return Err(InvalidRequest::Head(fault).to_string());
     }
     let sane = sanitize(head, stamp.own_names).map_err(|invalid| invalid.to_string())?;

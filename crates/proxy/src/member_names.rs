@@ -5,11 +5,11 @@ use std::mem;
 
 use bytes::{Bytes, BytesMut};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED},
-    response::Parts,
+    HeaderName, HeaderValue, StatusCode,
+    header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED},
 };
-use upstream::MemberAddress;
+use http1::Fields;
+use upstream::{MemberAddress, MemberHead};
 
 use crate::{location::URL_HEADERS, pool_runtime::PoolRuntime};
 
@@ -54,26 +54,26 @@ pub(crate) struct NameRewriter {
 pub(crate) fn rewrite(
     pool: &PoolRuntime,
     front: &str,
-    head: &mut Parts,
+    head: &mut MemberHead,
 ) -> Result<Option<Box<NameRewriter>>, Unreadable> {
     let rewriter = NameRewriter::new(names_of(pool), front);
     for name in URL_HEADERS {
         let rewritten = head
-            .headers
-            .get(&name)
-            .and_then(|url| HeaderValue::from_bytes(&rewriter.whole(url.as_bytes())).ok());
+            .fields
+            .value(&name)
+            .and_then(|url| HeaderValue::from_bytes(&rewriter.whole(url)).ok());
         if let Some(url) = rewritten {
-            head.headers.insert(name, url);
+            head.fields.insert(name, url);
         }
     }
-    if !is_text(&head.headers) || head.status == StatusCode::NOT_MODIFIED {
+    if !is_text(&head.fields) || head.status == StatusCode::NOT_MODIFIED {
         return Ok(None);
     }
-    if is_encoded(&head.headers) || head.status == StatusCode::PARTIAL_CONTENT {
+    if is_encoded(&head.fields) || head.status == StatusCode::PARTIAL_CONTENT {
         return Err(Unreadable);
     }
     for name in OF_THE_ORIGINAL {
-        head.headers.remove(name);
+        head.fields.remove(&name);
     }
     Ok(Some(Box::new(rewriter)))
 }
@@ -95,21 +95,14 @@ fn names_of(pool: &PoolRuntime) -> Vec<Box<str>> {
     names.into_iter().filter(is_name).map(Into::into).collect()
 }
 
-fn is_text(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(CONTENT_TYPE) else {
-        return false;
-    };
-    let kind = kind.as_bytes().trim_ascii_start().get(..5);
+fn is_text(fields: &Fields) -> bool {
+    let kind = fields.value(&CONTENT_TYPE).and_then(|kind| kind.get(..5));
     kind.is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/"))
 }
 
-fn is_encoded(headers: &HeaderMap) -> bool {
-    headers.get_all(CONTENT_ENCODING).iter().any(|coding| {
-        !coding
-            .as_bytes()
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"identity")
-    })
+fn is_encoded(fields: &Fields) -> bool {
+    let mut codings = fields.all("content-encoding");
+    codings.any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 const fn is_name_byte(byte: u8) -> bool {

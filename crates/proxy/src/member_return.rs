@@ -3,9 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use balancing::Availability;
-use http::response;
 use tokio::time::sleep;
-use upstream::MemberIo;
+use upstream::{MemberHead, MemberIo};
 
 use crate::{attempts::Attempts, pool_runtime::PoolLease, record::ActiveExchange, respond};
 
@@ -43,8 +42,8 @@ impl Attempts<'_> {
 
     /// Whether the web server of a member answered before Puppet's code, and the request may wait for the member to
     /// return.
-    pub(crate) fn stops(&self, head: &response::Parts, exchange: &ActiveExchange) -> bool {
-        !respond::is_puppets_own(&head.headers) && self.may_wait_for_return(exchange)
+    pub(crate) fn stops(&self, head: &MemberHead, exchange: &ActiveExchange) -> bool {
+        !respond::is_puppets_own(&head.fields) && self.may_wait_for_return(exchange)
     }
 
     /// Whether nothing listens at the member's port after a pause. The member is down then. The pause does not hold

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use balancing::{MemberPersistence, key_hash, source_hash};
-use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
+use http::{HeaderValue, header::SET_COOKIE};
+use http1::Fields;
 use pki::PersistenceKey;
 use routing::{ForwardPlan, RoutePersistence, cookie_value};
 
@@ -18,13 +19,13 @@ pub(crate) fn stay(
     context: &RequestContext,
     pool: &PoolRuntime,
     plan: &ForwardPlan<'_>,
-    headers: &HeaderMap,
+    fields: &Fields,
 ) -> MemberPersistence {
     plan.persistence()
         .map_or(MemberPersistence::No, |persistence| {
             let client = context.conn.downstream.client.ip();
             let key = &context.worker.shared.persistence;
-            pool.stay(persistence, (headers, Some(client)), Some(key))
+            pool.stay(persistence, (fields, Some(client)), Some(key))
         })
 }
 
@@ -36,7 +37,7 @@ pub(crate) fn note_answer(
     plan: &ForwardPlan<'_>,
     stay: MemberPersistence,
     (lease, tried_home): (Option<&PoolLease>, bool),
-    headers: &mut HeaderMap,
+    fields: &mut Fields,
 ) {
     let (Some(persistence), Some(lease)) = (plan.persistence(), lease) else {
         return;
@@ -65,7 +66,9 @@ pub(crate) fn note_answer(
         let value =
             runtime.members[index].cookie(runtime.pool.name(), &context.worker.shared.persistence);
         let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax");
-        headers.extend(HeaderValue::try_from(cookie).map(|cookie| (SET_COOKIE, cookie)));
+        if let Ok(cookie) = HeaderValue::try_from(cookie) {
+            fields.append(SET_COOKIE, cookie);
+        }
     }
 }
 
@@ -100,7 +103,7 @@ impl PoolRuntime {
     pub fn stay(
         &self,
         persistence: &RoutePersistence,
-        (headers, client): (&HeaderMap, Option<IpAddr>),
+        (fields, client): (&Fields, Option<IpAddr>),
         key: Option<&PersistenceKey>,
     ) -> MemberPersistence {
         match persistence {
@@ -108,14 +111,14 @@ impl PoolRuntime {
                 MemberPersistence::Hash(source_hash(client))
             }),
             RoutePersistence::Header(name) => {
-                let mut values = headers.get_all(name).iter();
+                let mut values = fields.all(name.as_str());
                 match (values.next(), values.next()) {
-                    (Some(value), None) => MemberPersistence::Hash(key_hash(value.as_bytes())),
+                    (Some(value), None) => MemberPersistence::Hash(key_hash(value)),
                     _ => MemberPersistence::No,
                 }
             }
             RoutePersistence::Cookie(name) => {
-                let value = cookie_value(headers, name);
+                let value = cookie_value(fields, name);
                 let issued = value.zip(key).and_then(|(value, key)| {
                     let mut members = self.members.iter();
                     members.position(|m| m.cookie(self.pool.name(), key).as_bytes() == value)

@@ -6,36 +6,53 @@ use std::{
 };
 
 use http::StatusCode;
+use http1::RefusedHead;
 use pki::Peer;
-use telemetry::{AccessRecord, RequestFields, RequestFieldsCopy};
+use telemetry::{AccessRecord, Limit, RequestFields, RequestFieldsCopy};
 
-use crate::{connection::Conn, exceeded_limit::ExceededLimit, reason::LogReason, worker::Worker};
+use crate::{
+    connection::Conn, exceeded_limit::ExceededLimit, reason::LogReason, request_id::RequestId,
+    worker::Worker,
+};
 
-/// Counts and records a head that hyper answered with an error by itself.
-pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
-    let text = error.to_string();
-    let (status, reason) = match error.is_parse_too_large() {
-        true if text.contains("URI") => (StatusCode::URI_TOO_LONG, LogReason::HeadTooLarge),
-        true => (
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            LogReason::HeadTooLarge,
-        ),
-        false => (StatusCode::BAD_REQUEST, LogReason::BadHead),
+/// Counts and records a head that was refused. The id is in the response too.
+pub(crate) fn head_refused(worker: &Worker, conn: &Conn, refused: RefusedHead, id: &RequestId) {
+    let (status, reason) = match refused {
+        RefusedHead::TooLarge => {
+            conn.metrics.limit(Limit::Head);
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            (status, LogReason::HeadTooLarge)
+        }
+        RefusedHead::TargetTooLong => {
+            conn.metrics.limit(Limit::Head);
+            (StatusCode::URI_TOO_LONG, LogReason::HeadTooLarge)
+        }
+        _ => (StatusCode::BAD_REQUEST, LogReason::BadHead),
     };
-    no_request(worker, conn, status, reason, head_cause(error));
+    let mut record = record_of(conn, reason, refused.to_string());
+    record.request_fields = RequestFieldsCopy::of(&RequestFields {
+        request_id: Some(id.as_bytes()),
+        ..RequestFields::default()
+    });
+    record_no_request(worker, status, reason, record);
 }
 
-/// The cause of hyper's error, in the wording of this proxy.
-fn head_cause(error: &hyper::Error) -> String {
-    if error.is_parse_too_large() {
-        return "the head of the request is too large".to_owned();
-    }
-    match error.is_parse() {
-        true => format!(
-            "malformed request: {}",
-            error.to_string().replace(" parsed", "")
-        ),
-        false => pki::cause(error, Peer::Client, |_| None),
+/// The response to a head that was refused. `None`: its client does not speak HTTP/1.
+pub(crate) fn answer_to(refused: RefusedHead) -> Option<(StatusCode, &'static str)> {
+    match refused {
+        RefusedHead::Http2 => None,
+        RefusedHead::TooLarge => Some((
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "The request was refused: its head has more bytes than `head_max` allows, or more than 100 headers.\n",
+        )),
+        RefusedHead::TargetTooLong => Some((
+            StatusCode::URI_TOO_LONG,
+            "The request was refused: its target (URL) is longer than 64 KiB.\n",
+        )),
+        _ => Some((
+            StatusCode::BAD_REQUEST,
+            "Bad request: the head of the request is malformed, so the request was not read.\n",
+        )),
     }
 }
 
@@ -47,7 +64,15 @@ pub(crate) fn no_request(
     reason: LogReason,
     cause: String,
 ) {
-    let mut record = record_of(conn, reason, cause);
+    record_no_request(worker, status, reason, record_of(conn, reason, cause));
+}
+
+fn record_no_request(
+    worker: &Worker,
+    status: StatusCode,
+    reason: LogReason,
+    mut record: AccessRecord,
+) {
     record.status = Some(status.as_u16());
     worker.shared.metrics.refused(reason.as_str());
     worker
@@ -92,12 +117,6 @@ fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
     record.peer = conn.downstream.peer.map(|peer| peer.ip());
     record.verdict = Some(Arc::clone(&verdict.verdict));
     record.certname = verdict.certname.clone();
-    if let Some(id) = conn.notes.refused() {
-        record.request_fields = RequestFieldsCopy::of(&RequestFields {
-            request_id: Some(id.as_bytes()),
-            ..RequestFields::default()
-        });
-    }
     record.http_version = conn.streams.is_some().then_some("HTTP/2");
     record.reason = Some(reason.as_str());
     record.cause = Some(cause.into());

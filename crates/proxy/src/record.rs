@@ -3,8 +3,8 @@
 use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::ClientSlot;
-use http::{Method, StatusCode, Version, header::EXPECT, request};
-use http1::HeadFault;
+use http::{Method, StatusCode, Version};
+use http1::{FieldName, RequestHead};
 use identity::{ClientIdentity, ScrubReport};
 use listener::{ClientVerdict, ConnectionStage};
 use routing::{AccessRule, AccessStep, Class, ForwardPlan, RefusalReason};
@@ -87,7 +87,7 @@ pub(crate) struct ActiveExchange {
 impl ActiveExchange {
     pub(crate) fn begin(
         context: &RequestContext,
-        head: &request::Parts,
+        head: &RequestHead,
         body: ClientBody,
     ) -> Box<Self> {
         let RequestContext { conn, began, .. } = context;
@@ -111,7 +111,8 @@ impl ActiveExchange {
             record.times.handshake = conn.downstream.tls.as_ref().map(|tls| tls.took);
         }
         // Most requests have no body, so the lookup is skipped for them.
-        let expects_continue = !body.is_end_stream() && head.headers.contains_key(EXPECT);
+        let expects_continue =
+            !body.is_end_stream() && head.fields.get(FieldName::Expect).is_some();
         // Boxed: it is large, and moves from the request's task to the response's body.
         let mut exchange = Box::new(Self {
             began: *began,
@@ -134,12 +135,6 @@ impl ActiveExchange {
         exchange.identified(&context.verdict);
         exchange.record.known_client = Some(conn.known_client(&context.verdict));
         exchange
-    }
-
-    /// A fault of its head that hyper accepted.
-    pub(crate) fn head_fault(&self) -> Option<HeadFault> {
-        // This request is counted already. On HTTP/2 there are no notes.
-        self.conn.notes.fault_of(self.conn.requests.get() - 1)
     }
 
     /// What its client does on a 503.
@@ -565,7 +560,6 @@ impl ActiveExchange {
 
     fn finish(&mut self, by: EndedBy, now: Instant) {
         self.is_recorded = true;
-        self.conn.notes.exchange_ended();
         if let Some(reader) = self.reader() {
             reader.end();
         }
@@ -676,14 +670,14 @@ async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
 /// The fields of a request for its record, and what its client does on a 503.
 fn spoken(
     worker: &Worker,
-    head: &request::Parts,
+    head: &RequestHead,
     request_id: &RequestId,
 ) -> (RequestFieldsCopy, RetrySupport) {
     let mut support = RetrySupport::default();
     let mut spoken = RequestFields {
         method: Some(head.method.as_str().as_bytes()),
         target: Some(
-            head.uri
+            head.target
                 .path_and_query()
                 .map_or("*", |target| target.as_str())
                 .as_bytes(),
@@ -692,18 +686,18 @@ fn spoken(
         ..RequestFields::default()
     };
     // One pass over the head costs less than a lookup for each name. Of a repeated header the first value is recorded.
-    for (name, value) in &head.headers {
-        let field = match name.as_str() {
-            "host" => &mut spoken.host,
-            "referer" => &mut spoken.referer,
-            "user-agent" => &mut spoken.user_agent,
-            "x-puppet-version" => {
-                support.note(value.as_bytes());
+    for line in head.fields.iter() {
+        let field = match line.known {
+            FieldName::Host => &mut spoken.host,
+            FieldName::Referer => &mut spoken.referer,
+            FieldName::UserAgent => &mut spoken.user_agent,
+            FieldName::XPuppetVersion => {
+                support.note(line.value);
                 continue;
             }
             _ => continue,
         };
-        field.get_or_insert(value.as_bytes());
+        field.get_or_insert(line.value);
     }
     let copy = RequestFieldsCopy::with_room(worker.spare_buffers.take(), &spoken);
     (copy, support)

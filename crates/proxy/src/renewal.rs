@@ -9,11 +9,12 @@
 use std::{future::poll_fn, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, StatusCode, header::CONTENT_ENCODING, request, response};
+use http::{Method, StatusCode};
+use http1::{Fields, RequestHead};
 use identity::ClientIdentity;
 use pki::RenewedCertificateError;
 use tokio::time::{Instant, timeout};
-use upstream::{MemberBody, WireError};
+use upstream::{MemberBody, MemberHead, WireError};
 
 use crate::{
     ca_kind::may_renew, context::RequestContext, error::ProxyError, generation::Generation,
@@ -50,11 +51,11 @@ pub(crate) async fn admit(context: &RequestContext, pool: &PoolRuntime) -> Resul
 
 /// Whether the response to a request is awaited and verified even if its client goes away: the CA has renewed a
 /// certificate by then, and it might be the proxy's.
-pub(crate) fn outlasts_client(generation: &Generation, head: &request::Parts) -> bool {
+pub(crate) fn outlasts_client(generation: &Generation, head: &RequestHead) -> bool {
     generation.ca.renewal
         && head.method == Method::POST
         && head
-            .uri
+            .target
             .path()
             .starts_with("/puppet-ca/v1/certificate_renewal")
 }
@@ -65,7 +66,7 @@ pub(crate) async fn verify_response(
     context: &RequestContext,
     pool: &PoolRuntime,
     member: &Arc<str>,
-    head: &response::Parts,
+    head: &MemberHead,
     mut body: MemberBody<RequestBody>,
 ) -> Result<AnswerBody, ProxyError> {
     let status = head.status;
@@ -107,7 +108,7 @@ pub(crate) async fn verify_response(
     };
     let checked = match (&answer, context.verdict.identity()) {
         // A decoded body is not the bytes that would be verified.
-        _ if is_coded(&head.headers) => Err(RenewedCertificateError::Unreadable(
+        _ if is_coded(&head.fields) => Err(RenewedCertificateError::Unreadable(
             "it has a Content-Encoding, although the request did not accept one".to_owned(),
         )),
         (Some(answer), ClientIdentity::Verified(agent)) => {
@@ -136,9 +137,9 @@ pub(crate) async fn verify_response(
     }
 }
 
-fn is_coded(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
-    codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+fn is_coded(fields: &Fields) -> bool {
+    let mut codings = fields.all("content-encoding");
+    codings.any(|coding| !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 /// None if the body is longer than any certificate.

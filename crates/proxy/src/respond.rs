@@ -5,29 +5,28 @@ use std::{sync::Arc, time::Duration};
 use balancing::RateScope;
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Response, StatusCode, Version,
+    HeaderValue, StatusCode,
     header::{
         AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED,
-        RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
+        RETRY_AFTER, UPGRADE,
     },
-    response::Parts,
 };
+use http1::{FieldName, Fields};
 use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
-use upstream::NotHttp10;
+use upstream::MemberHead;
 
 use crate::{
-    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, reason::LogReason,
-    record::ActiveExchange, response_body::ResponseBody, retry_support::RetrySupport,
-    sanitize::InvalidRequest, strangers::SlotsFull, upgrade::Upgrade, worker::Worker,
+    body_fault::BodyFault, client_response::ClientResponse, edge::EdgeAnswer, error::ProxyError,
+    reason::LogReason, record::ActiveExchange, response_body::ResponseBody,
+    retry_support::RetrySupport, sanitize::InvalidRequest, strangers::SlotsFull, upgrade::Upgrade,
+    worker::Worker,
 };
 
 /// Seconds after which a client may try again, random for each response so that a herd spreads.
 const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
 /// `Allow` of a 405 for a method that no route accepts.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
-/// Every response of Puppet Server's own code has this header (docs/decisions/starting-server-404.md).
-const X_PUPPET_VERSION: &str = "x-puppet-version";
 
 /// A response of the proxy in place of a member's.
 struct ErrorResponse {
@@ -53,7 +52,7 @@ pub(crate) fn to_response(
     worker: &Worker,
     error: &ProxyError,
     mut exchange: Box<ActiveExchange>,
-) -> Response<ResponseBody> {
+) -> ClientResponse {
     let ErrorResponse {
         status,
         text,
@@ -66,9 +65,9 @@ pub(crate) fn to_response(
         && !(matches!(error, ProxyError::CaBusy(_)) && exchange.has_available_member());
     exchange.failed(status, error);
     let mut response = plain(status, Bytes::from(text), exchange);
-    let headers = response.headers_mut();
+    let fields = &mut response.fields;
     if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
-        headers.insert(ALLOW, allow);
+        fields.append(ALLOW, allow);
     }
     let seconds = match retry_after {
         RetryAdvice::Never => None,
@@ -77,22 +76,24 @@ pub(crate) fn to_response(
         RetryAdvice::Soon => Some(spread(worker)),
         RetryAdvice::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
     };
-    headers.extend(seconds.map(|seconds| (RETRY_AFTER, seconds)));
+    if let Some(seconds) = seconds {
+        fields.append(RETRY_AFTER, seconds);
+    }
     response
 }
 
 /// The response to `OPTIONS *`.
-pub(crate) fn server_wide(mut exchange: Box<ActiveExchange>) -> Response<ResponseBody> {
+pub(crate) fn server_wide(mut exchange: Box<ActiveExchange>) -> ClientResponse {
     exchange.answered_here(StatusCode::OK);
     let mut response = plain(StatusCode::OK, Bytes::new(), exchange);
     let allow = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS");
-    response.headers_mut().insert(ALLOW, allow);
+    response.fields.append(ALLOW, allow);
     response
 }
 
 /// The built-in status response, in the words of Puppet Server's own status service and without a line end, because
 /// agents and checks compare them.
-pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> Response<ResponseBody> {
+pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> ClientResponse {
     let (status, text) = match available {
         true => (StatusCode::OK, "running"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
@@ -102,30 +103,24 @@ pub(crate) fn status(available: bool, mut exchange: Box<ActiveExchange>) -> Resp
 }
 
 /// A response with a text.
-fn plain(status: StatusCode, text: Bytes, exchange: Box<ActiveExchange>) -> Response<ResponseBody> {
+fn plain(status: StatusCode, text: Bytes, exchange: Box<ActiveExchange>) -> ClientResponse {
     let head = exchange.is_head();
     let close = exchange.is_last();
     let length = text.len();
     let body = ResponseBody::local(if head { Bytes::new() } else { text }, exchange);
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    let mut response = ClientResponse::new(status, body);
+    let fields = &mut response.fields;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    fields.append(CONTENT_TYPE, kind);
+    fields.append(CONTENT_LENGTH, HeaderValue::from(length));
     if close {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        fields.append(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
 /// A document of the CA from its copy, with its age.
-pub(crate) fn from_copy(
-    answer: &EdgeAnswer,
-    mut exchange: Box<ActiveExchange>,
-) -> Response<ResponseBody> {
+pub(crate) fn from_copy(answer: &EdgeAnswer, mut exchange: Box<ActiveExchange>) -> ClientResponse {
     let copy = &answer.copy;
     let status = match answer.unchanged {
         true => StatusCode::NOT_MODIFIED,
@@ -137,19 +132,19 @@ pub(crate) fn from_copy(
         true => Bytes::new(),
         false => copy.body.clone(),
     };
-    let mut response = Response::new(ResponseBody::local(sent, exchange));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
+    let mut response = ClientResponse::new(status, ResponseBody::local(sent, exchange));
+    let fields = &mut response.fields;
     if !answer.unchanged {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(copy.body.len()));
+        fields.append(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        fields.append(CONTENT_LENGTH, HeaderValue::from(copy.body.len()));
     }
-    headers.insert(ETAG, copy.etag.clone());
-    let modified = copy.modified.clone();
-    headers.extend(modified.map(|modified| (LAST_MODIFIED, modified)));
-    headers.insert(AGE, HeaderValue::from(answer.age.as_secs()));
+    fields.append(ETAG, copy.etag.clone());
+    if let Some(modified) = copy.modified.clone() {
+        fields.append(LAST_MODIFIED, modified);
+    }
+    fields.append(AGE, HeaderValue::from(answer.age.as_secs()));
     if close {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        fields.append(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -171,7 +166,7 @@ fn describe(error: &ProxyError) -> ErrorResponse {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             format!("The request was refused: {invalid}."),
         ),
-        ProxyError::InvalidRequest(invalid @ InvalidRequest::Trace) => ErrorResponse {
+        ProxyError::InvalidRequest(invalid @ InvalidRequest::Method(_)) => ErrorResponse {
             allow: Some(METHODS.to_owned()),
             ..plain(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -380,7 +375,7 @@ fn too_many(full: SlotsFull) -> String {
 
 /// Checks whether a member's response can be passed on.
 pub(crate) fn check_response(
-    head: &Parts,
+    head: &MemberHead,
     class: Class,
     unguarded: bool,
     asked: Option<&Upgrade>,
@@ -392,7 +387,7 @@ pub(crate) fn check_response(
             reason,
         })
     };
-    if head.extensions.get::<NotHttp10>().is_some() {
+    if head.not_http10.is_some() {
         return answer(LogReason::NotHttp10);
     }
     if head.status == StatusCode::SWITCHING_PROTOCOLS
@@ -408,88 +403,88 @@ pub(crate) fn check_response(
 
 /// Whether a member says that it is starting or stopping and did nothing. It does so with Jetty's own 404, or with a
 /// 503 without the `Retry-After` that its queue limit sends. A safe request may go to another member.
-pub(crate) fn is_starting_or_stopping(head: &Parts, class: Class, unguarded: bool) -> bool {
+pub(crate) fn is_starting_or_stopping(head: &MemberHead, class: Class, unguarded: bool) -> bool {
     let unavailable =
-        head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER);
+        head.status == StatusCode::SERVICE_UNAVAILABLE && !head.fields.contains(&RETRY_AFTER);
     unavailable || is_unmounted(head, class, unguarded)
 }
 
 /// Whether a member refused a request because its own queue is full (`max-queued-requests` of Puppet Server), and so
 /// did nothing.
-pub(crate) fn is_overloaded(head: &Parts, class: Class, unguarded: bool) -> bool {
+pub(crate) fn is_overloaded(head: &MemberHead, class: Class, unguarded: bool) -> bool {
     head.status == StatusCode::SERVICE_UNAVAILABLE
-        && head.headers.contains_key(RETRY_AFTER)
-        && is_puppets_own(&head.headers)
+        && head.fields.contains(&RETRY_AFTER)
+        && is_puppets_own(&head.fields)
         && class != Class::Unknown
         && !unguarded
 }
 
 /// Whether a member says that it is starting or stopping, in Jetty's own 404.
-pub(crate) fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool {
+pub(crate) fn is_unmounted(head: &MemberHead, class: Class, unguarded: bool) -> bool {
     let puppet = class != Class::Unknown && !unguarded;
-    puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers)
+    puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.fields)
 }
 
-/// Whether a response comes from Puppet Server's code, not from the web server around it.
-pub(crate) fn is_puppets_own(headers: &HeaderMap) -> bool {
-    headers.contains_key(X_PUPPET_VERSION)
+/// Whether a response comes from Puppet Server's code, not from the web server around it: every response of its own code
+/// has this field (docs/decisions/starting-server-404.md).
+pub(crate) fn is_puppets_own(fields: &Fields) -> bool {
+    fields.get(FieldName::XPuppetVersion).is_some()
 }
 
 /// Whether Jetty responded because no Puppet service is mounted there (not yet, or no longer). Agents would take that
 /// 404 for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
-fn is_jettys_own(headers: &HeaderMap) -> bool {
+fn is_jettys_own(fields: &Fields) -> bool {
     let begins = |name, text: &str| {
-        headers.get(name).is_some_and(|value| {
-            value
-                .as_bytes()
-                .get(..text.len())
-                .is_some_and(|v| v.eq_ignore_ascii_case(text.as_bytes()))
-        })
+        let begin = fields.value(name).and_then(|value| value.get(..text.len()));
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(text.as_bytes()))
     };
-    !is_puppets_own(headers)
-        && (begins(CACHE_CONTROL, "must-revalidate,no-cache,no-store")
-            || begins(CONTENT_TYPE, "text/html"))
+    !is_puppets_own(fields)
+        && (begins(&CACHE_CONTROL, "must-revalidate,no-cache,no-store")
+            || begins(&CONTENT_TYPE, "text/html"))
 }
 
 /// A member's response, prepared for the client.
 pub(crate) fn from_member(
     worker: &Worker,
     own: &OwnNames,
-    mut head: Parts,
+    mut head: MemberHead,
     body: ResponseBody,
     close: bool,
     support: RetrySupport,
-) -> Response<ResponseBody> {
-    let found = NotPassedOn::of(&head.headers);
+) -> ClientResponse {
+    let found = NotPassedOn::of(&head.fields);
     if found.framing {
-        frame_once(&mut head.headers);
+        frame_once(&mut head.fields);
     }
     if found.hop_by_hop {
-        upstream::hop_by_hop(&mut head.headers);
+        upstream::remove_hop_by_hop(&mut head.fields);
     }
     // Identity headers are for members, not for clients.
     if found.identity {
         for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
-            head.headers.remove(name);
+            head.fields.remove(name);
         }
     }
     for name in own.renamed() {
-        head.headers.remove(name);
+        head.fields.remove(name);
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE {
         match support {
             // The client would wait, and then fail with an error that hides the member's, or continue without the response.
-            RetrySupport::Fails | RetrySupport::Continues => _ = head.headers.remove(RETRY_AFTER),
-            _ if head.headers.contains_key(RETRY_AFTER) => {}
-            _ => _ = head.headers.insert(RETRY_AFTER, spread(worker)),
+            RetrySupport::Fails | RetrySupport::Continues => head.fields.remove(&RETRY_AFTER),
+            _ if head.fields.contains(&RETRY_AFTER) => {}
+            _ => head.fields.append(RETRY_AFTER, spread(worker)),
         }
     }
     if close {
-        head.headers
-            .insert(CONNECTION, HeaderValue::from_static("close"));
+        let close = HeaderValue::from_static("close");
+        head.fields.append(CONNECTION, close);
     }
-    head.version = Version::HTTP_11;
-    Response::from_parts(head, body)
+    ClientResponse {
+        status: head.status,
+        fields: head.fields,
+        body,
+    }
 }
 
 /// Which kinds of fields must be changed or removed. Nearly every response has none, and one pass over the head costs
@@ -502,19 +497,19 @@ struct NotPassedOn {
 }
 
 impl NotPassedOn {
-    fn of(headers: &HeaderMap) -> Self {
+    fn of(fields: &Fields) -> Self {
         let mut found = Self::default();
         let mut has_length = false;
-        for (name, value) in headers {
-            if name == CONTENT_LENGTH {
+        for field in fields.iter() {
+            if field.known == FieldName::ContentLength {
                 let is_number =
-                    !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
+                    !field.value.is_empty() && field.value.iter().all(u8::is_ascii_digit);
                 found.framing |= has_length || !is_number;
                 has_length = true;
             } else {
-                found.framing |= name == TRANSFER_ENCODING;
-                found.hop_by_hop |= upstream::is_hop_by_hop(name);
-                found.identity |= name.as_str().starts_with("x-client-");
+                found.framing |= field.known == FieldName::TransferEncoding;
+                found.hop_by_hop |= field.known.is_hop_by_hop();
+                found.identity |= field.name.starts_with(b"x-client-");
             }
         }
         found
@@ -525,36 +520,39 @@ impl NotPassedOn {
 pub(crate) fn switching(
     worker: &Worker,
     own: &OwnNames,
-    mut head: Parts,
+    mut head: MemberHead,
     body: ResponseBody,
-) -> Response<ResponseBody> {
-    head.headers.remove(CONTENT_LENGTH);
-    let protocol = head.headers.get(UPGRADE).cloned();
+) -> ClientResponse {
+    head.fields.remove(&CONTENT_LENGTH);
+    let protocol = head.fields.value(&UPGRADE);
+    let protocol = protocol.and_then(|protocol| HeaderValue::from_bytes(protocol).ok());
     let mut response = from_member(worker, own, head, body, false, RetrySupport::Unknown);
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.extend(protocol.map(|protocol| (UPGRADE, protocol)));
+    let fields = &mut response.fields;
+    fields.append(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = protocol {
+        fields.append(UPGRADE, protocol);
+    }
     response
 }
 
 /// Leaves the one Content-Length by which the body was read. None remains beside chunks (RFC 9112 §6.3), one remains of
 /// several equal ones, and none remains of an invalid one on a response without a body (HEAD, 204, 304).
-fn frame_once(headers: &mut HeaderMap) {
-    let mut lengths = headers
-        .get_all(CONTENT_LENGTH)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+fn frame_once(fields: &mut Fields) {
+    let mut lengths = fields
+        .all("content-length")
+        .flat_map(|line| line.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii);
     let Some(first) = lengths.next() else { return };
     let (more, same) = lengths.fold((false, true), |(_, same), length| {
         (true, same && length == first)
     });
     let number = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
-    let legal = same && number && !headers.contains_key(TRANSFER_ENCODING);
-    if !legal {
-        headers.remove(CONTENT_LENGTH);
-    } else if more && let Ok(length) = HeaderValue::from_bytes(first) {
-        headers.insert(CONTENT_LENGTH, length);
+    let legal = same && number && fields.get(FieldName::TransferEncoding).is_none();
+    let length = HeaderValue::from_bytes(first).ok().filter(|_| legal);
+    match length {
+        Some(_) if !more => {}
+        Some(length) => fields.insert(CONTENT_LENGTH, length),
+        None => fields.remove(&CONTENT_LENGTH),
     }
 }
 

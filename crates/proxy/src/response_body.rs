@@ -123,7 +123,7 @@ impl ResponseBody {
             source,
             exchange: Some(exchange),
         };
-        // hyper never polls a body that has ended.
+        // A body that has ended is not polled.
         if body.is_end_stream() {
             body.end(EndedBy::Completion);
         }
@@ -224,7 +224,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
         let polled = self.poll_data(cx);
-        // hyper does not poll again after a body reports its end.
+        // The connection does not poll again after a body reports its end.
         if polled.is_ready() && self.is_end_stream() {
             self.end(EndedBy::Completion);
         }

@@ -1,12 +1,7 @@
 //! Refuses requests that two parsers could read differently, and removes headers that clients must not send.
 
-use http::{
-    HeaderMap, HeaderValue, Method, Uri, Version,
-    header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
-    request::Parts,
-    uri::PathAndQuery,
-};
-use http1::HeadFault;
+use http::{Method, Uri, Version, uri::PathAndQuery};
+use http1::{FieldName, Fields, HeadFault, REQUEST_FIELDS_MAX, RequestHead};
 use identity::{OwnNames, ScrubReport};
 use routing::{PathProblem, RefusalReason};
 use upstream::Scrubbed;
@@ -25,9 +20,10 @@ pub(crate) enum InvalidRequest {
     /// The head has a fault that its parser accepts.
     #[error("{0}")]
     Head(HeadFault),
-    /// TRACE would return the head, with fields that the proxy and others have added (RFC 9110 §9.3.8).
-    #[error("the method TRACE is not allowed")]
-    Trace,
+    /// TRACE would return the head, with fields that the proxy and others have added (RFC 9110, 9.3.8). CONNECT asks for a
+    /// tunnel to any host (9.3.6), and what follows a response to it has another framing.
+    #[error("the method {0} is not allowed")]
+    Method(Method),
     /// The request target is neither a path nor an absolute URL.
     #[error("the request target is neither a path nor an http(s) URL")]
     Target,
@@ -37,7 +33,7 @@ pub(crate) enum InvalidRequest {
     /// Two parsers could read the framing differently.
     #[error("{0}")]
     Framing(&'static str),
-    /// The head is larger than allowed (HTTP/2; hyper checks HTTP/1.1).
+    /// The head is larger than allowed (HTTP/2).
     #[error("the request head has more {0}")]
     Large(&'static str),
     /// A field's value begins or ends with white space, which HTTP/2 does not allow.
@@ -62,7 +58,7 @@ impl InvalidRequest {
             }
             Self::Head(HeadFault::BareLf) => LogReason::BadHead,
             Self::Head(HeadFault::Fragment) => LogReason::BadTarget,
-            Self::Trace => LogReason::Route(RefusalReason::Method),
+            Self::Method(_) => LogReason::Route(RefusalReason::Method),
             Self::Large(_) => LogReason::HeadTooLarge,
             Self::Field => LogReason::BadHead,
         }
@@ -80,14 +76,17 @@ pub(crate) struct SanitizedRequest {
 }
 
 /// `OPTIONS *`, which is about the proxy and not about a resource behind it (RFC 9110 §9.3.7).
-pub(crate) fn is_server_wide(head: &Parts) -> bool {
-    head.method == Method::OPTIONS && head.uri.path() == "*"
+pub(crate) fn is_server_wide(head: &RequestHead) -> bool {
+    head.method == Method::OPTIONS && head.target.path() == "*"
 }
 
 /// Checks framing, Host and target, in this order, then scrubs. `routing` checks the path.
-pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<SanitizedRequest, InvalidRequest> {
+pub(crate) fn sanitize(
+    head: RequestHead,
+    own: &OwnNames,
+) -> Result<SanitizedRequest, InvalidRequest> {
     let target = check(&head)?;
-    let (scrubbed, scrubbing) = Scrubbed::new(head.headers, own);
+    let (scrubbed, scrubbing) = Scrubbed::new(head.fields, own);
     Ok(SanitizedRequest {
         method: head.method,
         target,
@@ -96,71 +95,75 @@ pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<SanitizedRequest, 
     })
 }
 
-/// Checks of an HTTP/2 head what hyper checks of an HTTP/1.1 head: its size and number of fields. No value may begin or
+/// Checks of an HTTP/2 head what is checked of an HTTP/1.1 head when it is read: its size and number of fields. No value may begin or
 /// end with white space either (RFC 9113, 8.2.1), because a member would read another value.
-pub(crate) fn check_http2_head(head: &Parts, head_bytes_max: usize) -> Result<(), InvalidRequest> {
-    let fields: usize = head
-        .headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+pub(crate) fn check_http2_head(
+    head: &RequestHead,
+    head_bytes_max: usize,
+) -> Result<(), InvalidRequest> {
+    let lines = head.fields.iter();
+    let fields: usize = lines
+        .map(|field| field.name.len() + field.value.len() + ": \r\n".len())
         .sum();
-    let target = head.uri.path_and_query().map_or(0, |t| t.as_str().len());
+    let target = head.target.path_and_query().map_or(0, |t| t.as_str().len());
     if fields + target + head.method.as_str().len() > head_bytes_max {
         return Err(InvalidRequest::Large("bytes than `head_max` allows"));
     }
-    if head.headers.len() > FIELDS_MAX {
+    if head.fields.len() > REQUEST_FIELDS_MAX {
         return Err(InvalidRequest::Large("than 100 headers"));
     }
-    let padded = |value: &HeaderValue| value.as_bytes() != value.as_bytes().trim_ascii();
-    if head.headers.values().any(padded) {
+    if head
+        .fields
+        .iter()
+        .any(|field| field.value != field.value.trim_ascii())
+    {
         return Err(InvalidRequest::Field);
     }
     Ok(())
 }
 
-fn check(head: &Parts) -> Result<Uri, InvalidRequest> {
-    if head.method == Method::TRACE {
-        return Err(InvalidRequest::Trace);
+fn check(head: &RequestHead) -> Result<Uri, InvalidRequest> {
+    if matches!(head.method, Method::TRACE | Method::CONNECT) {
+        return Err(InvalidRequest::Method(head.method.clone()));
     }
-    let fields = DecidingFields::of(&head.headers);
+    let fields = DecidingFields::of(&head.fields);
     framing(&fields)?;
     host(head, &fields)?;
-    let target = origin_form(&head.uri)?;
+    let target = origin_form(&head.target)?;
     Ok(target)
 }
 
 /// The fields that frame a request or name its host: the first of each, and whether there are more.
 #[derive(Default)]
 struct DecidingFields<'a> {
-    coding: Option<(&'a HeaderValue, bool)>,
-    length: Option<(&'a HeaderValue, bool)>,
-    host: Option<(&'a HeaderValue, bool)>,
+    coding: Option<(&'a [u8], bool)>,
+    length: Option<(&'a [u8], bool)>,
+    host: Option<(&'a [u8], bool)>,
 }
 
 impl<'a> DecidingFields<'a> {
-    /// One pass over a head costs less than a lookup for each name.
-    fn of(headers: &'a HeaderMap) -> Self {
+    fn of(all: &'a Fields) -> Self {
         let mut fields = Self::default();
-        for (name, value) in headers {
-            let field = match name {
-                name if name == TRANSFER_ENCODING => &mut fields.coding,
-                name if name == CONTENT_LENGTH => &mut fields.length,
-                name if name == HOST => &mut fields.host,
+        for field in all.iter() {
+            let deciding = match field.known {
+                FieldName::TransferEncoding => &mut fields.coding,
+                FieldName::ContentLength => &mut fields.length,
+                FieldName::Host => &mut fields.host,
                 _ => continue,
             };
-            match field {
+            match deciding {
                 Some((_, is_repeated)) => *is_repeated = true,
-                None => *field = Some((value, false)),
+                None => *deciding = Some((field.value, false)),
             }
         }
         fields
     }
 }
 
-/// hyper refuses most framing faults. This refuses the others.
+/// Refuses the framing faults that the parsers of HTTP/1 and HTTP/2 accept.
 fn framing(fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     if let Some((coding, is_repeated)) = fields.coding {
-        if is_repeated || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+        if is_repeated || !coding.eq_ignore_ascii_case(b"chunked") {
             return Err(InvalidRequest::Framing(
                 "the Transfer-Encoding header is not `chunked`, or is repeated",
             ));
@@ -172,7 +175,7 @@ fn framing(fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
         }
     }
     if let Some((length, is_repeated)) = fields.length
-        && (is_repeated || !is_number(length.as_bytes()))
+        && (is_repeated || !is_number(length))
     {
         return Err(InvalidRequest::Framing(
             "the Content-Length header is repeated or is not a number",
@@ -187,31 +190,24 @@ fn is_number(text: &[u8]) -> bool {
 }
 
 /// One Host that is a host, and no other authority in the request line.
-fn host(head: &Parts, fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
+fn host(head: &RequestHead, fields: &DecidingFields<'_>) -> Result<(), InvalidRequest> {
     if matches!(fields.host, Some((_, true))) {
         return Err(InvalidRequest::Host("is repeated"));
     }
     let Some((host, _)) = fields.host else {
-        return if head.version == Version::HTTP_10 && head.uri.authority().is_none() {
+        return if head.version == Version::HTTP_10 && head.target.authority().is_none() {
             Ok(())
         } else {
             Err(InvalidRequest::Host("is missing"))
         };
     };
-    if !is_host(host.as_bytes()) {
+    if !is_host(host) {
         return Err(InvalidRequest::Host("is not a host name or address"));
     }
-    match head.uri.authority() {
-        Some(authority)
-            if !authority
-                .as_str()
-                .as_bytes()
-                .eq_ignore_ascii_case(host.as_bytes()) =>
-        {
-            Err(InvalidRequest::Authority(
-                authority.as_str().escape_default().collect(),
-            ))
-        }
+    match head.target.authority() {
+        Some(authority) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host) => Err(
+            InvalidRequest::Authority(authority.as_str().escape_default().collect()),
+        ),
         _ => Ok(()),
     }
 }
@@ -258,9 +254,7 @@ fn origin_form(uri: &Uri) -> Result<Uri, InvalidRequest> {
 }
 
 /// The Host of a request, for route conditions.
-pub(crate) fn host_of(headers: &HeaderMap) -> Option<&str> {
-    headers.get(HOST).and_then(|host| host.to_str().ok())
+pub(crate) fn host_of(fields: &Fields) -> Option<&str> {
+    let host = fields.get(FieldName::Host)?;
+    std::str::from_utf8(host).ok()
 }
-
-/// Maximum fields of a request head, as in hyper for HTTP/1.1.
-const FIELDS_MAX: usize = 100;

@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    convert::Infallible,
     future::poll_fn,
     pin::{Pin, pin},
     rc::Rc,
@@ -11,17 +10,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::StatusCode;
-use hyper::{
-    body::Incoming,
-    rt::{Read, Write},
-    server::conn::http1,
-    service::HttpService,
-};
-use hyper_util::rt::TokioIo;
 use listener::{
-    AcceptQueue, Accepted, ClientCertPolicy, Connection, ConnectionStage, Listener,
-    ListenerSettings,
+    AcceptQueue, Accepted, ActiveListener, ClientCertPolicy, Connection, ConnectionStage, Listener,
+    ListenerSettings, TlsIo,
 };
 use telemetry::Limit;
 use tokio::{
@@ -33,17 +24,14 @@ use tokio::{
 use crate::{
     connection::Conn,
     exceeded_limit::ExceededLimit,
-    exchange::handle,
-    http1_transport::Http1Transport,
+    http1::Http1,
     http2::Http2,
     listener_context::WorkerContext,
     passthrough,
-    protocol::{ConnectionProtocol, StartOnFirstByte},
+    protocol::ConnectionProtocol,
     protocol_errors,
     reason::LogReason,
-    response_body::ResponseBody,
     signals::{LifecyclePhase, Signals},
-    streams::Streams,
     tunnel,
     worker::Worker,
 };
@@ -73,12 +61,13 @@ impl Worker {
         socket: AcceptQueue,
         closed: oneshot::Receiver<()>,
     ) -> JoinHandle<()> {
+        let handshakes = self.handshakes.clone();
         let live = Rc::new(WorkerContext(Rc::clone(&self)));
         let serve = move |accepted| {
             let worker = Rc::clone(&self);
             async move {
                 match accepted {
-                    Accepted::Http(connection) => Rc::clone(&worker).serve(connection).await,
+                    Accepted::Http(connection) => Rc::clone(&worker).serve(*connection).await,
                     // Boxed, so that connections whose TLS is terminated need no room for it.
                     Accepted::Passthrough(raw) => Box::pin(passthrough::serve(&worker, *raw)).await,
                 }
@@ -89,12 +78,24 @@ impl Worker {
         let closed = async {
             let _ = closed.await;
         };
-        spawn_local(listener::accept_loop(listener, socket, live, serve, closed))
+        spawn_local(listener::accept_loop(
+            listener,
+            socket,
+            (live, handshakes),
+            serve,
+            closed,
+        ))
     }
 
     /// Serves one connection to its end, on the thread of this worker.
-    pub async fn serve(self: Rc<Self>, connection: Connection) {
-        serve(self, connection).await;
+    pub fn serve(self: Rc<Self>, connection: Connection) -> impl Future<Output = ()> + use<> {
+        // Before the future, which would have room for the connection twice, as long as it lasts.
+        let prepared = prepare(&self, connection);
+        async move {
+            if let Some((conn, listener, io)) = prepared {
+                serve(self, conn, listener, io).await;
+            }
+        }
     }
 }
 
@@ -111,99 +112,47 @@ enum CloseReason {
     Cut,
 }
 
-async fn serve(worker: Rc<Worker>, connection: Connection) {
-    let Some(settings) = worker
-        .current()
-        .listeners
-        .get(&connection.downstream.listener)
-        .map(|l| l.settings.clone())
-    else {
-        return;
-    };
-    let metrics = worker.listener_metrics(&connection.downstream.listener);
-    let (conn, io) = Conn::new(connection, &settings, metrics, &worker.shared.agents);
-    let conn = Rc::new(conn);
+/// `None`: its listener was removed.
+fn prepare(
+    worker: &Worker,
+    connection: Connection,
+) -> Option<(Rc<Conn>, Arc<ActiveListener>, TlsIo)> {
+    let name = &connection.downstream.listener;
+    let listener = Arc::clone(worker.current().listeners.get(name)?);
+    let metrics = worker.listener_metrics(name);
+    let agents = &worker.shared.agents;
+    let (conn, io) = Conn::new(connection, &listener.settings, metrics, agents);
+    Some((Rc::new(conn), listener, io))
+}
+
+async fn serve(worker: Rc<Worker>, conn: Rc<Conn>, listener: Arc<ActiveListener>, io: TlsIo) {
     conn.note_change_of_ca(&worker.current().trust, &worker.shared.metrics.alarms);
     conn.metrics.connections_open.inc();
+    let settings = &listener.settings;
     match conn.streams {
-        None => serve_http1(&worker, &conn, &settings, io).await,
-        Some(_) => serve_http2(&worker, &conn, &settings, io).await,
+        None => serve_http1(&worker, &conn, settings, io).await,
+        // Boxed, so that a connection with HTTP/1 needs no room for it.
+        Some(_) => Box::pin(serve_http2(&worker, &conn, settings, io)).await,
     }
     drop(conn.task.take());
     conn.metrics.connections_open.dec();
 }
 
-async fn serve_http1(
-    worker: &Rc<Worker>,
-    conn: &Rc<Conn>,
-    settings: &ListenerSettings,
-    io: listener::TlsIo,
-) {
-    // The head and the idle time have their own timers below; hyper has one for both. hyper's default limit of 100
-    // fields stays unset, because with an explicit one every head costs two large allocations.
-    let opening = &RefCell::new(None);
-    let begin = |io| {
-        worker.warm.enter(conn);
-        let service = hyper::service::service_fn(|request| {
-            let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
-            conn.notes.exchange_began();
-            async move {
-                let mut response = handle(worker, conn, request).await;
-                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                    opening.replace(response.body_mut().take_tunnel());
-                }
-                Ok::<_, Infallible>(response)
-            }
-        });
-        let (notes, requests) = (Arc::clone(&conn.notes), conn.requests.get());
-        let random = (worker.random(), worker.random());
-        let io = Http1Transport::new(io, settings.head_bytes_max, notes, requests, random);
-        http1::Builder::new()
-            .header_read_timeout(None)
-            .max_header_size(settings.head_bytes_max)
-            .serve_connection(TokioIo::new(io), service)
-            .with_upgrades()
+async fn serve_http1(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &ListenerSettings, io: TlsIo) {
+    let switched = {
+        let mut http = Http1::new(worker, conn, settings.head_bytes_max, io);
+        drive(worker, conn, settings, Pin::new(&mut http)).await;
+        http.into_switched()
     };
-    let http = StartOnFirstByte::new(conn.downstream.client, io, begin, || conn.notes.take());
-    drive(worker, conn, settings, pin!(http)).await;
     // A tunnel, or a request that outlasts its client, may hold this connection for hours.
     conn.released_buffers();
-    // The client sees the close, whatever else still holds this connection.
-    drop(conn.notes.take());
-    if conn.upgrade.borrow().is_some() {
+    if let Some(switched) = switched {
         // Boxed, so that connections without a tunnel, which is nearly all, need no room for it.
-        Box::pin(tunnel::follow(worker, conn, opening.take())).await;
+        Box::pin(tunnel::follow(worker, conn, *switched)).await;
     }
 }
 
-impl<I, S> ConnectionProtocol for http1::UpgradeableConnection<I, S>
-where
-    I: Read + Write + Unpin + Send + 'static,
-    S: HttpService<Incoming, ResBody = ResponseBody>,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    type Error = hyper::Error;
-
-    fn graceful_shutdown(self: Pin<&mut Self>) {
-        Self::graceful_shutdown(self);
-    }
-
-    fn record_error(worker: &Worker, conn: &Conn, error: &hyper::Error) {
-        if error.is_parse_too_large() {
-            conn.metrics.limit(Limit::Head);
-        }
-        if error.is_parse() {
-            protocol_errors::head_refused(worker, conn, error);
-        }
-    }
-}
-
-async fn serve_http2(
-    worker: &Rc<Worker>,
-    conn: &Rc<Conn>,
-    settings: &ListenerSettings,
-    io: listener::TlsIo,
-) {
+async fn serve_http2(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &ListenerSettings, io: TlsIo) {
     let tasks = RefCell::new(JoinSet::new());
     {
         let http = Http2::new(worker, conn, settings, io, &tasks);
@@ -349,9 +298,9 @@ impl ConnectionMonitor<'_> {
         }
         // A busy connection finishes its response, and its next request is refused.
         let trust_generation = generation.trust.generation();
-        let busy = |streams: &Streams| streams.was_busy_at(trust_generation);
+        let streams = self.conn.streams.as_deref();
         let idle = self.conn.stage().0 == ConnectionStage::Idle
-            && !self.conn.streams.as_ref().is_some_and(busy);
+            && !streams.is_some_and(|streams| streams.was_busy_at(trust_generation));
         let changed = self.conn.trust_generation() != generation.trust.generation();
         // Only clients that were accepted before are re-verified. Clients already refused may stay connected, and
         // re-verifying them would delay closing the newly revoked ones.

@@ -18,6 +18,7 @@ use http::{
     request::Parts,
 };
 use http_body::Body;
+use http1::{Fields, RequestHead};
 use telemetry::Limit;
 use tokio::{
     sync::Notify,
@@ -27,6 +28,7 @@ use tokio::{
 use crate::{
     body_fault::BodyFault,
     client_body::StreamBody,
+    client_response::ClientResponse,
     exchange::{give_up, handle},
     open_stream::OpenStream,
     pace::{Pace, RateLimits},
@@ -56,22 +58,26 @@ pub(crate) async fn answer(
 ) {
     let (mut head, data) = request.into_parts();
     as_http1(&mut head);
-    if let Some(fault) = open.take_head_fault() {
-        head.extensions.insert(fault);
-    }
     let wanted = Rc::new(Notify::new());
     let expects = head.headers.contains_key(EXPECT) && !data.is_end_stream();
     let length = declared_length(&head.headers);
     let stream = (Rc::clone(&open.conn), open.number);
     let body = StreamBody::new(data, length, expects.then(|| Rc::clone(&wanted)), stream);
-    let request = Request::from_parts(head, body);
+    let fields = Fields::from(&head.headers);
+    let fault = open.take_head_fault();
+    let head = RequestHead::of_http2(head.method, head.uri, fields, fault);
     // No member is used for a request that was cancelled, or found malformed, before it was handled.
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await {
         let fault = matches!(ended, Ok(Reason::PROTOCOL_ERROR)).then_some(BodyFault::Broken);
-        give_up(&worker, &open.conn, request, fault);
+        give_up(&worker, &open.conn, (&head, body.into()), fault);
         return open.cancelled();
     }
-    let mut handling = pin!(handle(Rc::clone(&worker), Rc::clone(&open.conn), request));
+    let mut handling = pin!(handle(
+        Rc::clone(&worker),
+        Rc::clone(&open.conn),
+        head,
+        body.into(),
+    ));
     let response = loop {
         tokio::select! {
             biased;
@@ -119,17 +125,23 @@ enum Unsent {
 /// for.
 async fn send(
     worker: &Worker,
-    response: Response<ResponseBody>,
+    response: ClientResponse,
     mut respond: SendResponse<Bytes>,
     reading: ReadLimits,
 ) -> Result<(), Unsent> {
     let mut pace = Pace::of_reader(reading.rates.read_min, reading.rates.grace);
-    let (mut head, mut body) = response.into_parts();
-    if !head.headers.contains_key(DATE) {
-        head.headers.insert(DATE, worker.date.at(SystemTime::now()));
+    let mut body = response.body;
+    let mut head = Response::new(());
+    *head.status_mut() = response.status;
+    *head.headers_mut() = response.fields.to_map();
+    // They hold the buffer in which the member's head was received.
+    drop(response.fields);
+    if !head.headers().contains_key(DATE) {
+        let date = worker.date.at(SystemTime::now());
+        head.headers_mut().insert(DATE, date);
     }
     let empty = body.is_end_stream();
-    let sent = respond.send_response(Response::from_parts(head, ()), empty);
+    let sent = respond.send_response(head, empty);
     let mut stream = sent.map_err(|_| Unsent::Cancelled)?;
     if empty {
         return Ok(());

@@ -12,8 +12,6 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Response, response};
-use hyper_util::rt::TokioIo;
 use identity::ClientIdentity;
 use listener::TlsIo;
 use telemetry::Limit;
@@ -22,14 +20,15 @@ use tokio::{
     task::unconstrained,
     time::{Instant, sleep_until, timeout},
 };
-use upstream::MemberIo;
+use upstream::{MemberHead, MemberIo};
 
 use crate::{
+    client_response::ClientResponse,
     closing_tunnels::{PendingTurn, closing_gap, is_cut},
     connection::Conn,
     context::RequestContext,
     copying::{Copying, End, FAREWELL_TIMEOUT, Side, Silence},
-    http1_transport::Http1Transport,
+    http1::Switched,
     open_tunnels::{TunnelClient, TunnelEntry},
     pool_runtime::PoolRuntime,
     reason::LogReason,
@@ -53,10 +52,10 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 pub(crate) fn open(
     context: &RequestContext,
     pool: &PoolRuntime,
-    head: response::Parts,
+    head: MemberHead,
     member: (MemberIo, Bytes),
     exchange: Box<ActiveExchange>,
-) -> Response<ResponseBody> {
+) -> ClientResponse {
     let opening = Box::new(TunnelOpening {
         exchange,
         member,
@@ -67,36 +66,10 @@ pub(crate) fn open(
     respond::switching(&context.worker, &context.generation.own_names, head, body)
 }
 
-/// Runs the tunnel after HTTP has ended on a connection with an upgrade request, if there is one.
-pub(crate) async fn follow(
-    worker: &Rc<Worker>,
-    conn: &Rc<Conn>,
-    opening: Option<Box<TunnelOpening>>,
-) {
-    let Some(asked) = conn.upgrade.take() else {
-        return;
-    };
-    let Some(parts) = asked
-        .await
-        .ok()
-        .and_then(|upgraded| upgraded.downcast::<TokioIo<Http1Transport>>().ok())
-    else {
-        return;
-    };
-    let Some(mut client) = parts.io.into_inner().into_inner() else {
-        return;
-    };
-    match opening {
-        // hyper drops bytes that the client has not read yet. If the 101 may be among them, no tunnel starts.
-        Some(opening) if conn.activity.write_stalled().is_none() => {
-            run(worker, conn, (client, parts.read_buf), *opening).await;
-        }
-        Some(_) => {}
-        // The upgrade was not granted, and hyper leaves the close to the proxy.
-        None => {
-            let _ = timeout(FAREWELL_TIMEOUT, client.shutdown()).await;
-        }
-    }
+/// Runs the tunnel after HTTP has ended on a connection.
+pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>, switched: Switched) {
+    let Switched { io, read, opening } = switched;
+    run(worker, conn, (io, read), *opening).await;
 }
 
 /// Why a tunnel ended.

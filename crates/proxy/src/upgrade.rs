@@ -1,13 +1,11 @@
 //! The protocols that a request asks to switch to, and whether a member's 101 grants that (RFC 9110, 7.8).
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method,
-    header::{CONNECTION, UPGRADE},
-    request, response,
-};
+use http::{HeaderValue, Method};
+use http1::RequestHead;
+use upstream::MemberHead;
 
 /// The settings for a switch to HTTP/2 (RFC 7540, 3.2.1), which the proxy never makes.
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const HTTP2_SETTINGS: &[u8] = b"http2-settings";
 
 /// The protocols that a request asks to switch to, in the client's order and spelling; at least one.
 #[derive(Debug)]
@@ -16,10 +14,11 @@ pub(crate) struct Upgrade(Vec<String>);
 impl Upgrade {
     /// The protocols in the `Upgrade` field of an HTTP/1.1 request. None if the request may not switch: it must be a
     /// GET without a body, and `Connection` must name the field.
-    pub(crate) fn requested_by(head: &mut request::Parts, has_body: bool) -> Option<Self> {
-        head.headers.remove(HTTP2_SETTINGS);
-        let may = head.method == Method::GET && !has_body && nominates_upgrade(&head.headers);
-        let asked = || list(&head.headers, &UPGRADE).map(ToOwned::to_owned);
+    pub(crate) fn requested_by(head: &mut RequestHead, has_body: bool) -> Option<Self> {
+        head.fields.retain(|field| field.name != HTTP2_SETTINGS);
+        let lines = |name| elements(head.fields.all(name));
+        let may = head.method == Method::GET && !has_body && has_upgrade(lines("connection"));
+        let asked = || lines("upgrade").map(ToOwned::to_owned);
         may.then(|| asked().collect()).map(Self)
     }
 
@@ -37,11 +36,12 @@ impl Upgrade {
     }
 
     /// Whether a 101 switches to exactly one of the requested protocols.
-    pub(crate) fn is_answered_by(&self, head: &response::Parts) -> bool {
-        let mut switched = list(&head.headers, &UPGRADE);
+    pub(crate) fn is_answered_by(&self, head: &MemberHead) -> bool {
+        let lines = |name| elements(head.fields.all(name));
+        let mut switched = lines("upgrade");
         match (switched.next(), switched.next()) {
             (Some(one), None) => {
-                nominates_upgrade(&head.headers)
+                has_upgrade(lines("connection"))
                     && self.0.iter().any(|asked| asked.eq_ignore_ascii_case(one))
             }
             _ => false,
@@ -49,16 +49,16 @@ impl Upgrade {
     }
 }
 
-fn nominates_upgrade(headers: &HeaderMap) -> bool {
-    list(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case(UPGRADE.as_str()))
+/// Whether the elements of `Connection` name the field.
+fn has_upgrade<'a>(mut elements: impl Iterator<Item = &'a str>) -> bool {
+    elements.any(|token| token.eq_ignore_ascii_case("upgrade"))
 }
 
 /// The elements of a list over all lines of a field. A line that is not ASCII text has none.
-fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    headers
-        .get_all(name)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
+fn elements<'a>(lines: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = &'a str> {
+    lines
+        .filter(|line| line.is_ascii())
+        .filter_map(|line| std::str::from_utf8(line).ok())
         .flat_map(|line| line.split(','))
         .map(str::trim)
         .filter(|element| !element.is_empty())
@@ -66,19 +66,24 @@ fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+    use http1::RequestHeadReader;
+
     use super::*;
 
     const ROUTE: [&str; 2] = ["websocket", "irc/6.9"];
 
     fn asked(method: &str, fields: &[(&str, &str)], has_body: bool) -> Option<String> {
-        let mut request = http::Request::builder().method(method).uri("/");
+        let mut request = format!("{method} / HTTP/1.1\r\n");
         for (name, value) in fields {
-            request = request.header(*name, *value);
+            request.push_str(&format!("{name}: {value}\r\n"));
         }
-        let (mut head, ()) = request.body(()).expect("a head").into_parts();
+        let mut request = BytesMut::from((request + "\r\n").as_bytes());
+        let read = RequestHeadReader::new(1024).read(&mut request);
+        let mut head = read.expect("a head").expect("a whole head");
         let allowed = ROUTE.map(ToOwned::to_owned);
         let upgrade = Upgrade::requested_by(&mut head, has_body)?.allowed(&allowed)?;
-        assert!(!head.headers.contains_key(HTTP2_SETTINGS));
+        assert!(head.fields.iter().all(|field| field.name != HTTP2_SETTINGS));
         Some(upgrade.field().to_str().expect("text").to_owned())
     }
 
@@ -133,11 +138,13 @@ mod tests {
             (&[("connection", "upgrade")], false),
             (&[("upgrade", "websocket")], false),
         ] {
-            let mut response = http::Response::builder().status(101);
-            for (name, value) in fields {
-                response = response.header(*name, *value);
-            }
-            let (head, ()) = response.body(()).expect("a head").into_parts();
+            let lines = fields.iter();
+            let lines = lines.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            let head = MemberHead {
+                status: http::StatusCode::SWITCHING_PROTOCOLS,
+                fields: lines.collect(),
+                not_http10: None,
+            };
             assert_eq!(upgrade.is_answered_by(&head), expected, "{fields:?}");
         }
     }

@@ -180,7 +180,7 @@ impl Upload {
             }
             let read = match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
                 Poll::Ready(read) => read,
-                // hyper reads the next piece only after it was polled and got a turn.
+                // h2 reads the next piece only after it was polled and got a turn.
                 Poll::Pending if !yielded => {
                     yielded = true;
                     tokio::task::yield_now().await;

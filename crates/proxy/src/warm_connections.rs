@@ -2,8 +2,8 @@
 //!
 //! An agent that applies a catalog sends its next request within milliseconds and uses the same buffers again. Most
 //! connections of an estate wait for the next run, so only a limited number of idle connections keep buffers, and the
-//! other buffers serve the next requests. Without this limit, a process that once had thousands of idle connections
-//! would keep the memory, because the allocator returns little to the system.
+//! other buffers serve the next requests. Without this limit, thousands of connections that become idle at once would
+//! hold their buffers for a second, and the allocator would hold that memory for another.
 
 use std::{
     cell::{Cell, RefCell},

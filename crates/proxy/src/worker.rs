@@ -8,6 +8,7 @@ use std::{
 
 use arc_swap::{ArcSwap, Cache};
 use balancing::Work;
+use listener::{HandshakeHelper, Handshakes};
 use routing::Class;
 use telemetry::{AccessLogHandle, ListenerMetrics, RequestMetrics};
 use upstream::Connections;
@@ -70,7 +71,7 @@ pub struct Worker {
     pub(crate) connections: Rc<Connections>,
     pub(crate) signals: Rc<WorkerSignals>,
     pub(crate) warm: WarmConnections<Conn>,
-    listener_metrics: RefCell<foldhash::HashMap<Arc<str>, ListenerMetrics>>,
+    listener_metrics: RefCell<foldhash::HashMap<Arc<str>, Rc<ListenerMetrics>>>,
     request_metrics: RefCell<GenerationMetrics>,
     pub(crate) sink: AccessLogHandle,
     pub(crate) date: ResponseDate,
@@ -79,12 +80,18 @@ pub struct Worker {
     pub(crate) spare_buffers: SpareBuffers,
     /// The buffer that all tunnels of this thread read into; empty until there is a tunnel.
     piece: RefCell<Vec<u8>>,
+    pub(crate) handshakes: Handshakes,
 }
 
 impl Worker {
-    /// A worker of this thread, and the task that closes its unused member connections and passes signals on.
-    pub fn new(shared: &Arc<Shared>) -> (Rc<Self>, impl Future<Output = ()> + use<>) {
+    /// A worker of this thread, and the task that closes its unused member connections, passes signals on and
+    /// distributes handshakes. Without a helper the worker computes its handshakes itself.
+    pub fn new(
+        shared: &Arc<Shared>,
+        helper: Option<HandshakeHelper>,
+    ) -> (Rc<Self>, impl Future<Output = ()> + use<>) {
         let (connections, sweeping) = Connections::new(&shared.crew);
+        let (handshakes, distributing) = Handshakes::new(helper);
         let worker = Rc::new(Self {
             shared: Arc::clone(shared),
             current: RefCell::new(Current {
@@ -101,6 +108,7 @@ impl Worker {
             random: Cell::new(seed()),
             spare_buffers: SpareBuffers::default(),
             piece: RefCell::default(),
+            handshakes,
         });
         let weak = Rc::downgrade(&worker);
         // A thread without requests must release a replaced generation too.
@@ -108,8 +116,9 @@ impl Worker {
             .signals
             .pass_on(move || _ = weak.upgrade().map(|worker| worker.current()));
         let chores = async move {
-            // A separate task: signals do not wait for a sweep, and continue if a sweep fails.
+            // Separate tasks: signals and handshakes do not wait for a sweep, and continue if a sweep fails.
             tokio::task::spawn_local(passing);
+            tokio::task::spawn_local(distributing);
             sweeping.await;
         };
         (worker, chores)
@@ -124,14 +133,14 @@ impl Worker {
         current.seen.clone()
     }
 
-    pub(crate) fn listener_metrics(&self, listener: &str) -> ListenerMetrics {
+    pub(crate) fn listener_metrics(&self, listener: &str) -> Rc<ListenerMetrics> {
         if let Some(metrics) = self.listener_metrics.borrow().get(listener) {
-            return metrics.clone();
+            return Rc::clone(metrics);
         }
-        let metrics = self.shared.metrics.listener(listener);
+        let metrics = Rc::new(self.shared.metrics.listener(listener));
         self.listener_metrics
             .borrow_mut()
-            .insert(Arc::from(listener), metrics.clone());
+            .insert(Arc::from(listener), Rc::clone(&metrics));
         metrics
     }
 

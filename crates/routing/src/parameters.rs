@@ -1,8 +1,7 @@
 //! Query parameters and cookies of a request, for conditions. A value that two servers could read differently never
 //! matches.
 
-use http::HeaderMap;
-use http::header::COOKIE;
+use http1::Fields;
 
 /// Whether the query has the parameter `name` exactly once, with this value.
 ///
@@ -21,14 +20,15 @@ pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
 
 /// Whether the request has the cookie `name` exactly once in all its Cookie fields, with this value, byte for byte:
 /// quotes and escapes belong to it (RFC 6265, 4.1.1).
-pub(crate) fn cookie_is(headers: &HeaderMap, name: &str, value: &str) -> bool {
-    cookie_value(headers, name) == Some(value.as_bytes())
+pub(crate) fn cookie_is(fields: &Fields, name: &str, value: &str) -> bool {
+    cookie_value(fields, name) == Some(value.as_bytes())
 }
 
 /// The value of the cookie `name`, byte for byte, if the request has it exactly once in all its Cookie fields.
-pub fn cookie_value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
-    let fields = headers.get_all(COOKIE).iter();
-    let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+pub fn cookie_value<'h>(fields: &'h Fields, name: &str) -> Option<&'h [u8]> {
+    let pairs = fields
+        .all("cookie")
+        .flat_map(|field| field.split(|byte| *byte == b';'));
     let named = pairs
         .map(parted)
         .filter(|(raw, _)| raw.trim_ascii() == name.as_bytes());
@@ -96,7 +96,6 @@ fn digit(byte: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
 
     use super::*;
 
@@ -160,11 +159,11 @@ mod tests {
             (&["site"], false),
             (&[], false),
         ] {
-            let mut headers = HeaderMap::new();
-            for field in fields {
-                headers.append(COOKIE, HeaderValue::from_static(field));
-            }
-            assert_eq!(cookie_is(&headers, "site", "north"), holds, "{fields:?}");
+            let lines = fields.iter();
+            let sent: Fields = lines
+                .map(|value| (&b"cookie"[..], value.as_bytes()))
+                .collect();
+            assert_eq!(cookie_is(&sent, "site", "north"), holds, "{fields:?}");
         }
     }
 }

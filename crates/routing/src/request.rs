@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, Method};
+use http::Method;
+use http1::Fields;
 use identity::ClientIdentity;
 
 use crate::CanonicalPath;
@@ -20,8 +21,8 @@ pub struct RoutingRequest<'a> {
     pub listener: Option<&'a str>,
     /// Its host, with or without a port.
     pub host: Option<&'a str>,
-    /// Its headers, scrubbed.
-    pub headers: &'a HeaderMap,
+    /// Its fields, scrubbed.
+    pub fields: &'a Fields,
     /// The client's address. `explain` knows it only from its option.
     pub source: Option<IpAddr>,
     /// The server name (SNI) of the client's handshake.

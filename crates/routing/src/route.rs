@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use balancing::{key_hash, share_hash, source_hash};
+use http::Method;
 use http::header::{HeaderName, HeaderValue};
-use http::{HeaderMap, Method};
+use http1::Fields;
 use identity::{Agent, CertnamePattern, ClientIdentity, HeaderRules};
 use regex::Regex;
 
@@ -345,11 +346,11 @@ impl RouteEntry {
             Some(RouteCondition::Source)
         } else if !self.sni_holds(question.sni) {
             Some(RouteCondition::Sni)
-        } else if !self.header_holds(question.headers) {
+        } else if !self.header_holds(question.fields) {
             Some(RouteCondition::Header)
         } else if !self.query_holds(question.query) {
             Some(RouteCondition::Query)
-        } else if !self.cookie_holds(question.headers) {
+        } else if !self.cookie_holds(question.fields) {
             Some(RouteCondition::Cookie)
         } else if !self.certname_holds(question.identity) {
             Some(RouteCondition::Certname)
@@ -404,10 +405,12 @@ impl RouteEntry {
         self.listener.is_empty() || listener.is_some_and(named)
     }
 
-    fn header_holds(&self, headers: &HeaderMap) -> bool {
-        self.header
-            .iter()
-            .all(|(name, value)| headers.get_all(name).iter().any(|line| line == value))
+    fn header_holds(&self, fields: &Fields) -> bool {
+        self.header.iter().all(|(name, value)| {
+            fields
+                .all(name.as_str())
+                .any(|line| line == value.as_bytes())
+        })
     }
 
     fn query_holds(&self, query: Option<&str>) -> bool {
@@ -416,10 +419,10 @@ impl RouteEntry {
             .all(|(name, value)| query.is_some_and(|query| parameter_is(query, name, value)))
     }
 
-    fn cookie_holds(&self, headers: &HeaderMap) -> bool {
+    fn cookie_holds(&self, fields: &Fields) -> bool {
         self.cookie
             .iter()
-            .all(|(name, value)| cookie_is(headers, name, value))
+            .all(|(name, value)| cookie_is(fields, name, value))
     }
 
     fn source_holds(&self, client: Option<IpAddr>) -> bool {
@@ -493,7 +496,7 @@ fn compiled(persistence: &Persistence) -> Result<RoutePersistence, String> {
 }
 
 fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    if identity::is_removed(name, &identity::OwnNames::default()) {
+    if identity::is_removed(name.as_bytes(), &identity::OwnNames::default()) {
         return Err(format!(
             "the proxy removes the header {name:?} from every request, so a condition on it never matches"
         ));

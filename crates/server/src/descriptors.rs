@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors for the admin socket and the metrics listener (64 connections each), files, DNS and fetches.
 const OWN: u64 = 192;
-/// Descriptors of a worker: event queue, wake-up and signals of its runtime.
+/// Descriptors of a worker: event queue, wake-up and signals of its runtime, and the pipe of its thread for handshakes.
 const OF_WORKER: u64 = 8;
 /// Clients for which a listener needs descriptors if its `connections_max` is the default, which few sites reach.
 const WANTED_BY_DEFAULT: u64 = 1000;

@@ -10,10 +10,8 @@ use balancing::{
     source_hash,
 };
 use config::ConfigReport;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Uri,
-    header::{COOKIE, HOST},
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
+use http1::{FieldName, Fields};
 use identity::{
     Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, HeaderRules, HeaderSet,
     IdentityName, Reason, Refusal,
@@ -170,7 +168,8 @@ impl Explainer {
                     .map_err(|_| format!("`{value}` is not a header value"))?,
             );
         }
-        let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields, &self.generation.own_names);
+        let (scrubbed, scrubbing) =
+            upstream::Scrubbed::new(Fields::from(&fields), &self.generation.own_names);
         let mut text = String::new();
         let mut print = |line: std::fmt::Arguments<'_>| {
             writeln!(text, "{line}").expect("writing to a String cannot fail")
@@ -230,10 +229,10 @@ impl Explainer {
             query: uri.query(),
             listener: asked.or(only_listener),
             host: scrubbed
-                .headers()
-                .get(HOST)
-                .and_then(|host| host.to_str().ok()),
-            headers: scrubbed.headers(),
+                .fields()
+                .get(FieldName::Host)
+                .and_then(|host| std::str::from_utf8(host).ok()),
+            fields: scrubbed.fields(),
             source: request.source,
             sni: request.sni.as_deref(),
             identity: &identity,
@@ -334,7 +333,7 @@ impl Explainer {
                         persistence: plan.persistence().map_or(
                             MemberPersistence::No,
                             |persistence| {
-                                let sent = (scrubbed.headers(), request.source);
+                                let sent = (scrubbed.fields(), request.source);
                                 let key = self.persistence.as_ref().ok();
                                 runtime.stay(persistence, sent, key)
                             },
@@ -342,7 +341,7 @@ impl Explainer {
                     };
                     if let Some(persistence) = plan.persistence() {
                         let applies = criteria.persistence != MemberPersistence::No;
-                        let line = self.persistence_line(persistence, scrubbed.headers(), applies);
+                        let line = self.persistence_line(persistence, scrubbed.fields(), applies);
                         print(format_args!("persist  {line}"));
                     }
                     if runtime.pool.algorithm() == Algorithm::SourceHash
@@ -393,7 +392,7 @@ impl Explainer {
     fn persistence_line(
         &self,
         persistence: &RoutePersistence,
-        sent: &HeaderMap,
+        sent: &Fields,
         applies: bool,
     ) -> String {
         match (persistence, applies) {
@@ -602,9 +601,9 @@ fn blocked(certname: &Certname) -> Refusal {
     }
 }
 
-fn has_cookie(sent: &HeaderMap, name: &str) -> bool {
-    let fields = sent.get_all(COOKIE).iter();
-    let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+fn has_cookie(sent: &Fields, name: &str) -> bool {
+    let fields = sent.all("cookie");
+    let pairs = fields.flat_map(|field| field.split(|byte| *byte == b';'));
     let mut names = pairs.filter_map(|pair| pair.split(|byte| *byte == b'=').next());
     names.any(|found| found.trim_ascii() == name.as_bytes())
 }

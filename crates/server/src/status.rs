@@ -56,6 +56,7 @@ pub(crate) fn status(app: &App) -> Status {
             version: process.version,
         }),
         former_processes: app.hand_over.former.status(),
+        handshake_priority: app.workers.handshakes.refused().map(ToOwned::to_owned),
         listeners: listener_status(&state.listeners, &generation),
         metrics_address: state
             .metrics

@@ -6,7 +6,8 @@ use admin::{
     AGENTS_SHOWN_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
     RefusalsStatus, RequestStatus, RevocationStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
-use http::{HeaderMap, Method};
+use http::Method;
+use http1::Fields;
 use identity::{Agent, Certname, ClientIdentity, Reason};
 use pki::{Named, RecalledVerdict, SerialNumber, TrustStore, crl_entry_in_der, crl_entry_in_pem};
 use routing::{CanonicalPath, RouteDecision, RouteTable, RoutingRequest, classify};
@@ -285,7 +286,7 @@ impl WhoLookup<'_> {
     fn access(&self, agent: Arc<Agent>, source: Option<IpAddr>) -> Vec<AccessStatus> {
         let own = format!("/puppet/v3/node/{}", agent.certname());
         let identity = ClientIdentity::Verified(agent);
-        let headers = HeaderMap::new();
+        let fields = Fields::default();
         let decided = |(method, target): &(Method, &str)| {
             let path = CanonicalPath::of_target(target, None).ok()?;
             let class = classify(method, &path, self.routes.layouts()).class;
@@ -295,7 +296,7 @@ impl WhoLookup<'_> {
                 query: None,
                 listener: None,
                 host: None,
-                headers: &headers,
+                fields: &fields,
                 source,
                 sni: None,
                 identity: &identity,

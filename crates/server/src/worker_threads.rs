@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, io, os::fd::OwnedFd, rc::Rc, sync::Arc, thread};
 
-use listener::{AcceptQueue, ListenEndpoint, Listener, ListeningSocket};
+use listener::{
+    AcceptQueue, HandshakeHelper, HandshakePriority, ListenEndpoint, Listener, ListeningSocket,
+};
 use proxy::{Shared, Worker};
 use tokio::{
     runtime::{self, Handle},
@@ -45,6 +47,8 @@ pub(crate) struct SharedSocket {
 pub(crate) struct WorkerThreads {
     senders: Vec<mpsc::Sender<Command>>,
     event_loops: Vec<Handle>,
+    /// The priority of the threads that compute handshakes, one for each worker.
+    pub(crate) handshakes: Arc<HandshakePriority>,
 }
 
 impl WorkerThreads {
@@ -53,22 +57,27 @@ impl WorkerThreads {
     /// # Errors
     /// The operating system provides no thread or no event queue.
     pub(crate) fn start(count: usize, shared: &Arc<Shared>) -> io::Result<Self> {
-        Self::start_with(count, || {
+        Self::start_with(count, |helper| {
             let shared = Arc::clone(shared);
-            |commands| work(shared, commands)
+            |commands| work(shared, helper, commands)
         })
     }
 
-    fn start_with<W, F>(count: usize, mut work: impl FnMut() -> W) -> io::Result<Self>
+    fn start_with<W, F>(count: usize, work: impl Fn(HandshakeHelper) -> W) -> io::Result<Self>
     where
         W: FnOnce(mpsc::Receiver<Command>) -> F + Send + 'static,
         F: Future<Output = ()>,
     {
-        let started = (0..count.max(1)).map(|index| start(index, work()));
+        let handshakes = Arc::default();
+        let started = (0..count.max(1)).map(|index| {
+            let helper = HandshakeHelper::start(index, &handshakes)?;
+            start(index, work(helper))
+        });
         let (senders, event_loops) = started.collect::<io::Result<_>>()?;
         Ok(Self {
             senders,
             event_loops,
+            handshakes,
         })
     }
 
@@ -175,9 +184,9 @@ fn start<F: Future<Output = ()>>(
 }
 
 /// Executes commands until the sender is dropped. The tasks of this thread end with it.
-async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
-    let (worker, sweeping) = Worker::new(&shared);
-    tokio::task::spawn_local(sweeping);
+async fn work(shared: Arc<Shared>, helper: HandshakeHelper, mut commands: mpsc::Receiver<Command>) {
+    let (worker, chores) = Worker::new(&shared, Some(helper));
+    tokio::task::spawn_local(chores);
     let mut loops: HashMap<(Arc<str>, ListenEndpoint), Vec<Accepting>> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {
@@ -265,7 +274,7 @@ impl Accepting {
 impl WorkerThreads {
     /// Threads that do nothing.
     pub(crate) fn idle(count: usize) -> Self {
-        let work = || {
+        let work = |_| {
             |mut commands: mpsc::Receiver<Command>| async move {
                 while commands.recv().await.is_some() {}
             }

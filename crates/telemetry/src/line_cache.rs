@@ -1,6 +1,6 @@
 //! The part of a log line that is the same for all requests with the same route, class, kind of work, pool and member.
 //!
-//! An estate has few such combinations, so the text of each is formatted once and then copied.
+//! An estate has few such combinations, some for each member, so the text of each is formatted once and then copied.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use balancing::Work;
 
 use crate::record::AccessRecord;
 
-/// Maximum number of cached combinations.
-const CACHED_TEXTS_MAX: usize = 64;
+/// Maximum number of cached combinations: several for each of a hundred members. A text needs about 250 bytes.
+const CACHED_TEXTS_MAX: usize = 1_024;
 
 /// Number of places in which a combination may be. If all of them are in use by others, the first one is replaced. With
 /// one place only, two members whose addresses in memory agree would be formatted again for each request.
@@ -17,7 +17,7 @@ const PLACES: usize = 8;
 
 /// The cached texts of one writer.
 #[derive(Debug)]
-pub(crate) struct LineCache([Option<Box<CachedText>>; CACHED_TEXTS_MAX]);
+pub(crate) struct LineCache(Box<[Option<Box<CachedText>>]>);
 
 #[derive(Debug)]
 struct CachedText {
@@ -37,7 +37,7 @@ struct Combination {
 
 impl Default for LineCache {
     fn default() -> Self {
-        Self([const { None }; CACHED_TEXTS_MAX])
+        Self((0..CACHED_TEXTS_MAX).map(|_| None).collect())
     }
 }
 

@@ -211,6 +211,14 @@ impl EtcdCluster {
         done.unwrap_or_else(|| panic!("etcdctl {arguments:?}: {last:?}"))
     }
 
+    /// Executes `etcdctl` with words that spaces separate.
+    ///
+    /// # Panics
+    /// It fails.
+    pub fn execute(&self, words: &str) {
+        self.control(&words.split(' ').collect::<Vec<_>>(), &[]);
+    }
+
     /// Runs etcdctl as the user root towards these members.
     ///
     /// # Panics

@@ -73,15 +73,15 @@ fn run_to_end(command: &mut Command, binary: &Path) -> CommandOutcome {
     outcome
 }
 
-/// A command that runs the program, below these arguments of `ulimit`.
-fn limited(binary: &Path, ulimit: Option<&str>) -> Command {
-    let Some(ulimit) = ulimit else {
+/// A command that runs the program, at the end of this line of the shell.
+fn launched(binary: &Path, launcher: Option<&str>) -> Command {
+    let Some(launcher) = launcher else {
         return Command::new(binary);
     };
     let mut command = Command::new("sh");
     command
         .arg("-c")
-        .arg(format!("ulimit {ulimit} && exec \"$0\" \"$@\""))
+        .arg(format!("{launcher} \"$0\" \"$@\""))
         .arg(binary);
     command
 }
@@ -107,14 +107,23 @@ pub struct ProxyBuilder {
     journal: bool,
     arguments: Vec<String>,
     runs_own_copy: bool,
-    ulimit: Option<String>,
+    launcher: Option<String>,
     protocol: Protocol,
 }
 
 impl ProxyBuilder {
     /// Sets a limit of the process, with these arguments of the shell's `ulimit`: `-n 256`.
     pub fn ulimit(mut self, arguments: &str) -> Self {
-        self.ulimit = Some(arguments.to_owned());
+        self.launcher = Some(format!("ulimit {arguments} && exec"));
+        self
+    }
+
+    /// Runs the process without the permission to use a system call. Needs [`Tool::Strace`](crate::Tool::Strace).
+    pub fn refusing(mut self, system_call: &str) -> Self {
+        // Detached, so that the process that the test started is the proxy.
+        self.launcher = Some(format!(
+            "exec strace -D -f -qq --seccomp-bpf -e trace={system_call} -e inject={system_call}:error=EPERM -o /dev/null"
+        ));
         self
     }
 
@@ -275,7 +284,7 @@ impl ProxyBuilder {
             .into_iter()
             .chain(arguments.iter().map(OsStr::new))
             .collect();
-        let mut command = limited(&self.binary, self.ulimit.as_deref());
+        let mut command = launched(&self.binary, self.launcher.as_deref());
         command
             .args(all)
             .env("STATE_DIRECTORY", directory.path().join(STATE));
@@ -360,7 +369,7 @@ impl ProxyBuilder {
             arguments: self.arguments(directory.path()),
             environment,
             journal: self.journal,
-            ulimit: self.ulimit.clone(),
+            launcher: self.launcher.clone(),
         };
         Started {
             running: start.spawn(None),
@@ -381,12 +390,12 @@ struct StartCommand {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     journal: bool,
-    ulimit: Option<String>,
+    launcher: Option<String>,
 }
 
 impl StartCommand {
     fn spawn(&self, more: Option<&str>) -> Running {
-        let mut command = limited(&self.binary, self.ulimit.as_deref());
+        let mut command = launched(&self.binary, self.launcher.as_deref());
         command
             .arg("run")
             .arg("--config")
@@ -630,7 +639,7 @@ impl Proxy {
             journal: false,
             arguments: Vec::new(),
             runs_own_copy: false,
-            ulimit: None,
+            launcher: None,
             protocol: Protocol::default(),
         }
     }
@@ -1133,6 +1142,12 @@ impl Proxy {
             .trim_end_matches(" kB")
             .parse()
             .unwrap_or_default()
+    }
+
+    /// By how much the peak has grown since it had this size. The system adds up counters of each processor that lag
+    /// behind, so a later peak may look smaller.
+    pub fn memory_growth_kib(&self, before: u64) -> u64 {
+        self.memory_peak_kib().saturating_sub(before)
     }
 
     fn reloads(&self) -> f64 {

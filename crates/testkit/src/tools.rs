@@ -41,6 +41,8 @@ pub enum Tool {
     Readelf,
     /// The program that grants accounts access to files.
     Setfacl,
+    /// The tracer of system calls, which can also refuse them.
+    Strace,
     /// The checks of systemd.
     SystemdAnalyze,
     /// The program that starts others in namespaces of their own.
@@ -66,6 +68,7 @@ impl Tool {
         Self::Puma,
         Self::Readelf,
         Self::Setfacl,
+        Self::Strace,
         Self::SystemdAnalyze,
         Self::Unshare,
         Self::Webrick,
@@ -88,6 +91,7 @@ impl Tool {
             Self::Puma | Self::Webrick => "ruby",
             Self::Readelf => "readelf",
             Self::Setfacl => "setfacl",
+            Self::Strace => "strace",
             Self::SystemdAnalyze => "systemd-analyze",
             Self::Unshare => "unshare",
         }
@@ -109,6 +113,7 @@ impl Tool {
             Self::Puma => &["ruby", "puma"],
             Self::Readelf => &["binutils"],
             Self::Setfacl => &["acl"],
+            Self::Strace => &["strace"],
             Self::SystemdAnalyze => &["systemd"],
             Self::Unshare => &["util-linux"],
             Self::Webrick => &["ruby", "ruby-webrick"],

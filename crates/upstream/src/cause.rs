@@ -24,7 +24,7 @@ mod tests {
     use std::future::poll_fn;
 
     use bytes::Bytes;
-    use http::{HeaderMap, Method, Uri, Version};
+    use http::{Method, Uri, Version};
     use http_body_util::Empty;
     use http1::{Decoder, RequestLine};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,8 +56,7 @@ mod tests {
                 256,
             );
             let mut conversation = begun?;
-            let head =
-                poll_fn(|cx| conversation.poll_head(&mut wire, &mut HeaderMap::new(), cx)).await?;
+            let head = poll_fn(|cx| conversation.poll_head(&mut wire, cx)).await?;
             let mut decoder = Decoder::new(head.body(line.method).map_err(WireError::Head)?);
             while let Some(data) =
                 poll_fn(|cx| conversation.poll_data(&mut decoder, &mut wire, cx)).await

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
 use tokio::{
     sync::Notify,
@@ -21,19 +20,16 @@ use tokio::{
 use crate::{
     connector::Connector,
     dial::{DialError, DialStage, dial},
-    head::Scrubbed,
     io::MemberIo,
     member_check::MemberCheck,
     slots::OpenSlot,
-    wire::Wire,
+    wire::{Wire, WireBuffers},
 };
 
 /// How often idle connections are checked.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum capacity, in fields, of a header map that is stored for another response.
-const SPARE_FIELDS_MAX: usize = 64;
-/// Maximum header maps that a worker stores: about as many as it has requests in flight.
-const SPARE_MAPS_MAX: usize = 64;
+/// Maximum buffers of connections that a worker stores: about as many as it has requests in flight.
+const SPARE_MAX: usize = 64;
 
 /// Wakes workers. A worker at a member's limit requests that the others close an idle connection.
 #[derive(Debug, Default)]
@@ -75,8 +71,8 @@ pub struct Connections {
     idle: RefCell<foldhash::HashMap<u64, Vec<Idle>>>,
     crew: Arc<Crew>,
     sweep: Arc<Notify>,
-    /// Empty header maps with capacity, for the fields of responses.
-    spare: RefCell<Vec<HeaderMap>>,
+    /// Empty buffers with capacity. Idle connections have none.
+    buffers: RefCell<Vec<WireBuffers>>,
 }
 
 struct Idle {
@@ -129,7 +125,7 @@ impl Connections {
             idle: RefCell::default(),
             crew: Arc::clone(crew),
             sweep: crew.join(),
-            spare: RefCell::default(),
+            buffers: RefCell::default(),
         });
         let weak = Rc::downgrade(&connections);
         let sweep = Arc::clone(&connections.sweep);
@@ -144,21 +140,6 @@ impl Connections {
             }
         };
         (connections, sweeping)
-    }
-
-    /// Stores the header map of a finished request for the fields of a response.
-    pub fn recycle(&self, scrubbed: Scrubbed) {
-        let mut fields = scrubbed.into_headers();
-        fields.clear();
-        let mut spare = self.spare.borrow_mut();
-        if fields.capacity() <= SPARE_FIELDS_MAX && spare.len() < SPARE_MAPS_MAX {
-            spare.push(fields);
-        }
-    }
-
-    /// An empty header map for the fields of a response.
-    pub(crate) fn spare(&self) -> HeaderMap {
-        self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
     /// A connection to the member: an idle one, or else a new one.
@@ -217,7 +198,11 @@ impl Connections {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.entry(connector.id).or_default();
         if idle.len() < share {
-            open.wire.rest();
+            let buffers = open.wire.take_buffers();
+            let mut spare = self.buffers.borrow_mut();
+            if buffers.are_small() && spare.len() < SPARE_MAX {
+                spare.push(buffers);
+            }
             idle.push(Idle {
                 open,
                 since: now,
@@ -235,6 +220,8 @@ impl Connections {
             let is_young =
                 now.saturating_duration_since(stored.since) < connector.settings.keepalive;
             if is_young && stored.open.wire.is_silent() {
+                let buffers = self.buffers.borrow_mut().pop();
+                stored.open.wire.put_buffers(buffers.unwrap_or_default());
                 return Some(stored.open);
             }
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Version};
+use http::{Method, Version};
 use http_body::Body;
 use http1::{
     Decoded, Decoder, FieldLines, Framing, Head, HeadReader, Malformed, RequestLine, Unwritable,
@@ -121,7 +121,7 @@ where
     pub(crate) fn begin<'f>(
         wire: &mut Wire,
         line: RequestLine<'_>,
-        fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         more: Option<&FieldLines>,
         has_length: bool,
         body: B,
@@ -163,17 +163,16 @@ where
         self.interim > 0
     }
 
-    /// Sends the request, and reads the head of the final response into `spare`.
+    /// Sends the request, and reads the head of the final response.
     pub(crate) fn poll_head(
         &mut self,
         wire: &mut Wire,
-        spare: &mut HeaderMap,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Head, WireError>> {
         self.drive(wire, cx)?;
         loop {
             let before = wire.input.len();
-            let read = self.reader.read(&mut wire.input, spare);
+            let read = self.reader.read(&mut wire.input);
             match read.map_err(WireError::Head)? {
                 Some(head) if is_interim(&head) => {
                     self.interim += before - wire.input.len();

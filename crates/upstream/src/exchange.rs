@@ -11,9 +11,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode, Uri, Version, header::CONTENT_LENGTH, response};
+use http::{Method, StatusCode, Uri, Version, header::CONTENT_LENGTH};
 use http_body::{Body, SizeHint};
-use http1::{BodyKind, Decoder, Head, RequestLine};
+use http1::{BodyKind, Decoder, Fields, Head, RequestLine};
 use tokio::time::Instant;
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     conversation::{Conversation, WireError},
     dial::DialError,
     head::Stamped,
-    http10,
+    http10::{self, NotHttp10},
     io::MemberIo,
     keep_alive::unacknowledged_max,
     settings::HttpVersion,
@@ -66,7 +66,7 @@ pub struct SendOptions<'a> {
 #[derive(Debug)]
 pub struct Exchange<B> {
     /// Head of the response.
-    pub head: response::Parts,
+    pub head: MemberHead,
     /// The body, and its connection.
     pub body: MemberBody<B>,
     /// How long connecting took. `None`: the connection had been used before.
@@ -185,9 +185,8 @@ impl Connections {
         let bytes = body_bytes.map(|body| body.saturating_add(open.wire.out.len() as u64));
         let unacknowledged_max = unacknowledged_max(bytes, settings.down_wait);
         open.wire.io.limit_unacknowledged(unacknowledged_max);
-        let mut spare = self.spare();
         let answered = poll_fn(|cx| {
-            let polled = conversation.poll_head(&mut open.wire, &mut spare, cx);
+            let polled = conversation.poll_head(&mut open.wire, cx);
             if polled.is_pending() {
                 begun.set(conversation.is_answered());
             }
@@ -223,22 +222,33 @@ impl Connections {
     }
 }
 
+/// The head of a member's response.
+#[derive(Debug)]
+pub struct MemberHead {
+    /// Status code.
+    pub status: StatusCode,
+    /// Fields, including hop-by-hop ones.
+    pub fields: Fields,
+    /// Why the proxy cannot forward the response, if HTTP/1.0 does not allow it.
+    pub not_http10: Option<NotHttp10>,
+}
+
 /// A response head, the framing of its body, and whether the connection can be reused after it.
-pub(crate) type Answered = (response::Parts, BodyKind, bool);
+pub(crate) type Answered = (MemberHead, BodyKind, bool);
 
 fn read(mut head: Head, method: &Method) -> Result<Answered, WireError> {
     let kind = head.body(method).map_err(WireError::Head)?;
     let lasts = head.keeps_alive() && head.status != StatusCode::SWITCHING_PROTOCOLS;
     if kind == BodyKind::Chunked {
-        head.headers.remove(CONTENT_LENGTH);
+        head.fields.remove(&CONTENT_LENGTH);
     }
     Ok((parts(head), kind, lasts))
 }
 
-pub(crate) fn parts(head: Head) -> response::Parts {
-    let mut parts = Response::new(()).into_parts().0;
-    parts.status = head.status;
-    parts.version = head.version;
-    parts.headers = head.headers;
-    parts
+pub(crate) fn parts(head: Head) -> MemberHead {
+    MemberHead {
+        status: head.status,
+        fields: head.fields,
+        not_http10: None,
+    }
 }

@@ -3,42 +3,22 @@
 //! A `Scrubbed` head is made only by removing everything that a client must not send. A `Stamped` head is made only
 //! from a `Scrubbed` one, by adding the proxy's headers last. Members receive nothing else.
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
-};
-use http1::FieldLines;
-use identity::{HeaderForm, HeaderRules, IdentityHeaders, OwnNames, ScrubReport};
+use http::{HeaderName, HeaderValue, header::CONNECTION};
+use http1::{Field, FieldLines, FieldName, Fields};
+use identity::{HeaderForm, HeaderRules, IdentityHeaders, OwnNames, ScrubReport, is_removed};
 
-/// Hop-by-hop fields (RFC 9110 §7.6.1), whether or not a `Connection` field names them. `Expect` is one of them,
-/// because the proxy answers it itself.
-static HOP_BY_HOP: [HeaderName; 9] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("proxy-authenticate"),
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    EXPECT,
+/// Hop-by-hop fields, as [`FieldName::is_hop_by_hop`] has them.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authenticate",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
 ];
-
-/// Whether a field is hop-by-hop. Comparing strings is faster here than hashing, and than comparing header names.
-pub fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authenticate"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-            | "expect"
-    )
-}
 
 /// Fields that frame or address a message. They remain even if a `Connection` field names them.
 const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
@@ -46,31 +26,38 @@ const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
 /// The names of the fields that frame or address a message, or describe the connection, in lower case. No setting
 /// removes or keeps them.
 pub fn framing_fields() -> impl Iterator<Item = &'static str> {
-    let hop_by_hop = HOP_BY_HOP.iter().map(HeaderName::as_str);
-    hop_by_hop.chain(NOT_NOMINATED)
+    HOP_BY_HOP.into_iter().chain(NOT_NOMINATED)
 }
 
 /// A head without hop-by-hop fields and without any spelling of an identity header.
 #[derive(Clone, Debug)]
 pub struct Scrubbed {
-    headers: HeaderMap,
+    fields: Fields,
     /// Removed lines that the route may keep.
-    set_aside: Vec<(HeaderName, HeaderValue)>,
+    set_aside: Fields,
 }
 
 impl Scrubbed {
     /// Removes hop-by-hop fields and all fields that a `Connection` line names. Then removes every identity header,
     /// including the names in the configuration.
-    pub fn new(mut headers: HeaderMap, own: &OwnNames) -> (Self, ScrubReport) {
-        hop_by_hop(&mut headers);
-        let mut removed = identity::scrub(&mut headers, own);
-        let set_aside = std::mem::take(&mut removed.set_aside);
-        (Self { headers, set_aside }, removed)
+    pub fn new(mut fields: Fields, own: &OwnNames) -> (Self, ScrubReport) {
+        // Most heads have neither.
+        if fields.iter().any(|field| field.known.is_hop_by_hop()) {
+            remove_hop_by_hop(&mut fields);
+        }
+        let mut report = ScrubReport::default();
+        let mut set_aside = Fields::default();
+        if fields.iter().any(|field| is_removed(field.name, own)) {
+            set_aside =
+                fields.extract(|field| is_removed(field.name, own) && own.may_keep(field.text()));
+            fields.retain(|field| !report.scrubs(field.text(), own));
+        }
+        (Self { fields, set_aside }, report)
     }
 
     /// The lines that were set aside and that these rules, of the route and of its pool, do not keep.
     pub fn unkept(&self, rules: [&HeaderRules; 2]) -> ScrubReport {
-        ScrubReport::of_unkept(&self.set_aside, rules)
+        ScrubReport::of_unkept(self.set_aside.iter().map(|field| field.text()), rules)
     }
 
     /// The head that members get by these rules, if it is not this one. Most routes and pools have no rules.
@@ -78,54 +65,33 @@ impl Scrubbed {
         if self.set_aside.is_empty() && rules.iter().all(|rules| rules.remove.is_empty()) {
             return None;
         }
-        let mut headers = self.headers.clone();
-        for (name, value) in &self.set_aside {
-            if rules.iter().any(|rules| rules.keeps(name.as_str())) {
-                headers.append(name, value.clone());
-            }
-        }
-        let removes = |name: &HeaderName| rules.iter().any(|rules| rules.removes(name.as_str()));
-        let removed: Vec<_> = headers
-            .keys()
-            .filter(|name| removes(name))
-            .cloned()
-            .collect();
-        for name in removed {
-            headers.remove(name);
-        }
+        let keeps = |field: Field<'_>| rules.iter().any(|rules| rules.keeps(field.text()));
+        let mut fields = self.fields.with(&self.set_aside, keeps);
+        fields.retain(|field| !rules.iter().any(|rules| rules.removes(field.text())));
         Some(Self {
-            headers,
-            set_aside: Vec::new(),
+            fields,
+            set_aside: Fields::default(),
         })
     }
 
     /// The names of set-aside lines that these rules keep, once for each line.
-    pub fn kept<'r>(&'r self, rules: [&'r HeaderRules; 2]) -> impl Iterator<Item = &'r HeaderName> {
-        let names = self.set_aside.iter().map(|(name, _)| name);
+    pub fn kept<'r>(&'r self, rules: [&'r HeaderRules; 2]) -> impl Iterator<Item = &'r str> {
+        let names = self.set_aside.iter().map(|field| field.text());
         names.filter(move |name| {
-            let name = name.as_str();
             rules.iter().any(|rules| rules.keeps(name))
                 && !rules.iter().any(|rules| rules.removes(name))
         })
     }
 
-    /// The names of the remaining fields that these rules remove.
-    pub fn removed<'r>(
-        &'r self,
-        rules: [&'r HeaderRules; 2],
-    ) -> impl Iterator<Item = &'r HeaderName> {
-        let removes =
-            move |name: &&HeaderName| rules.iter().any(|rules| rules.removes(name.as_str()));
-        self.headers.keys().filter(removes)
+    /// The names of the remaining fields that these rules remove, once for each line.
+    pub fn removed<'r>(&'r self, rules: [&'r HeaderRules; 2]) -> impl Iterator<Item = &'r str> {
+        let names = self.fields.iter().map(|field| field.text());
+        names.filter(move |name| rules.iter().any(|rules| rules.removes(name)))
     }
 
     /// The remaining fields.
-    pub fn headers(&self) -> &HeaderMap {
-        &self.headers
-    }
-
-    pub(crate) fn into_headers(self) -> HeaderMap {
-        self.headers
+    pub fn fields(&self) -> &Fields {
+        &self.fields
     }
 
     /// Adds the proxy's fields, and of the client's identity the certificate alone, or nothing without a form.
@@ -137,11 +103,15 @@ impl Scrubbed {
     ) -> Stamped<'a> {
         if let Some(form) = form {
             identity.certificate_alone(form, |name, value| {
-                own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
+                own.put(
+                    name,
+                    bit(name.as_str().as_bytes()),
+                    value.map(HeaderValue::as_bytes),
+                );
             });
         }
         Stamped {
-            clients: &self.headers,
+            clients: &self.fields,
             own,
         }
     }
@@ -155,10 +125,14 @@ impl Scrubbed {
         with_certificate: bool,
     ) -> Stamped<'a> {
         identity.for_each(form, with_certificate, |name, value| {
-            own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
+            own.put(
+                name,
+                bit(name.as_str().as_bytes()),
+                value.map(HeaderValue::as_bytes),
+            );
         });
         Stamped {
-            clients: &self.headers,
+            clients: &self.fields,
             own,
         }
     }
@@ -176,13 +150,12 @@ impl OwnName {
     pub const fn new(name: &'static str) -> Self {
         Self {
             name: HeaderName::from_static(name),
-            bit: bit(name),
+            bit: bit(name.as_bytes()),
         }
     }
 
-    /// The name.
-    pub fn name(&self) -> &HeaderName {
-        &self.name
+    fn bytes(&self) -> &[u8] {
+        self.name.as_str().as_bytes()
     }
 }
 
@@ -199,7 +172,7 @@ impl OwnLines {
     pub fn new(fields: Vec<(&'static OwnName, Option<HeaderValue>)>) -> Self {
         let lines = fields
             .iter()
-            .filter_map(|(name, value)| Some((&name.name, value.as_ref()?.as_bytes())));
+            .filter_map(|(name, value)| Some((name.bytes(), value.as_ref()?.as_bytes())));
         Self {
             lines: FieldLines::new(lines).expect("a header value has no control characters"),
             bits: fields.iter().fold(0, |bits, (name, _)| bits | name.bit),
@@ -207,8 +180,8 @@ impl OwnLines {
         }
     }
 
-    fn holds(&self, name: &HeaderName) -> bool {
-        self.fields.iter().any(|(own, _)| own.name == *name)
+    fn holds(&self, name: &[u8]) -> bool {
+        self.fields.iter().any(|(own, _)| own.bytes() == name)
     }
 }
 
@@ -274,7 +247,10 @@ impl<'a> OwnFields<'a> {
                 known.1 = value;
                 return;
             }
-            if let Some(lines) = self.lines.take_if(|lines| lines.holds(name)) {
+            if let Some(lines) = self
+                .lines
+                .take_if(|lines| lines.holds(name.as_str().as_bytes()))
+            {
                 for (other, value) in &lines.fields {
                     self.push(&other.name, value.as_ref().map(HeaderValue::as_bytes));
                 }
@@ -295,10 +271,10 @@ impl<'a> OwnFields<'a> {
         }
     }
 
-    fn holds(&self, name: &HeaderName) -> bool {
+    fn holds(&self, name: &[u8]) -> bool {
         let is_in_lines = || self.lines.is_some_and(|lines| lines.holds(name));
-        self.bits & bit(name.as_str()) != 0
-            && (self.iter().any(|(own, _)| *own == name) || is_in_lines())
+        self.bits & bit(name) != 0
+            && (self.iter().any(|(own, _)| own.as_str().as_bytes() == name) || is_in_lines())
     }
 
     fn iter(&self) -> impl Iterator<Item = &OwnField<'a>> {
@@ -309,7 +285,7 @@ impl<'a> OwnFields<'a> {
 /// A head with the client's identity, which only the proxy can write.
 #[derive(Debug)]
 pub struct Stamped<'a> {
-    clients: &'a HeaderMap,
+    clients: &'a Fields,
     own: OwnFields<'a>,
 }
 
@@ -322,7 +298,7 @@ impl<'a> Stamped<'a> {
 
     /// Whether the client declared the length of the body.
     pub(crate) fn has_length(&self) -> bool {
-        self.clients.contains_key(CONTENT_LENGTH)
+        self.clients.get(FieldName::ContentLength).is_some()
     }
 
     /// The proxy's fields whose lines are written already.
@@ -331,19 +307,19 @@ impl<'a> Stamped<'a> {
     }
 
     /// All other fields: the remaining ones of the client, then those of the proxy.
-    pub fn fields(&self) -> impl Iterator<Item = (&'a HeaderName, &[u8])> {
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let clients = self.clients.iter();
-        let clients = clients.filter(|(name, _)| !self.own.holds(name));
+        let clients = clients.filter(|field| !self.own.holds(field.name));
         let own = self.own.iter();
         clients
-            .map(|(name, value)| (name, value.as_bytes()))
-            .chain(own.filter_map(|(name, value)| Some((*name, (*value)?))))
+            .map(|field| (field.name, field.value))
+            .chain(own.filter_map(|(name, value)| Some((name.as_str().as_bytes(), (*value)?))))
     }
 }
 
 /// Distributes header names over 64 bits.
-const fn bit(name: &str) -> u64 {
-    let last = match name.as_bytes() {
+const fn bit(name: &[u8]) -> u64 {
+    let last = match name {
         [.., last] => *last,
         [] => 0,
     };
@@ -354,95 +330,69 @@ const fn bit(name: &str) -> u64 {
 const USUAL_FIELDS: usize = 12;
 
 /// Removes hop-by-hop fields and everything that a `Connection` line names.
-pub fn hop_by_hop(headers: &mut HeaderMap) {
-    // Most heads have no such fields.
-    if !headers.keys().any(is_hop_by_hop) {
-        return;
+pub fn remove_hop_by_hop(fields: &mut Fields) {
+    let mut nominated = Vec::new();
+    for line in fields.all("connection") {
+        let tokens = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let tokens = tokens.filter(|token| !token.is_empty());
+        nominated.extend(tokens.map(<[u8]>::to_ascii_lowercase));
     }
-    if headers.contains_key(CONNECTION) {
-        for name in nominated(headers) {
-            headers.remove(name);
+    // A client may name as many as a head has room for.
+    nominated.sort_unstable();
+    fields.retain(|field| match field.known {
+        FieldName::Host | FieldName::ContentLength => true,
+        known => {
+            !known.is_hop_by_hop()
+                && nominated
+                    .binary_search_by(|name| name.as_slice().cmp(field.name))
+                    .is_err()
         }
-    }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
-}
-
-/// The names in all `Connection` lines. Tokens that are not field names are ignored.
-fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
-        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
-        .filter(|name| !NOT_NOMINATED.contains(&name.as_str()))
-        .collect()
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn heads(fields: &[(&str, &str)]) -> HeaderMap {
-        fields
-            .iter()
-            .map(|(n, v)| {
-                (
-                    n.parse::<HeaderName>().expect("name"),
-                    v.parse::<HeaderValue>().expect("value"),
-                )
-            })
-            .collect()
+    fn heads(fields: &[(&str, &str)]) -> Fields {
+        let fields = fields.iter();
+        let fields = fields.map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        fields.collect()
+    }
+
+    fn left(mut fields: Fields) -> Vec<String> {
+        remove_hop_by_hop(&mut fields);
+        fields.iter().map(|field| field.text().to_owned()).collect()
     }
 
     #[test]
     fn fields_named_in_any_connection_line_are_removed() {
-        let mut headers = HeaderMap::new();
-        headers.append(CONNECTION, HeaderValue::from_static("keep-alive, X-One"));
-        headers.append(CONNECTION, HeaderValue::from_static(" x-two ,,close"));
-        for name in ["x-one", "x-two", "x-three"] {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
-        }
-        hop_by_hop(&mut headers);
-        assert_eq!(
-            headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
-            ["x-three"]
-        );
+        let fields = heads(&[
+            ("connection", "keep-alive, X-One"),
+            ("x-one", "v"),
+            ("connection", " x-two ,,close"),
+            ("x-two", "v"),
+            ("x-three", "v"),
+        ]);
+        assert_eq!(left(fields), ["x-three"]);
     }
 
     #[test]
     fn framing_and_host_cannot_be_nominated() {
-        let mut headers = heads(&[
+        let fields = heads(&[
             ("connection", "content-length, host"),
             ("content-length", "3"),
             ("host", "puppet"),
         ]);
-        hop_by_hop(&mut headers);
-        assert_eq!(headers.len(), 2);
-    }
-
-    #[test]
-    fn both_lists_of_hop_by_hop_fields_are_equal() {
-        assert!(HOP_BY_HOP.iter().all(is_hop_by_hop));
-        for name in &HOP_BY_HOP {
-            let mut headers = HeaderMap::new();
-            headers.insert(name, HeaderValue::from_static("x"));
-            hop_by_hop(&mut headers);
-            assert!(headers.is_empty());
-        }
+        assert_eq!(left(fields), ["content-length", "host"]);
     }
 
     #[test]
     fn hop_by_hop_fields_are_removed_without_being_named() {
-        let mut headers = heads(&[
-            ("te", "trailers"),
-            ("upgrade", "h2c"),
-            ("expect", "100-continue"),
-            ("accept", "*/*"),
-        ]);
-        hop_by_hop(&mut headers);
-        assert_eq!(headers.len(), 1);
+        for name in HOP_BY_HOP {
+            let fields = heads(&[(name, "x"), ("accept", "*/*")]);
+            assert_eq!(left(fields), ["accept"], "{name}");
+        }
     }
 
     #[test]
@@ -460,8 +410,8 @@ mod tests {
             ("accept", "*/*"),
         ]);
         let scrubbed = Scrubbed {
-            headers,
-            set_aside: Vec::new(),
+            fields: headers,
+            set_aside: Fields::default(),
         };
         let identity = IdentityHeaders::new(&identity::ClientIdentity::Anonymous, None);
         let form = HeaderForm::default();
@@ -505,7 +455,7 @@ mod tests {
         let stamped = scrubbed.stamp(own, &identity, &form, false);
         let sent: Vec<_> = stamped
             .fields()
-            .map(|(name, value)| (name.as_str(), value))
+            .map(|(name, value)| (std::str::from_utf8(name).expect("text"), value))
             .collect();
         let mut expected: Vec<(&str, &[u8])> = names
             .iter()
@@ -535,7 +485,7 @@ mod tests {
         stamped.set_connection(b"close");
         let fields: Vec<_> = stamped
             .fields()
-            .map(|(name, value)| (name.as_str(), value))
+            .map(|(name, value)| (std::str::from_utf8(name).expect("text"), value))
             .collect();
         let expected: [(&str, &[u8]); 4] = [
             ("accept", b"*/*"),

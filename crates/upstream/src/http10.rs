@@ -1,17 +1,17 @@
 //! HTTP/1.0 towards members: which connections can be reused, and which responses are invalid.
 
 use http::{
-    HeaderMap, Method, StatusCode,
-    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
+    Method, StatusCode,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
 };
-use http1::{BodyKind, Head};
+use http1::{BodyKind, Fields, Head};
 
 use crate::{
     conversation::WireError,
     exchange::{Answered, parts},
 };
 
-/// An extension that marks a response that HTTP/1.0 does not allow. The proxy cannot forward it.
+/// What HTTP/1.0 does not allow in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotHttp10 {
     /// An interim response (1xx).
@@ -25,24 +25,22 @@ pub enum NotHttp10 {
 pub(crate) fn read(head: Head, method: &Method, had_interim: bool) -> Result<Answered, WireError> {
     let not_http10 = if had_interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
         NotHttp10::Interim
-    } else if head.headers.contains_key(TRANSFER_ENCODING) {
+    } else if head.fields.contains(&TRANSFER_ENCODING) {
         NotHttp10::TransferEncoding
     } else {
         let kind = head.body(method).map_err(WireError::Head)?;
-        let lasts = head.headers.contains_key(CONTENT_LENGTH) && keeps_alive(&head.headers);
+        let lasts = head.fields.contains(&CONTENT_LENGTH) && keeps_alive(&head.fields);
         return Ok((parts(head), kind, lasts));
     };
     let mut parts = parts(head);
-    parts.extensions.insert(not_http10);
+    parts.not_http10 = Some(not_http10);
     Ok((parts, BodyKind::UntilClose, false))
 }
 
-fn keeps_alive(headers: &HeaderMap) -> bool {
-    let lines = headers.get_all(CONNECTION);
+fn keeps_alive(fields: &Fields) -> bool {
     let has = |wanted: &[u8]| {
-        let mut tokens = lines
-            .iter()
-            .flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        let lines = fields.all("connection");
+        let mut tokens = lines.flat_map(|line| line.split(|byte| *byte == b','));
         tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
     };
     has(b"keep-alive") && !has(b"close")
@@ -50,7 +48,8 @@ fn keeps_alive(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, Version};
+    use bytes::BytesMut;
+    use http1::HeadReader;
 
     use super::*;
 
@@ -59,13 +58,15 @@ mod tests {
         fields: &[(&'static str, &'static str)],
         had_interim: bool,
     ) -> (Option<NotHttp10>, bool) {
-        let mut headers = HeaderMap::new();
+        let mut text = format!("HTTP/1.1 {} \r\n", status.as_str());
         for (name, value) in fields {
-            headers.append(*name, HeaderValue::from_static(value));
+            text += &format!("{name}: {value}\r\n");
         }
-        let head = Head::new(status, Version::HTTP_11, headers);
+        let mut bytes = BytesMut::from((text + "\r\n").as_bytes());
+        let head = HeadReader::new(fields.len()).read(&mut bytes);
+        let head = head.expect("a head").expect("its end");
         let (parts, _, lasts) = read(head, &Method::GET, had_interim).expect("an answer");
-        (parts.extensions.get().copied(), lasts)
+        (parts.not_http10, lasts)
     }
 
     #[test]

@@ -28,10 +28,10 @@ pub use connections::{Connections, Crew};
 pub use connector::{Connector, ConnectorError, ConnectorSpec};
 pub use conversation::WireError;
 pub use dial::{DialError, DialStage};
-pub use exchange::{AttemptError, Exchange, MemberBody, SendOptions};
+pub use exchange::{AttemptError, Exchange, MemberBody, MemberHead, SendOptions};
 pub use fetch::{FetchError, FetchRequest, FetchedDocument, fetch};
 pub use head::{
-    OwnFields, OwnLines, OwnName, Scrubbed, Stamped, framing_fields, hop_by_hop, is_hop_by_hop,
+    OwnFields, OwnLines, OwnName, Scrubbed, Stamped, framing_fields, remove_hop_by_hop,
 };
 pub use host_limit::HostLimit;
 pub use http10::NotHttp10;

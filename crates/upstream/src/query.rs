@@ -140,14 +140,16 @@ pub(crate) async fn exchange_on(
             HttpVersion::Http10 => Version::HTTP_10,
         },
     };
-    let fields = fields.iter().map(|(name, value)| (name, value.as_bytes()));
+    let fields = fields
+        .iter()
+        .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
     // A POST says that its body is empty.
     let has_length = query.method == Method::POST;
     let body = Empty::<Bytes>::new();
     let fields_max = connector.settings.response_fields_max as usize;
     let begun = Conversation::begin(wire, line, fields, None, has_length, body, fields_max);
     let mut conversation = begun.map_err(broken)?;
-    let head = poll_fn(|cx| conversation.poll_head(wire, &mut HeaderMap::new(), cx)).await;
+    let head = poll_fn(|cx| conversation.poll_head(wire, cx)).await;
     let head = head.map_err(broken)?;
     let kind = head
         .body(line.method)
@@ -165,7 +167,7 @@ pub(crate) async fn exchange_on(
         head.keeps_alive() && decoder.is_end() && conversation.is_sent() && wire.input.is_empty();
     let response = QueryResponse {
         status: head.status,
-        headers: head.headers,
+        headers: head.fields.to_map(),
         body: body.into(),
         certificate: None,
     };

@@ -21,8 +21,22 @@ const READ_BYTES_MIN: usize = 8 << 10;
 /// Maximum capacity for a read, reached while reads fill the buffer.
 const READ_BYTES_MAX: usize = 128 << 10;
 
-/// Maximum capacity of a buffer on an idle connection.
+/// Maximum capacity of a buffer that is stored for another connection.
 const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
+
+/// The empty buffers of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct WireBuffers {
+    out: Vec<u8>,
+    input: BytesMut,
+}
+
+impl WireBuffers {
+    /// Whether they are worth storing for another connection.
+    pub(crate) fn are_small(&self) -> bool {
+        self.out.capacity() <= KEPT_BYTES_MAX && self.input.capacity() <= KEPT_BYTES_MAX
+    }
+}
 
 /// A transport and its buffers.
 #[derive(Debug)]
@@ -104,15 +118,18 @@ impl Wire {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Frees large buffers while the connection is idle.
-    pub(crate) fn rest(&mut self) {
+    /// Takes the empty buffers of a connection that becomes idle.
+    pub(crate) fn take_buffers(&mut self) -> WireBuffers {
         self.room = READ_BYTES_MIN;
-        if self.input.capacity() > KEPT_BYTES_MAX {
-            self.input = BytesMut::new();
+        WireBuffers {
+            out: std::mem::take(&mut self.out),
+            input: std::mem::take(&mut self.input),
         }
-        if self.out.capacity() > KEPT_BYTES_MAX {
-            self.out = Vec::new();
-        }
+    }
+
+    /// Gives empty buffers to an idle connection that is used again.
+    pub(crate) fn put_buffers(&mut self, WireBuffers { out, input }: WireBuffers) {
+        (self.out, self.input) = (out, input);
     }
 
     /// The transport, and the received bytes that were not read.

@@ -15,8 +15,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri};
 use http_body_util::Empty;
+use http1::Fields;
 use identity::{ClientIdentity, HeaderForm, IdentityHeaders, OwnNames};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -522,7 +523,7 @@ async fn send(
     connector: &Arc<Connector>,
     method: &Method,
 ) -> Result<Exchange<Empty<Bytes>>, AttemptError> {
-    let (scrubbed, _) = Scrubbed::new(HeaderMap::new(), &OwnNames::default());
+    let (scrubbed, _) = Scrubbed::new(Fields::default(), &OwnNames::default());
     let identity = IdentityHeaders::new(&ClientIdentity::Anonymous, None);
     let form = HeaderForm::default();
     let stamped = scrubbed.stamp(OwnFields::new(), &identity, &form, false);

@@ -17,6 +17,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 use http_body::{Body, Frame, SizeHint};
+use http1::Fields;
 use identity::{ClientIdentity, HeaderForm, IdentityHeaders, OwnNames};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
@@ -212,13 +213,17 @@ async fn exchange(
 ) -> Result<u16, String> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
-    let (mut scrubbed, _) = Scrubbed::new(headers, &OwnNames::default());
+    let (mut scrubbed, _) = Scrubbed::new(Fields::from(&headers), &OwnNames::default());
     for (name, value) in fields {
         // Added after the scrub, to show that the writer ignores them for the framing.
-        let mut headers = scrubbed.headers().clone();
+        let mut headers = HeaderMap::new();
+        for field in scrubbed.fields().iter() {
+            let value = HeaderValue::from_bytes(field.value).expect("a value");
+            headers.append(HeaderName::from_bytes(field.name).expect("a name"), value);
+        }
         let name: HeaderName = name.parse().expect("a name");
         headers.insert(name, HeaderValue::from_str(value).expect("a value"));
-        scrubbed = Scrubbed::new(headers, &OwnNames::default()).0;
+        scrubbed = Scrubbed::new(Fields::from(&headers), &OwnNames::default()).0;
     }
     let identity = IdentityHeaders::new(&ClientIdentity::Anonymous, None);
     let form = HeaderForm::default();

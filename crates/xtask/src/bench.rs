@@ -2,24 +2,29 @@
 
 mod abuse;
 mod callgrind;
+mod comparison;
 mod cores;
 mod counts;
 mod cpu;
 mod gate;
 mod growth;
 mod h2;
+mod hot_code;
 mod kept;
 mod load;
 mod members;
 mod memory;
+mod overload;
 mod overview;
 mod peers;
 mod pki;
+mod programs;
 mod promises;
 mod requests;
 mod resume;
 mod schedule;
 mod shape;
+mod signature;
 mod storm;
 mod table;
 mod tunnel;
@@ -35,15 +40,17 @@ use crate::workspace;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Every promise about cost, row by row, compared with nginx or HAProxy, and whether it is met
+    /// Every promise about cost, row by row, compared with the best of several nginx and HAProxy, and whether it is met
     Table(overview::Options),
+    /// Fetch nginx and HAProxy of another Debian release, and unpack them for `bench table --peers`
+    Peers(programs::Options),
     /// CPU time of a small request compared with nginx's, in interleaved rounds
     W1(w1::Options),
-    /// User instructions of a small request, counted by valgrind
+    /// User instructions, cache misses and hot code of a small request, counted by valgrind
     Instructions(counts::Options),
     /// System calls of a small request, counted by strace
     Syscalls(counts::Options),
-    /// Check instructions and system calls against bench/baseline.tsv, unless the sources are those of the last check
+    /// Check instructions, cache misses and system calls against bench/baseline.tsv, unless the sources are those of the last check
     Gate(gate::Options),
     /// User instructions of a small request with many connections, members, routes, CRL entries and certnames; exits 1 if they grow by over 10 %
     Growth(growth::Options),
@@ -65,6 +72,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Table(options) => overview::run(options),
+        Bench::Peers(options) => programs::run(options),
         Bench::W1(options) => w1::run(options),
         Bench::Instructions(options) => counts::instructions(options),
         Bench::Syscalls(options) => counts::syscalls(options),

@@ -21,13 +21,14 @@ pub(crate) struct Options {
     install: bool,
 }
 
-/// What `.ci/run` needs beyond the tests and the lab: a compiler, the checks of the Puppet module, counted instructions and
+/// What `.ci/run` needs beyond the tests and the lab: a compiler and `make`, the checks of the Puppet module, counted instructions and
 /// system calls, the manual pages, and tools from PyPI.
 const CHECKS: &[&str] = &[
     "ca-certificates",
     "gcc",
     "groff-base",
     "libc6-dev",
+    "make",
     "metadata-json-lint",
     "nginx-light",
     "procps",
@@ -35,7 +36,6 @@ const CHECKS: &[&str] = &[
     "python3-venv",
     "ruby-rspec",
     "ruby-rspec-puppet",
-    "strace",
     "util-linux",
     "valgrind",
 ];

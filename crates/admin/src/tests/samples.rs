@@ -23,6 +23,7 @@ pub(crate) fn status() -> Status {
         }),
         hand_over: None,
         former_processes: Vec::new(),
+        handshake_priority: None,
         listeners: vec![ListenerStatus {
             name: "agents".to_owned(),
             address: "0.0.0.0:8140".to_owned(),

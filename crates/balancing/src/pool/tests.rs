@@ -11,4 +11,5 @@ mod reload;
 mod returning;
 mod simulations;
 mod slow_start;
+mod sums;
 mod support;

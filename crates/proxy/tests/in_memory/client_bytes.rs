@@ -1,4 +1,4 @@
-//! Faults in a client's bytes that hyper accepts without reporting them.
+//! Faults in a client's bytes that many parsers accept.
 
 use std::future::poll_fn;
 
@@ -120,7 +120,7 @@ fn a_long_query_of_raw_bytes_is_encoded_and_counts_as_encoded_towards_the_limit(
 }
 
 #[test]
-fn a_head_that_hyper_refuses_gets_a_text_and_the_id_of_its_record() {
+fn a_malformed_head_gets_a_text_and_the_id_of_its_record() {
     let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
     let large = get.replace("puppet", &"p".repeat(300 << 10));
     let many = get.replace("Host", &format!("{}Host", "A: b\r\n".repeat(101)));
@@ -183,7 +183,7 @@ fn a_head_that_hyper_refuses_gets_a_text_and_the_id_of_its_record() {
     }
 }
 
-/// A body that reads like a response of hyper's own is passed on as it is.
+/// A body that reads like a response of the proxy's own is passed on as it is.
 #[test]
 fn no_byte_of_a_members_response_is_replaced() {
     const BODY: &str = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n";

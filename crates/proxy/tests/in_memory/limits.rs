@@ -261,3 +261,30 @@ fn a_body_that_arrives_at_once_is_charged_too() {
         assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
     });
 }
+
+#[test]
+fn a_client_that_sends_requests_ahead_is_read_no_further_than_a_buffer() {
+    for answered in [false, true] {
+        run(async {
+            let mut estate = InMemoryEstate::new(|setup| setup.client_buffer = 1 << 10);
+            let (mut client, mut member) = estate.ask_first().await;
+            if answered {
+                // The response is on its way, and its end is not.
+                member
+                    .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1")
+                    .await;
+                client.head().await;
+            }
+            let ahead = "GET /status/v1/simple HTTP/1.1\r\nHost: puppet\r\n\r\n".repeat(200);
+            let mut pieces = 0;
+            while pieces < 1 << 10 {
+                let sent = tokio::time::timeout(Duration::from_secs(1), client.try_send(&ahead));
+                if sent.await.is_err() {
+                    break;
+                }
+                pieces += 1;
+            }
+            assert!(pieces * ahead.len() <= 512 << 10, "{pieces} pieces");
+        });
+    }
+}

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::support::{FILE, InMemoryEstate, Setup, Wire, assert_took, pass, run, settle, trusted};
 
 /// Routes `/ws` to the compilers and allows it to become a web socket.
-fn with_route(setup: &mut Setup) {
+pub(crate) fn with_route(setup: &mut Setup) {
     setup.routes.routes.push(RouteSettings {
         name: "ws".to_owned(),
         path: Some(PathPattern::Prefix("/ws".to_owned())),

@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method};
+use http::Method;
+use http1::Fields;
 use identity::{Agent, Certname, ClientIdentity, Reason, Refusal, extension_oid};
 
 use crate::settings::{
@@ -106,7 +107,7 @@ fn check(settings: &RoutingSettings, request: &str, client: &TestClient, expecte
         query: None,
         listener: None,
         host: None,
-        headers: &HeaderMap::new(),
+        fields: &Fields::default(),
         source: client.source,
         sni: None,
         identity: &client.identity,

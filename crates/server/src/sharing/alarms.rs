@@ -63,12 +63,16 @@ impl FleetAlarms {
             (key, message)
         });
         let own = app.records.proxy();
-        let twin = view.twin_until.filter(|until| *until > Instant::now());
-        let twin = twin.map(|_| {
+        let same_name = view.same_name_until.filter(|until| *until > Instant::now());
+        let same_name = same_name.map(|_| {
             let message = format!("another proxy of the fleet has the certname {own} too: their entries replace each other, and drain --wait and fleet turn see one of them only; give each proxy a certificate and a certname of its own (operating/fleet.md)");
             (ProxyEntry::key_of(own), message)
         });
-        let refused: Vec<_> = refused.into_iter().chain(unknown).chain(twin).collect();
+        let refused: Vec<_> = refused
+            .into_iter()
+            .chain(unknown)
+            .chain(same_name)
+            .collect();
         alarms.replace(Alarm::FleetRecord, &refused, now);
         let older = self.older(app, view);
         match older {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use admin::{FleetOutcome, FleetProxyOutcome};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{SENT_WITHIN, registry::place, state::SharingStatus};
+use super::{registry::place, sending::SENT_WITHIN, state::SharingStatus};
 use crate::shared_state::App;
 
 /// Maximum time, after that, until the other proxies have applied it. Each says so at most once a second.

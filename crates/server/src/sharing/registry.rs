@@ -20,7 +20,7 @@ const PUT_INTERVAL_MAX: Duration = Duration::from_secs(300);
 /// How often another proxy replaces the entry until it counts as one with the same name.
 const REPLACED_MAX: u32 = 3;
 /// For how long it counts after that.
-const TWIN_SHOWN_FOR: Duration = Duration::from_secs(10);
+const SAME_NAME_SHOWN_FOR: Duration = Duration::from_secs(10);
 
 /// The registration of this proxy.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Registration {
         // The news that it was replaced may come shortly after this.
         if self
             .replaced_at
-            .is_some_and(|at| at.elapsed() > TWIN_SHOWN_FOR)
+            .is_some_and(|at| at.elapsed() > SAME_NAME_SHOWN_FOR)
         {
             self.replaced = 0;
         }
@@ -82,7 +82,7 @@ impl Registration {
             self.replaced_at = Some(Instant::now());
         }
         if is_replaced && self.replaced >= REPLACED_MAX {
-            view.twin_until = Some(Instant::now() + TWIN_SHOWN_FOR);
+            view.same_name_until = Some(Instant::now() + SAME_NAME_SHOWN_FOR);
         }
         if let Some((at, put)) = &self.put
             && !is_lost

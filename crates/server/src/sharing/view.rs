@@ -24,7 +24,7 @@ pub(crate) struct View {
     /// Whether a watch shows what changes. Without one, a restored store may have other records with the same revisions.
     pub(crate) is_followed: bool,
     /// Until when another proxy counts as one with the name of this one.
-    pub(crate) twin_until: Option<Instant>,
+    pub(crate) same_name_until: Option<Instant>,
     /// The highest revision of a record that a list or a watch has shown.
     records_at: Revision,
     /// The revision at which this proxy has ended its turn: a watch that lags behind may still show it.
@@ -115,7 +115,7 @@ impl View {
             site_prefix,
             stored: BTreeMap::new(),
             is_followed: true,
-            twin_until: None,
+            same_name_until: None,
             records_at: 0,
             turn_ended_at: 0,
             written_at: 0,
@@ -382,10 +382,14 @@ pub(crate) fn milliseconds_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use fleet::{BlockRecord, Lift};
+    use rustls_pki_types::UnixTime;
     use serde_json::json;
 
     use super::*;
+    use crate::operator_records::OperatorRecords;
 
     const DAY: u64 = 86_400_000;
 
@@ -554,8 +558,25 @@ mod tests {
         let change = vec![Change::Put(stored(&view, &own, 8))];
         assert_eq!(view.change(change), [], "it is known");
         assert_eq!((view.records_at(), view.written_at()), (8, 8));
+        // Without a watch, it is unknown whether the store was restored.
+        view.is_followed = false;
+        assert_eq!(view.records_at(), 0);
+        view.is_followed = true;
         // A restored store begins with lower numbers.
         view.replace(listing(3, Vec::new()));
         assert_eq!((view.records_at(), view.written_at()), (0, 0));
+    }
+
+    #[test]
+    fn a_record_that_a_wrong_clock_refused_is_there_for_another_attempt() {
+        let mut view = view();
+        let over = stored(&view, &block("p1-1", Some(32)), 1);
+        let records = OperatorRecords::new("p2".to_owned(), Records::default());
+        let now = UnixTime::now();
+        let listed = view.replace(listing(1, vec![over]));
+        assert_eq!(records.take_over(listed, now), []);
+        let earlier = now.as_secs() - 10 * DAY / 1000;
+        let earlier = UnixTime::since_unix_epoch(Duration::from_secs(earlier));
+        assert_eq!(records.take_over(view.records(), earlier).len(), 1);
     }
 }

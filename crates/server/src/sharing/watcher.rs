@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fleet_store::{Change, Listing, Store, StoreError};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 
-use super::back_off;
+use super::sending::back_off;
 
 /// What a watch has received.
 pub(crate) enum News {
@@ -33,7 +33,7 @@ pub(crate) async fn watch_endpoint(
             return;
         }
         endpoint = (endpoint + 1) % store.endpoints().len();
-        back_off(failures).await;
+        sleep(back_off(failures)).await;
         failures += 1;
     }
 }

@@ -1,11 +1,11 @@
 //! CRLs of other proxies of the fleet that are newer: a reason to ask the CA at once. Nothing else of them is used.
 
-use std::{collections::BTreeMap, future::pending};
+use std::{collections::BTreeMap, future::pending, sync::Arc};
 
 use fleet::{CrlHints, HINT_JITTER_MAX, NewerCrls, ProxyEntry, newer_crls};
 use tokio::time::sleep_until;
 
-use crate::{random::random_part_of, shared_state::App};
+use crate::{random::random_part_of, shared_state::App, sharing::view::HeardProxy};
 
 /// Waits until a fetch is due because another proxy has a newer CRL.
 pub(crate) async fn due(app: &App, hints: &mut CrlHints) {
@@ -14,7 +14,7 @@ pub(crate) async fn due(app: &App, hints: &mut CrlHints) {
     loop {
         let now = start.elapsed();
         let others = others(app);
-        let newer = newer_crls(&own_numbers(app), &others);
+        let newer = newer_crls(&own_numbers(app), entries(&others));
         let due = hints.due(&newer, now, random_part_of(HINT_JITTER_MAX));
         if due.is_some_and(|due| due <= now) {
             hints.note_fetch(&newer, now);
@@ -37,15 +37,21 @@ pub(crate) async fn due(app: &App, hints: &mut CrlHints) {
 
 /// Notes a fetch that is made for another reason.
 pub(crate) fn note_regular_fetch(app: &App, hints: &mut CrlHints) {
-    hints.note_regular_fetch(&newer_crls(&own_numbers(app), &others(app)));
+    let others = others(app);
+    hints.note_regular_fetch(&newer_crls(&own_numbers(app), entries(&others)));
 }
 
-/// What the other proxies say about themselves.
-fn others(app: &App) -> Vec<ProxyEntry> {
+/// The other proxies.
+fn others(app: &App) -> Vec<Arc<HeardProxy>> {
     let status = app.sharing.status.borrow();
-    let entries = status.proxies.iter().map(|proxy| &proxy.entry);
-    let others = entries.filter(|entry| entry.name != app.records.proxy());
+    let proxies = status.proxies.iter();
+    let others = proxies.filter(|proxy| proxy.entry.name != app.records.proxy());
     others.cloned().collect()
+}
+
+/// What they say about themselves.
+fn entries(proxies: &[Arc<HeardProxy>]) -> impl Iterator<Item = &ProxyEntry> {
+    proxies.iter().map(|proxy| &proxy.entry)
 }
 
 /// The number of the CRL of each CA of the bundle.

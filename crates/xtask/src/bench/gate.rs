@@ -1,5 +1,5 @@
-//! `cargo xtask bench gate`: checks the instructions and system calls of a request, unless its sources are those of the last
-//! check. `bench/checked.tsv` has the tree hashes of that check, so that no other commit is needed for the comparison.
+//! `cargo xtask bench gate`: checks the instructions, cache misses and system calls of a request, unless its sources are those
+//! of the last check. `bench/checked.tsv` has the tree hashes of that check, so that no other commit is needed for the comparison.
 
 use std::{
     env, fs,
@@ -40,6 +40,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
     check(&program, &["instructions", "--check"])?;
     // With one connection: with several, events that come together depend on the clock.
     check(&program, &["syscalls", "--check", "--connections", "1"])?;
+    // A kind of processor without a baseline of cache misses is compared by the other two.
     let compared = ["instructions", "syscalls"].map(counts::baseline);
     let compared = compared
         .into_iter()

@@ -1,7 +1,15 @@
 //! The agents' TLS connections: persistent ones that send the requests of a mix, and ones that are opened for one
 //! request.
 
-use std::{future::poll_fn, net::SocketAddr, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustls::{
@@ -12,7 +20,7 @@ use rustls::{
 };
 use testkit::TestCredential;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf},
     net::TcpStream,
     runtime::{self, Runtime},
     task::JoinSet,
@@ -92,6 +100,12 @@ impl Load {
     pub(super) fn run(&mut self, mix: &Mix, requests: u64) -> Result<Answers> {
         let each = requests / self.connections.len() as u64;
         let turns = self.connections.iter().map(|_| Turns::AtOnce(each));
+        self.run_by(mix, turns.collect())
+    }
+
+    /// Sends requests until this time, on each connection one after the previous response.
+    pub(super) fn run_until(&mut self, end: Instant, mix: &Mix) -> Result<Answers> {
+        let turns = self.connections.iter().map(|_| Turns::Until(end));
         self.run_by(mix, turns.collect())
     }
 
@@ -183,7 +197,7 @@ impl AgentTls {
         match errand {
             Errand::Connect => take_ticket(&mut connection).await?,
             Errand::Ask => {
-                connection.write_all(&requests::metadata()).await?;
+                send(&mut connection, &requests::metadata()).await?;
                 let mut buffer = Vec::with_capacity(BUFFER_BYTES);
                 match read_answer(&mut connection, &mut buffer).await? {
                     200 => {}
@@ -234,7 +248,7 @@ async fn ask(
     let mut buffer = Vec::with_capacity(BUFFER_BYTES);
     let mut number = first;
     while let Some(due) = turns.next().await {
-        connection.write_all(mix.request(number)).await?;
+        send(&mut connection, mix.request(number)).await?;
         match read_answer(&mut connection, &mut buffer).await? {
             200 => answers.good += 1,
             _ => answers.bad += 1,
@@ -243,6 +257,13 @@ async fn ask(
         number += 1;
     }
     Ok((connection, answers))
+}
+
+/// Sends a request to its last byte. Without a flush, TLS keeps the last record if the task has used up its turn, as after a
+/// large response, and both sides wait.
+async fn send(connection: &mut (impl AsyncWrite + Unpin), request: &[u8]) -> io::Result<()> {
+    connection.write_all(request).await?;
+    connection.flush().await
 }
 
 /// Reads a response of known length and returns its status.
@@ -284,3 +305,24 @@ fn answer_length(bytes: &[u8]) -> Result<Option<usize>> {
 
 /// Maximum number of bytes that a client reads at once.
 const BUFFER_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::BufWriter;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_is_sent_to_its_last_byte() {
+        let (client, mut proxy) = tokio::io::duplex(1 << 10);
+        // Keeps bytes until a flush, as TLS may.
+        let mut client = BufWriter::new(client);
+        send(&mut client, b"GET / HTTP/1.1\r\n\r\n")
+            .await
+            .expect("sent");
+        let mut arrived = Vec::new();
+        drop(client);
+        proxy.read_to_end(&mut arrived).await.expect("the end");
+        assert_eq!(arrived, b"GET / HTTP/1.1\r\n\r\n");
+    }
+}

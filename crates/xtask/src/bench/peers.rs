@@ -15,71 +15,53 @@ use super::{
     cores::Cores,
     members::Members,
     pki::write_private,
+    programs::{Program, Rival},
     shape::{Division, Shape},
 };
 use crate::workspace;
 
 /// A proxy that can be started.
 pub(super) struct Peer {
-    name: &'static str,
+    name: String,
     command: Vec<String>,
     address: SocketAddr,
     log: PathBuf,
     division: Division,
 }
 
-/// The proxy that Proscenium is compared with, as packaged by Debian.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rival {
-    Nginx,
-    Haproxy,
-}
-
-impl Rival {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Nginx => "nginx",
-            Self::Haproxy => "haproxy",
-        }
-    }
-
-    fn template(self) -> &'static str {
-        match self {
-            Self::Nginx => include_str!("../../../../bench/nginx.conf"),
-            Self::Haproxy => include_str!("../../../../bench/haproxy.cfg"),
-        }
-    }
-
-    /// The arguments before the path of the configuration.
-    fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Nginx => &["-c"],
-            Self::Haproxy => &["-db", "-f"],
-        }
-    }
-}
-
 impl Peer {
     /// Proscenium, and nginx if it is installed, in the plain shape.
     pub(super) fn all(folder: &Path, members: &Members) -> Result<Vec<Self>> {
-        Self::pair(folder, members, &Shape::PLAIN, Rival::Nginx)
+        let nginx = Program::installed(Rival::Nginx)?;
+        if nginx.is_none() {
+            eprintln!("*** nginx is not installed: there is nothing to compare with ***");
+        }
+        let programs: Vec<_> = nginx.iter().collect();
+        Self::compared(folder, members, &Shape::PLAIN, &programs)
     }
 
-    /// Proscenium, and the other proxy if it is installed.
-    pub(super) fn pair(
+    /// Proscenium, and the other proxies.
+    pub(super) fn compared(
         folder: &Path,
         members: &Members,
         shape: &Shape,
-        rival: Rival,
+        programs: &[&Program],
     ) -> Result<Vec<Self>> {
         let mut peers = vec![Self::proscenium(folder, members, shape, |config| config)?];
-        let name = rival.name();
-        if workspace::is_installed(name) {
-            let text = shape.fill(rival.template());
-            let command = [&[name], rival.arguments()].concat();
-            peers.push(Self::new(name, folder, members, shape, text, &command)?);
-        } else {
-            eprintln!("*** {name} is not installed: there is nothing to compare with ***");
+        for program in programs {
+            let text = shape.fill(program.rival.template());
+            let words = program.command.iter().map(String::as_str);
+            let command: Vec<_> = words
+                .chain(program.rival.arguments().iter().copied())
+                .collect();
+            peers.push(Self::new(
+                &program.name,
+                folder,
+                members,
+                shape,
+                text,
+                &command,
+            )?);
         }
         Ok(peers)
     }
@@ -115,7 +97,7 @@ impl Peer {
         let config = shape.fill(include_str!("../../../../bench/proscenium.toml"));
         let table = fleet_table(store, &folder.join("fleet.key"));
         let config = format!(
-            "{config}\n[state]\ndirectory = \"@dir@/state\"\n{table}certificate = \"@dir@/fleet-cert.pem\"\n\
+            "{config}\n{table}certificate = \"@dir@/fleet-cert.pem\"\n\
              key = \"@dir@/fleet-key.pem\"\nca = \"@dir@/fleet-ca.pem\"\n"
         );
         let command = [&binary, "run", "--config"];
@@ -124,7 +106,7 @@ impl Peer {
 
     /// Fills in a configuration template and writes it. The path is the last argument of the command.
     fn new(
-        name: &'static str,
+        name: &str,
         folder: &Path,
         members: &Members,
         shape: &Shape,
@@ -144,7 +126,7 @@ impl Peer {
         fs::write(&path, text).with_context(|| path.display().to_string())?;
         let command = command.iter().map(|&word| word.to_owned());
         Ok(Self {
-            name,
+            name: name.to_owned(),
             command: command.chain([path.display().to_string()]).collect(),
             address,
             log: folder.join(format!("{name}.log")),
@@ -152,8 +134,8 @@ impl Peer {
         })
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        self.name
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn address(&self) -> SocketAddr {

@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 pub(super) enum Turns {
     /// This number of times, each after the previous response.
     AtOnce(u64),
+    /// Until this time, each after the previous response.
+    Until(Instant),
     /// On a fixed schedule.
     Due(mpsc::Receiver<Instant>),
 }
@@ -26,6 +28,7 @@ impl Turns {
                 *left -= 1;
                 Some(Instant::now())
             }
+            Self::Until(end) => Some(Instant::now()).filter(|now| now < end),
             Self::Due(moments) => moments.recv().await,
         }
     }

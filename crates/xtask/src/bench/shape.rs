@@ -9,6 +9,8 @@ pub(super) struct Shape {
     pub(super) forward_cert: bool,
     /// Whether the proxy accepts HTTP/2, from clients without a certificate.
     pub(super) http2: bool,
+    /// Whether the peers write an access log. Proscenium always writes its own.
+    pub(super) peer_log: bool,
 }
 
 /// The cores that the proxy uses.
@@ -27,6 +29,7 @@ impl Shape {
         cores: Division::Apart,
         forward_cert: false,
         http2: false,
+        peer_log: false,
     };
 
     /// Fills in a template for this shape. `#TAG ` at the start of a line comments it out unless the shape has the tag.
@@ -36,6 +39,8 @@ impl Shape {
             ("#NOCERT ", !self.forward_cert),
             ("#H2 ", self.http2),
             ("#H1 ", !self.http2),
+            ("#LOG ", self.peer_log),
+            ("#NOLOG ", !self.peer_log),
         ];
         let mut filled = String::with_capacity(template.len());
         for line in template.lines() {
@@ -57,21 +62,21 @@ mod tests {
 
     #[test]
     fn a_template_has_the_lines_of_its_shape() {
-        let template =
-            "workers @workers@\n  #CERT forward\n#NOCERT keep\n#H2 two\n#H1 one\n# a comment";
+        let template = "workers @workers@\n  #CERT forward\n#NOCERT keep\n#H2 two\n#H1 one\n#LOG all\n#NOLOG off\n# a comment";
         let two = Shape {
             workers: 2,
             forward_cert: true,
             http2: true,
+            peer_log: true,
             ..Shape::PLAIN
         };
         assert_eq!(
             two.fill(template),
-            "workers 2\nforward\n#NOCERT keep\ntwo\n#H1 one\n# a comment\n"
+            "workers 2\nforward\n#NOCERT keep\ntwo\n#H1 one\nall\n#NOLOG off\n# a comment\n"
         );
         assert_eq!(
             Shape::PLAIN.fill(template),
-            "workers 1\n  #CERT forward\nkeep\n#H2 two\none\n# a comment\n"
+            "workers 1\n  #CERT forward\nkeep\n#H2 two\none\n#LOG all\noff\n# a comment\n"
         );
     }
 }

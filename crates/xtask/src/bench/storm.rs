@@ -1,10 +1,11 @@
-//! The latency of connected agents while others connect: small requests on a fixed schedule during many full
-//! handshakes.
+//! The latency of connected agents while others connect: small requests on a fixed schedule, without and with many full
+//! handshakes beside them.
 
 use std::{net::SocketAddr, thread};
 
 use anyhow::{Context, Result, anyhow};
 use rustls::version;
+use thread_priority::{NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy};
 use tokio::{runtime, task::JoinSet};
 
 use super::{
@@ -17,20 +18,37 @@ use super::{
     schedule, table,
 };
 
-/// The 99th percentile of the latency of the connected agents' requests, in microseconds.
+/// The 99th percentile of the latency of the connected agents' requests during the handshakes, divided by that of the
+/// same proxy without them, shortly before.
 pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
     let proxy = peer.start(cores)?;
     let mix = Mix::small();
     let mut load = Load::connect(proxy.address(), pki, &pki.agents, CONNECTIONS)?;
     load.run(&mix, WARM_UP)?;
+    let mut latency = || {
+        let answers = load.run_at(RATE, &mix, SECONDS * u64::from(RATE))?;
+        answers.ensure_good(peer.name())?;
+        anyhow::Ok(table::percentile(&answers.times, 99).as_secs_f64() * 1e6)
+    };
+    let undisturbed = latency()?;
     let clients = resume::clients(pki, CLIENTS, &Series::full(&version::TLS13))?;
     let address = proxy.address();
-    let storm = thread::spawn(move || storm(address, clients));
-    let answers = load.run_at(RATE, &mix, SECONDS * u64::from(RATE))?;
+    let storm = thread::spawn(move || {
+        // A client signs as long as the proxy does, and must not delay the requests whose times are taken.
+        let idle = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+        let this = thread_priority::unix::thread_native_id();
+        thread_priority::set_thread_priority_and_policy(this, ThreadPriority::Min, idle)
+            .map_err(|error| anyhow!("the system refuses the class SCHED_IDLE: {error}"))?;
+        storm(address, clients)
+    });
+    let disturbed = latency()?;
     let storm = storm.join().map_err(|_| anyhow!("the storm panicked"))?;
     storm.with_context(|| format!("new connections to {}", peer.name()))?;
-    answers.ensure_good(peer.name())?;
-    Ok(table::percentile(&answers.times, 99).as_secs_f64() * 1e6)
+    eprintln!(
+        "{}: p99 {undisturbed:.0} us, {disturbed:.0} us with the handshakes",
+        peer.name()
+    );
+    Ok(disturbed / undisturbed)
 }
 
 /// Opens new connections on a fixed schedule, each with a full handshake and one request.

@@ -1,4 +1,4 @@
-//! A minimal root of a Debian release with a C compiler, this machine's Rust toolchain, and a clone.
+//! A minimal root of a Debian release with a C compiler, `make`, this machine's Rust toolchain, and a clone.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What the README asks for.
-const PACKAGES: &str = "gcc,libc6-dev";
+const PACKAGES: &str = "gcc,libc6-dev,make";
 
 /// Runs the rest of its arguments in a root, with this machine's network and the toolchain. The mounts end with the
 /// namespace, and so do all processes.

@@ -27,7 +27,7 @@ use serde_json::Value;
 use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, SinkOutput};
 use testkit::TestCredential;
 use tokio::{
-    io::{DuplexStream, duplex},
+    io::{BufWriter, DuplexStream, duplex},
     task::{JoinHandle, spawn_local},
 };
 
@@ -51,7 +51,9 @@ pub struct Setup {
     pub in_flight_max: Option<u32>,
     /// Bytes that a connection to a client buffers, each way.
     pub client_buffer: usize,
-    /// The same for a connection to a member.
+    /// Whether a connection to a client accepts bytes before a flush passes them on, as TLS does.
+    pub buffered: bool,
+    /// The same as `client_buffer`, for a connection to a member.
     pub member_buffer: usize,
 }
 
@@ -71,6 +73,7 @@ impl Default for Setup {
             routes: routing::RoutingSettings::default(),
             in_flight_max: None,
             client_buffer: 64 << 10,
+            buffered: false,
             member_buffer: 64 << 10,
         }
     }
@@ -90,6 +93,7 @@ pub struct InMemoryEstate {
     sink: AccessLogs,
     lines: Lines,
     buffer: usize,
+    buffered: bool,
     /// How often connections opened from now on are polled before they are dropped.
     turns_left: Rc<Cell<u32>>,
 }
@@ -120,7 +124,7 @@ impl InMemoryEstate {
         for pool in &*shared.current.load().pools {
             pool.adopt_queue(shared.started);
         }
-        let (worker, sweeping) = Worker::new(&shared);
+        let (worker, sweeping) = Worker::new(&shared, None);
         spawn_local(sweeping);
         Self {
             compilers,
@@ -131,6 +135,7 @@ impl InMemoryEstate {
             sink,
             lines,
             buffer: setup.client_buffer,
+            buffered: setup.buffered,
             turns_left: Rc::new(Cell::new(u32::MAX)),
         }
     }
@@ -193,11 +198,19 @@ impl InMemoryEstate {
         (requests.ready().await.expect("an open connection"), driven)
     }
 
-    fn open(&self, client: Option<&TestCredential>, http2: bool) -> (DuplexStream, JoinHandle<()>) {
+    /// The client's end of a connection, and the task that serves it.
+    pub fn open(
+        &self,
+        client: Option<&TestCredential>,
+        http2: bool,
+    ) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = duplex(self.buffer);
         let activity = Arc::new(Activity::new());
         let connection = Connection {
-            io: TlsIo::in_memory(Box::new(near), Arc::clone(&activity)),
+            io: match self.buffered {
+                true => TlsIo::in_memory(Box::new(BufWriter::new(near)), Arc::clone(&activity)),
+                false => TlsIo::in_memory(Box::new(near), Arc::clone(&activity)),
+            },
             activity,
             downstream: Downstream {
                 listener: Arc::from("agents"),

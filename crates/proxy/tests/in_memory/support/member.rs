@@ -82,6 +82,11 @@ impl TestMember {
         Wire::new(arrived.expect("the proxy dials"))
     }
 
+    /// A connection that the proxy has opened and the test has not accepted yet, if there is one.
+    pub fn try_accept(&mut self) -> Option<DuplexStream> {
+        self.arrivals.try_recv().ok()
+    }
+
     /// Refuses connections from now on.
     pub fn refuse(&self) {
         self.manner.store(REFUSES, Ordering::Relaxed);

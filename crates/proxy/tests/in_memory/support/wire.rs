@@ -53,12 +53,17 @@ impl Wire {
 
     /// Writes a last text in the background, as far as the other side reads it.
     pub fn send_beside(&mut self, text: String) {
-        let mut writer = self.writer.take().expect("nothing was last before");
+        let mut writer = self.take_writer();
         tokio::task::spawn_local(async move {
             // Some tests cut this off.
             let _ = writer.write_all(text.as_bytes()).await;
             std::future::pending::<()>().await;
         });
+    }
+
+    /// The side that writes, for a task of the test.
+    pub fn take_writer(&mut self) -> WriteHalf<DuplexStream> {
+        self.writer.take().expect("nothing was last before")
     }
 
     fn writer(&mut self) -> &mut WriteHalf<DuplexStream> {
@@ -140,6 +145,33 @@ impl Wire {
         }
         let text: Vec<_> = self.read.drain(..length).collect();
         Some(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Reads the body of a message with this head; none: the other side closed before its end.
+    pub async fn try_body(&mut self, head: &str) -> Option<String> {
+        if field(head, "transfer-encoding") == Some("chunked") {
+            return self.try_chunks().await;
+        }
+        let length = field(head, "content-length");
+        self.try_text(length.map_or(0, |length| length.parse().expect("a length of digits")))
+            .await
+    }
+
+    /// Reads a chunked body without trailers.
+    async fn try_chunks(&mut self) -> Option<String> {
+        let mut body = String::new();
+        loop {
+            let mut line = String::new();
+            while !line.ends_with("\r\n") {
+                line += &self.try_text(1).await?;
+            }
+            let size = usize::from_str_radix(line.trim_end(), 16).expect("the size of a chunk");
+            let chunk = self.try_text(size + 2).await?;
+            if size == 0 {
+                return Some(body);
+            }
+            body += &chunk[..size];
+        }
     }
 
     /// Reads until the connection closes.

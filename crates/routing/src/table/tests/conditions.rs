@@ -7,8 +7,8 @@ use crate::RouteCondition;
 use crate::settings::ClientRule;
 use crate::settings::PathPattern;
 use crate::settings::RouteSettings;
-use http::HeaderMap;
 use http::Method;
+use http1::Fields;
 use identity::Agent;
 use identity::ClientIdentity;
 use std::sync::Arc;
@@ -280,7 +280,7 @@ fn extensions_and_issuer_of_a_verified_certificate_choose_a_route() {
             query: None,
             listener: None,
             host: None,
-            headers: &HeaderMap::new(),
+            fields: &Fields::default(),
             source: None,
             sni: None,
             identity: &identity,

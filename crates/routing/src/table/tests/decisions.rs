@@ -8,8 +8,8 @@ use crate::RetryClass;
 use crate::RouteCondition;
 use crate::settings::ClientRule;
 use crate::settings::RouteSettings;
-use http::HeaderMap;
 use http::Method;
+use http1::Fields;
 
 #[test]
 fn the_plan_describes_how_to_forward() {
@@ -123,14 +123,14 @@ fn explain_shows_each_step() {
             ..route("dbs", "/puppet")
         },
     ]);
-    let (method, headers, identity) = (Method::POST, HeaderMap::new(), identity("web01"));
+    let (method, fields, identity) = (Method::POST, Fields::default(), identity("web01"));
     let question = RoutingRequest {
         method: &method,
         path: CanonicalPath::check("/puppet/v3/catalog/web02").expect("a path"),
         query: None,
         listener: None,
         host: Some("puppet"),
-        headers: &headers,
+        fields: &fields,
         source: None,
         sni: None,
         identity: &identity,

@@ -10,6 +10,7 @@ use http::HeaderMap;
 use http::Method;
 use http::header::HeaderName;
 use http::header::HeaderValue;
+use http1::Fields;
 use identity::Agent;
 use identity::ChainVerified;
 use identity::ClientIdentity;
@@ -99,7 +100,7 @@ impl<'a> TestRequest<'a> {
             query: self.query,
             listener: self.listener,
             host: self.host,
-            headers: &headers,
+            fields: &Fields::from(&headers),
             source: self
                 .source
                 .map(|address| address.parse().expect("an address")),

@@ -50,6 +50,7 @@ impl Check<'_> {
         let agents = || service.agents(AGENTS);
         self.call(&["systemctl", "enable", "--now", "proscenium"])?;
         let former = self.property("MainPID")?;
+        self.handshake_threads_are_idle(&former)?;
 
         let load = Load::default();
         load.during(agents(), REQUESTS, || {
@@ -261,6 +262,23 @@ impl Check<'_> {
         self.expect("the program that runs serves on", now == main, &now)?;
         service.answers()?;
         self.call(&["systemctl", "reload", "proscenium"])
+    }
+
+    /// The threads that compute handshakes have the class `SCHED_IDLE`, although the unit permits few system calls.
+    fn handshake_threads_are_idle(&self, pid: &str) -> Result<()> {
+        let threads = fs::read_dir(self.root.path(&format!("/proc/{pid}/task")))?;
+        let stats = threads.flatten();
+        let stats = stats.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+        // The field 41 of proc(5): 5 is SCHED_IDLE.
+        let class =
+            |stat: String| Some(stat.rsplit_once(") ")?.1.split(' ').nth(41 - 3)?.to_owned());
+        let of_handshakes = stats.filter(|stat| stat.contains("(handshake-"));
+        let classes: Vec<_> = of_handshakes.filter_map(class).collect();
+        self.expect(
+            "the threads for handshakes have the class SCHED_IDLE",
+            !classes.is_empty() && classes.iter().all(|class| class == "5"),
+            &classes.join(" "),
+        )
     }
 
     fn expect_active(&self) -> Result<()> {

@@ -1,0 +1,257 @@
+//! Decodes the body of a client's request.
+
+use bytes::{Buf, BytesMut};
+
+use crate::{body::Decoded, chunks::ChunkWatch, malformed::Malformed, response::BodyKind};
+
+/// Maximum bytes of chunk extensions and trailers in one body. They are skipped.
+const OVERHEAD_BYTES_MAX: usize = 16 << 10;
+
+/// Takes the data of one body from the bytes of a connection, by the strict grammar of RFC 9112, 7.1.
+#[derive(Debug)]
+pub struct RequestBodyDecoder {
+    state: State,
+    /// How many bytes of extensions and trailers were skipped.
+    overhead: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The number of bytes that remain.
+    Length(u64),
+    Chunks(ChunkWatch),
+    End,
+}
+
+impl RequestBodyDecoder {
+    /// A decoder for a body of this kind. A request's body never ends with its connection.
+    pub fn new(kind: BodyKind) -> Self {
+        let state = match kind {
+            BodyKind::Length(0) | BodyKind::UntilClose => State::End,
+            BodyKind::Length(length) => State::Length(length),
+            BodyKind::Chunked => State::Chunks(ChunkWatch::new()),
+        };
+        Self { state, overhead: 0 }
+    }
+
+    /// Whether the body is complete.
+    pub fn is_end(&self) -> bool {
+        matches!(self.state, State::End)
+    }
+
+    /// The number of bytes that remain, if it is known.
+    pub fn remaining(&self) -> Option<u64> {
+        match self.state {
+            State::Length(left) => Some(left),
+            State::Chunks(_) => None,
+            State::End => Some(0),
+        }
+    }
+
+    /// The next data at the beginning of `buffer`. Framing that follows it in the buffer is read too, so that the end
+    /// is known with the last data.
+    ///
+    /// # Errors
+    /// [`Malformed::Chunk`] and [`Malformed::Overhead`], after all data before the fault.
+    pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
+        self.skip_framing(buffer)?;
+        let left = match &self.state {
+            State::Length(left) => *left,
+            State::Chunks(chunks) => chunks.data_left(),
+            State::End => return Ok(Decoded::End),
+        };
+        let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        if length == 0 {
+            return Ok(match self.is_end() {
+                true => Decoded::End,
+                false => Decoded::Incomplete,
+            });
+        }
+        let data = buffer.split_to(length).freeze();
+        match &mut self.state {
+            State::Length(left) if *left == length as u64 => self.state = State::End,
+            State::Length(left) => *left -= length as u64,
+            State::Chunks(chunks) => chunks.took(length as u64),
+            State::End => {}
+        }
+        // A fault is an error only after this data.
+        let _ = self.skip_framing(buffer);
+        Ok(Decoded::Data(data))
+    }
+
+    /// Reads framing up to the next data, the end of the body, the end of the buffer or a fault.
+    fn skip_framing(&mut self, buffer: &mut BytesMut) -> Result<(), Malformed> {
+        let State::Chunks(chunks) = &mut self.state else {
+            return Ok(());
+        };
+        let (read, overhead, skipped) = chunks.skip_framing(buffer);
+        buffer.advance(read);
+        self.overhead += overhead;
+        if self.overhead > OVERHEAD_BYTES_MAX {
+            return Err(Malformed::Overhead);
+        }
+        if chunks.is_end() {
+            self.state = State::End;
+        }
+        skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decodes a body that arrives in pieces of this size. Returns the data, how many bytes were taken, and the end.
+    fn decoded(
+        kind: BodyKind,
+        bytes: &[u8],
+        piece: usize,
+    ) -> (String, usize, Result<bool, Malformed>) {
+        let mut decoder = RequestBodyDecoder::new(kind);
+        let (mut buffer, mut data) = (BytesMut::new(), Vec::new());
+        let mut pieces = bytes.chunks(piece);
+        let end = loop {
+            match decoder.decode(&mut buffer) {
+                Ok(Decoded::Data(next)) => {
+                    assert!(!next.is_empty());
+                    data.extend_from_slice(&next);
+                }
+                Ok(Decoded::End) => break Ok(true),
+                Err(malformed) => break Err(malformed),
+                Ok(Decoded::Incomplete) => match pieces.next() {
+                    Some(piece) => buffer.extend_from_slice(piece),
+                    None => break Ok(false),
+                },
+            }
+            assert_eq!(decoder.is_end(), decoder.remaining() == Some(0));
+        };
+        assert_eq!(decoder.is_end(), end == Ok(true));
+        let left = buffer.len() + pieces.flatten().count();
+        let data = String::from_utf8(data).expect("text");
+        (data, bytes.len() - left, end)
+    }
+
+    #[test]
+    fn a_body_with_a_length_has_as_many_bytes() {
+        for (length, bytes, data, end) in [
+            (0, "", "", true),
+            (0, "GET", "", true),
+            (3, "", "", false),
+            (3, "ab", "ab", false),
+            (3, "abc", "abc", true),
+            (3, "abcGET", "abc", true),
+            (u64::MAX, "abc", "abc", false),
+        ] {
+            for piece in 1..=bytes.len().max(1) {
+                let got = decoded(BodyKind::Length(length), bytes.as_bytes(), piece);
+                assert_eq!(
+                    got,
+                    (data.to_owned(), data.len(), Ok(end)),
+                    "{bytes:?} by {piece}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_chunks_by_the_grammar_are_decoded_and_data_before_a_fault_is_delivered() {
+        // The data, how many bytes are taken, and whether they are a whole body or a malformed one.
+        let (whole, part, bad) = (Ok(true), Ok(false), Err(Malformed::Chunk));
+        for (bytes, data, taken, expected) in [
+            ("0\r\n\r\n", "", 5, whole),
+            ("3\r\nabc\r\n0\r\n\r\nGET /", "abc", 13, whole),
+            ("1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", "abc", 18, whole),
+            ("0A\r\n0123456789\r\n000\r\n\r\n", "0123456789", 23, whole),
+            ("1;a;b=c;d=\"e;\\\" f\"\r\nx\r\n0;z\r\n\r\n", "x", 30, whole),
+            ("0\r\nA: b\r\nC:\r\n\r\n", "", 15, whole),
+            ("3\r\nab", "ab", 5, part),
+            ("3\r\nabc\r\n0\r\n", "abc", 11, part),
+            ("ffffffffffffffff\r\nab", "ab", 20, part),
+            ("", "", 0, part),
+            ("1;a;b=c;d=\"e;\\\"\r\"\r\n", "", 15, bad),
+            ("\r\n", "", 0, bad),
+            (" 1\r\n", "", 0, bad),
+            ("1 \r\nx", "", 1, bad),
+            ("1\t;a\r\nx", "", 1, bad),
+            ("1;\r\nx", "", 2, bad),
+            ("1; a\r\nx", "", 2, bad),
+            ("1;a =b\r\nx", "", 3, bad),
+            ("1;a=\r\nx", "", 4, bad),
+            ("1;a=b c\r\nx", "", 5, bad),
+            ("1;a=\"b\"c\r\nx", "", 7, bad),
+            ("1\nx\n0\n\n", "", 1, bad),
+            ("1;a\nx", "", 3, bad),
+            ("1\rx", "", 2, bad),
+            ("0x1\r\n", "", 1, bad),
+            ("+1\r\n", "", 0, bad),
+            ("1\r\nxy\r\n", "x", 4, bad),
+            ("1\r\nx\n0\r\n\r\n", "x", 4, bad),
+            ("1\r\nx\r\n1\r\ny\r\n \r\n", "xy", 12, bad),
+            ("00000000000000001\r\nx", "", 16, bad),
+            ("0\r\nA : b\r\n\r\n", "", 4, bad),
+            ("0\r\nA: b\n\r\n", "", 7, bad),
+            ("0\r\nA: \0\r\n\r\n", "", 6, bad),
+            ("0\r\n A: b\r\n\r\n", "", 3, bad),
+            ("0\r\n\n", "", 3, bad),
+            ("0\r\n\rx", "", 4, bad),
+        ] {
+            for piece in 1..=bytes.len().max(1) {
+                let got = decoded(BodyKind::Chunked, bytes.as_bytes(), piece);
+                let expected = (data.to_owned(), taken, expected);
+                assert_eq!(got, expected, "{bytes:?} by {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_stays_a_fault() {
+        let mut decoder = RequestBodyDecoder::new(BodyKind::Chunked);
+        let mut buffer = BytesMut::from("1\r\nx\r\nz");
+        assert!(matches!(decoder.decode(&mut buffer), Ok(Decoded::Data(_))));
+        for _ in 0..3 {
+            assert_eq!(decoder.decode(&mut buffer), Err(Malformed::Chunk));
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_of_a_body_have_a_limit() {
+        let most = "x".repeat(OVERHEAD_BYTES_MAX);
+        for (bytes, is_read) in [
+            (format!("0;{}\r\n\r\n", &most[1..]), true),
+            (format!("0;{most}\r\n\r\n"), false),
+            (format!("0;a=\"\\\"\";{}\r\n\r\n", &most[8..]), true),
+            (format!("0;a=\"\\\"\";{}\r\n\r\n", &most[7..]), false),
+            (format!("0\r\na:{}\r\n\r\n", &most[3..]), true),
+            (format!("0\r\na:{}\r\n\r\n", &most[2..]), false),
+            ("1;x\r\na\r\n".repeat(OVERHEAD_BYTES_MAX / 2 + 1), false),
+            (format!("1;x\r\na\r\n0\r\na:{}\r\n\r\n", &most[5..]), true),
+            (format!("1;x\r\na\r\n0\r\na:{}\r\n\r\n", &most[4..]), false),
+            (format!("1\r\na\r\n0;{most}"), false),
+        ] {
+            for piece in [1, 1000, 4096, bytes.len()] {
+                let (_, _, end) = decoded(BodyKind::Chunked, bytes.as_bytes(), piece);
+                let expected = match is_read {
+                    true => Ok(true),
+                    false => Err(Malformed::Overhead),
+                };
+                assert_eq!(end, expected, "{} bytes by {piece}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_is_known_with_the_last_data() {
+        for (kind, bytes) in [
+            (BodyKind::Length(3), "abcGET"),
+            (BodyKind::Chunked, "3\r\nabc\r\n0\r\nA: b\r\n\r\nGET"),
+        ] {
+            let mut decoder = RequestBodyDecoder::new(kind);
+            let mut buffer = BytesMut::from(bytes);
+            let data = decoder.decode(&mut buffer);
+            assert_eq!(data, Ok(Decoded::Data("abc".into())));
+            assert!(decoder.is_end());
+            assert_eq!(buffer, "GET");
+        }
+        assert!(RequestBodyDecoder::new(BodyKind::Length(0)).is_end());
+    }
+}

@@ -1,0 +1,190 @@
+//! The TLS handshake of one connection: its bytes on the worker, its cryptography in jobs. Jobs that cost less than their
+//! hand-over to a thread are computed at once, all others by the executor.
+
+use std::{
+    future::poll_fn,
+    io,
+    net::IpAddr,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use identity::Certname;
+use rustls::{HandshakeKind, ServerConfig, server::UnbufferedServerConnection};
+use tokio::net::TcpStream;
+
+use crate::{
+    handshake_executor::Executor,
+    handshake_thread::execute,
+    hello::{Hello, refuse},
+    tls_records::Records,
+    tls_stream::TlsStream,
+    waiting::{Displaced, WaitingClient},
+};
+
+/// The outcome of a job.
+pub(crate) type Computed = Result<Box<Records>, Box<Refusal>>;
+
+/// A handshake that ends with an alert.
+pub(crate) struct Refusal {
+    error: rustls::Error,
+    alert: Vec<u8>,
+    /// The unverified name in the certificate that is refused, if it is one.
+    claimed: Option<Certname>,
+}
+
+/// What a handshake needs of its worker.
+pub(crate) struct TlsHandshake<'a> {
+    pub(crate) executor: &'a Executor<Computed>,
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) client: IpAddr,
+    /// Whether the listener may sign with an RSA key.
+    pub(crate) may_sign_with_rsa: bool,
+}
+
+/// What a job may compute, which decides where it is computed.
+#[derive(Clone, Copy)]
+enum Cost {
+    /// No RSA signature: less than handing the job to the thread and back.
+    Low,
+    /// The same if the session that the client offers is one that the proxy knows.
+    LowIfResumed,
+    /// What follows the signature: the verification of the client's certificate and of its own signature.
+    Light,
+    /// An RSA signature.
+    High,
+}
+
+impl TlsHandshake<'_> {
+    /// Answers the hello and completes the handshake. `wait` begins the wait for the client. `claimed` becomes the
+    /// unverified name in a certificate that is refused.
+    ///
+    /// # Errors
+    /// The handshake failed, with a [`rustls::Error`] if TLS is the reason, or was displaced.
+    pub(crate) async fn complete<'w>(
+        self,
+        hello: Hello,
+        wait: impl FnOnce() -> WaitingClient<'w>,
+        claimed: &mut Option<Certname>,
+    ) -> io::Result<TlsStream> {
+        let cost = match (self.may_sign_with_rsa, hello.offers_session()) {
+            (false, _) => Cost::Low,
+            (true, true) => Cost::LowIfResumed,
+            (true, false) => Cost::High,
+        };
+        let (mut stream, hello) = hello.into_raw();
+        let config = Arc::clone(&self.config);
+        let answered = self.compute(cost, move || answer(config, &hello)).await?;
+        let mut records = match answered {
+            Ok(records) => records,
+            Err(refusal) => return Err(end(stream, *refusal, claimed).await),
+        };
+        let waiting = wait();
+        loop {
+            let is_complete = tokio::select! {
+                biased;
+                () = waiting.closed() => return Err(io::Error::other(Displaced)),
+                exchanged = poll_fn(|cx| poll_exchange(cx, &mut stream, &mut records)) => exchanged?,
+            };
+            if is_complete {
+                break;
+            }
+            let cost = match records.common().handshake_kind() {
+                _ if !self.may_sign_with_rsa => Cost::Low,
+                Some(HandshakeKind::Resumed) => Cost::Low,
+                Some(HandshakeKind::Full) => Cost::Light,
+                // After a second hello, the signature may follow.
+                _ => Cost::High,
+            };
+            let job = self.compute(cost, move || proceed(records));
+            records = match waiting.except_during(job).await? {
+                Ok(records) => records,
+                Err(refusal) => return Err(end(stream, *refusal, claimed).await),
+            };
+        }
+        Ok(TlsStream::new(stream, *records))
+    }
+
+    async fn compute(
+        &self,
+        cost: Cost,
+        job: impl FnOnce() -> Computed + Send + 'static,
+    ) -> io::Result<Computed> {
+        let computed = match cost {
+            Cost::Low => execute(job),
+            Cost::LowIfResumed => {
+                // What follows the hello may have failed, or have been a second hello: both after a signature.
+                let is_true = |computed: &Computed| {
+                    computed.as_ref().is_ok_and(|records| is_resumed(records))
+                };
+                self.executor
+                    .compute_hinted(self.client, job, is_true)
+                    .await
+            }
+            Cost::Light => self.executor.compute_light(self.client, job).await,
+            Cost::High => self.executor.compute(self.client, job).await,
+        };
+        computed.map_err(io::Error::other)
+    }
+}
+
+/// Whether the proxy knew the session that the client offered.
+fn is_resumed(records: &Records) -> bool {
+    records.common().handshake_kind() == Some(HandshakeKind::Resumed)
+}
+
+/// Refuses the handshake.
+async fn end(stream: TcpStream, refusal: Refusal, claimed: &mut Option<Certname>) -> io::Error {
+    *claimed = refusal.claimed;
+    refuse(stream, &refusal.alert).await;
+    io::Error::new(io::ErrorKind::InvalidData, refusal.error)
+}
+
+/// A job: the answer to the client's hello, with the signature.
+fn answer(config: Arc<ServerConfig>, hello: &[u8]) -> Computed {
+    let tls = UnbufferedServerConnection::new(config).map_err(|error| {
+        Box::new(Refusal {
+            error,
+            alert: Vec::new(),
+            claimed: None,
+        })
+    })?;
+    let mut records = Box::new(Records::new(tls));
+    records.receive(hello);
+    proceed(records)
+}
+
+/// A job: what the client has sent since, with its certificate and the proof of its key.
+fn proceed(mut records: Box<Records>) -> Computed {
+    match records.advance() {
+        Ok(()) => Ok(records),
+        Err(error) => {
+            let name = pki::take_refused_name();
+            Err(Box::new(Refusal {
+                claimed: name.filter(|_| matches!(error, rustls::Error::InvalidCertificate(_))),
+                error,
+                alert: records.take_unsent(),
+            }))
+        }
+    }
+}
+
+/// Sends what is to be sent, and reads what the client sends next. `true`: the handshake is complete.
+fn poll_exchange(
+    cx: &mut Context<'_>,
+    stream: &mut TcpStream,
+    records: &mut Records,
+) -> Poll<io::Result<bool>> {
+    ready!(records.poll_send(cx, stream))?;
+    if !records.common().is_handshaking() {
+        return Poll::Ready(Ok(true));
+    }
+    // A job for each byte would cost the proxy more than the client, and take the handshake out of the limit of those
+    // that wait.
+    while !records.has_whole_record() {
+        if ready!(records.poll_receive(cx, stream))? == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+    Poll::Ready(Ok(false))
+}
