@@ -155,10 +155,15 @@ fn a_refused_handshake_is_recorded_with_its_reason_and_no_status() {
     };
     let refusing = estate("");
     let stranger = Ca::other().agent("web01");
-    for client in [refusing.anonymous(), refusing.client(&stranger)] {
+    // Workers write their records in no common order: each record is awaited before the next client.
+    for (earlier, client) in [refusing.anonymous(), refusing.client(&stranger)]
+        .into_iter()
+        .enumerate()
+    {
         client
             .try_request("GET", CATALOG, &[], b"")
             .expect_err("is refused");
+        refusing.proxy.wait_for_records(earlier + 1);
     }
     let mut plain = TcpStream::connect(refusing.proxy.address()).expect("connects");
     plain
