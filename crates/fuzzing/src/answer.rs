@@ -74,7 +74,7 @@ fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<CompleteResponse,
             None => buffer.extend_from_slice(pieces.next().ok_or(Malformed::Incomplete)?),
         }
     };
-    let mut decoder = Decoder::new(head.body(method)?);
+    let mut decoder = Decoder::of_response(head.body(method)?);
     let mut body = Vec::new();
     loop {
         match decoder.decode(&mut buffer)? {

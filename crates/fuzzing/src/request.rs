@@ -12,7 +12,7 @@ use std::{
 
 use bytes::BytesMut;
 use http::HeaderMap;
-use http1::{BodyKind, Framing, RequestBodyDecoder, RequestHead, RequestHeadReader};
+use http1::{BodyKind, Decoder, Framing, RequestHead, RequestHeadReader};
 use identity::{
     Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderSet, IdentityHeaders, IdentityName,
     IdentitySettings, OwnNames,
@@ -58,7 +58,7 @@ fn member_requests(how: u8, bytes: &[u8], piece: usize) -> Vec<(Vec<u8>, Vec<u8>
         };
         let (kind, keeps_alive) = (head.body, head.keeps_alive);
         let head = sent_head(how, head);
-        let (body, end) = read_body(RequestBodyDecoder::new(kind), &mut buffer, &mut pieces);
+        let (body, end) = read_body(Decoder::of_request(kind), &mut buffer, &mut pieces);
         if let Some((head, target)) = head {
             // Otherwise a part of the head is not in the buffer any more.
             if piece >= bytes.len() {

@@ -13,8 +13,7 @@ use http::{
     header::{CONTENT_LENGTH, DATE},
 };
 use http1::{
-    BodyCoding, BodyKind, BodySize, Decoded, Fields, RequestBodyDecoder, RequestHeadReader,
-    ResponseHead,
+    BodyCoding, BodyKind, BodySize, Decoded, Decoder, Fields, RequestHeadReader, ResponseHead,
 };
 
 use crate::former_front::{self, Answer, BodyEnd, Received, Served};
@@ -129,7 +128,7 @@ fn serve<'a>(
             BodyKind::Length(length) => Some(length),
             BodyKind::Chunked | BodyKind::UntilClose => None,
         };
-        let (body, end) = read_body(RequestBodyDecoder::new(head.body), &mut buffer, &mut pieces);
+        let (body, end) = read_body(Decoder::of_request(head.body), &mut buffer, &mut pieces);
         let is_complete = end == BodyEnd::Complete;
         let response = answer(served.requests.len(), head.version);
         served.requests.push(Received {
@@ -158,7 +157,7 @@ fn serve<'a>(
 
 /// Reads a body up to its end or the end of the pieces.
 pub(crate) fn read_body<'a>(
-    mut decoder: RequestBodyDecoder,
+    mut decoder: Decoder,
     buffer: &mut BytesMut,
     pieces: &mut impl Iterator<Item = &'a [u8]>,
 ) -> (Vec<u8>, BodyEnd) {

@@ -1,21 +1,16 @@
-//! Decodes the body of a response from its framing.
+//! Decodes the body of a message from its framing.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::{chunks::is_token, malformed::Malformed, response::BodyKind};
-
-/// Maximum bytes of chunk extensions and trailers in one body. They are skipped.
-const OVERHEAD_BYTES_MAX: u32 = 16 << 10;
-/// Maximum digits of a chunk size, including leading zeros: as many as the largest size has.
-const SIZE_DIGITS_MAX: u8 = 16;
+use crate::{
+    chunks::{Chunks, Grammar},
+    malformed::Malformed,
+    response::BodyKind,
+};
 
 /// Takes the data of one body from the bytes of a connection.
 #[derive(Debug)]
-pub struct Decoder {
-    state: State,
-    /// How many bytes were skipped.
-    overhead: u32,
-}
+pub struct Decoder(State);
 
 /// The next part of a body.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,63 +19,54 @@ pub enum Decoded {
     Data(Bytes),
     /// More bytes must be read.
     Incomplete,
-    /// The body is complete. Bytes left in the buffer belong to no response.
+    /// The body is complete. Bytes left in the buffer belong to another message.
     End,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
     /// The number of bytes that remain.
     Length(u64),
     UntilClose,
-    /// The size line of a chunk: its value so far, and the number of its digits.
-    Size(u64, u8),
-    /// Blanks behind the digits.
-    Blank(u64),
-    /// Extensions, up to the end of the line.
-    Extension(u64),
-    /// The LF after the CR that ends a size line.
-    SizeEnd(u64),
-    /// The number of bytes that remain of a chunk's data.
-    Chunk(u64),
-    /// CR and LF behind the data. `true`: the CR has been read.
-    ChunkEnd(bool),
-    /// The first byte of a trailer, or of the empty line.
-    Trailer,
-    /// Within the name of a trailer.
-    TrailerName,
-    /// Within the value of a trailer.
-    TrailerValue,
-    /// The LF that ends a trailer.
-    TrailerEnd,
-    /// The LF of the empty line.
-    LastEnd,
+    Chunks(Chunks),
     End,
 }
 
 impl Decoder {
-    /// A decoder for a body of this kind.
-    pub fn new(kind: BodyKind) -> Self {
-        let state = match kind {
+    /// A decoder for the body of a client's request, by the strict grammar of RFC 9112, 7.1. A request's body never ends
+    /// with its connection.
+    pub fn of_request(kind: BodyKind) -> Self {
+        match kind {
+            BodyKind::UntilClose => Self(State::End),
+            kind => Self::new(kind, Grammar::Strict),
+        }
+    }
+
+    /// A decoder for the body of a member's response. Blanks behind the size of a chunk and any extensions are skipped.
+    pub fn of_response(kind: BodyKind) -> Self {
+        Self::new(kind, Grammar::Lenient)
+    }
+
+    fn new(kind: BodyKind, grammar: Grammar) -> Self {
+        Self(match kind {
             BodyKind::Length(0) => State::End,
             BodyKind::Length(length) => State::Length(length),
-            BodyKind::Chunked => State::Size(0, 0),
+            BodyKind::Chunked => State::Chunks(Chunks::new(grammar)),
             BodyKind::UntilClose => State::UntilClose,
-        };
-        Self { state, overhead: 0 }
+        })
     }
 
     /// Whether the body is complete.
     pub fn is_end(&self) -> bool {
-        self.state == State::End
+        matches!(self.0, State::End)
     }
 
     /// The number of bytes that remain, if it is known.
     pub fn remaining(&self) -> Option<u64> {
-        match self.state {
+        match self.0 {
             State::Length(left) => Some(left),
             State::End => Some(0),
-            _ => None,
+            State::UntilClose | State::Chunks(_) => None,
         }
     }
 
@@ -88,29 +74,28 @@ impl Decoder {
     /// is known with the last data.
     ///
     /// # Errors
-    /// [`Malformed::Chunk`] and [`Malformed::Overhead`].
+    /// [`Malformed::Chunk`] and [`Malformed::Overhead`], after all data before the fault.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, Malformed> {
         self.skip_framing(buffer)?;
-        let left = match self.state {
-            State::End => return Ok(Decoded::End),
+        let left = match &self.0 {
+            State::Length(left) => *left,
+            State::Chunks(chunks) => chunks.data_left(),
             State::UntilClose => u64::MAX,
-            State::Length(left) | State::Chunk(left) => left,
-            _ => return Ok(Decoded::Incomplete),
+            State::End => return Ok(Decoded::End),
         };
         let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
         if length == 0 {
             return Ok(Decoded::Incomplete);
         }
         let data = buffer.split_to(length).freeze();
-        let left = left - length as u64;
-        self.state = match (self.state, left) {
-            (State::Length(_), 0) => State::End,
-            (State::Length(_), left) => State::Length(left),
-            (State::Chunk(_), 0) => State::ChunkEnd(false),
-            (State::Chunk(_), left) => State::Chunk(left),
-            (state, _) => state,
-        };
-        self.skip_framing(buffer)?;
+        match &mut self.0 {
+            State::Length(left) if *left == length as u64 => self.0 = State::End,
+            State::Length(left) => *left -= length as u64,
+            State::Chunks(chunks) => chunks.took(length as u64),
+            State::UntilClose | State::End => {}
+        }
+        // A fault is an error only after this data.
+        let _ = self.skip_framing(buffer);
         Ok(Decoded::Data(data))
     }
 
@@ -119,118 +104,65 @@ impl Decoder {
     /// # Errors
     /// [`Malformed::Incomplete`].
     pub fn closed(&mut self) -> Result<(), Malformed> {
-        match self.state {
+        match self.0 {
             State::End | State::UntilClose => {
-                self.state = State::End;
+                self.0 = State::End;
                 Ok(())
             }
-            _ => Err(Malformed::Incomplete),
+            State::Length(_) | State::Chunks(_) => Err(Malformed::Incomplete),
         }
     }
 
-    /// Reads framing up to the next data, the end of the body, or the end of the buffer.
+    /// Reads framing up to the next data, the end of the body, the end of the buffer or a fault.
     fn skip_framing(&mut self, buffer: &mut BytesMut) -> Result<(), Malformed> {
-        let mut read = 0;
-        while !matches!(
-            self.state,
-            State::Length(_) | State::UntilClose | State::Chunk(_) | State::End
-        ) {
-            let Some(byte) = buffer.get(read) else {
-                break;
-            };
-            read += 1;
-            self.state = self.after(*byte)?;
-        }
+        let State::Chunks(chunks) = &mut self.0 else {
+            return Ok(());
+        };
+        let (read, skipped) = chunks.skip_framing(buffer);
         buffer.advance(read);
-        Ok(())
-    }
-
-    /// The state after a byte of framing.
-    fn after(&mut self, byte: u8) -> Result<State, Malformed> {
-        match (self.state, byte) {
-            (State::Size(size, digits), byte) if byte.is_ascii_hexdigit() => {
-                let value = (byte as char).to_digit(16).map_or(0, u64::from);
-                match digits < SIZE_DIGITS_MAX {
-                    true => Ok(State::Size(size << 4 | value, digits + 1)),
-                    false => Err(Malformed::Chunk),
-                }
-            }
-            (State::Size(_, 0), _) => Err(Malformed::Chunk),
-            (State::Size(size, _) | State::Blank(size) | State::Extension(size), b'\r') => {
-                Ok(State::SizeEnd(size))
-            }
-            (State::Size(size, _) | State::Blank(size), b' ' | b'\t') => {
-                self.skip().map(|()| State::Blank(size))
-            }
-            (State::Size(size, _) | State::Blank(size), b';') => {
-                self.skip().map(|()| State::Extension(size))
-            }
-            (State::Extension(size), byte) if byte != b'\n' => {
-                self.skip().map(|()| State::Extension(size))
-            }
-            (State::SizeEnd(0), b'\n') => Ok(State::Trailer),
-            (State::SizeEnd(size), b'\n') => Ok(State::Chunk(size)),
-            (State::ChunkEnd(false), b'\r') => Ok(State::ChunkEnd(true)),
-            (State::ChunkEnd(true), b'\n') => Ok(State::Size(0, 0)),
-            (State::Trailer, b'\r') => Ok(State::LastEnd),
-            (State::LastEnd, b'\n') => Ok(State::End),
-            (State::Trailer | State::TrailerName, byte) if is_token(byte) => {
-                self.skip().map(|()| State::TrailerName)
-            }
-            (State::TrailerName, b':') => self.skip().map(|()| State::TrailerValue),
-            (State::TrailerValue, b'\r') => self.skip().map(|()| State::TrailerEnd),
-            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
-                self.skip().map(|()| State::TrailerValue)
-            }
-            (State::TrailerEnd, b'\n') => self.skip().map(|()| State::Trailer),
-            _ => Err(Malformed::Chunk),
+        if chunks.is_end() {
+            self.0 = State::End;
         }
-    }
-
-    /// Counts a skipped byte.
-    fn skip(&mut self) -> Result<(), Malformed> {
-        self.overhead += 1;
-        match self.overhead > OVERHEAD_BYTES_MAX {
-            true => Err(Malformed::Overhead),
-            false => Ok(()),
-        }
+        skipped
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunks::OVERHEAD_BYTES_MAX;
 
-    /// Decodes these bytes in pieces of this size. Returns the data and the remaining bytes.
+    /// Decodes a body that arrives in pieces of this size. Returns the data, how many bytes were taken, and the end.
     fn decoded(
-        kind: BodyKind,
+        decoder: &mut Decoder,
         bytes: &[u8],
         piece: usize,
-    ) -> Result<(Vec<u8>, Vec<u8>), Malformed> {
-        let mut decoder = Decoder::new(kind);
-        let mut buffer = BytesMut::new();
-        let mut data = Vec::new();
+    ) -> (String, usize, Result<bool, Malformed>) {
+        let (mut buffer, mut data) = (BytesMut::new(), Vec::new());
         let mut pieces = bytes.chunks(piece);
-        loop {
-            match decoder.decode(&mut buffer)? {
-                Decoded::Data(next) => data.extend_from_slice(&next),
-                Decoded::End => {
-                    buffer.extend(pieces.flatten());
-                    return Ok((data, buffer.to_vec()));
+        let end = loop {
+            match decoder.decode(&mut buffer) {
+                Ok(Decoded::Data(next)) => {
+                    assert!(!next.is_empty());
+                    data.extend_from_slice(&next);
                 }
-                Decoded::Incomplete => match pieces.next() {
+                Ok(Decoded::End) => break Ok(true),
+                Err(malformed) => break Err(malformed),
+                Ok(Decoded::Incomplete) => match pieces.next() {
                     Some(piece) => buffer.extend_from_slice(piece),
-                    None => {
-                        decoder.closed()?;
-                        assert!(decoder.is_end());
-                    }
+                    None => break Ok(false),
                 },
             }
-        }
+            assert_eq!(decoder.is_end(), decoder.remaining() == Some(0));
+        };
+        assert_eq!(decoder.is_end(), end == Ok(true));
+        let left = buffer.len() + pieces.flatten().count();
+        let data = String::from_utf8(data).expect("text");
+        (data, bytes.len() - left, end)
     }
 
     #[test]
-    fn a_body_is_the_same_in_any_division_into_pieces() {
+    fn a_response_body_is_the_same_in_any_division_into_pieces() {
         use BodyKind::{Chunked, Length, UntilClose};
         use Malformed::{Chunk, Incomplete};
         type Expected = Result<(&'static str, &'static str), Malformed>;
@@ -295,27 +227,129 @@ mod tests {
         ];
         for (kind, bytes, expected) in cases {
             for piece in 1..=bytes.len().max(1) {
-                let got = decoded(*kind, bytes.as_bytes(), piece);
-                let expected = expected.map(|(data, rest)| (data.into(), rest.into()));
-                assert_eq!(got, expected, "{bytes:?} in pieces of {piece}");
+                let mut decoder = Decoder::of_response(*kind);
+                let (data, taken, end) = decoded(&mut decoder, bytes.as_bytes(), piece);
+                let got = match end {
+                    Ok(false) => decoder.closed(),
+                    end => end.map(drop),
+                };
+                let got = got.map(|()| (data.as_str(), &bytes[taken..]));
+                assert_eq!(got, *expected, "{bytes:?} in pieces of {piece}");
+                assert_eq!(decoder.is_end(), got.is_ok());
             }
         }
     }
 
     #[test]
-    fn skipped_bytes_have_a_limit() {
-        let at_most = "x".repeat(OVERHEAD_BYTES_MAX as usize - 2);
-        for (bytes, expected) in [
-            (format!("0;{at_most}\r\n\r\n"), true),
-            (format!("0;{at_most}xx\r\n\r\n"), false),
-            (format!("0\r\na:{}\r\n\r\n", &at_most[2..]), true),
-            (format!("0\r\na:{}\r\n\r\n", &at_most[1..]), false),
-            ("1;\r\na\r\n".repeat(OVERHEAD_BYTES_MAX as usize + 1), false),
+    fn a_request_body_with_a_length_has_as_many_bytes() {
+        for (length, bytes, data, end) in [
+            (0, "", "", true),
+            (0, "GET", "", true),
+            (3, "", "", false),
+            (3, "ab", "ab", false),
+            (3, "abc", "abc", true),
+            (3, "abcGET", "abc", true),
+            (u64::MAX, "abc", "abc", false),
         ] {
-            let got = decoded(BodyKind::Chunked, bytes.as_bytes(), 4096);
-            match expected {
-                true => assert!(got.is_ok()),
-                false => assert_eq!(got, Err(Malformed::Overhead)),
+            for piece in 1..=bytes.len().max(1) {
+                let mut decoder = Decoder::of_request(BodyKind::Length(length));
+                let got = decoded(&mut decoder, bytes.as_bytes(), piece);
+                assert_eq!(
+                    got,
+                    (data.to_owned(), data.len(), Ok(end)),
+                    "{bytes:?} by {piece}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_chunks_of_requests_by_the_grammar_are_decoded_and_data_before_a_fault_is_delivered() {
+        // The data, how many bytes are taken, and whether they are a whole body or a malformed one.
+        let (whole, part, bad) = (Ok(true), Ok(false), Err(Malformed::Chunk));
+        for (bytes, data, taken, expected) in [
+            ("0\r\n\r\n", "", 5, whole),
+            ("3\r\nabc\r\n0\r\n\r\nGET /", "abc", 13, whole),
+            ("1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", "abc", 18, whole),
+            ("0A\r\n0123456789\r\n000\r\n\r\n", "0123456789", 23, whole),
+            ("1;a;b=c;d=\"e;\\\" f\"\r\nx\r\n0;z\r\n\r\n", "x", 30, whole),
+            ("0\r\nA: b\r\nC:\r\n\r\n", "", 15, whole),
+            ("3\r\nab", "ab", 5, part),
+            ("3\r\nabc\r\n0\r\n", "abc", 11, part),
+            ("ffffffffffffffff\r\nab", "ab", 20, part),
+            ("", "", 0, part),
+            ("1;a;b=c;d=\"e;\\\"\r\"\r\n", "", 15, bad),
+            ("\r\n", "", 0, bad),
+            (" 1\r\n", "", 0, bad),
+            ("1 \r\nx", "", 1, bad),
+            ("1\t;a\r\nx", "", 1, bad),
+            ("1;\r\nx", "", 2, bad),
+            ("1; a\r\nx", "", 2, bad),
+            ("1;a =b\r\nx", "", 3, bad),
+            ("1;a=\r\nx", "", 4, bad),
+            ("1;a=b c\r\nx", "", 5, bad),
+            ("1;a=\"b\"c\r\nx", "", 7, bad),
+            ("1\nx\n0\n\n", "", 1, bad),
+            ("1;a\nx", "", 3, bad),
+            ("1\rx", "", 2, bad),
+            ("0x1\r\n", "", 1, bad),
+            ("+1\r\n", "", 0, bad),
+            ("1\r\nxy\r\n", "x", 4, bad),
+            ("1\r\nx\n0\r\n\r\n", "x", 4, bad),
+            ("1\r\nx\r\n1\r\ny\r\n \r\n", "xy", 12, bad),
+            ("00000000000000001\r\nx", "", 16, bad),
+            ("0\r\nA : b\r\n\r\n", "", 4, bad),
+            ("0\r\nA: b\n\r\n", "", 7, bad),
+            ("0\r\nA: \0\r\n\r\n", "", 6, bad),
+            ("0\r\n A: b\r\n\r\n", "", 3, bad),
+            ("0\r\n\n", "", 3, bad),
+            ("0\r\n\rx", "", 4, bad),
+        ] {
+            for piece in 1..=bytes.len().max(1) {
+                let mut decoder = Decoder::of_request(BodyKind::Chunked);
+                let got = decoded(&mut decoder, bytes.as_bytes(), piece);
+                let expected = (data.to_owned(), taken, expected);
+                assert_eq!(got, expected, "{bytes:?} by {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_fault_stays_a_fault() {
+        for new in [Decoder::of_request, Decoder::of_response] {
+            let mut decoder = new(BodyKind::Chunked);
+            let mut buffer = BytesMut::from("1\r\nx\r\nz");
+            assert!(matches!(decoder.decode(&mut buffer), Ok(Decoded::Data(_))));
+            for _ in 0..3 {
+                assert_eq!(decoder.decode(&mut buffer), Err(Malformed::Chunk));
+            }
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_of_a_body_have_a_limit() {
+        let most = "x".repeat(OVERHEAD_BYTES_MAX);
+        for (bytes, is_read) in [
+            (format!("0;{}\r\n\r\n", &most[1..]), true),
+            (format!("0;{most}\r\n\r\n"), false),
+            (format!("0;a=\"\\\"\";{}\r\n\r\n", &most[8..]), true),
+            (format!("0;a=\"\\\"\";{}\r\n\r\n", &most[7..]), false),
+            (format!("0\r\na:{}\r\n\r\n", &most[3..]), true),
+            (format!("0\r\na:{}\r\n\r\n", &most[2..]), false),
+            ("1;x\r\na\r\n".repeat(OVERHEAD_BYTES_MAX / 2 + 1), false),
+            (format!("1;x\r\na\r\n0\r\na:{}\r\n\r\n", &most[5..]), true),
+            (format!("1;x\r\na\r\n0\r\na:{}\r\n\r\n", &most[4..]), false),
+            (format!("1\r\na\r\n0;{most}"), false),
+        ] {
+            for piece in [1, 1000, 4096, bytes.len()] {
+                for new in [Decoder::of_request, Decoder::of_response] {
+                    let (_, _, end) = decoded(&mut new(BodyKind::Chunked), bytes.as_bytes(), piece);
+                    let expected = match is_read {
+                        true => Ok(true),
+                        false => Err(Malformed::Overhead),
+                    };
+                    assert_eq!(end, expected, "{} bytes by {piece}", bytes.len());
+                }
             }
         }
     }
@@ -323,14 +357,18 @@ mod tests {
     #[test]
     fn the_end_is_known_with_the_last_data() {
         for (kind, bytes) in [
-            (BodyKind::Length(3), "abc"),
-            (BodyKind::Chunked, "3\r\nabc\r\n0\r\n\r\n"),
+            (BodyKind::Length(3), "abcGET"),
+            (BodyKind::Chunked, "3\r\nabc\r\n0\r\nA: b\r\n\r\nGET"),
         ] {
-            let mut decoder = Decoder::new(kind);
-            let mut buffer = BytesMut::from(bytes);
-            let data = decoder.decode(&mut buffer);
-            assert_eq!(data, Ok(Decoded::Data(Bytes::from_static(b"abc"))));
-            assert!(decoder.is_end());
+            for new in [Decoder::of_request, Decoder::of_response] {
+                let mut decoder = new(kind);
+                let mut buffer = BytesMut::from(bytes);
+                let data = decoder.decode(&mut buffer);
+                assert_eq!(data, Ok(Decoded::Data("abc".into())));
+                assert!(decoder.is_end());
+                assert_eq!(buffer, "GET");
+            }
         }
+        assert!(Decoder::of_request(BodyKind::Length(0)).is_end());
     }
 }

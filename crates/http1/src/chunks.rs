@@ -1,20 +1,39 @@
-//! Checks the framing of a chunked request body, byte by byte.
+//! The framing of a chunked body, byte by byte (RFC 9112, 7.1).
 
 use crate::malformed::Malformed;
 
+/// Maximum bytes of chunk extensions and trailers in one body. They are skipped.
+pub(crate) const OVERHEAD_BYTES_MAX: usize = 16 << 10;
 /// Maximum digits of a chunk size, including leading zeros: as many as the largest size has.
 const SIZE_DIGITS_MAX: u8 = 16;
 
-/// Checks a chunked body against the strict grammar of RFC 9112 §7.1: no blanks around sizes and extensions, and no
-/// line that ends with a bare LF. Several parsers read a client's request one after the other, and differ in what else
-/// they accept.
+/// Reads the framing of one chunked body. No line ends with a bare LF.
 #[derive(Debug)]
-pub(crate) struct ChunkWatch(State);
+pub(crate) struct Chunks {
+    grammar: Grammar,
+    state: State,
+    /// How many bytes of extensions and trailers were skipped.
+    overhead: usize,
+}
+
+/// What may follow the size of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grammar {
+    /// Extensions exactly as in the RFC. For requests: several parsers read a client's request one after the other, and
+    /// differ in what else they accept.
+    Strict,
+    /// Also blanks, and extensions of any bytes. For responses of members.
+    Lenient,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The size line: its value so far, and the number of its digits.
     Size(u64, u8),
+    /// Blanks behind the digits, where the grammar is lenient.
+    Blank(u64),
+    /// Extensions up to the end of the line, where the grammar is lenient.
+    Extension(u64),
     /// The first byte of an extension's name.
     NameStart(u64),
     /// The rest of an extension's name.
@@ -55,7 +74,9 @@ impl State {
     fn is_overhead(self) -> bool {
         matches!(
             self,
-            Self::NameStart(_)
+            Self::Blank(_)
+                | Self::Extension(_)
+                | Self::NameStart(_)
                 | Self::Name(_)
                 | Self::ValueStart(_)
                 | Self::Value(_)
@@ -69,15 +90,19 @@ impl State {
     }
 }
 
-impl ChunkWatch {
+impl Chunks {
     /// Begins with a new body.
-    pub(crate) fn new() -> Self {
-        Self(State::Size(0, 0))
+    pub(crate) fn new(grammar: Grammar) -> Self {
+        Self {
+            grammar,
+            state: State::Size(0, 0),
+            overhead: 0,
+        }
     }
 
     /// How many bytes of data come next, before any framing.
     pub(crate) fn data_left(&self) -> u64 {
-        match self.0 {
+        match self.state {
             State::Data(left) => left,
             _ => 0,
         }
@@ -85,8 +110,8 @@ impl ChunkWatch {
 
     /// This many bytes of data were taken.
     pub(crate) fn took(&mut self, bytes: u64) {
-        if let State::Data(left) = self.0 {
-            self.0 = match left.saturating_sub(bytes) {
+        if let State::Data(left) = self.state {
+            self.state = match left.saturating_sub(bytes) {
                 0 => State::DataEnd,
                 left => State::Data(left),
             };
@@ -95,32 +120,36 @@ impl ChunkWatch {
 
     /// Whether the body is complete.
     pub(crate) fn is_end(&self) -> bool {
-        self.0 == State::End
+        self.state == State::End
     }
 
-    /// Reads framing up to the next data, the end of the body or the end of these bytes. Returns how many bytes that are,
-    /// and how many of them belong to extensions and trailers.
-    pub(crate) fn skip_framing(&mut self, bytes: &[u8]) -> (usize, usize, Result<(), Malformed>) {
-        let (mut read, mut overhead) = (0, 0);
-        while read < bytes.len() && !matches!(self.0, State::Data(_) | State::End) {
+    /// Reads framing up to the next data, the end of the body or the end of these bytes. Returns how many bytes that are.
+    pub(crate) fn skip_framing(&mut self, bytes: &[u8]) -> (usize, Result<(), Malformed>) {
+        let mut read = 0;
+        while read < bytes.len() && !matches!(self.state, State::Data(_) | State::End) {
             let Some(next) = self.after(bytes[read]) else {
-                return (read, overhead, Err(Malformed::Chunk));
+                return (read, Err(Malformed::Chunk));
             };
-            overhead += usize::from(next.is_overhead());
-            self.0 = next;
+            self.overhead += usize::from(next.is_overhead());
+            if self.overhead > OVERHEAD_BYTES_MAX {
+                return (read, Err(Malformed::Overhead));
+            }
+            self.state = next;
             read += 1;
         }
-        (read, overhead, Ok(()))
+        (read, Ok(()))
     }
 
     /// The state after a byte of framing. `None` if the grammar does not allow the byte.
     fn after(&self, byte: u8) -> Option<State> {
         use State::{
-            Data, DataEnd, DataEndLf, End, Escaped, LastLf, Name, NameStart, Quoted, QuotedEnd,
-            Size, SizeEnd, Trailer, TrailerEnd, TrailerName, TrailerValue, Value, ValueStart,
+            Blank, Data, DataEnd, DataEndLf, End, Escaped, Extension, LastLf, Name, NameStart,
+            Quoted, QuotedEnd, Size, SizeEnd, Trailer, TrailerEnd, TrailerName, TrailerValue,
+            Value, ValueStart,
         };
         let text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
-        Some(match (self.0, byte) {
+        let lenient = self.grammar == Grammar::Lenient;
+        Some(match (self.state, byte) {
             (Size(size, digits), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F')
                 if digits < SIZE_DIGITS_MAX =>
             {
@@ -128,7 +157,12 @@ impl ChunkWatch {
                 Size(size << 4 | u64::from(value), digits + 1)
             }
             (Size(_, 0), _) => return None,
-            (Size(n, _) | Name(n) | Value(n) | QuotedEnd(n), b'\r') => SizeEnd(n),
+            (Size(n, _) | Blank(n) | Extension(n) | Name(n) | Value(n) | QuotedEnd(n), b'\r') => {
+                SizeEnd(n)
+            }
+            (Size(n, _) | Blank(n), b' ' | b'\t') if lenient => Blank(n),
+            (Size(n, _) | Blank(n), b';') if lenient => Extension(n),
+            (Extension(n), byte) if byte != b'\n' => Extension(n),
             (Size(n, _) | Name(n) | Value(n) | QuotedEnd(n), b';') => NameStart(n),
             (NameStart(n) | Name(n), byte) if is_token(byte) => Name(n),
             (Name(n), b'=') => ValueStart(n),

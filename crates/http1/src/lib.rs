@@ -8,7 +8,6 @@ mod chunks;
 mod fields;
 mod malformed;
 mod request;
-mod request_body;
 mod request_head;
 mod response;
 mod response_head;
@@ -19,7 +18,6 @@ pub use malformed::Malformed;
 pub use request::{
     FieldLines, Framing, RequestLine, Unwritable, begin_chunk, end_chunk, end_chunks, write_head,
 };
-pub use request_body::RequestBodyDecoder;
 pub use request_head::{
     HeadFault, REQUEST_FIELDS_MAX, RefusedHead, RequestHead, RequestHeadReader,
 };

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http_body::SizeHint;
-use http1::{BodyKind, Decoded, RefusedHead, RequestBodyDecoder, RequestHead, RequestHeadReader};
+use http1::{BodyKind, Decoded, Decoder, RefusedHead, RequestHead, RequestHeadReader};
 use listener::TlsIo;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
@@ -39,7 +39,7 @@ struct State {
     room: usize,
     heads: RequestHeadReader,
     /// The body of the current request.
-    body: RequestBodyDecoder,
+    body: Decoder,
     /// Why the body is incomplete.
     fault: Option<BodyFault>,
     /// The number of the current request on the connection.
@@ -75,7 +75,7 @@ impl ClientWire {
                 input: BytesMut::new(),
                 room: READ_BYTES_MIN,
                 heads: RequestHeadReader::new(head_bytes_max),
-                body: RequestBodyDecoder::new(BodyKind::Length(0)),
+                body: Decoder::of_request(BodyKind::Length(0)),
                 fault: None,
                 request: 0,
                 has_reader: false,
@@ -122,7 +122,7 @@ impl ClientWire {
     /// Begins to read the body of a request.
     pub(crate) fn begin_body(self: &Rc<Self>, head: &RequestHead) -> RequestStream {
         let mut state = self.state.borrow_mut();
-        state.body = RequestBodyDecoder::new(head.body);
+        state.body = Decoder::of_request(head.body);
         state.fault = None;
         state.request += 1;
         state.has_reader = true;

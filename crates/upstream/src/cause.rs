@@ -57,7 +57,8 @@ mod tests {
             );
             let mut conversation = begun?;
             let head = poll_fn(|cx| conversation.poll_head(&mut wire, cx)).await?;
-            let mut decoder = Decoder::new(head.body(line.method).map_err(WireError::Head)?);
+            let mut decoder =
+                Decoder::of_response(head.body(line.method).map_err(WireError::Head)?);
             while let Some(data) =
                 poll_fn(|cx| conversation.poll_data(&mut decoder, &mut wire, cx)).await
             {

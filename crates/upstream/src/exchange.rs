@@ -212,7 +212,7 @@ impl Connections {
             body: MemberBody {
                 open,
                 conversation,
-                decoder: Decoder::new(kind),
+                decoder: Decoder::of_response(kind),
                 lasts: lasts && !settings.keepalive.is_zero(),
                 connector: Arc::clone(connector),
                 home: Rc::clone(self),

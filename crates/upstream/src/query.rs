@@ -154,7 +154,7 @@ pub(crate) async fn exchange_on(
     let kind = head
         .body(line.method)
         .map_err(|error| broken(WireError::Head(error)))?;
-    let mut decoder = Decoder::new(kind);
+    let mut decoder = Decoder::of_response(kind);
     let mut body = Vec::new();
     while body.len() < query.body_bytes_max {
         let Some(data) = poll_fn(|cx| conversation.poll_data(&mut decoder, wire, cx)).await else {
