@@ -5,7 +5,7 @@ use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
     AttemptFailure, AttemptStage, ClientKey, EligibleMembers, Member, MemberPersistence, Offer,
-    PickCriteria, PickError, Picker, Progress, RetryPolicy, RetryVerdict, Task, key_hash,
+    PickCriteria, PickError, Picker, RetryPolicy, RetryVerdict, Task, key_hash,
     settings::Algorithm, source_hash,
 };
 use http::StatusCode;
@@ -85,6 +85,34 @@ pub(crate) enum Unanswered {
     Failed(AttemptFailure, ProxyError),
 }
 
+/// How far the attempts of a request have come.
+struct Progress {
+    attempts_max: u32,
+    attempts: u32,
+    /// The members that are not tried again.
+    tried: Vec<u64>,
+    /// The failure of the last attempt.
+    last: Option<ProxyError>,
+    /// Whether the last attempt failed on a reused connection.
+    reused: bool,
+    /// Whether the request has moved to another member.
+    moved: bool,
+    /// The member of the next attempt, if it is picked already.
+    next: Option<PoolLease>,
+    /// When the current attempt began. The clock is read rarely: several reads per request show in the cost of a request.
+    now: Instant,
+}
+
+/// What follows a response.
+enum AfterResponse {
+    /// It is passed on.
+    Accept,
+    /// Another attempt.
+    Again,
+    /// Another attempt after a pause: the only member stops. Soon it refuses connections, and then the request waits.
+    AgainAfterPause,
+}
+
 impl Attempts<'_> {
     /// Tries members until one responds, or until another attempt could do harm.
     pub(crate) async fn run(
@@ -92,115 +120,62 @@ impl Attempts<'_> {
         attempts_max: u32,
         exchange: &mut ActiveExchange,
     ) -> Result<MemberResponse, ProxyError> {
-        // Each renewal uses up a serial of the CA and supersedes the previous certificate, so it gets one attempt only.
-        let attempts_max = match self.plan.is_renewal() {
-            true => 1,
-            false => attempts_max,
-        };
-        let policy = RetryPolicy { attempts_max };
         self.pool
             .pool
             .count_request(self.pool.rules.guards.retry_budget);
-        let mut tried = Vec::new();
-        let mut attempts = 0;
-        let mut last: Option<ProxyError> = None;
-        let mut reused = false;
-        let mut moved = false;
-        let mut next = None;
-        // The clock is read rarely: several reads per request show in the cost of a request.
-        let mut now = exchange.ready_at();
+        let mut progress = Progress {
+            // Each renewal uses up a serial of the CA and supersedes the previous certificate, so it gets one attempt only.
+            attempts_max: match self.plan.is_renewal() {
+                true => 1,
+                false => attempts_max,
+            },
+            attempts: 0,
+            tried: Vec::new(),
+            last: None,
+            reused: false,
+            moved: false,
+            next: None,
+            now: exchange.ready_at(),
+        };
         if exchange.retry_support() != RetrySupport::Retries && self.holds_jruby() {
             exchange.upload.store_sent();
         }
         loop {
-            if attempts > 0 {
-                now = Instant::now();
+            if progress.attempts > 0 {
+                progress.now = Instant::now();
             }
-            let waited = exchange.upload.time_in_queue();
-            let lease = match next.take() {
+            let before = exchange.upload.time_in_queue();
+            let lease = match progress.next.take() {
                 Some(lease) => lease,
-                None => {
-                    let admission = self.admission_request(exchange);
-                    let offer = Offer {
-                        // An upgrade does not wait, so it does not displace a request from the queue.
-                        comes_back: admission.comes_back || self.request.upgrade.is_some(),
-                        ..self.offer(&tried, reused)
-                    };
-                    let hold = exchange.hold.take();
-                    let wait_policy = match self.request.upgrade {
-                        None => WaitPolicy::Waits(&exchange.upload),
-                        Some(_) => WaitPolicy::None,
-                    };
-                    match admit(admission, offer, hold, wait_policy, self.since_start(now)).await {
-                        Ok(admitted) => {
-                            if exchange.upload.time_in_queue() != waited {
-                                recheck_access(self.context, &self.request, exchange)?;
-                            }
-                            exchange.hold = Some(admitted.hold);
-                            admitted.lease
-                        }
-                        Err(error) => return Err(last.unwrap_or(error)),
-                    }
-                }
+                None => self.wait_for_member(&mut progress, exchange).await?,
             };
-            attempts += 1;
-            let waited = exchange
-                .upload
-                .time_in_queue()
-                .map_or(Duration::ZERO, |all| {
-                    all.saturating_sub(waited.unwrap_or_default())
-                });
+            let in_queue = exchange.upload.time_in_queue();
+            let waited = in_queue.map_or(Duration::ZERO, |all| {
+                all.saturating_sub(before.unwrap_or_default())
+            });
+            progress.attempts += 1;
             let counted = self.begin_attempt(&lease, exchange);
-            // A tunnel takes its connection over for good, so a reused connection, which the member may be closing, is
-            // not worth the risk. The same holds for a renewal, which is not sent again on another connection.
-            let once = self.request.upgrade.is_some() || self.plan.is_renewal();
-            let how = Attempt {
-                fresh: attempts > 1 || once,
-                now,
-                tried: &tried,
-                may_move: !moved && attempts < attempts_max && self.is_safe(),
-            };
-            match self.attempt(&lease, &exchange.upload, how).await {
+            let attempt = self.attempt(&lease, &exchange.upload, self.next_attempt(&progress));
+            match attempt.await {
                 Ok(response) => {
                     self.note_answer(&lease, &counted);
-                    if self.waits_for_queue(&response.head, &lease, exchange) {
-                        // The member did nothing, so this does not count as an attempt.
-                        attempts -= 1;
-                        continue;
-                    }
-                    exchange.upload.drop_sent();
-                    let again = attempts < attempts_max && exchange.upload.replayable();
-                    if again && self.may_try_another(&response.head) && self.admit_retry() {
-                        tried.push(lease.member().id());
-                        match self.pick_at_once(&tried, Instant::now()) {
-                            Ok(elsewhere) => {
-                                next = Some(elsewhere);
-                                continue;
-                            }
-                            // The other members are busy: the request waits for one of them.
-                            Err(PickError::Full) => continue,
-                            // No other member is available.
-                            Err(PickError::NoneYet) => {
-                                tried.clear();
-                                continue;
-                            }
-                            // It is the only one. If it stops, it refuses the next connection, and the request waits.
-                            Err(PickError::AllTried) if self.stops(&response.head, exchange) => {
-                                drop((response, lease, counted));
-                                sleep(STOP_PAUSE).await;
-                                tried.clear();
-                                continue;
-                            }
-                            Err(PickError::AllTried | PickError::NoneAvailable) => {}
+                    match self.after_response(&response.head, &lease, &mut progress, exchange) {
+                        AfterResponse::Accept => {}
+                        AfterResponse::Again => continue,
+                        AfterResponse::AgainAfterPause => {
+                            drop((response, lease, counted));
+                            sleep(STOP_PAUSE).await;
+                            continue;
                         }
                     }
                     let asked = lease.member().id();
-                    let answer = self.accept(response, (lease, now + waited), exchange)?;
-                    if attempts < attempts_max && self.is_bucket_miss(&answer) {
-                        tried.push(asked);
-                        let left = attempts_max - attempts;
+                    let attempted = progress.now + waited;
+                    let answer = self.accept(response, (lease, attempted), exchange)?;
+                    let left = progress.attempts_max - progress.attempts;
+                    if left > 0 && self.is_bucket_miss(&answer) {
+                        progress.tried.push(asked);
                         // Boxed, so that requests without a search need no room for it.
-                        let search = self.search_buckets(answer, tried, left, exchange);
+                        let search = self.search_buckets(answer, progress.tried, left, exchange);
                         return Ok(Box::pin(search).await);
                     }
                     return Ok(answer.into());
@@ -211,60 +186,175 @@ impl Attempts<'_> {
                         pool = %self.pool.pool.name(), member = %lease.member().address(), to = %elsewhere.member().address(),
                         "request moved: its member is down or in maintenance and had not answered"
                     );
-                    moved = true;
-                    tried.push(lease.member().id());
-                    next = Some(elsewhere);
+                    progress.moved = true;
+                    progress.tried.push(lease.member().id());
+                    progress.next = Some(elsewhere);
                 }
                 Err(Unanswered::Failed(failure, error)) => {
-                    let upload = &exchange.upload;
-                    self.note_failure(&lease, &failure, &error, (&counted, upload));
-                    // No member is available: the request waits like those that arrive now, and any member may get it.
-                    let waits = self.waits_for_return(exchange);
-                    if waits && failure.unsent {
-                        // The members did nothing, so only this attempt counts.
-                        attempts = 1;
-                    }
-                    let progress = Progress {
-                        attempts,
-                        // What is not a response at all counts as none.
-                        response_started: matches!(&error, ProxyError::Broken { begun: true, source, .. } if !source.is_malformed()),
-                        safe: self.is_safe(),
-                        body_replayable: exchange.upload.replayable(),
-                        single_member: self.plan.endpoint.ca_write
-                            && !self.pool.pool.has_backup()
-                            && !waits,
-                        late: matches!(
-                            error,
-                            ProxyError::Late { .. }
-                                | ProxyError::Stalled { .. }
-                                | ProxyError::Body(_)
-                        ),
-                    };
-                    if policy.decide(&failure, &progress) == RetryVerdict::GiveUp {
-                        return Err(error);
-                    }
-                    // A member that closes idle connections is not one that fails under its load.
-                    if failure.blames_member() && !waits && !self.admit_retry() {
-                        return Err(ProxyError::NotRetried(Box::new(error)));
-                    }
-                    reused = failure.reused;
-                    if waits {
-                        tried.clear();
-                    } else if failure.blames_member() {
-                        tried.push(lease.member().id());
-                        let pool = &self.pool.pool;
-                        let may_be_gone = failure.broken_off && pool.available() <= 1;
-                        // The only member may have died, which nothing but its port shows yet.
-                        if may_be_gone && self.may_wait_for_return(exchange) {
-                            drop(counted);
-                            if self.is_gone(lease).await {
-                                tried.clear();
-                            }
-                        }
-                    }
-                    last = Some(error);
+                    let failed = (&failure, error);
+                    // Boxed, so that requests without a failure need no room for it.
+                    Box::pin(self.after_failure(failed, (lease, counted), &mut progress, exchange))
+                        .await?;
                 }
             }
+        }
+    }
+
+    /// Waits for a member that has room.
+    async fn wait_for_member(
+        &self,
+        progress: &mut Progress,
+        exchange: &mut ActiveExchange,
+    ) -> Result<PoolLease, ProxyError> {
+        let waited = exchange.upload.time_in_queue();
+        let admission = self.admission_request(exchange);
+        let offer = Offer {
+            // An upgrade does not wait, so it does not displace a request from the queue.
+            comes_back: admission.comes_back || self.request.upgrade.is_some(),
+            ..self.offer(&progress.tried, progress.reused)
+        };
+        let hold = exchange.hold.take();
+        let wait_policy = match self.request.upgrade {
+            None => WaitPolicy::Waits(&exchange.upload),
+            Some(_) => WaitPolicy::None,
+        };
+        let now = self.since_start(progress.now);
+        match admit(admission, offer, hold, wait_policy, now).await {
+            Ok(admitted) => {
+                if exchange.upload.time_in_queue() != waited {
+                    recheck_access(self.context, &self.request, exchange)?;
+                }
+                exchange.hold = Some(admitted.hold);
+                Ok(admitted.lease)
+            }
+            Err(error) => Err(progress.last.take().unwrap_or(error)),
+        }
+    }
+
+    /// How the attempt is made that was just counted.
+    fn next_attempt<'p>(&self, progress: &'p Progress) -> Attempt<'p> {
+        // A tunnel takes its connection over for good, so a reused connection, which the member may be closing, is
+        // not worth the risk. The same holds for a renewal, which is not sent again on another connection.
+        let once = self.request.upgrade.is_some() || self.plan.is_renewal();
+        Attempt {
+            fresh: progress.attempts > 1 || once,
+            now: progress.now,
+            tried: &progress.tried,
+            may_move: !progress.moved
+                && progress.attempts < progress.attempts_max
+                && self.is_safe(),
+        }
+    }
+
+    /// Decides whether a response is passed on.
+    fn after_response(
+        &self,
+        head: &MemberHead,
+        lease: &PoolLease,
+        progress: &mut Progress,
+        exchange: &ActiveExchange,
+    ) -> AfterResponse {
+        if self.waits_for_queue(head, lease, exchange) {
+            // The member did nothing, so this does not count as an attempt.
+            progress.attempts -= 1;
+            return AfterResponse::Again;
+        }
+        exchange.upload.drop_sent();
+        let again = progress.attempts < progress.attempts_max && exchange.upload.replayable();
+        if !again || !self.may_try_another(head) || !self.admit_retry() {
+            return AfterResponse::Accept;
+        }
+        progress.tried.push(lease.member().id());
+        match self.pick_at_once(&progress.tried, Instant::now()) {
+            Ok(elsewhere) => {
+                progress.next = Some(elsewhere);
+                AfterResponse::Again
+            }
+            // The other members are busy: the request waits for one of them.
+            Err(PickError::Full) => AfterResponse::Again,
+            // No other member is available.
+            Err(PickError::NoneYet) => {
+                progress.tried.clear();
+                AfterResponse::Again
+            }
+            Err(PickError::AllTried) if self.stops(head, exchange) => {
+                progress.tried.clear();
+                AfterResponse::AgainAfterPause
+            }
+            Err(PickError::AllTried | PickError::NoneAvailable) => AfterResponse::Accept,
+        }
+    }
+
+    /// Prepares another attempt after one that failed.
+    ///
+    /// # Errors
+    /// There is none.
+    async fn after_failure(
+        &self,
+        (failure, error): (&AttemptFailure, ProxyError),
+        (lease, counted): (PoolLease, CountedAttempt),
+        progress: &mut Progress,
+        exchange: &ActiveExchange,
+    ) -> Result<(), ProxyError> {
+        let upload = &exchange.upload;
+        self.note_failure(&lease, failure, &error, (&counted, upload));
+        // No member is available: the request waits like those that arrive now, and any member may get it.
+        let waits = self.waits_for_return(exchange);
+        if waits && failure.unsent {
+            // The members did nothing, so only this attempt counts.
+            progress.attempts = 1;
+        }
+        let policy = RetryPolicy {
+            attempts_max: progress.attempts_max,
+        };
+        let decided = policy.decide(
+            failure,
+            &self.retry_question(&error, progress, exchange, waits),
+        );
+        if decided == RetryVerdict::GiveUp {
+            return Err(error);
+        }
+        // A member that closes idle connections is not one that fails under its load.
+        if failure.blames_member() && !waits && !self.admit_retry() {
+            return Err(ProxyError::NotRetried(Box::new(error)));
+        }
+        progress.reused = failure.reused;
+        if waits {
+            progress.tried.clear();
+        } else if failure.blames_member() {
+            progress.tried.push(lease.member().id());
+            let may_be_gone = failure.broken_off && self.pool.pool.available() <= 1;
+            // The only member may have died, which nothing but its port shows yet.
+            if may_be_gone && self.may_wait_for_return(exchange) {
+                drop(counted);
+                if self.is_gone(lease).await {
+                    progress.tried.clear();
+                }
+            }
+        }
+        progress.last = Some(error);
+        Ok(())
+    }
+
+    /// What decides whether a failed attempt is repeated. `waits`: no member is available, and the request waits.
+    fn retry_question(
+        &self,
+        error: &ProxyError,
+        progress: &Progress,
+        exchange: &ActiveExchange,
+        waits: bool,
+    ) -> balancing::Progress {
+        balancing::Progress {
+            attempts: progress.attempts,
+            // What is not a response at all counts as none.
+            response_started: matches!(error, ProxyError::Broken { begun: true, source, .. } if !source.is_malformed()),
+            safe: self.is_safe(),
+            body_replayable: exchange.upload.replayable(),
+            single_member: self.plan.endpoint.ca_write && !self.pool.pool.has_backup() && !waits,
+            late: matches!(
+                error,
+                ProxyError::Late { .. } | ProxyError::Stalled { .. } | ProxyError::Body(_)
+            ),
         }
     }
 
