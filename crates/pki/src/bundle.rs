@@ -10,9 +10,9 @@ use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
 use crate::chain::Link;
-use crate::email_constraint;
 use crate::fingerprint::Fingerprint;
 use crate::last_seen::{HighestSerial, LastSeen};
+use crate::name_constraints;
 use crate::pem::{self, Block, Named};
 use crate::policies;
 use crate::problem::PkiProblem;
@@ -207,7 +207,7 @@ impl Bundle {
                     // The proxy checks constraints on addresses and directory names on every path; webpki would refuse all of them.
                     let is_checked_here = Certificate::read(&ca.der).is_ok_and(|ca| {
                         let constraints = ca.extensions.name_constraints;
-                        constraints.is_some_and(email_constraint::are_checked_here)
+                        constraints.is_some_and(name_constraints::are_checked_here)
                     });
                     if is_checked_here {
                         anchor.name_constraints = None;

@@ -4,7 +4,6 @@
 //! tries the next: with a renewed, re-keyed or cross-signed CA, any acceptable path is enough.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::Arc;
 
 use identity::Reason;
@@ -14,9 +13,8 @@ use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use crate::bundle::{Ca, EMPTY_NAME};
 use crate::certificate::Certificate;
 use crate::chain::{Anchor, Link, Path};
-use crate::directory_constraint::DirectoryConstraints;
-use crate::email_constraint::EmailConstraints;
 use crate::legacy_signatures;
+use crate::name_constraints::{NameConstraints, NameFault};
 use crate::path_start::PathStart;
 use crate::refusal::CertificateFault;
 use crate::signature;
@@ -196,34 +194,28 @@ impl TrustStore {
             ));
         }
         let malformed = |_| CertificateFault::new(Reason::Malformed, leaf, "");
-        let refused = |fault: &dyn fmt::Display| {
+        let refused = |fault: NameFault| {
             CertificateFault::new(Reason::PathConstraint, leaf, format!("In detail: {fault}."))
         };
         let mut links = Vec::with_capacity(ders.len() + 1);
         let mut issuer = Arc::clone(&anchor.issuer);
         let (mut latest_begin, mut earliest_end) = (anchor.not_before, anchor.not_after);
-        let mut emails = EmailConstraints::default();
-        let mut directories = DirectoryConstraints::default();
+        let mut constraints = NameConstraints::default();
         let of_anchor = Certificate::read(&anchor.der).map_err(malformed)?;
-        let constraints = of_anchor.extensions.name_constraints;
-        emails.add(constraints).map_err(|fault| refused(&fault))?;
-        directories
-            .add(constraints)
-            .map_err(|fault| refused(&fault))?;
+        constraints
+            .add(of_anchor.extensions.name_constraints)
+            .map_err(refused)?;
         // From the anchor down, so that each certificate's issuer is known.
         for der in ders.iter().rev() {
             let ca = Certificate::read(der).map_err(malformed)?;
             check_ca(leaf, &ca)?;
             // RFC 5280, 6.1.3 (b): a self-issued CA is not constrained, an agent always is.
             if !ca.is_self_issued() {
-                emails.check(&ca).map_err(|fault| refused(&fault))?;
-                directories.check(&ca).map_err(|fault| refused(&fault))?;
+                constraints.check(&ca).map_err(refused)?;
             }
-            let constraints = ca.extensions.name_constraints;
-            emails.add(constraints).map_err(|fault| refused(&fault))?;
-            directories
-                .add(constraints)
-                .map_err(|fault| refused(&fault))?;
+            constraints
+                .add(ca.extensions.name_constraints)
+                .map_err(refused)?;
             latest_begin = latest_begin.max(ca.not_before);
             earliest_end = earliest_end.min(ca.not_after);
             let next = self.anchors.issuer(&ca);
@@ -231,8 +223,7 @@ impl TrustStore {
         }
         let own = Certificate::read(leaf).map_err(malformed)?;
         check_leaf(leaf, &own)?;
-        emails.check(&own).map_err(|fault| refused(&fault))?;
-        directories.check(&own).map_err(|fault| refused(&fault))?;
+        constraints.check(&own).map_err(refused)?;
         latest_begin = latest_begin.max(own.not_before);
         earliest_end = earliest_end.min(own.not_after);
         if !signature::is_verifiable(own.spki) && !self.anchors.legacy.names(issuer.id) {

@@ -1,10 +1,10 @@
 //! Starts of a path for what webpki refuses although RFC 5280 allows it: a CA below an anchor, verified here.
 //!
-//! webpki does not support name constraints on e-mail addresses and directory names, has no exception for CAs that
-//! certify another key of their own (self-issued), compares names byte by byte, and refuses critical extensions about
-//! policies (`policies`). By RFC 5280, 6.1.4, a path may continue from its first certificate as from the anchor: with its
-//! name, key, constraints and the number of CAs that may follow. This module verifies that certificate, and webpki builds
-//! and verifies the rest. Dates, CRLs, addresses and directory names are checked with the whole path (`path`).
+//! webpki does not support name constraints on directory names, has no exception for CAs that certify another key of their
+//! own (self-issued), compares names byte by byte, and refuses critical extensions about policies (`policies`). By RFC
+//! 5280, 6.1.4, a path may continue from its first certificate as from the anchor: with its name, key, constraints and the
+//! number of CAs that may follow. This module verifies that certificate, and webpki builds and verifies the rest. `path`
+//! checks dates, CRLs and name constraints on directory names and e-mail addresses of the whole path.
 //!
 //! Such a CA must have no other special properties; otherwise webpki's refusal stands.
 
@@ -15,7 +15,7 @@ use webpki::EndEntityCert;
 use crate::bundle::{Bundle, Ca};
 use crate::certificate::Certificate;
 use crate::der::{self, DerError, Reader};
-use crate::email_constraint;
+use crate::name_constraints;
 use crate::signature;
 
 /// A CA right below an anchor, or the anchor itself under another encoding of its name, as a start for webpki.
@@ -100,7 +100,7 @@ impl<'a> PathStart<'a> {
         let in_time = ca.not_before <= now && now <= ca.not_after;
         // webpki must check constraints on names other than addresses and directory names, but would not see them on a start.
         let own_constraints = ca.extensions.name_constraints;
-        let is_plain = own_constraints.is_none_or(email_constraint::are_checked_here)
+        let is_plain = own_constraints.is_none_or(name_constraints::are_checked_here)
             && ca.extensions.extended_key_usage.is_none();
         // 6.1.3 (b): the anchor's constraints apply to all CAs below it, except for a self-issued CA.
         let is_admitted = anchor.name_constraints.is_none() || ca.is_self_issued();
@@ -188,7 +188,7 @@ impl<'a> PathStart<'a> {
             // webpki applies the constraints of the lowest CA to what it verifies. Those of other CAs would have to apply
             // to the CAs on this path too.
             let constraints = read.extensions.name_constraints;
-            let is_free = constraints.is_none_or(email_constraint::are_checked_here);
+            let is_free = constraints.is_none_or(name_constraints::are_checked_here);
             let serves_both = read.extensions.extended_key_usage.is_none_or(allows_both);
             let is_in_time = ca.not_before <= now && now <= ca.not_after;
             if !(is_in_time && serves_both && (is_free || index == 0)) {
@@ -204,7 +204,7 @@ impl<'a> PathStart<'a> {
             .ok()?
             .extensions
             .name_constraints;
-        if constraints.is_some_and(email_constraint::are_checked_here) {
+        if constraints.is_some_and(name_constraints::are_checked_here) {
             trust_anchor.name_constraints = None;
         }
         Some(Self {

@@ -6,7 +6,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::anchors::Anchors;
 use crate::bundle::{Ca, UnusedCa};
 use crate::certificate::{Certificate, Subject};
-use crate::email_constraint;
+use crate::name_constraints;
 use crate::path_start::allows_both;
 use crate::refusal::CertificateFault;
 use crate::signature;
@@ -149,7 +149,7 @@ impl Anchors {
             }
             if let Some(lowest) = of_policies {
                 let what = match (constraints, usage) {
-                    (Some(names), _) if is_above && !email_constraint::are_checked_here(names) => {
+                    (Some(names), _) if is_above && !name_constraints::are_checked_here(names) => {
                         "name constraints"
                     }
                     (_, Some(usage)) if !ca.is_anchor && !allows_both(usage) => {
@@ -199,7 +199,7 @@ impl Anchors {
         names.dedup();
         names.truncate(SUBJECTS_SHOWN_MAX);
         Some(format!(
-            "In detail: a CA above it has a name constraint that does not permit one of its names, or that the proxy cannot check: one on directory names together with DNS names, URIs or IP addresses, or with a directory name that is not of UTF8String, PrintableString or IA5String, one for each part. CAs with name constraints: {}.",
+            "In detail: a CA above it has a name constraint that does not permit one of its names, or that the proxy cannot check: one on e-mail addresses, if the certificate has such an address; one on directory names together with DNS names, URIs or IP addresses, or with a directory name that is not of UTF8String, PrintableString or IA5String, one for each part. CAs with name constraints: {}.",
             names.join("; ")
         ))
     }

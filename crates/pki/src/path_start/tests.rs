@@ -160,9 +160,9 @@ fn with_length(length: u8) -> CertificateParams {
     params
 }
 
-/// A CA only for addresses at `a`.
+/// A CA for every directory name.
 fn constraining() -> CertificateParams {
-    let content = vec![0x30, 7, 0xa0, 5, 0x30, 3, 0x81, 1, b'a'];
+    let content = vec![0x30, 8, 0xa0, 6, 0x30, 4, 0xa4, 2, 0x30, 0];
     let extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], content);
     let mut params = params("sub");
     params.custom_extensions.push(extension);
