@@ -152,23 +152,36 @@ fn trace_shows_the_requests_of_one_agent() {
 #[test]
 fn a_support_bundle_has_the_status_and_no_key() {
     let estate = Estate::start();
-    let file = estate.proxy.directory().join("bundle.tar.gz");
+    let file = estate.proxy.directory().join("bundle.json");
     let path = file.display().to_string();
     let written = estate.proxy.command(&["support-bundle", &path], &[]);
     assert_eq!(written.code, Some(0), "{written:?}");
-    let listed = Command::new("tar")
-        .args(["-xzOf", &path])
-        .output()
-        .expect("tar runs");
-    let content = String::from_utf8_lossy(&listed.stdout);
-    for expected in [
-        "\"phase\": \"serving\"",
-        "proscenium_build_info",
-        "[listeners.agents]",
-    ] {
-        assert!(content.contains(expected), "{expected}");
-    }
+    let content = std::fs::read_to_string(&file).expect("the bundle");
     assert!(!content.contains("PRIVATE KEY"));
+    let bundle: Value = serde_json::from_str(&content).expect("JSON");
+    assert_eq!(bundle["status"]["phase"], "serving");
+    for (part, expected) in [
+        ("version", "TLS: "),
+        ("metrics", "proscenium_build_info"),
+        ("configuration", "[listeners.agents]"),
+    ] {
+        assert!(bundle[part].to_string().contains(expected), "{part}");
+    }
+    for list in [
+        "traffic",
+        "requests",
+        "members",
+        "blocks",
+        "agents",
+        "refusals",
+        "certificates",
+    ] {
+        assert!(
+            bundle[list].is_object() || bundle[list].is_array(),
+            "{list}"
+        );
+    }
+    assert_eq!(bundle["errors"], json!({}), "every part is readable");
     let again = estate.proxy.command(&["support-bundle", &path], &[]);
     assert_eq!(
         again.code,

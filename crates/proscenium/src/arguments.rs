@@ -376,7 +376,7 @@ pub(crate) struct Ui {
 
 #[derive(Debug, Args)]
 pub(crate) struct SupportBundle {
-    /// File to write, a tar archive compressed with gzip; it must not exist
+    /// File to write, a JSON document; it must not exist
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     #[command(flatten)]

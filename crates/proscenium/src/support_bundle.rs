@@ -1,16 +1,11 @@
-//! The command `support-bundle`: what a developer needs to see of a running proxy, in one file.
+//! The command `support-bundle`: what a developer needs to see of a running proxy, in one JSON file.
 //!
 //! It has no private key, no ticket key and no file of the ssldir. It has certnames and addresses of agents.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-    time::SystemTime,
-};
+use std::{fs::OpenOptions, io::Write, os::unix::fs::OpenOptionsExt};
 
 use anyhow::Context;
-use flate2::{Compression, write::GzEncoder};
+use serde_json::{Map, Value, json};
 
 use crate::{
     arguments::{Arguments, SupportBundle},
@@ -21,64 +16,67 @@ use crate::{
     version,
 };
 
-/// Parts of the bundle: name of the file, and the endpoint that provides it.
+/// Parts of the bundle: key in the document, and the endpoint that provides it.
 const PARTS: &[(&str, &str)] = &[
-    ("status.json", "/v1/status"),
-    ("metrics.txt", "/metrics"),
-    ("traffic.json", "/v1/traffic"),
-    ("requests.json", "/v1/requests"),
-    ("configuration.json", "/v1/configuration"),
-    ("members.json", "/v1/members/state"),
-    ("blocks.json", "/v1/blocks"),
-    ("agents.json", "/v1/agents"),
-    ("refusals.json", "/v1/refusals"),
-    ("certificates.json", "/v1/certificates"),
+    ("status", "/v1/status"),
+    (METRICS, "/metrics"),
+    ("traffic", "/v1/traffic"),
+    ("requests", "/v1/requests"),
+    ("configuration", "/v1/configuration"),
+    ("members", "/v1/members/state"),
+    ("blocks", "/v1/blocks"),
+    ("agents", "/v1/agents"),
+    ("refusals", "/v1/refusals"),
+    ("certificates", "/v1/certificates"),
 ];
 
-type Archive = tar::Builder<GzEncoder<File>>;
+/// The part that is text and not JSON.
+const METRICS: &str = "metrics";
 
-/// Writes the bundle. A part that cannot be read is replaced by the reason.
+/// Writes the bundle. `errors` has the reason for each part that cannot be read.
 pub(crate) fn write(arguments: &Arguments, wanted: &SupportBundle) -> Result<(), Failure> {
     let client = client(arguments, &wanted.socket)?;
     let path = wanted.file.display();
-    let file = OpenOptions::new()
+    let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&wanted.file)
         .with_context(|| format!("cannot create {path}"))?;
-    let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
-    let mut names = Vec::new();
-    let mut add = |archive: &mut Archive, name: &str, content: &[u8]| {
-        names.push(name.to_owned());
-        let mut header = tar::Header::new_gnu();
-        header.set_size(content.len() as u64);
-        header.set_mode(0o600);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        header.set_mtime(now.map_or(0, |now| now.as_secs()));
-        let name = format!("proscenium-support/{name}");
-        archive.append_data(&mut header, name, content)
-    };
-    let written = with_progress("collecting the status of the proxy", || {
-        add(&mut archive, "version.txt", version::LINES.as_bytes())?;
+    let bundle = with_progress("collecting the status of the proxy", || {
+        let mut parts = Map::from_iter([("version".to_owned(), version::LINES.into())]);
+        let mut errors = Map::new();
         for (name, endpoint) in PARTS {
-            match wait(client.text(endpoint)) {
-                Ok(content) => add(&mut archive, name, &content)?,
-                Err(Failure::Failed(error)) => {
-                    let (name, error) = (format!("{name}.error"), format!("{error:#}\n"));
-                    add(&mut archive, &name, error.as_bytes())?;
-                }
-                Err(_) => {}
-            }
+            let read = match wait(client.text(endpoint)) {
+                Ok(content) => part(name, &content),
+                Err(Failure::Failed(error)) => Err(error),
+                Err(_) => continue,
+            };
+            match read {
+                Ok(content) => parts.insert((*name).to_owned(), content),
+                Err(error) => errors.insert((*name).to_owned(), format!("{error:#}").into()),
+            };
         }
-        archive.into_inner()?.finish()?.flush()
+        parts.insert("errors".to_owned(), errors.into());
+        parts
     });
+    let written = serde_json::to_vec_pretty(&bundle)
+        .map_err(std::io::Error::from)
+        .and_then(|text| file.write_all(&text));
     written.with_context(|| format!("cannot write {path}"))?;
-    let answer = serde_json::json!({ "file": wanted.file, "parts": names });
+    let names: Vec<_> = bundle.keys().map(String::as_str).collect();
+    let answer = json!({ "file": wanted.file, "parts": names });
     output::answer(arguments.json, &answer, |_| {
         format!(
             "wrote {path}: {}\nit has certnames and addresses of agents, and no keys; read it before you send it",
             names.join(", ")
         )
     })
+}
+
+fn part(name: &str, content: &[u8]) -> anyhow::Result<Value> {
+    match name {
+        METRICS => Ok(String::from_utf8_lossy(content).into()),
+        _ => Ok(serde_json::from_slice(content)?),
+    }
 }
