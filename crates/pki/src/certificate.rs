@@ -4,6 +4,7 @@
 use std::fmt;
 
 use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
+use time::{OffsetDateTime, PrimitiveDateTime, format_description::well_known::Rfc3339};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
@@ -217,28 +218,11 @@ pub(crate) struct Day(pub(crate) UnixTime);
 
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0.as_secs();
-        let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // Date from a day count. Years are shifted to start in March, so that a leap day is the last day.
-        let shifted = days + 719_468;
-        let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let march_month = (5 * of_year + 2) / 153;
-        let day = of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 {
-            march_month + 3
-        } else {
-            march_month - 9
-        };
-        let year = era * 400 + year_of_era + u64::from(month <= 2);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-            second / 3_600,
-            second / 60 % 60,
-            second % 60
-        )
+        let seconds = i64::try_from(self.0.as_secs()).unwrap_or(i64::MAX);
+        // The last second of the year 9999 is the latest date of a certificate.
+        let day = OffsetDateTime::from_unix_timestamp(seconds)
+            .unwrap_or_else(|_| PrimitiveDateTime::MAX.truncate_to_second().assume_utc());
+        f.write_str(&day.format(&Rfc3339).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -342,6 +326,7 @@ mod tests {
             (1_709_208_000, "2024-02-29T12:00:00Z"),
             (2_524_607_999, "2049-12-31T23:59:59Z"),
             (253_402_300_799, "9999-12-31T23:59:59Z"),
+            (u64::MAX, "9999-12-31T23:59:59Z"),
         ] {
             let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
             assert_eq!(Day(time).to_string(), text);

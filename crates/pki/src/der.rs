@@ -3,12 +3,14 @@
 //! CRLs need it because a parser that makes an object for each entry takes 28 times the memory
 //! (docs/decisions/crl-index.md). Certificates and requests need it because x509-parser is looser. It also accepts
 //! version 4, times without seconds or with an offset, booleans other than 00 and FF, and damaged basic
-//! constraints. It does not return the DER of the signature algorithm, which is compared with webpki's identifiers.
+//! constraints, and ignores the rest of a name after a part that it cannot parse. It does not return the DER of the
+//! signature algorithm, which is compared with webpki's identifiers.
 //! webpki cannot be used for this, because a refusal must also describe certificates that webpki rejects (X.509 v1,
 //! unknown critical extensions).
 //! This parser decides no trust: webpki verifies signatures and paths.
 
 use rustls_pki_types::UnixTime;
+use time::{Date, Month};
 
 /// Universal tags used here.
 pub(crate) const BOOLEAN: u8 = 0x01;
@@ -148,25 +150,19 @@ pub(crate) fn time(element: Element<'_>) -> Result<UnixTime, DerError> {
     let (year, rest) = match element.tag {
         // RFC 5280 §4.1.2.5.1: two digits mean 1950 to 2049.
         UTC_TIME => match number(&digits[..2])? {
-            year @ 50.. => (1900 + year, &digits[2..]),
-            year => (2000 + year, &digits[2..]),
+            year @ 50.. => (1900 + i32::from(year), &digits[2..]),
+            year => (2000 + i32::from(year), &digits[2..]),
         },
-        _ => (number(&digits[..4])?, &digits[4..]),
+        _ => {
+            let (century, year) = (number(&digits[..2])?, number(&digits[2..4])?);
+            (i32::from(century) * 100 + i32::from(year), &digits[4..])
+        }
     };
-    let (month, day) = (number(&rest[..2])?, number(&rest[2..4])?);
-    let (hour, minute) = (number(&rest[4..6])?, number(&rest[6..8])?);
-    let second = number(&rest[8..10])?;
-    let sane = (1..=12).contains(&month)
-        && (1..=days_in_month(year, month)).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second < 60;
-    if !sane {
-        return Err(DerError::Time);
+    let mut parts = [0; 5];
+    for (part, digits) in parts.iter_mut().zip(rest.chunks(2)) {
+        *part = number(digits)?;
     }
-    let days = days_before_year(year) + days_before_month(year, month) + day - 1;
-    let seconds = (i64::from(days) - i64::from(days_before_year(1970))) * 86_400
-        + i64::from(hour * 3_600 + minute * 60 + second);
+    let seconds = unix_seconds(year, parts).ok_or(DerError::Time)?;
     Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(
         u64::try_from(seconds).unwrap_or(0),
     )))
@@ -223,39 +219,18 @@ fn length(first: u8, after: &[u8]) -> Result<(usize, &[u8]), DerError> {
     Ok((length, body))
 }
 
-fn number(digits: &[u8]) -> Result<u32, DerError> {
-    digits.iter().try_fold(0, |number, digit| match digit {
-        b'0'..=b'9' => Ok(number * 10 + u32::from(digit - b'0')),
+/// A number of two digits.
+fn number(digits: &[u8]) -> Result<u8, DerError> {
+    match digits {
+        [tens @ b'0'..=b'9', ones @ b'0'..=b'9'] => Ok((tens - b'0') * 10 + (ones - b'0')),
         _ => Err(DerError::Time),
-    })
-}
-
-fn is_leap(year: u32) -> bool {
-    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-}
-
-fn days_in_month(year: u32, month: u32) -> u32 {
-    match month {
-        2 if is_leap(year) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
     }
 }
 
-fn days_before_month(year: u32, month: u32) -> u32 {
-    (1..month).map(|month| days_in_month(year, month)).sum()
-}
-
-/// Days from January 1 of year 0 (Gregorian; year 0 is a leap year) to January 1 of `year`.
-fn days_before_year(year: u32) -> u32 {
-    match year {
-        0 => 0,
-        _ => {
-            let last = year - 1;
-            year * 365 + last / 4 - last / 100 + last / 400 + 1
-        }
-    }
+fn unix_seconds(year: i32, [month, day, hour, minute, second]: [u8; 5]) -> Option<i64> {
+    let date = Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()?;
+    let time = date.with_hms(hour, minute, second).ok()?;
+    Some(time.assume_utc().unix_timestamp())
 }
 
 /// Four length bytes allow 4 GiB, more than any CRL needs.
