@@ -1,11 +1,9 @@
 //! `cargo xtask demo`: shows the proxy at work on loopback. Each step is checked against what the servers behind the
-//! proxy recorded. Puppet is not needed,
-//! except with `--real`.
+//! proxy recorded. Puppet is not needed.
 
 mod acts;
 mod estate;
 mod keep;
-mod real;
 mod servers;
 mod story;
 
@@ -26,11 +24,8 @@ pub(crate) struct Options {
     /// Leave everything running and print commands to try
     #[arg(long)]
     keep: bool,
-    /// Use Debian's Puppet Server and agent instead of stand-ins; needs root or sudo
-    #[arg(long)]
-    real: bool,
     /// Start only a CA server and two compilers, with certificates and addresses in DIR, for a proxy of your own (docs/tutorial.md)
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["keep", "real", "plant"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["keep", "plant"])]
     servers: Option<PathBuf>,
     /// Make one expectation fail, to show that the demonstration notices
     #[arg(long, hide = true, value_name = "ACT")]
@@ -54,9 +49,6 @@ pub(crate) enum Plant {
 
 /// Builds the program and runs every act. Fails if an expectation was not seen.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.real {
-        return real::run(options);
-    }
     if let Some(directory) = &options.servers {
         return servers::until_killed(directory);
     }

@@ -44,20 +44,6 @@ fn a_missed_expectation_exits_1_and_is_named() {
 }
 
 #[test]
-fn a_real_demonstration_names_the_missing_packages() {
-    // No program is found on this path, even if it is installed.
-    let output = demo(&["--real"]).env("PATH", "/nonexistent").output();
-    let (code, text) = outcome(&output.expect("the demonstration starts"));
-    assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("is not installed"), "{text}");
-    assert!(
-        text.contains("sudo apt-get install puppetserver puppet-agent curl openssl"),
-        "{text}"
-    );
-    assert!(!text.contains("Starting"), "nothing was started: {text}");
-}
-
-#[test]
 fn the_printed_commands_work() {
     if Tool::Curl.command().is_none() || Tool::Openssl.command().is_none() {
         return;
