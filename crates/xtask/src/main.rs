@@ -100,7 +100,7 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Check row by row what happens to identities, here and at other front ends; exits 1 if a row of Proscenium is wrong
+    /// Check row by row what happens to identities; exits 1 if a row is wrong
     Matrix(matrix::Options),
     /// Show the proxy at work; needs no Puppet
     Demo(demo::Options),

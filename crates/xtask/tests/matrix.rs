@@ -30,12 +30,21 @@ fn each_row_prints_a_line_and_no_row_of_the_proxy_is_wrong() {
 }
 
 #[test]
-fn there_are_at_least_sixty_rows() {
+fn the_page_lists_every_row_in_order() {
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(["matrix", "--list"])
         .output()
         .expect("xtask starts");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let rows = text.lines().count();
-    assert!(rows >= 60, "{rows}: {text}");
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let listed: Vec<_> = listed.lines().collect();
+    assert!(listed.len() >= 60, "{listed:?}");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/matrix.md");
+    let page = std::fs::read_to_string(page).expect("the page is readable");
+    let shown: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.split_once("  "))
+        .map(|(name, _)| name)
+        .filter(|name| name.ends_with(", HTTP/1.1") || name.ends_with(", HTTP/2"))
+        .collect();
+    assert_eq!(shown, listed);
 }

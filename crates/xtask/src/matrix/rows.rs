@@ -24,8 +24,6 @@ pub(super) enum Outcome {
     Right,
     /// What went wrong.
     Wrong(String),
-    /// This front end does not have the feature.
-    NotHere,
 }
 
 impl Outcome {
@@ -33,7 +31,6 @@ impl Outcome {
         match self {
             Self::Right => "ok",
             Self::Wrong(_) => "WRONG",
-            Self::NotHere => "-",
         }
     }
 
@@ -229,11 +226,9 @@ fn changed(scene: &Scene, change: Change, connection: ConnectionKind) -> Outcome
         return Outcome::Wrong("a good certificate was refused".to_owned());
     };
     match change {
-        Change::Revoked => scene.revoke(&agent),
-        Change::Fetched if scene.front.is_proscenium() => scene.revoke(&agent),
-        Change::Fetched => return Outcome::NotHere,
-        Change::Blocked if scene.front.block("web01") => {}
-        Change::Blocked => return Outcome::NotHere,
+        Change::Revoked | Change::Fetched => scene.revoke(&agent),
+        Change::Blocked if scene.block("web01") => {}
+        Change::Blocked => return Outcome::Wrong("the block was refused".to_owned()),
         Change::Expired => {
             wait_until(LIMIT, || (SystemTime::now() > over).then_some(()));
         }
@@ -247,10 +242,7 @@ fn changed(scene: &Scene, change: Change, connection: ConnectionKind) -> Outcome
             Ok(mut resumed) if resumed.resumed() => {
                 let _ = resumed.try_request("GET", CATALOG, &[], b"");
             }
-            Ok(_) if scene.front.is_proscenium() => {
-                return Outcome::Wrong("the session was not resumed".to_owned());
-            }
-            Ok(_) => return Outcome::NotHere,
+            Ok(_) => return Outcome::Wrong("the session was not resumed".to_owned()),
             // The client was refused before a session could be resumed.
             Err(_) => {}
         },
@@ -373,11 +365,7 @@ fn classes(rows: &mut Rows<'_>) {
     rows.add("an agent requests another agent's catalog", |scene| {
         let agent = scene.servers.ca.agent("web02");
         let _ = scene.client(&agent).try_request("GET", CATALOG, &[], b"");
-        match scene.front.is_proscenium() {
-            true => nothing(&scene.arrived()),
-            // A peer passes the agent's true identity, and the server refuses the request.
-            false => identified_as(&scene.arrived(), "web02"),
-        }
+        nothing(&scene.arrived())
     });
 }
 
@@ -418,10 +406,8 @@ fn faults(rows: &mut Rows<'_>) {
             let before = scene.servers.ca.crl_pem();
             let revoked = scene.servers.ca.agent("web01");
             scene.revoke(&revoked);
-            scene
-                .front
-                .write_crls(text(&scene.servers.ca, &before).as_deref());
-            // Front ends that apply the file at all do so within this time.
+            scene.write_crls(text(&scene.servers.ca, &before).as_deref());
+            // A proxy that applies the file at all does so within this time.
             let settled = SystemTime::now() + Duration::from_secs(2);
             wait_until(LIMIT, || (SystemTime::now() > settled).then_some(()));
             never(scene, &revoked).and(|| good(scene, "web02"))

@@ -1,25 +1,24 @@
-//! The estate of one row: a CA, three servers that record their requests, and one front end.
+//! The estate of one row: a CA, three servers that record their requests, and the proxy.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, fs, path::Path, time::Duration};
 
 use anyhow::Result;
 use testkit::{
-    Ca, Client, Protocol, Recorded, Servers, StandIn, TestConnection, TestCredential, wait_until,
+    Ca, Client, Protocol, Proxy, Recorded, Servers, StandIn, TestConnection, TestCredential,
+    wait_until,
 };
-
-use super::front::{Front, Maker};
 
 /// The catalog request of `web01`, the agent in most rows.
 pub(super) const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 /// Timeout for each wait.
 pub(super) const LIMIT: Duration = Duration::from_secs(20);
-/// How long a front end may take to apply a CRL after a reload.
+/// How long the proxy may take to apply a CRL after a reload.
 const SWAP_LIMIT: Duration = Duration::from_secs(6);
 
 /// Consecutive refusals after which the new CRL counts as active.
 const REFUSALS: u32 = 5;
 
-/// Where the front end gets its CRLs.
+/// Where the proxy gets its CRLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// From files.
@@ -30,19 +29,17 @@ pub(super) enum Shape {
 
 /// The estate of one row.
 pub(super) struct Scene {
-    pub(super) front: Front,
+    proxy: Proxy,
     pub(super) servers: Servers,
-    protocol: Protocol,
     shape: Shape,
 }
 
 impl Scene {
-    pub(super) fn new(maker: &Maker, protocol: Protocol, shape: Shape) -> Result<Self> {
+    pub(super) fn new(binary: &Path, protocol: Protocol, shape: Shape) -> Result<Self> {
         let servers = Servers::plain(&Ca::new());
         let scene = Self {
-            front: maker.start(&servers, protocol, shape)?,
+            proxy: start(binary, &servers, protocol, shape)?,
             servers,
-            protocol,
             shape,
         };
         // The requests of the startup check do not belong to the row.
@@ -51,14 +48,14 @@ impl Scene {
     }
 
     pub(super) fn client(&self, agent: &TestCredential) -> Client {
-        self.front.client(Some(agent), self.protocol)
+        self.proxy.client(Some(agent))
     }
 
     pub(super) fn anonymous(&self) -> Client {
-        self.front.client(None, self.protocol)
+        self.proxy.client(None)
     }
 
-    /// The requests that arrived at any server, without probes and without the front end's own CRL fetches. No agent in
+    /// The requests that arrived at any server, without probes and without the proxy's own CRL fetches. No agent in
     /// such a row requests a CRL.
     pub(super) fn arrived(&self) -> Vec<Recorded> {
         let requests = self.servers.members().flat_map(StandIn::requests);
@@ -71,13 +68,13 @@ impl Scene {
         self.servers.forget();
     }
 
-    /// Revokes an agent and reloads the CRL. Returns when the front end refuses the agent, or when the limit is
+    /// Revokes an agent and reloads the CRL. Returns when the proxy refuses the agent, or when the limit is
     /// reached.
     pub(super) fn revoke(&self, agent: &TestCredential) {
         self.servers.ca.revoke(agent);
-        // A front end that fetches gets the new CRL from the CA.
+        // A proxy that fetches gets the new CRL from the CA.
         if self.shape == Shape::Plain {
-            self.front.write_crls(Some(&self.servers.ca.crl_pem()));
+            self.write_crls(Some(&self.servers.ca.crl_pem()));
         }
         let refused = Cell::new(0);
         let is_refused = || {
@@ -85,11 +82,28 @@ impl Scene {
             let answer = client.try_request("GET", CATALOG, &[], b"");
             let is_accepted = answer.is_ok_and(|answer| answer.status == 200);
             refused.set(if is_accepted { 0 } else { refused.get() + 1 });
-            // A single refusal may come from an old process that is shutting down.
+            // One refusal does not show that later requests are refused too.
             (refused.get() == REFUSALS).then_some(())
         };
         wait_until(SWAP_LIMIT, is_refused);
         self.forget();
+    }
+
+    /// Writes the CRL file and reloads the proxy, even if the CRLs are invalid.
+    pub(super) fn write_crls(&self, text: Option<&str>) {
+        let path = self.proxy.ssldir().join("crl.pem");
+        let written = match text {
+            Some(text) => fs::write(&path, text),
+            None => fs::remove_file(&path),
+        };
+        written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        self.proxy.reload();
+    }
+
+    /// Blocks an agent; false if the command fails.
+    pub(super) fn block(&self, certname: &str) -> bool {
+        let outcome = self.proxy.command(&["block"], &[certname, "--why", "row"]);
+        outcome.code == Some(0)
     }
 
     /// Opens a connection, has one request answered on it, and leaves it open.
@@ -99,6 +113,27 @@ impl Scene {
         self.forget();
         (answer.status == 200).then_some(connection)
     }
+}
+
+/// Starts the proxy in front of these servers.
+fn start(binary: &Path, servers: &Servers, protocol: Protocol, shape: Shape) -> Result<Proxy> {
+    let ca_server = servers.ca_server.address();
+    let [first, second] = [0, 1].map(|n| servers.compilers[n].address());
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"{ca_server}\"]\n\
+         [pools.compilers]\nscheme = \"http\"\nmembers = [\"{first}\", \"{second}\"]\n"
+    );
+    let builder = Proxy::new(&servers.ca, binary)
+        .speaking(protocol)
+        .with(&pools);
+    let builder = match shape {
+        Shape::Fetching => builder.fetch("interval = \"1s\""),
+        Shape::Plain => builder,
+    };
+    let proxy = builder.listener("idle_timeout = \"10m\"").try_start();
+    let proxy = proxy.map_err(|outcome| anyhow::anyhow!("{}", outcome.stderr))?;
+    proxy.wait_for_members(&["ca", "compilers"]);
+    Ok(proxy)
 }
 
 fn is_fetch(request: &Recorded) -> bool {
