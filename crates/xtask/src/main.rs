@@ -26,6 +26,7 @@ mod pgo;
 mod pinned_programs;
 mod reference;
 mod simulate;
+mod size;
 mod soak;
 mod test;
 mod tunnel;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Herd(options) => herd::run(&options),
         Command::Fleet(options) => fleet::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Size(options) => size::run(&options),
         Command::Tunnel(options) => tunnel::run(&options),
         Command::Fresh(options) => fresh::run(&options),
         Command::Acceptance(options) => acceptance::run(&options),
@@ -122,6 +124,8 @@ enum Command {
     Fleet(fleet::Options),
     /// Simulate 100,000 agents in virtual time with this balancing and with others; exits 1 if a goal is missed
     Simulate(simulate::Options),
+    /// Count lines of product, tools and tests and the crates of the program, and build it for its size and build time
+    Size(size::Options),
     /// Keep passed-through connections silent for minutes; exits 1 if one is closed
     Tunnel(tunnel::Options),
     /// Run the demonstration and all tests in minimal Debian roots, from an empty clone; needs root
