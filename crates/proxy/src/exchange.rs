@@ -209,30 +209,8 @@ async fn pass<'g>(
     ) {
         return Ok(Outcome::Copy(answer));
     }
-    if plan.is_renewal() {
-        // Boxed, so that other requests need no room for it.
-        Box::pin(renewal::admit(context, pool)).await?;
-    }
-    let with_certificate = has_certificate(&plan, pool, verdict)?;
-    count_stranger(context, &plan)?;
-    let upload = Rc::clone(&exchange.upload);
-    admit_body(&upload, &plan, (conn, pool))?;
-    buffer_body(context, &upload).await?;
+    let with_certificate = admit_request(context, &plan, pool, exchange).await?;
     let speaks_http10 = pool.settings.http_version == HttpVersion::Http10;
-    if speaks_http10 && upload.length_unknown() {
-        return Err(ProxyError::LengthRequired);
-    }
-    if let Some(certname) = plan.certificate_request() {
-        // Boxed, so that requests without a certificate request need no room for it.
-        Box::pin(check_certificate_request(
-            &generation.csr,
-            certname,
-            &upload,
-            exchange,
-        ))
-        .await?;
-    }
-    exchange.stranger_slot = stranger_slot(context, &plan, pool)?;
     let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let by_rules = scrubbed.with_rules(header_rules);
@@ -268,16 +246,41 @@ async fn pass<'g>(
             ))
             .await?
         }
-        AnswerBody::Streamed(body) => {
-            let rewriter = rewriter(&plan, pool, &mut head, exchange)?;
-            match rewriter {
-                Some(rewriter) => AnswerBody::Rewritten(body, rewriter),
-                None => AnswerBody::Streamed(body),
-            }
-        }
+        AnswerBody::Streamed(body) => match rewriter(&plan, pool, &mut head, exchange)? {
+            Some(rewriter) => AnswerBody::Rewritten(body, rewriter),
+            None => AnswerBody::Streamed(body),
+        },
         body => body,
     };
     Ok(Outcome::Answered { head, body, pool })
+}
+
+/// Admits a request and its body to its pool. Returns whether the client's certificate is forwarded with it.
+async fn admit_request(
+    context: &RequestContext,
+    plan: &ForwardPlan<'_>,
+    pool: &Arc<PoolRuntime>,
+    exchange: &mut ActiveExchange,
+) -> Result<bool, ProxyError> {
+    if plan.is_renewal() {
+        // Boxed, so that other requests need no room for it.
+        Box::pin(renewal::admit(context, pool)).await?;
+    }
+    let with_certificate = has_certificate(plan, pool, &context.verdict)?;
+    count_stranger(context, plan)?;
+    let upload = Rc::clone(&exchange.upload);
+    admit_body(&upload, plan, (&context.conn, pool))?;
+    buffer_body(context, &upload).await?;
+    if pool.settings.http_version == HttpVersion::Http10 && upload.length_unknown() {
+        return Err(ProxyError::LengthRequired);
+    }
+    if let Some(certname) = plan.certificate_request() {
+        // Boxed, so that requests without a certificate request need no room for it.
+        let csr = &context.generation.csr;
+        Box::pin(check_certificate_request(csr, certname, &upload, exchange)).await?;
+    }
+    exchange.stranger_slot = stranger_slot(context, plan, pool)?;
+    Ok(with_certificate)
 }
 
 /// The rewriter of member names, if the route has one.

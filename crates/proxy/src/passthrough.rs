@@ -95,7 +95,7 @@ pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
         return; // A reload has removed it in this moment.
     };
     let metrics = worker.listener_metrics(&listener);
-    metrics.connections_open.inc();
+    let _open = metrics.opens();
     let facts = Facts {
         listener,
         origin,
@@ -120,7 +120,6 @@ pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
             worker.sink.send(&record);
         }
     }
-    metrics.connections_open.dec();
     drop(permit);
 }
 

@@ -127,7 +127,7 @@ fn prepare(
 
 async fn serve(worker: Rc<Worker>, conn: Rc<Conn>, listener: Arc<ActiveListener>, io: TlsIo) {
     conn.note_change_of_ca(&worker.current().trust, &worker.shared.metrics.alarms);
-    conn.metrics.connections_open.inc();
+    let _open = conn.metrics.opens();
     let settings = &listener.settings;
     match conn.streams {
         None => serve_http1(&worker, &conn, settings, io).await,
@@ -135,7 +135,6 @@ async fn serve(worker: Rc<Worker>, conn: Rc<Conn>, listener: Arc<ActiveListener>
         Some(_) => Box::pin(serve_http2(&worker, &conn, settings, io)).await,
     }
     drop(conn.task.take());
-    conn.metrics.connections_open.dec();
 }
 
 async fn serve_http1(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &ListenerSettings, io: TlsIo) {

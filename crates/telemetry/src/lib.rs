@@ -40,9 +40,9 @@ pub use crate::latency::LatencyCounts;
 pub use crate::line::KnownClient;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
-    AttemptResult, CountedReload, HandshakeResult, KnownLabels, Limit, ListenerMetrics,
-    MemberMetrics, Metrics, OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics,
-    QueueRefusal, RequestMetrics, RuleMetrics, TrafficCounts,
+    AttemptResult, CountedConnection, CountedReload, HandshakeResult, KnownLabels, Limit,
+    ListenerMetrics, MemberMetrics, Metrics, OpenPassthrough, OpenTunnel, PassthroughMetrics,
+    PoolMetrics, QueueRefusal, RequestMetrics, RuleMetrics, TrafficCounts,
 };
 pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};

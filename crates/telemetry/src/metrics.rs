@@ -87,7 +87,7 @@ struct Named {
 #[derive(Clone, Debug)]
 pub struct ListenerMetrics {
     /// Connections open.
-    pub connections_open: Gauge,
+    connections_open: Gauge,
     handshakes: [Counter; HandshakeResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
 }
@@ -749,6 +749,24 @@ pub struct PassthroughMetrics {
     open: Gauge,
     from_client: Counter,
     from_member: Counter,
+}
+
+/// A client's connection, counted as open until dropped.
+#[derive(Debug)]
+pub struct CountedConnection(Gauge);
+
+impl ListenerMetrics {
+    /// Counts a connection that opens.
+    pub fn opens(&self) -> CountedConnection {
+        self.connections_open.inc();
+        CountedConnection(self.connections_open.clone())
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// A passed-through connection, counted as open until dropped.

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
@@ -107,12 +108,14 @@ impl Channel {
         let mut length = [0; 4];
         let mut space = [MaybeUninit::uninit(); SPACE];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(&mut length)],
-            &mut ancillary,
-            RecvFlags::CMSG_CLOEXEC,
-        )?;
+        let received = retry_on_intr(|| {
+            recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut length)],
+                &mut ancillary,
+                RecvFlags::CMSG_CLOEXEC,
+            )
+        })?;
         let mut descriptors = Vec::new();
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(passed) = message {

@@ -17,7 +17,8 @@ fn check(text: &str, lines: &[&str]) {
 fn handles_count_into_their_families() {
     let metrics = Metrics::default();
     let listener = metrics.listener("agents");
-    listener.connections_open.inc();
+    let _open = listener.opens();
+    drop(listener.opens());
     listener.limit(Limit::Handshakes);
     listener.handshake(HandshakeResult::Ok);
     listener.limit(Limit::HeadTimeout);

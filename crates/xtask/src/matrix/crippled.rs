@@ -26,8 +26,8 @@ pub(super) const CRIPPLED: [Crippled; 2] = [
     Crippled {
         name: "the scrub",
         file: "crates/identity/src/scrub.rs",
-        from: "if !headers.keys().any(|name| found(name).is_some()) {",
-        to: "if true || !headers.keys().any(|name| found(name).is_some()) {",
+        from: "        finding.is_some()",
+        to: "        false && finding.is_some()",
         shown_by: &["sends"],
     },
     Crippled {
@@ -79,6 +79,7 @@ fn copy(to: &Path) -> Result<()> {
             "Cargo.toml",
             "Cargo.lock",
             "crates",
+            "packaging",
             "tests",
             "rust-toolchain.toml",
         ])
