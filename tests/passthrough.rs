@@ -261,7 +261,6 @@ fn another_member_is_used_where_one_cannot_be_reached() {
         .compilers(1)
         .proxy(move |proxy| proxy.with(&tables));
     let (estate, pcp) = start(builder);
-    drop(gone);
     assert_echo(&mut connect(pcp), b"hello");
     let record = record(&estate.proxy);
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::{net::TcpListener, sync::atomic::Ordering, thread};
 
 use serde_json::Value;
-use testkit::{Ca, Client, Manner, Reply, StandIn, wait_until};
+use testkit::{Ca, Client, HeldPort, Manner, Reply, StandIn, wait_until};
 
 use crate::support::{
     self, Estate, LIMIT, QUICK_CHECK,
@@ -231,9 +231,8 @@ fn the_status_shows_why_a_probe_failed_in_plain_words() {
         .tls_wanting(&other, &credential)
         .start();
     let foreign = tls(&other, &other.server("c1"));
-    let gone = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let refusing = gone.local_addr().expect("bound").to_string();
-    drop(gone);
+    let nothing_listens = HeldPort::take();
+    let refusing = nothing_listens.address().to_string();
     let cases = [
         (refusing, "cannot connect: connection refused"),
         (
@@ -286,11 +285,10 @@ fn the_status_shows_why_a_probe_failed_in_plain_words() {
             let member = members.find(|member| member["address"] == **address)?;
             Some(member["last_probe"]["failure"].as_str()?.to_owned())
         };
-        let failure = wait_until(LIMIT, failure).expect("a failed probe");
-        assert!(
-            failure.contains(expected),
-            "{expected:?} is not in {failure:?}"
-        );
+        // A probe can time out on a loaded machine; the next one shows the cause.
+        let is_shown = || failure().filter(|failure| failure.contains(expected));
+        let failure = wait_until(LIMIT, is_shown)
+            .unwrap_or_else(|| panic!("{expected:?} is not in {:?}", failure()));
         for foreign in ["://", "os error", "\n", "\\x"] {
             assert!(!failure.contains(foreign), "{foreign:?} is in {failure:?}");
         }
