@@ -32,6 +32,10 @@ const STARVED_FOR: Duration = Duration::from_secs(1);
 /// For how long a worker believes no hint after a false one. So false hints cost it at most one signature in that time.
 const DISBELIEF: Duration = Duration::from_secs(1);
 
+/// How many cheap jobs a worker computes before its other tasks continue. Sixteen take
+/// about as long as one RSA signature.
+const CHEAP_AT_ONCE_MAX: u32 = 16;
+
 /// A waiting job, and where its outcome goes.
 struct Entry<T> {
     job: Job<T>,
@@ -47,6 +51,10 @@ struct Given<T> {
 /// Computes the jobs of one worker. `T` is the outcome of a job.
 pub(crate) struct Executor<T> {
     queue: RefCell<FairQueue<Entry<T>>>,
+    /// Cheap jobs that wait for a turn of the worker.
+    cheap: RefCell<FairQueue<Entry<T>>>,
+    /// How many cheap jobs the worker has computed since its other tasks had their turn.
+    cheap_computed: Cell<u32>,
     thread: Option<ConnectedThread<T>>,
     given: RefCell<Option<Given<T>>>,
     /// Until when the thread gets no job, after it got no CPU time. From then on it gets one at a time, and the worker
@@ -68,6 +76,8 @@ impl<T: Send + 'static> Executor<T> {
         });
         Rc::new(Self {
             queue: RefCell::default(),
+            cheap: RefCell::default(),
+            cheap_computed: Cell::default(),
             thread,
             given: RefCell::default(),
             starved_until: Cell::default(),
@@ -82,23 +92,42 @@ impl<T: Send + 'static> Executor<T> {
         client: IpAddr,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Panicked> {
+        self.wait_in(&self.queue, client, job).await
+    }
+
+    /// The outcome of a job that costs less than handing it to the thread. The worker computes it at once, unless it has
+    /// computed many in this turn: then addresses take turns.
+    pub(crate) async fn compute_cheap(
+        &self,
+        client: IpAddr,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Panicked> {
+        match self.may_compute_at_once() {
+            true => execute(job),
+            false => self.wait_in(&self.cheap, client, job).await,
+        }
+    }
+
+    async fn wait_in(
+        &self,
+        queue: &RefCell<FairQueue<Entry<T>>>,
+        client: IpAddr,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Panicked> {
         let (reply, outcome) = oneshot::channel();
         let entry = Entry {
             job: Box::new(job),
             reply,
         };
-        let number = self.queue.borrow_mut().push(client, Instant::now(), entry);
-        let _queued = Queued {
-            queue: &self.queue,
-            number,
-        };
+        let number = queue.borrow_mut().push(client, Instant::now(), entry);
+        let _queued = Queued { queue, number };
         self.give_next(Instant::now());
         self.changed.notify_one();
         outcome.await.unwrap_or(Err(Panicked))
     }
 
-    /// The outcome of a job that costs little beside a signature. While the thread is not trusted, the worker computes it
-    /// at once: in the queue it would take the turn of a signature.
+    /// The outcome of a job that costs little beside a signature. While the thread is not trusted, it is a cheap one: in
+    /// the queue it would take the turn of a signature.
     pub(crate) async fn compute_light(
         &self,
         client: IpAddr,
@@ -106,7 +135,7 @@ impl<T: Send + 'static> Executor<T> {
     ) -> Result<T, Panicked> {
         match self.is_thread_trusted() {
             true => self.compute(client, job).await,
-            false => execute(job),
+            false => self.compute_cheap(client, job).await,
         }
     }
 
@@ -119,7 +148,9 @@ impl<T: Send + 'static> Executor<T> {
         was_cheap: impl FnOnce(&T) -> bool,
     ) -> Result<T, Panicked> {
         let disbelief_until = self.disbelief_until.get();
-        if disbelief_until.is_some_and(|until| Instant::now() < until) {
+        let is_disbelieved = disbelief_until.is_some_and(|until| Instant::now() < until);
+        // Not in the queue for cheap ones: all of them could be false.
+        if is_disbelieved || !self.may_compute_at_once() {
             return self.compute(client, job).await;
         }
         let outcome = execute(job);
@@ -136,7 +167,8 @@ impl<T: Send + 'static> Executor<T> {
             self.deliver(now);
             let is_rescued = self.rescue(now);
             self.give_next(now);
-            if is_rescued || self.compute_late(now) {
+            let is_signed = is_rescued || self.compute_late(now);
+            if self.compute_cheap_waiting() || is_signed {
                 // All tasks that are ready run before the next one.
                 yield_now().await;
                 continue;
@@ -199,6 +231,32 @@ impl<T: Send + 'static> Executor<T> {
         }
         let next = self.queue.borrow_mut().next();
         next.is_some_and(|Entry { job, reply }| answer(reply, job))
+    }
+
+    /// Computes cheap jobs that wait. Whether there was one.
+    fn compute_cheap_waiting(&self) -> bool {
+        let mut computed = 0;
+        while computed < CHEAP_AT_ONCE_MAX {
+            let next = self.cheap.borrow_mut().next();
+            let Some(Entry { job, reply }) = next else {
+                break;
+            };
+            computed += u32::from(answer(reply, job));
+        }
+        self.cheap_computed.set(computed);
+        computed > 0
+    }
+
+    /// Whether the worker may compute another cheap job before its other tasks continue. It is then counted.
+    fn may_compute_at_once(&self) -> bool {
+        let computed = self.cheap_computed.get();
+        let may = computed < CHEAP_AT_ONCE_MAX && self.cheap.borrow().oldest().is_none();
+        if may {
+            self.cheap_computed.set(computed + 1);
+            // The next turn begins when all tasks that are ready have run.
+            self.changed.notify_one();
+        }
+        may
     }
 
     /// When the worker is to compute a job itself.
@@ -547,6 +605,34 @@ mod tests {
             let position = |task| order.iter().position(|of| *of == task);
             assert!(position(401) <= Some(1), "{order:?}");
             assert!(position(400) <= Some(3), "{order:?}");
+        });
+    }
+
+    /// Clients can hold back the last messages of thousands of handshakes, and send them at once.
+    #[test]
+    fn many_cheap_jobs_of_one_address_delay_neither_another_address_nor_other_tasks() {
+        on_worker(None, |executor| async move {
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let job = |client: [u8; 4], number: usize| {
+                let (executor, order) = (Rc::clone(&executor), Rc::clone(&order));
+                spawn_local(async move {
+                    let computed = executor.compute_light(client.into(), here).await;
+                    assert_eq!(computed, Ok(here()));
+                    order.borrow_mut().push(number);
+                })
+            };
+            let mut tasks: Vec<_> = (0..400).map(|number| job([192, 0, 2, 1], number)).collect();
+            tasks.push(job([192, 0, 2, 2], 400));
+            let after = Rc::clone(&order);
+            tasks.push(spawn_local(async move { after.borrow_mut().push(401) }));
+            for task in tasks {
+                task.await.expect("no panic");
+            }
+            let order = order.take();
+            assert_eq!(order.len(), 402);
+            let position = |task| order.iter().position(|of| *of == task);
+            assert!(position(401) <= Some(16), "{order:?}");
+            assert!(position(400) <= Some(2 * 16), "{order:?}");
         });
     }
 

@@ -1,5 +1,5 @@
 //! The TLS handshake of one connection: its bytes on the worker, its cryptography in jobs. Jobs that cost less than their
-//! hand-over to a thread are computed at once, all others by the executor.
+//! hand-over to a thread are computed by the worker, a few in each turn, all others by the executor.
 
 use std::{
     future::poll_fn,
@@ -15,7 +15,6 @@ use tokio::net::TcpStream;
 
 use crate::{
     handshake_executor::Executor,
-    handshake_thread::execute,
     hello::{Hello, refuse},
     tls_records::Records,
     tls_stream::TlsStream,
@@ -111,7 +110,7 @@ impl TlsHandshake<'_> {
         job: impl FnOnce() -> Computed + Send + 'static,
     ) -> io::Result<Computed> {
         let computed = match cost {
-            Cost::Low => execute(job),
+            Cost::Low => self.executor.compute_cheap(self.client, job).await,
             Cost::LowIfResumed => {
                 // What follows the hello may have failed, or have been a second hello: both after a signature.
                 let is_true = |computed: &Computed| {
