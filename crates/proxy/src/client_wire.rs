@@ -303,6 +303,10 @@ impl RequestStream {
         let Poll::Ready(data) = state.poll_data(cx) else {
             if !self.wire.is_own_task(cx) {
                 state.reader = Some(cx.waker().clone());
+                // This poll may have flushed what TLS holds, and the transport then wakes this task alone.
+                if self.wire.conn.activity.write_stalled().is_some() {
+                    self.wire.wake();
+                }
             }
             return Poll::Pending;
         };

@@ -107,6 +107,29 @@ fn an_interim_response_is_never_cut_in_two() {
     }
 }
 
+/// The rest of the body is read by another task, which sends what TLS holds, as every read does.
+#[test]
+fn a_response_goes_on_while_the_rest_of_the_body_is_awaited() {
+    const BODY: usize = 100_000;
+    run(async {
+        let mut estate = InMemoryEstate::new(|setup| {
+            setup.client_buffer = 4 << 10;
+            setup.sends_with_reads = true;
+            setup.exchange.body_buffer_bytes_max = 0;
+        });
+        let mut client = estate.connect();
+        client.put(REPORT, 1_000).await;
+        client.send(&"r".repeat(100)).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.answer(200, &"x".repeat(BODY)).await;
+        settle().await;
+        // The timers of the connection wake its task after a second.
+        let response = timeout(AT_ONCE / 10, client.response()).await;
+        assert_eq!(response.expect("without a pause").body.len(), BODY);
+    });
+}
+
 /// The length of the response to a GET for `STATUS`, which the proxy sends itself.
 async fn status_length() -> usize {
     let estate = InMemoryEstate::new(|_| {});

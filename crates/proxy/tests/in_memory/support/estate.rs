@@ -17,7 +17,7 @@ use balancing::{
 };
 use bytes::Bytes;
 use h2::client::SendRequest;
-use listener::{Activity, Connection, Downstream, Gate, NegotiatedTls, TlsIo};
+use listener::{Activity, ClientStream, Connection, Downstream, Gate, NegotiatedTls, TlsIo};
 use pki::{CsrPolicy, CsrSettings};
 use proxy::{
     CaSettings, Generation, LifecyclePhase, MemberRuntime, PoolRules, PoolRuntime, Shared, Worker,
@@ -31,7 +31,7 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
-use super::{FILE, member::TestMember, settle, trusted, wire::Wire};
+use super::{FILE, holding_stream::HoldingStream, member::TestMember, settle, trusted, wire::Wire};
 
 /// The parts of an estate. Each test changes the parts that it is about.
 pub struct Setup {
@@ -53,6 +53,8 @@ pub struct Setup {
     pub client_buffer: usize,
     /// Whether a connection to a client accepts bytes before a flush passes them on, as TLS does.
     pub buffered: bool,
+    /// Whether it holds such bytes until the next write, flush or read that can send them.
+    pub sends_with_reads: bool,
     /// The same as `client_buffer`, for a connection to a member.
     pub member_buffer: usize,
 }
@@ -74,6 +76,7 @@ impl Default for Setup {
             in_flight_max: None,
             client_buffer: 64 << 10,
             buffered: false,
+            sends_with_reads: false,
             member_buffer: 64 << 10,
         }
     }
@@ -94,6 +97,7 @@ pub struct InMemoryEstate {
     lines: Lines,
     buffer: usize,
     buffered: bool,
+    sends_with_reads: bool,
     /// How often connections opened from now on are polled before they are dropped.
     turns_left: Rc<Cell<u32>>,
 }
@@ -136,6 +140,7 @@ impl InMemoryEstate {
             lines,
             buffer: setup.client_buffer,
             buffered: setup.buffered,
+            sends_with_reads: setup.sends_with_reads,
             turns_left: Rc::new(Cell::new(u32::MAX)),
         }
     }
@@ -207,10 +212,7 @@ impl InMemoryEstate {
         let (near, far) = duplex(self.buffer);
         let activity = Arc::new(Activity::new());
         let connection = Connection {
-            io: match self.buffered {
-                true => TlsIo::in_memory(Box::new(BufWriter::new(near)), Arc::clone(&activity)),
-                false => TlsIo::in_memory(Box::new(near), Arc::clone(&activity)),
-            },
+            io: TlsIo::in_memory(self.transport(near), Arc::clone(&activity)),
             activity,
             downstream: Downstream {
                 listener: Arc::from("agents"),
@@ -245,6 +247,14 @@ impl InMemoryEstate {
             }
         }));
         (far, serving)
+    }
+
+    fn transport(&self, near: DuplexStream) -> Box<dyn ClientStream> {
+        match (self.buffered, self.sends_with_reads) {
+            (true, _) => Box::new(BufWriter::new(near)),
+            (false, true) => Box::new(HoldingStream::new(near)),
+            (false, false) => Box::new(near),
+        }
     }
 
     /// Signals a life-cycle stage to all connections.

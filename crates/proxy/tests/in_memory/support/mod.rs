@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "for the modules of this binary")]
 
 mod estate;
+mod holding_stream;
 mod member;
 mod trusted;
 mod wire;
