@@ -189,8 +189,9 @@ mod tests {
             for at in 0..hello.len() - 5 {
                 assert!(!offers_session(&divided(&hello, at)), "divided at {at}");
             }
-            // The types of record and message, and the lengths of both and of the session id.
-            for position in [0, 3, 4, 5, 6, 7, 8, 5 + 4 + 2 + 32] {
+            // The types of record and message, and the lengths of both. Not that of the session id: the random bytes
+            // behind it may by chance be fields that fit another length.
+            for position in [0, 3, 4, 5, 6, 7, 8] {
                 for change in 1..=255 {
                     let mut changed = hello.clone();
                     changed[position] ^= change;
