@@ -178,7 +178,7 @@ impl Estate {
         let program = fs::read(&path)?;
         self.replace_program(|program| *program = b"#!/bin/sh\nexit 1\n".to_vec())?;
         let outcome = self.proxy.reload();
-        ensure!(outcome["result"] == "refused", "{outcome:#}");
+        ensure!(outcome["result"] == "failed", "{outcome:#}");
         self.replace_program(|broken| *broken = program)
     }
 
