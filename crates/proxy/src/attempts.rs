@@ -8,13 +8,13 @@ use balancing::{
     PickCriteria, PickError, Picker, RetryPolicy, RetryVerdict, Task, key_hash,
     settings::Algorithm, source_hash,
 };
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use routing::{Class, ForwardPlan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::{Instant, sleep};
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, MemberHead, OwnFields, SendOptions,
-    settings::UpstreamSettings,
+    AttemptError, Connector, DialError, DialStage, Exchange, MemberHead, OwnFields, SendOptions,
+    Stamped,
 };
 
 use crate::{
@@ -581,71 +581,23 @@ impl Attempts<'_> {
         how: Attempt<'_>,
     ) -> Result<Exchange<RequestBody>, Unanswered> {
         let connector = lease.connector();
-        let request = &self.request;
-        let upgrade = request.upgrade.map(Upgrade::field);
-        let conn = &self.context.conn;
-        let mut own = OwnFields::with_lines(conn.forwarded());
-        own.set(&names::X_REQUEST_ID, self.context.request_id.as_bytes());
-        set_host_fields(
-            &mut own,
-            request.scrubbed,
-            self.pool.rules.host,
-            &connector.host,
-        );
-        if let Some(protocols) = &upgrade {
-            own.set(&names::CONNECTION, b"upgrade");
-            own.set(&names::UPGRADE, protocols.as_bytes());
-        }
-        if self.plan.is_renewal() {
-            // The proxy reads this response itself and does not decode content codings.
-            own.set(&names::ACCEPT_ENCODING, b"identity");
-        }
-        if self.plan.rewrite_member_names().is_some() {
-            // The proxy replaces names only in a complete text without a content coding.
-            own.set(&names::ACCEPT_ENCODING, b"identity");
-            own.remove(&names::RANGE);
-            own.remove(&names::IF_RANGE);
-        }
-        let (identity, form) = (&self.context.verdict.headers, &self.pool.rules.form);
-        let scrubbed = request.scrubbed;
-        let stamped = match self.pool.rules.identity_of(self.plan) {
-            IdentitySent::All => scrubbed.stamp(own, identity, form, self.with_certificate),
-            IdentitySent::Certificate => scrubbed.stamp_certificate(own, identity, Some(form)),
-            IdentitySent::None => scrubbed.stamp_certificate(own, identity, None),
-        };
-        let body = RequestBody::new(upload);
+        let upgrade = self.request.upgrade.map(Upgrade::field);
         let begun = Cell::new(false);
-        let options = SendOptions {
-            fresh: how.fresh,
-            now: how.now,
-            begun: &begun,
-        };
         let sent = pin!(self.context.worker.connections.send(
             connector,
-            request.method,
-            request.target,
-            stamped,
-            body,
-            options,
+            self.request.method,
+            self.request.target,
+            self.stamp(connector, upgrade.as_ref()),
+            RequestBody::new(upload),
+            SendOptions {
+                fresh: how.fresh,
+                now: how.now,
+                begun: &begun,
+            },
         ));
-        let UpstreamSettings {
-            first_byte_timeout,
-            idle_timeout,
-            ..
-        } = self.pool.settings;
-        let failed = |stage, reused, unsent, error| {
-            let failure = AttemptFailure {
-                stage,
-                reused,
-                unsent,
-                broken_off: matches!(&error, ProxyError::Broken { begun: false, source, .. } if source.is_end()),
-            };
-            Err(Unanswered::Failed(failure, error))
-        };
-        let member = || Arc::clone(&connector.address);
         let limits = Limits {
-            first_byte: first_byte_timeout,
-            idle: idle_timeout,
+            first_byte: self.pool.settings.first_byte_timeout,
+            idle: self.pool.settings.idle_timeout,
         };
         let elsewhere = || {
             let may_move = !begun.get() && upload.replayable();
@@ -659,56 +611,84 @@ impl Attempts<'_> {
             long: &long,
             elsewhere,
         };
-        let answer = match first_byte(sent, upload, limits, timer, looks).await {
-            Ok(answer) => answer,
-            Err(NoResponse::Moved(elsewhere)) => return Err(Unanswered::Moved(elsewhere)),
-            Err(NoResponse::Late) => {
-                let error = ProxyError::Late {
-                    member: member(),
-                    limit: first_byte_timeout,
-                };
-                return failed(AttemptStage::ReceiveHead, false, false, error);
-            }
-            Err(NoResponse::Stalled) => {
-                let error = ProxyError::Stalled {
-                    member: member(),
-                    limit: idle_timeout,
-                };
-                return failed(AttemptStage::SendBody, false, false, error);
-            }
-        };
+        match first_byte(sent, upload, limits, timer, looks).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(self.failed(error, connector, upload)),
+            Err(end) => Err(no_response(end, connector, limits)),
+        }
+    }
+
+    /// The head that the member gets: the client's fields, the proxy's own, and last the client's identity.
+    fn stamp<'s>(
+        &'s self,
+        connector: &'s Connector,
+        upgrade: Option<&'s HeaderValue>,
+    ) -> Stamped<'s> {
+        let (context, rules) = (self.context, &self.pool.rules);
+        let scrubbed = self.request.scrubbed;
+        let mut own = OwnFields::with_lines(context.conn.forwarded());
+        own.set(&names::X_REQUEST_ID, context.request_id.as_bytes());
+        set_host_fields(&mut own, scrubbed, rules.host, &connector.host);
+        if let Some(protocols) = upgrade {
+            own.set(&names::CONNECTION, b"upgrade");
+            own.set(&names::UPGRADE, protocols.as_bytes());
+        }
+        if self.plan.is_renewal() {
+            // The proxy reads this response itself and does not decode content codings.
+            own.set(&names::ACCEPT_ENCODING, b"identity");
+        }
+        if self.plan.rewrite_member_names().is_some() {
+            // The proxy replaces names only in a complete text without a content coding.
+            own.set(&names::ACCEPT_ENCODING, b"identity");
+            own.remove(&names::RANGE);
+            own.remove(&names::IF_RANGE);
+        }
+        let (identity, form) = (&context.verdict.headers, &rules.form);
+        match rules.identity_of(self.plan) {
+            IdentitySent::All => scrubbed.stamp(own, identity, form, self.with_certificate),
+            IdentitySent::Certificate => scrubbed.stamp_certificate(own, identity, Some(form)),
+            IdentitySent::None => scrubbed.stamp_certificate(own, identity, None),
+        }
+    }
+
+    fn failed(&self, error: AttemptError, connector: &Connector, upload: &Upload) -> Unanswered {
         let broken = |source, begun| match upload.fault() {
             // The client is at fault, whatever the member made of it.
             Some(fault) => ProxyError::Body(fault),
             None => ProxyError::Broken {
-                member: member(),
+                member: Arc::clone(&connector.address),
                 source,
                 begun,
             },
         };
-        match answer {
-            Ok(response) => Ok(response),
-            Err(AttemptError::Dial(error)) => {
+        let (stage, reused, unsent, error) = match error {
+            AttemptError::Dial(error) => {
                 let stage = match error.stage() {
                     DialStage::Resolve => AttemptStage::Resolve,
                     DialStage::Connect => AttemptStage::Connect,
                     DialStage::Handshake => AttemptStage::Handshake,
                 };
-                failed(stage, false, true, self.unreached(error))
+                (stage, false, true, self.unreached(error))
             }
-            Err(AttemptError::Unsent { source, reused }) => {
-                let error = broken(source, false);
-                failed(AttemptStage::SendHead, reused, true, error)
+            AttemptError::Unsent { source, reused } => {
+                (AttemptStage::SendHead, reused, true, broken(source, false))
             }
-            Err(AttemptError::Ambiguous {
+            AttemptError::Ambiguous {
                 source,
                 reused,
                 begun,
-            }) => {
+            } => {
                 let error = broken(source, begun);
-                failed(AttemptStage::ReceiveHead, reused, false, error)
+                (AttemptStage::ReceiveHead, reused, false, error)
             }
-        }
+        };
+        let failure = AttemptFailure {
+            stage,
+            reused,
+            unsent,
+            broken_off: matches!(&error, ProxyError::Broken { begun: false, source, .. } if source.is_end()),
+        };
+        Unanswered::Failed(failure, error)
     }
 
     /// Lists this request among those that have waited long for a member.
@@ -818,6 +798,34 @@ impl Attempts<'_> {
             shared.health_changed(self.pool.pool.name(), member.address(), &change);
         }
     }
+}
+
+fn no_response(end: NoResponse, connector: &Connector, limits: Limits) -> Unanswered {
+    let member = Arc::clone(&connector.address);
+    let (stage, error) = match end {
+        NoResponse::Moved(elsewhere) => return Unanswered::Moved(elsewhere),
+        NoResponse::Late => {
+            let limit = limits.first_byte;
+            (
+                AttemptStage::ReceiveHead,
+                ProxyError::Late { member, limit },
+            )
+        }
+        NoResponse::Stalled => {
+            let limit = limits.idle;
+            (
+                AttemptStage::SendBody,
+                ProxyError::Stalled { member, limit },
+            )
+        }
+    };
+    let failure = AttemptFailure {
+        stage,
+        reused: false,
+        unsent: false,
+        broken_off: false,
+    };
+    Unanswered::Failed(failure, error)
 }
 
 /// Whether a failure is the member's fault: no connection, no TLS, no valid response, or a host that no longer answers.

@@ -6,7 +6,7 @@ use http::StatusCode;
 use http1::RequestHead;
 use identity::HeaderRules;
 use listener::{ClientVerdict, ConnectionStage};
-use routing::{Class, ForwardPlan, RouteDecision};
+use routing::{AccessRule, Class, ForwardPlan, RouteDecision};
 use telemetry::Limit;
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
@@ -148,16 +148,11 @@ async fn pass<'g>(
     mut head: RequestHead,
     exchange: &mut ActiveExchange,
 ) -> Result<Outcome<'g>, ProxyError> {
-    let RequestContext {
-        conn,
-        generation,
-        verdict,
-        ..
-    } = context;
+    let generation = &context.generation;
     if let Some(fault) = head.fault {
         return Err(ProxyError::InvalidRequest(InvalidRequest::Head(fault)));
     }
-    if let Some(streams) = &conn.streams {
+    if let Some(streams) = &context.conn.streams {
         check_http2_head(&head, streams.head_bytes_max).map_err(ProxyError::InvalidRequest)?;
     }
     // Heads that have no such field need not be searched for it.
@@ -166,7 +161,7 @@ async fn pass<'g>(
         false => None,
     };
     if is_server_wide(&head) {
-        return refused_anywhere(verdict).map_or(Ok(Outcome::ServerWide), Err);
+        return refused_anywhere(&context.verdict).map_or(Ok(Outcome::ServerWide), Err);
     }
     let SanitizedRequest {
         method,
@@ -187,13 +182,7 @@ async fn pass<'g>(
     exchange.scrubbed(scrubbed.unkept(header_rules));
     let plan = match decision {
         RouteDecision::Forward(plan) => plan,
-        RouteDecision::Status(observed) => {
-            if let Some(rule) = observed {
-                exchange.observed(rule, Class::Status);
-            }
-            let available = status_available(context);
-            return Ok(Outcome::Status { available });
-        }
+        RouteDecision::Status(observed) => return Ok(status(context, observed, exchange)),
         RouteDecision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
     };
     exchange.routed(&plan);
@@ -201,12 +190,8 @@ async fn pass<'g>(
         exchange.observed(rule, plan.endpoint.class);
     }
     let pool = &generation.pools[plan.pool];
-    if let Some(answer) = edge::answer(
-        &context.worker.shared.edge,
-        generation,
-        &plan,
-        scrubbed.fields(),
-    ) {
+    let copies = &context.worker.shared.edge;
+    if let Some(answer) = edge::answer(copies, generation, &plan, scrubbed.fields()) {
         return Ok(Outcome::Copy(answer));
     }
     let with_certificate = admit_request(context, &plan, pool, exchange).await?;
@@ -302,14 +287,22 @@ fn rewriter(
     })
 }
 
-/// Whether a compiler is available.
-fn status_available(context: &RequestContext) -> bool {
+/// The status answer: whether a compiler is available.
+fn status<'g>(
+    context: &'g RequestContext,
+    observed: Option<&AccessRule>,
+    exchange: &mut ActiveExchange,
+) -> Outcome<'g> {
+    if let Some(rule) = observed {
+        exchange.observed(rule, Class::Status);
+    }
     let generation = &context.generation;
-    generation.status_pool.is_some_and(|pool| {
+    let available = generation.status_pool.is_some_and(|pool| {
         generation.pools[pool]
             .pool
             .is_available(context.worker.shared.now())
-    })
+    });
+    Outcome::Status { available }
 }
 
 /// Whether the client's certificate is forwarded with the request.

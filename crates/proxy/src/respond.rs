@@ -14,7 +14,7 @@ use http::{
 use http1::{FieldName, Fields};
 use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
-use upstream::MemberHead;
+use upstream::{MemberHead, WireError};
 
 use crate::{
     body_fault::BodyFault, client_response::ClientResponse, edge::EdgeAnswer, error::ProxyError,
@@ -27,14 +27,6 @@ use crate::{
 const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
 /// `Allow` of a 405 for a method that no route accepts.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
-
-/// A response of the proxy in place of a member's.
-struct ErrorResponse {
-    status: StatusCode,
-    text: String,
-    allow: Option<String>,
-    retry_after: RetryAdvice,
-}
 
 /// The `Retry-After` of a response.
 #[derive(Clone, Copy)]
@@ -53,23 +45,18 @@ pub(crate) fn to_response(
     error: &ProxyError,
     mut exchange: Box<ActiveExchange>,
 ) -> ClientResponse {
-    let ErrorResponse {
-        status,
-        text,
-        allow,
-        retry_after,
-    } = describe(error);
+    let status = status_of(error);
     let support = exchange.retry_support();
     // A limit for clients without a certificate is not an outage, unless the CA keeps all their requests waiting.
     let is_outage = status == StatusCode::SERVICE_UNAVAILABLE
         && !(matches!(error, ProxyError::CaBusy(_)) && exchange.has_available_member());
     exchange.failed(status, error);
-    let mut response = plain(status, Bytes::from(text), exchange);
+    let mut response = plain(status, Bytes::from(text_of(error) + "\n"), exchange);
     let fields = &mut response.fields;
-    if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+    if let Some(allow) = allowed_methods(error) {
         fields.append(ALLOW, allow);
     }
-    let seconds = match retry_after {
+    let seconds = match retry_advice(error) {
         RetryAdvice::Never => None,
         _ if is_outage && support == RetrySupport::Continues => None,
         RetryAdvice::Soon if support == RetrySupport::Fails => None,
@@ -149,201 +136,187 @@ pub(crate) fn from_copy(answer: &EdgeAnswer, mut exchange: Box<ActiveExchange>) 
     response
 }
 
-fn describe(error: &ProxyError) -> ErrorResponse {
-    let plain = |status, text: String| ErrorResponse {
-        status,
-        text: text + "\n",
-        allow: None,
-        retry_after: RetryAdvice::Never,
-    };
-    let later = |status, text: String| ErrorResponse {
-        retry_after: RetryAdvice::Soon,
-        ..plain(status, text)
-    };
+/// The status code of the response to an error.
+fn status_of(error: &ProxyError) -> StatusCode {
     match error {
-        ProxyError::NotRetried(failure) => describe(failure),
-        ProxyError::InvalidRequest(invalid @ InvalidRequest::Large(_)) => plain(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            format!("The request was refused: {invalid}."),
-        ),
-        ProxyError::InvalidRequest(invalid @ InvalidRequest::Method(_)) => ErrorResponse {
-            allow: Some(METHODS.to_owned()),
-            ..plain(
-                StatusCode::METHOD_NOT_ALLOWED,
-                format!("The request was refused: {invalid}."),
-            )
-        },
-        ProxyError::InvalidRequest(invalid) => {
-            plain(StatusCode::BAD_REQUEST, format!("Bad request: {invalid}."))
+        ProxyError::NotRetried(failure) => status_of(failure),
+        ProxyError::Refused(refusal) => {
+            StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN)
         }
-        ProxyError::Refused(refusal) => ErrorResponse {
-            allow: refusal.allow.as_ref().map(ToString::to_string),
-            ..plain(
-                StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN),
-                refusal.text.to_string(),
-            )
-        },
-        ProxyError::OverlongCertificate { pool, bytes, max } => plain(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            format!(
-                "This agent's certificate is too large for the servers of the pool `{pool}`: {bytes} bytes as a header, \
-                 and the maximum is {max}. Most likely it has many alternative names. To get a smaller one, remove names \
-                 from dns_alt_names in the agent's puppet.conf; on the CA run puppetserver ca clean --certname NAME, on \
-                 the agent run puppet ssl clean, then puppet agent -t."
-            ),
-        ),
+        ProxyError::InvalidRequest(InvalidRequest::Large(_))
+        | ProxyError::OverlongCertificate { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        ProxyError::InvalidRequest(InvalidRequest::Method(_)) => StatusCode::METHOD_NOT_ALLOWED,
+        ProxyError::InvalidRequest(_) | ProxyError::Body(BodyFault::Broken | BodyFault::Gone) => {
+            StatusCode::BAD_REQUEST
+        }
+        ProxyError::Body(BodyFault::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+        ProxyError::Body(BodyFault::Idle(_) | BodyFault::Slow(_)) => StatusCode::REQUEST_TIMEOUT,
+        ProxyError::LengthRequired => StatusCode::LENGTH_REQUIRED,
         // Never 400: an agent takes a 400 for "already submitted" and waits for a certificate that will never be
         // signed.
-        ProxyError::Csr(refusal) => plain(StatusCode::FORBIDDEN, refusal.to_string()),
-        ProxyError::TooSoon(too_soon) => ErrorResponse {
-            retry_after: RetryAdvice::After(too_soon.retry_after),
-            ..plain(
-                StatusCode::TOO_MANY_REQUESTS,
-                too_often(too_soon.of).to_owned(),
-            )
-        },
-        ProxyError::CaBusy(full) => later(StatusCode::SERVICE_UNAVAILABLE, too_many(*full)),
+        ProxyError::Csr(_) => StatusCode::FORBIDDEN,
         // An agent takes a 404 for a CA without renewal, and continues its run.
-        ProxyError::RenewalOff => plain(
-            StatusCode::NOT_FOUND,
-            "Certificate renewal is off at this proxy, because the CA server has renewed, or might renew, a certificate \
-             of another node. The agent keeps its certificate and tries again later. If that certificate \
-             expires soon, contact the operator of this proxy: `proscenium status` there shows the cause."
-                .to_owned(),
+        ProxyError::RenewalOff => StatusCode::NOT_FOUND,
+        ProxyError::TooSoon(_)
+        | ProxyError::Queue {
+            reason: LogReason::AgentMax,
+            ..
+        } => StatusCode::TOO_MANY_REQUESTS,
+        ProxyError::CaBusy(_)
+        | ProxyError::Queue { .. }
+        | ProxyError::Unavailable { .. }
+        | ProxyError::UnknownCa { .. }
+        | ProxyError::Answer {
+            reason: LogReason::MemberStarting,
+            ..
+        } => StatusCode::SERVICE_UNAVAILABLE,
+        ProxyError::RenewalWithoutCertificate
+        | ProxyError::NotRenewed { .. }
+        | ProxyError::Unreachable(_)
+        | ProxyError::Broken { .. }
+        | ProxyError::Answer { .. } => StatusCode::BAD_GATEWAY,
+        ProxyError::Late { .. } | ProxyError::Stalled { .. } => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+fn allowed_methods(error: &ProxyError) -> Option<HeaderValue> {
+    match error {
+        ProxyError::NotRetried(failure) => allowed_methods(failure),
+        ProxyError::InvalidRequest(InvalidRequest::Method(_)) => {
+            Some(HeaderValue::from_static(METHODS))
+        }
+        ProxyError::Refused(refusal) => {
+            HeaderValue::try_from(refusal.allow.as_ref()?.to_string()).ok()
+        }
+        _ => None,
+    }
+}
+
+fn retry_advice(error: &ProxyError) -> RetryAdvice {
+    match error {
+        ProxyError::NotRetried(failure) => retry_advice(failure),
+        ProxyError::TooSoon(too_soon) => RetryAdvice::After(too_soon.retry_after),
+        ProxyError::Queue {
+            reason: LogReason::ClientShare | LogReason::DrainGrace,
+            ..
+        }
+        | ProxyError::CaBusy(_)
+        | ProxyError::Unavailable { .. }
+        | ProxyError::UnknownCa { .. }
+        | ProxyError::Answer {
+            reason: LogReason::MemberStarting,
+            ..
+        } => RetryAdvice::Soon,
+        ProxyError::Queue { retry_after, .. } => {
+            retry_after.map_or(RetryAdvice::Soon, RetryAdvice::After)
+        }
+        _ => RetryAdvice::Never,
+    }
+}
+
+/// The text of the response to an error.
+fn text_of(error: &ProxyError) -> String {
+    match error {
+        ProxyError::NotRetried(failure) => text_of(failure),
+        ProxyError::InvalidRequest(
+            invalid @ (InvalidRequest::Large(_) | InvalidRequest::Method(_)),
+        ) => format!("The request was refused: {invalid}."),
+        ProxyError::InvalidRequest(invalid) => format!("Bad request: {invalid}."),
+        ProxyError::Refused(refusal) => refusal.text.to_string(),
+        ProxyError::OverlongCertificate { pool, bytes, max } => format!(
+            "This agent's certificate is too large for the servers of the pool `{pool}`: {bytes} bytes as a header, \
+             and the maximum is {max}. Most likely it has many alternative names. To get a smaller one, remove names \
+             from dns_alt_names in the agent's puppet.conf; on the CA run puppetserver ca clean --certname NAME, on \
+             the agent run puppet ssl clean, then puppet agent -t."
         ),
-        ProxyError::RenewalWithoutCertificate => plain(
-            StatusCode::BAD_GATEWAY,
-            "The proxy cannot forward this agent's certificate to the CA server, which would renew another certificate in its place; nothing was sent. The agent keeps its certificate. Contact the operator of this proxy."
-                .to_owned(),
-        ),
-        ProxyError::NotRenewed { member, what } => plain(
-            StatusCode::BAD_GATEWAY,
-            format!(
-                "The CA server {member} did not answer with a renewed certificate of this agent: {what}. The proxy did not forward the response, and the agent keeps its certificate. Most likely the CA server renewed the certificate \
-                 of the proxy. Contact the operators of this proxy and of the CA server: renewal requires Puppet Server \
-                 8.2.1 or later, with the proxy's certname in infra_inventory.txt."
-            ),
+        ProxyError::Csr(refusal) => refusal.to_string(),
+        ProxyError::TooSoon(too_soon) => too_often(too_soon.of).to_owned(),
+        ProxyError::CaBusy(full) => too_many(*full),
+        ProxyError::RenewalOff => "Certificate renewal is off at this proxy, because the CA server has renewed, or \
+             might renew, a certificate of another node. The agent keeps its certificate and tries again later. If that \
+             certificate expires soon, contact the operator of this proxy: `proscenium status` there shows the cause."
+            .to_owned(),
+        ProxyError::RenewalWithoutCertificate => "The proxy cannot forward this agent's certificate to the CA server, \
+             which would renew another certificate in its place; nothing was sent. The agent keeps its certificate. \
+             Contact the operator of this proxy."
+            .to_owned(),
+        ProxyError::NotRenewed { member, what } => format!(
+            "The CA server {member} did not answer with a renewed certificate of this agent: {what}. The proxy did not \
+             forward the response, and the agent keeps its certificate. Most likely the CA server renewed the \
+             certificate of the proxy. Contact the operators of this proxy and of the CA server: renewal requires \
+             Puppet Server 8.2.1 or later, with the proxy's certname in infra_inventory.txt."
         ),
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
-            plain(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("The request was refused: {fault}."),
-            )
+            format!("The request was refused: {fault}.")
         }
-        ProxyError::LengthRequired => plain(
-            StatusCode::LENGTH_REQUIRED,
-            "The servers behind this proxy need the length of the request body (Content-Length), and this body is sent \
-             in chunks and is larger than the proxy buffers."
-                .to_owned(),
-        ),
         ProxyError::Body(fault @ (BodyFault::Idle(_) | BodyFault::Slow(_))) => {
-            plain(
-                StatusCode::REQUEST_TIMEOUT,
-                format!("The request timed out: {fault}."),
-            )
+            format!("The request timed out: {fault}.")
         }
         ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => {
-            plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}."))
+            format!("Bad request: {fault}.")
         }
-        ProxyError::Queue {
-            pool,
-            reason: LogReason::AgentMax,
-            retry_after,
-        } => ErrorResponse {
-            retry_after: retry_after.map_or(RetryAdvice::Soon, RetryAdvice::After),
-            ..plain(
-                StatusCode::TOO_MANY_REQUESTS,
-                format!(
-                    "This client already has too many requests at the pool `{pool}` (agent_max, agent_queue_max); nothing \
-                     was sent. Wait until they are answered."
-                ),
-            )
-        },
-        ProxyError::Queue {
-            pool,
-            reason: LogReason::ClientShare,
-            ..
-        } => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was sent. Wait until its other requests are answered."
-            ),
+        ProxyError::LengthRequired => "The servers behind this proxy need the length of the request body \
+             (Content-Length), and this body is sent in chunks and is larger than the proxy buffers."
+            .to_owned(),
+        ProxyError::Queue { pool, reason, .. } => queue_text(pool, *reason),
+        ProxyError::Unavailable { pool, .. } | ProxyError::UnknownCa { pool, .. } => format!(
+            "No server of the pool `{pool}` is available for this request; nothing was sent. Try again later."
         ),
-        ProxyError::Queue {
-            pool,
-            reason: LogReason::DrainGrace,
-            ..
-        } => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "The proxy is stopping, and no server of the pool `{pool}` was free until now; nothing was sent. Try again \
-                 later."
-            ),
+        ProxyError::Unreachable(error) => format!(
+            "The server behind this proxy could not be reached; nothing was sent: {error}."
         ),
-        ProxyError::Queue {
-            pool, retry_after, ..
-        } => ErrorResponse {
-            retry_after: retry_after.map_or(RetryAdvice::Soon, RetryAdvice::After),
-            ..plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "All servers of the pool `{pool}` are busy, and the request could not wait any longer; nothing was \
-                     sent. Try again later."
-                ),
-            )
-        },
-        ProxyError::Unavailable { pool, .. } | ProxyError::UnknownCa { pool, .. } => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "No server of the pool `{pool}` is available for this request; nothing was sent. Try again later."
-            ),
-        ),
-        ProxyError::Unreachable(error) => plain(
-            StatusCode::BAD_GATEWAY,
-            format!(
-                "The server behind this proxy could not be reached; nothing was sent: {error}."
-            ),
-        ),
-        ProxyError::Broken { member, source, .. } => plain(
-            StatusCode::BAD_GATEWAY,
-            match source.malformed() {
-                Some(what) => format!(
-                    "The server {member} sent a malformed response: {what}. It may have acted on this request."
-                ),
-                None if source.is_unanswered() => format!(
-                    "The server {member} no longer answers on this connection: its host acknowledged nothing, not even \
-                     TCP keep-alive, for the time of down_wait. It may have acted on this request, so the request was \
-                     not sent to another server."
-                ),
-                None => format!(
-                    "The server {member} closed the connection before it answered. It may have acted on this request, \
-                     so the request was not sent to another server."
-                ),
-            },
-        ),
-        ProxyError::Late { member, limit } => plain(
-            StatusCode::GATEWAY_TIMEOUT,
-            format!("The server {member} did not answer within {limit:?} (first_byte_timeout)."),
-        ),
-        ProxyError::Stalled { member, limit } => plain(
-            StatusCode::GATEWAY_TIMEOUT,
-            format!(
-                "The server {member} did not read the request body for {limit:?} (idle_timeout)."
-            ),
+        ProxyError::Broken { member, source, .. } => broken_text(member, source),
+        ProxyError::Late { member, limit } => {
+            format!("The server {member} did not answer within {limit:?} (first_byte_timeout).")
+        }
+        ProxyError::Stalled { member, limit } => format!(
+            "The server {member} did not read the request body for {limit:?} (idle_timeout)."
         ),
         ProxyError::Answer {
             reason: LogReason::MemberStarting,
             member,
-        } => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("The server {member} is starting or stopping. Try again later."),
+        } => format!("The server {member} is starting or stopping. Try again later."),
+        ProxyError::Answer { member, reason } => format!(
+            "The server {member} sent a response that the proxy cannot forward ({}).",
+            reason.as_str()
         ),
-        ProxyError::Answer { member, reason } => plain(
-            StatusCode::BAD_GATEWAY,
-            format!(
-                "The server {member} sent a response that the proxy cannot forward ({}).",
-                reason.as_str()
-            ),
+    }
+}
+
+fn queue_text(pool: &str, reason: LogReason) -> String {
+    match reason {
+        LogReason::AgentMax => format!(
+            "This client already has too many requests at the pool `{pool}` (agent_max, agent_queue_max); nothing was \
+             sent. Wait until they are answered."
+        ),
+        LogReason::ClientShare => format!(
+            "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was \
+             sent. Wait until its other requests are answered."
+        ),
+        LogReason::DrainGrace => format!(
+            "The proxy is stopping, and no server of the pool `{pool}` was free until now; nothing was sent. Try again \
+             later."
+        ),
+        _ => format!(
+            "All servers of the pool `{pool}` are busy, and the request could not wait any longer; nothing was sent. \
+             Try again later."
+        ),
+    }
+}
+
+fn broken_text(member: &str, source: &WireError) -> String {
+    match source.malformed() {
+        Some(what) => format!(
+            "The server {member} sent a malformed response: {what}. It may have acted on this request."
+        ),
+        None if source.is_unanswered() => format!(
+            "The server {member} no longer answers on this connection: its host acknowledged nothing, not even TCP \
+             keep-alive, for the time of down_wait. It may have acted on this request, so the request was not sent to \
+             another server."
+        ),
+        None => format!(
+            "The server {member} closed the connection before it answered. It may have acted on this request, so the \
+             request was not sent to another server."
         ),
     }
 }
