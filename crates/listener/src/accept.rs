@@ -407,16 +407,9 @@ async fn handshake<L: ListenerContext>(
         permit,
         claimed: None,
     };
-    let negotiated = timeout(
-        current.settings.handshake_timeout,
-        negotiate(acceptor, &current, stream, &mut known),
-    )
-    .await;
-    let KnownClient {
-        origin,
-        permit,
-        claimed,
-    } = known;
+    let steps = negotiate(acceptor, &current, stream, &mut known);
+    let negotiated = timeout(current.settings.handshake_timeout, steps).await;
+    let origin = known.origin;
     let ended = |failure: Option<FailedHandshake<'_>>| {
         context.handshake_ended(
             &listener.name,
@@ -453,24 +446,18 @@ async fn handshake<L: ListenerContext>(
                     tls: Some(tls),
                 },
                 verdict,
-                permit,
+                permit: known.permit,
             })))
         }
         Ok(Ok(Negotiated::Passthrough(passthrough))) => {
-            let Passthrough {
-                stream,
-                read,
-                server_name,
-                pool,
-            } = passthrough;
             Some(Accepted::Passthrough(Box::new(RawConnection {
-                stream,
-                read,
+                stream: passthrough.stream,
+                read: passthrough.read,
                 listener: Arc::clone(&listener.name),
                 origin,
-                server_name,
-                pool,
-                permit,
+                server_name: passthrough.server_name,
+                pool: passthrough.pool,
+                permit: known.permit,
             })))
         }
         Ok(Ok(Negotiated::Redirected(redirected))) => {
@@ -481,12 +468,11 @@ async fn handshake<L: ListenerContext>(
         Ok(Err(error)) => {
             let client = origin.client.ip().to_canonical();
             listener.certificate_rejections.note(client, &error);
-            let reason = HandshakeFailure::of(&error);
             let answered = error.get_ref().and_then(|e| e.downcast_ref::<PlainHttp>());
             ended(Some(FailedHandshake {
-                reason,
+                reason: HandshakeFailure::of(&error),
                 cause: &pki::cause(&error, Peer::Client, |_| None),
-                claimed,
+                claimed: known.claimed,
                 request_id: answered.map(|answered| &*answered.request_id),
             }));
             None
