@@ -6,7 +6,7 @@ use identity::{
     Agent, CertnamePattern, ExtensionValue, ValuePattern, extension_oid, is_extension_oid,
 };
 
-use crate::problem::or_report;
+use crate::problem::valid;
 
 /// A value that an extension of the certificate must have.
 #[derive(Debug)]
@@ -22,11 +22,10 @@ impl ExtensionCondition {
         own: &[(String, String)],
         report: &mut impl FnMut(&'static str, String),
     ) -> Vec<Self> {
-        let mut conditions = Vec::new();
-        for (name, value) in pairs {
-            conditions.extend(or_report(Self::new(name, value, own), "extension", report));
-        }
-        conditions
+        let conditions = pairs
+            .iter()
+            .map(|(name, value)| Self::new(name, value, own));
+        valid(conditions, "extension", report)
     }
 
     fn new(name: &str, value: &str, own: &[(String, String)]) -> Result<Self, String> {
@@ -46,9 +45,7 @@ pub(crate) fn patterns(
     let parsed = texts
         .iter()
         .map(|text| CertnamePattern::parse(text).map_err(|error| format!("{text:?}: {error}")));
-    parsed
-        .filter_map(|result| or_report(result, key, report))
-        .collect()
+    valid(parsed, key, report)
 }
 
 /// Whether all of them match. `unreadable`: whether a condition matches a value that cannot be decoded reliably.

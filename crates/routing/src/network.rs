@@ -5,6 +5,8 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
+use crate::problem::valid;
+
 /// A client with an IPv4 address on an IPv6 socket (`::ffff:192.0.2.1`) counts as that IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
@@ -46,6 +48,16 @@ impl fmt::Display for Network {
 }
 
 impl Network {
+    /// Reads the networks of `source`. Invalid ones are reported.
+    pub(crate) fn all(
+        texts: &[String],
+        report: &mut impl FnMut(&'static str, String),
+    ) -> Vec<Self> {
+        let parsed = texts.iter();
+        let parsed = parsed.map(|text| Self::parse(text).map_err(|problem| problem.to_string()));
+        valid(parsed, "source", report)
+    }
+
     /// Reads `10.0.0.0/8`, `2001:db8::/32`, or an address alone.
     ///
     /// # Errors

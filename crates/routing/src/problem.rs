@@ -41,3 +41,14 @@ pub(crate) fn or_report<T>(
 ) -> Option<T> {
     result.map_err(|message| report(key, message)).ok()
 }
+
+/// The valid ones of `results`. The other ones are reported.
+pub(crate) fn valid<T>(
+    results: impl Iterator<Item = Result<T, String>>,
+    key: &'static str,
+    report: &mut impl FnMut(&'static str, String),
+) -> Vec<T> {
+    results
+        .filter_map(|result| or_report(result, key, report))
+        .collect()
+}

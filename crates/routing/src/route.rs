@@ -14,7 +14,7 @@ use regex::Regex;
 use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds, patterns};
 use crate::endpoint::legacy::Equivalent;
 use crate::parameters::{cookie_is, parameter_is};
-use crate::problem::{RouteProblem, or_report};
+use crate::problem::{RouteProblem, or_report, valid};
 use crate::request::RoutingRequest;
 use crate::settings::{ClientRule, PathPattern, Persistence, RouteSettings};
 use crate::{CanonicalPath, Class, Network, check_protocol, host_name};
@@ -175,80 +175,17 @@ impl RouteEntry {
         if pool.is_none() {
             report("pool", format!("there is no pool {:?}", settings.pool));
         }
-        for class in &settings.classes {
-            match class {
-                Class::Never => report(
-                    "classes",
-                    "the class \"never\" cannot be opened (unguarded = true is for members that are not Puppet servers)"
-                        .to_owned(),
-                ),
-                Class::ServerAdministration => report(
-                    "classes",
-                    "no route opens the class \"server-administration\": use a rule of [[access]]".to_owned(),
-                ),
-                // Named agents only. Otherwise any certificate of this CA would suffice, such as that of a
-                // compromised web server.
-                Class::CaAdministration | Class::Services | Class::OwnDocuments
-                    if settings.allow.is_empty() && !settings.unguarded =>
-                {
-                    report("classes", format!("the class \"{class}\" can be opened only to named agents: name them in allow"));
-                }
-                _ => {}
-            }
-        }
+        check_classes(settings, &mut report);
+        check_conditions(settings, &mut report);
         let path = settings
             .path
             .as_ref()
             .and_then(|path| or_report(PathMatch::compile(path), "path", &mut report));
-        let mut method = Vec::new();
-        for text in &settings.method {
-            let parsed = Method::from_bytes(text.as_bytes())
-                .map_err(|_| format!("{text:?} is not a method"));
-            method.extend(or_report(parsed, "method", &mut report));
-        }
-        let mut header = Vec::new();
-        for (name, value) in &settings.header {
-            header.extend(or_report(
-                header_condition(name, value),
-                "header",
-                &mut report,
-            ));
-        }
-        for host in &settings.host {
-            let name = host.strip_prefix("*.").unwrap_or(host);
-            if name.is_empty() || name.contains('*') || host_name(name) != name {
-                report(
-                    "host",
-                    format!("{host:?} is neither a host name without a port nor `*.` and a domain"),
-                );
-            }
-        }
-        for (key, pairs) in [("query", &settings.query), ("cookie", &settings.cookie)] {
-            if pairs.iter().any(|(name, _)| name.is_empty()) {
-                report(key, "a name is empty".to_owned());
-            }
-        }
-        let mut source = Vec::new();
-        for text in &settings.source {
-            let parsed = Network::parse(text).map_err(|problem| problem.to_string());
-            source.extend(or_report(parsed, "source", &mut report));
-        }
-        for name in &settings.sni {
-            if !is_server_name(name) {
-                report(
-                    "sni",
-                    format!("{name:?} is not a server name that a client can send in a handshake"),
-                );
-            }
-        }
-        for protocol in &settings.upgrade {
-            if let Err(message) = check_protocol(protocol) {
-                report("upgrade", message);
-            }
-        }
-        if !settings.headers.keep.is_empty() && !settings.unguarded {
-            report("keep_headers", KEEP_IS_UNGUARDED.to_owned());
-        }
+        let method = valid(settings.method.iter().map(method), "method", &mut report);
+        let header = settings.header.iter();
+        let header = header.map(|(name, value)| header_condition(name, value));
+        let header = valid(header, "header", &mut report);
+        let source = Network::all(&settings.source, &mut report);
         let certname = patterns(&settings.certname, "certname", &mut report);
         let allow = patterns(&settings.allow, "allow", &mut report);
         let persistence = settings
@@ -256,12 +193,6 @@ impl RouteEntry {
             .as_ref()
             .and_then(|setting| or_report(compiled(setting), "persistence", &mut report));
         let extension = ExtensionCondition::all(&settings.extension, extension_names, &mut report);
-        if settings
-            .share
-            .is_some_and(|share| !(1..=100).contains(&share))
-        {
-            report("share", "a share is 1% to 100%".to_owned());
-        }
         if problems.len() > before {
             return None;
         }
@@ -493,6 +424,74 @@ fn compiled(persistence: &Persistence) -> Result<RoutePersistence, String> {
         Persistence::Cookie(name) => RoutePersistence::Cookie(name.clone()),
         Persistence::Header(name) => RoutePersistence::Header(header_condition(name, "")?.0),
     })
+}
+
+fn check_classes(settings: &RouteSettings, report: &mut impl FnMut(&'static str, String)) {
+    for class in &settings.classes {
+        match class {
+            Class::Never => report(
+                "classes",
+                "the class \"never\" cannot be opened (unguarded = true is for members that are not Puppet servers)"
+                    .to_owned(),
+            ),
+            Class::ServerAdministration => report(
+                "classes",
+                "no route opens the class \"server-administration\": use a rule of [[access]]".to_owned(),
+            ),
+            // Named agents only. Otherwise any certificate of this CA would suffice, such as that of a compromised web
+            // server.
+            Class::CaAdministration | Class::Services | Class::OwnDocuments
+                if settings.allow.is_empty() && !settings.unguarded =>
+            {
+                report("classes", format!("the class \"{class}\" can be opened only to named agents: name them in allow"));
+            }
+            _ => {}
+        }
+    }
+    if !settings.headers.keep.is_empty() && !settings.unguarded {
+        report("keep_headers", KEEP_IS_UNGUARDED.to_owned());
+    }
+}
+
+/// Checks the conditions that are used as they are written.
+fn check_conditions(settings: &RouteSettings, report: &mut impl FnMut(&'static str, String)) {
+    for host in &settings.host {
+        let name = host.strip_prefix("*.").unwrap_or(host);
+        if name.is_empty() || name.contains('*') || host_name(name) != name {
+            report(
+                "host",
+                format!("{host:?} is neither a host name without a port nor `*.` and a domain"),
+            );
+        }
+    }
+    for (key, pairs) in [("query", &settings.query), ("cookie", &settings.cookie)] {
+        if pairs.iter().any(|(name, _)| name.is_empty()) {
+            report(key, "a name is empty".to_owned());
+        }
+    }
+    for name in &settings.sni {
+        if !is_server_name(name) {
+            report(
+                "sni",
+                format!("{name:?} is not a server name that a client can send in a handshake"),
+            );
+        }
+    }
+    for protocol in &settings.upgrade {
+        if let Err(message) = check_protocol(protocol) {
+            report("upgrade", message);
+        }
+    }
+    if settings
+        .share
+        .is_some_and(|share| !(1..=100).contains(&share))
+    {
+        report("share", "a share is 1% to 100%".to_owned());
+    }
+}
+
+fn method(text: &String) -> Result<Method, String> {
+    Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is not a method"))
 }
 
 fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use identity::{Agent, CertnamePattern, extension_names, is_extension_oid};
 
 use crate::certificate_conditions::{ExtensionCondition, extensions_hold, issuer_holds, patterns};
-use crate::problem::{RouteProblem, or_report};
+use crate::problem::RouteProblem;
 use crate::request::RoutingRequest;
 use crate::settings::{AccessRuleSettings, RoutingSettings, RuleAction};
 use crate::{Class, Endpoint, Network, RouteEntry};
@@ -109,11 +109,7 @@ impl AccessRule {
                 report("route", format!("there is no route {name:?}"));
             }
         }
-        let mut source = Vec::new();
-        for text in &rule.source {
-            let parsed = Network::parse(text).map_err(|problem| problem.to_string());
-            source.extend(or_report(parsed, "source", &mut report));
-        }
+        let source = Network::all(&rule.source, &mut report);
         let certname = patterns(&rule.certname, "certname", &mut report);
         let own = &settings.extension_names;
         let extension = ExtensionCondition::all(&rule.extension, own, &mut report);

@@ -119,6 +119,10 @@ fn a_request_that_fails_a_condition_goes_to_the_next_route() {
             );
         }
     }
+}
+
+#[test]
+fn a_route_for_certnames_is_skipped_by_other_clients() {
     let table = table(vec![
         RouteSettings {
             certname: strings(&["web*"]),
