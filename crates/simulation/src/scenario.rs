@@ -96,6 +96,10 @@ pub enum P99 {
 }
 
 impl Goals {
+    const NEARLY_BEST: Self = Self {
+        no_failed_runs: true,
+        p99: P99::Within(2),
+    };
     const BETTER: Self = Self {
         no_failed_runs: false,
         p99: P99::Better,
@@ -119,88 +123,18 @@ pub const START: f64 = 19.0;
 
 /// All scenarios.
 pub fn all() -> Vec<Scenario> {
-    let estate = |name, what, compilers: Vec<u32>, event| Scenario {
-        name,
-        what,
-        fleet: FleetSettings::new(100_000),
-        compilers: compilers.into_iter().map(CompilerSettings::new).collect(),
-        event,
-        from: 120.0,
-        until: 720.0,
-        proxies: vec![1.0],
-        counts: true,
-        goals: Goals::BETTER,
-    };
     let even = || vec![7; 40];
-    vec![
-        Scenario {
-            goals: Goals {
-                no_failed_runs: true,
-                p99: P99::Within(2),
-            },
-            ..estate(
-                "steady",
-                "runs spread evenly",
-                even(),
-                ScenarioEvent::Nothing,
-            )
-        },
-        Scenario {
-            fleet: FleetSettings::new(1_800),
-            goals: Goals::LOSSLESS,
-            ..estate(
-                "herd-900",
-                "900 of 1,800 agents run at once, on 4 compilers",
-                vec![4; 4],
-                ScenarioEvent::Herd {
-                    at: 180.0,
-                    within: 5.0,
-                    agents: 900,
-                },
-            )
-        },
-        Scenario {
-            goals: Goals::LOSSLESS,
-            ..estate(
-                "herd-10%",
-                "a tenth of the fleet runs at once",
-                vec![5; 60],
-                ScenarioEvent::Herd {
-                    at: 180.0,
-                    within: 10.0,
-                    agents: 10_000,
-                },
-            )
-        },
-        Scenario {
-            fleet: FleetSettings::new(4_400),
-            goals: Goals::RUNS_ALONE,
-            ..estate(
-                "herd-overload",
-                "4,000 of 4,400 agents run at once, more than 4 compilers can serve in 10 minutes",
-                vec![4; 4],
-                ScenarioEvent::Herd {
-                    at: 180.0,
-                    within: 5.0,
-                    agents: 4_000,
-                },
-            )
-        },
-        Scenario {
-            fleet: FleetSettings::new(1_800),
-            counts: false,
-            goals: Goals::RUNS_ALONE,
-            ..estate(
-                "herd-uncounted",
-                "as herd-900, but the proxy cannot read JRuby counts and has no `max`",
-                vec![4; 4],
-                ScenarioEvent::Herd {
-                    at: 180.0,
-                    within: 5.0,
-                    agents: 900,
-                },
-            )
-        },
+    let mut scenarios = vec![Scenario {
+        goals: Goals::NEARLY_BEST,
+        ..estate(
+            "steady",
+            "runs spread evenly",
+            even(),
+            ScenarioEvent::Nothing,
+        )
+    }];
+    scenarios.extend(herds());
+    scenarios.extend([
         estate(
             "slow",
             "one compiler is 5 times slower",
@@ -262,10 +196,7 @@ pub fn all() -> Vec<Scenario> {
             ],
             from: 9_000.0,
             until: 10_800.0,
-            goals: Goals {
-                no_failed_runs: true,
-                p99: P99::Within(2),
-            },
+            goals: Goals::NEARLY_BEST,
             ..estate(
                 "environments",
                 "2,500 environments, of which a JRuby keeps 600",
@@ -273,7 +204,79 @@ pub fn all() -> Vec<Scenario> {
                 ScenarioEvent::Nothing,
             )
         },
+    ]);
+    scenarios
+}
+
+/// Scenarios of agents that run at once.
+fn herds() -> Vec<Scenario> {
+    let herd = |within, agents| ScenarioEvent::Herd {
+        at: 180.0,
+        within,
+        agents,
+    };
+    vec![
+        Scenario {
+            fleet: FleetSettings::new(1_800),
+            goals: Goals::LOSSLESS,
+            ..estate(
+                "herd-900",
+                "900 of 1,800 agents run at once, on 4 compilers",
+                vec![4; 4],
+                herd(5.0, 900),
+            )
+        },
+        Scenario {
+            goals: Goals::LOSSLESS,
+            ..estate(
+                "herd-10%",
+                "a tenth of the fleet runs at once",
+                vec![5; 60],
+                herd(10.0, 10_000),
+            )
+        },
+        Scenario {
+            fleet: FleetSettings::new(4_400),
+            goals: Goals::RUNS_ALONE,
+            ..estate(
+                "herd-overload",
+                "4,000 of 4,400 agents run at once, more than 4 compilers can serve in 10 minutes",
+                vec![4; 4],
+                herd(5.0, 4_000),
+            )
+        },
+        Scenario {
+            fleet: FleetSettings::new(1_800),
+            counts: false,
+            goals: Goals::RUNS_ALONE,
+            ..estate(
+                "herd-uncounted",
+                "as herd-900, but the proxy cannot read JRuby counts and has no `max`",
+                vec![4; 4],
+                herd(5.0, 900),
+            )
+        },
     ]
+}
+
+fn estate(
+    name: &'static str,
+    what: &'static str,
+    jrubies: Vec<u32>,
+    event: ScenarioEvent,
+) -> Scenario {
+    Scenario {
+        name,
+        what,
+        fleet: FleetSettings::new(100_000),
+        compilers: jrubies.into_iter().map(CompilerSettings::new).collect(),
+        event,
+        from: 120.0,
+        until: 720.0,
+        proxies: vec![1.0],
+        counts: true,
+        goals: Goals::BETTER,
+    }
 }
 
 /// Scenarios of several proxies in front of 4 compilers.
