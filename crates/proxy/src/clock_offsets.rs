@@ -274,9 +274,13 @@ mod tests {
 
     #[test]
     fn dates_put_the_proxys_clock_in_doubt_if_no_clock_of_a_member_confirms_it() {
-        let (own, ca, crl) = ("certificate a.pem", "CA CN=x", "the CRL of CN=x");
+        let (own, ca, crl, agents) = (
+            "certificate a.pem",
+            "CA CN=x",
+            "the CRL of CN=x",
+            "5 agents",
+        );
         let years = future(&[(own, YEAR), (ca, 2 * YEAR), (crl, 3 * YEAR)]);
-        let agents = "certificates of 5 agents";
         let none: &[(&str, i64)] = &[];
         let cases = [
             (

@@ -19,6 +19,10 @@ fn a_request_that_fails_a_condition_goes_to_the_next_route() {
         client: ClientRule::Any,
         ..route("r", "/a")
     };
+    let header = |value: &str| RouteSettings {
+        header: vec![("X-Team".to_owned(), value.to_owned())],
+        ..base.clone()
+    };
     let path = |path| RouteSettings {
         path: Some(path),
         ..base.clone()
@@ -85,20 +89,8 @@ fn a_request_that_fails_a_condition_goes_to_the_next_route() {
             },
             vec![("GET /a", false)],
         ),
-        (
-            RouteSettings {
-                header: vec![("X-Team".to_owned(), "a".to_owned())],
-                ..base.clone()
-            },
-            vec![("GET /a", true)],
-        ),
-        (
-            RouteSettings {
-                header: vec![("X-Team".to_owned(), "A".to_owned())],
-                ..base.clone()
-            },
-            vec![("GET /a", false)],
-        ),
+        (header("a"), vec![("GET /a", true)]),
+        (header("A"), vec![("GET /a", false)]),
     ];
     for (settings, requests) in cases {
         let table = table(vec![settings.clone()]);
