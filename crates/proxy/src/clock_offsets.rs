@@ -281,93 +281,7 @@ mod tests {
             "5 agents",
         );
         let years = future(&[(own, YEAR), (ca, 2 * YEAR), (crl, 3 * YEAR)]);
-        let none: &[(&str, i64)] = &[];
-        let cases = [
-            (
-                "the clock is years behind",
-                &years,
-                none,
-                Some(3 * YEAR as i64),
-            ),
-            (
-                "a CRL and agents of last week",
-                &future(&[(crl, 9 * DAY), (agents, 301)]),
-                none,
-                Some(9 * DAY as i64),
-            ),
-            (
-                "two certificates of the proxy",
-                &future(&[(own, DAY), ("certificate b.pem", 2 * DAY)]),
-                none,
-                Some(2 * DAY as i64),
-            ),
-            (
-                "one certificate that begins later",
-                &future(&[(own, 30 * DAY)]),
-                none,
-                None,
-            ),
-            (
-                "one CA that begins later",
-                &future(&[(ca, 30 * DAY)]),
-                none,
-                None,
-            ),
-            (
-                "one CRL from a CA that is a day ahead",
-                &future(&[(crl, DAY)]),
-                none,
-                None,
-            ),
-            (
-                "agents of a CA that is a day ahead",
-                &future(&[(agents, DAY)]),
-                none,
-                None,
-            ),
-            (
-                "a CRL from a CA that is two minutes ahead",
-                &future(&[(crl, 120)]),
-                none,
-                None,
-            ),
-            (
-                "all of them, two minutes ahead",
-                &future(&[(crl, 120), (own, 120), (agents, 300)]),
-                none,
-                None,
-            ),
-            (
-                "one beyond the maximum",
-                &future(&[(crl, 300), (own, 301)]),
-                none,
-                None,
-            ),
-            (
-                "the clock is years ahead",
-                &expired(3, 0),
-                none,
-                Some(-4 * YEAR as i64),
-            ),
-            ("all has expired but the CRL", &expired(5, 1), none, None),
-            ("a certificate and its CRL", &expired(2, 0), none, None),
-            ("no dates", &expired(0, 0), none, None),
-            ("members confirm it", &years, &[("a", 0), ("b", 20)], None),
-            ("one confirms it", &years, &[("a", 0), ("b", 900)], None),
-            (
-                "members confirm that all has expired",
-                &expired(4, 0),
-                &[("a", 2)],
-                None,
-            ),
-            (
-                "members know better",
-                &expired(4, 0),
-                &[("a", -7200), ("b", -7300), ("c", 0)],
-                Some(-7200),
-            ),
-        ];
-        for (case, dates, members, expected) in cases {
+        let check = |case: &str, dates: &DateEvidence, members: &[(&str, i64)], expected| {
             let correction = match compare(&clocks(members), dates) {
                 Comparison::ProxyInDoubt(message, correction) => {
                     assert!(message.contains("timedatectl"), "{case}: {message}");
@@ -376,7 +290,72 @@ mod tests {
                 Comparison::MembersInDoubt(_) => None,
             };
             assert_eq!(correction, expected, "{case}");
-        }
+        };
+        let alone = |case: &str, dates: &DateEvidence, expected| check(case, dates, &[], expected);
+        alone("the clock is years behind", &years, Some(3 * YEAR as i64));
+        alone(
+            "a CRL and agents of last week",
+            &future(&[(crl, 9 * DAY), (agents, 301)]),
+            Some(9 * DAY as i64),
+        );
+        alone(
+            "two certificates of the proxy",
+            &future(&[(own, DAY), ("certificate b.pem", 2 * DAY)]),
+            Some(2 * DAY as i64),
+        );
+        alone(
+            "one certificate that begins later",
+            &future(&[(own, 30 * DAY)]),
+            None,
+        );
+        alone("one CA that begins later", &future(&[(ca, 30 * DAY)]), None);
+        alone(
+            "one CRL from a CA that is a day ahead",
+            &future(&[(crl, DAY)]),
+            None,
+        );
+        alone(
+            "agents of a CA that is a day ahead",
+            &future(&[(agents, DAY)]),
+            None,
+        );
+        alone(
+            "a CRL from a CA that is two minutes ahead",
+            &future(&[(crl, 120)]),
+            None,
+        );
+        alone(
+            "all of them, two minutes ahead",
+            &future(&[(crl, 120), (own, 120), (agents, 300)]),
+            None,
+        );
+        alone(
+            "one beyond the maximum",
+            &future(&[(crl, 300), (own, 301)]),
+            None,
+        );
+        alone(
+            "the clock is years ahead",
+            &expired(3, 0),
+            Some(-4 * YEAR as i64),
+        );
+        alone("all has expired but the CRL", &expired(5, 1), None);
+        alone("a certificate and its CRL", &expired(2, 0), None);
+        alone("no dates", &expired(0, 0), None);
+        check("members confirm it", &years, &[("a", 0), ("b", 20)], None);
+        check("one confirms it", &years, &[("a", 0), ("b", 900)], None);
+        check(
+            "members confirm that all has expired",
+            &expired(4, 0),
+            &[("a", 2)],
+            None,
+        );
+        check(
+            "members know better",
+            &expired(4, 0),
+            &[("a", -7200), ("b", -7300), ("c", 0)],
+            Some(-7200),
+        );
     }
 
     #[test]
